@@ -1,0 +1,73 @@
+# make setup    a virtual environment in .venv with the locked dependencies; nothing to do when nothing changed
+# make demo     jobs enqueued, drained, a worker killed in the middle, and the figures
+# make test     every test, on the embedded PostgreSQL; PG=system: on the system's; ARGS="-k name": as pytest takes them
+# make check    format, lint, types, layers
+# make bench    the figures, each as JSON and a table
+# make fault    the tests that kill processes, at length
+# make docs     the tests of the manual's examples
+# make lock     write requirements/*.txt anew from pyproject.toml
+# make clean    remove what the others made
+
+PYTHON ?= python3
+PG ?= embedded
+ARGS ?=
+BIN := .venv/bin
+STAMP := .venv/.stamp
+
+ifeq ($(PG),system)
+# The newest of the system's, looked up when a recipe runs: it may have just been installed.
+POSTGRES_ENV = PENSTOCK_POSTGRES_BIN="$$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)"
+POSTGRES = system-postgresql
+else
+POSTGRES_ENV =
+POSTGRES =
+endif
+
+.PHONY: setup demo test check bench fault docs lock clean system-postgresql
+.DEFAULT_GOAL := setup
+
+setup: $(STAMP)
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Penstock needs Python 3.11 or newer: make setup PYTHON=python3.11")'
+	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear .venv \
+	  || { echo "no virtual environment: install Python's venv (Debian: apt-get install python3-venv) and run make again" >&2; exit 1; }
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup
+	$(BIN)/python examples/demo.py
+
+test: setup $(POSTGRES)
+	$(POSTGRES_ENV) $(BIN)/pytest $(ARGS)
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup $(POSTGRES)
+	$(POSTGRES_ENV) $(BIN)/python -m bench $(ARGS)
+
+fault: setup $(POSTGRES)
+	$(POSTGRES_ENV) PENSTOCK_FAULT=full $(BIN)/pytest tests/fault $(ARGS)
+
+docs: setup
+	$(BIN)/pytest tests/docs $(ARGS)
+
+lock: setup
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+	  --custom-compile-command "make lock" pyproject.toml --output-file requirements/runtime.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+	  --custom-compile-command "make lock" --group dev pyproject.toml --output-file requirements/dev.txt
+
+system-postgresql:
+	@ls -d /usr/lib/postgresql/*/bin >/dev/null 2>&1 \
+	  || { test "$$(id -u)" = 0 && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql; } \
+	  || { echo "no system PostgreSQL: install it (Debian: apt-get install postgresql) and run make again" >&2; exit 1; }
+
+clean:
+	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests bench examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,3 @@
+"""Penstock: a durable, partitioned job queue on PostgreSQL."""
+
+__version__ = "0.1.0"
