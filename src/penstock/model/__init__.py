@@ -1,0 +1,26 @@
+"""What Penstock speaks of: jobs, their states, queues, workers and figures, as plain values without behaviour.
+
+Nothing here does I/O or knows a clock. Every object is frozen: what a call returned stays what it was.
+"""
+
+from penstock.model.explanation import Explanation
+from penstock.model.job import Failure, Job
+from penstock.model.queue import QueueDefinition
+from penstock.model.signals import Discard, Retry, Snooze
+from penstock.model.state import State
+from penstock.model.stats import PartitionStats, Stats
+from penstock.model.worker import WorkerInfo
+
+__all__ = [
+    "Discard",
+    "Explanation",
+    "Failure",
+    "Job",
+    "PartitionStats",
+    "QueueDefinition",
+    "Retry",
+    "Snooze",
+    "State",
+    "Stats",
+    "WorkerInfo",
+]

@@ -1,0 +1,56 @@
+"""A job as it is read back: what it was asked to do, where it stands, and what became of each attempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from penstock.model.state import State
+
+__all__ = ["Failure", "Job"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """One attempt that did not succeed."""
+
+    attempt: int
+    error: str
+    at: datetime
+    worker: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One job at the moment it was read.
+
+    `attempt` is the number of attempts counted so far; `worker` the one that runs it, or ran it last; `error` the
+    text of the last failure; `after` the parents it was enqueued behind; `run_at` when it is due, where it waits
+    for a time.
+    """
+
+    id: int
+    queue: str
+    partition: str
+    task: str
+    args: dict[str, Any]
+    key: str | bytes | None = None
+    state: State
+    attempt: int = 0
+    result: Any = None
+    error: str | None = None
+    failures: list[Failure] = field(default_factory=list)
+    enqueued_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    worker: str | None = None
+    load: str | None = None
+    tags: list[str] = field(default_factory=list)
+    priority: int = 5
+    tenant: str | None = None
+    owner: str | None = None
+    idempotency_key: str | None = None
+    run_at: datetime | None = None
+    progress: Any = None
+    after: list[int] = field(default_factory=list)

@@ -1,0 +1,254 @@
+"""The bounds of everything a user may hand in, and the checks that keep them.
+
+Each `checked_…` returns the value in the form that is stored, or raises `InvalidJob` that names the field, the
+limit and the remedy. Whatever passes here can be stored in PostgreSQL and comes back equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from penstock.errors import InvalidJob
+
+__all__ = [
+    "ARGS_BYTES",
+    "DEFAULT_PRIORITY",
+    "ERROR_CHARACTERS",
+    "HIGHEST_ID",
+    "IDEMPOTENCY_KEY_BYTES",
+    "JOBS_A_CALL",
+    "KEY_BYTES",
+    "LONGEST_DELAY_SECONDS",
+    "MOST_ATTEMPTS",
+    "MOST_CONCURRENCY",
+    "MOST_PARENTS",
+    "MOST_PARTITIONS",
+    "MOST_TAGS",
+    "NAME_CHARACTERS",
+    "checked_attempts",
+    "checked_concurrency",
+    "checked_count",
+    "checked_delay",
+    "checked_idempotency_key",
+    "checked_job_id",
+    "checked_name",
+    "checked_priority",
+    "checked_run_at",
+    "checked_seconds",
+    "checked_tags",
+    "key_from_bytes",
+    "key_to_bytes",
+    "storable_text",
+]
+
+NAME_CHARACTERS = 200
+KEY_BYTES = 512
+IDEMPOTENCY_KEY_BYTES = 512
+ARGS_BYTES = 256 * 1024
+JOBS_A_CALL = 10_000
+HIGHEST_ID = 2**63 - 1
+MOST_ATTEMPTS = 32_767
+MOST_CONCURRENCY = 1_000
+MOST_PARTITIONS = 1_024
+MOST_TAGS = 32
+MOST_PARENTS = 1_000
+ERROR_CHARACTERS = 10_000
+MOST_COUNT = 2**53 - 1
+LONGEST_DELAY_SECONDS = 10 * 366 * 86_400
+DEFAULT_PRIORITY = 5
+LOWEST_PRIORITY = 9
+
+# Python's dates end with the year 9999; a margin keeps every later time zone arithmetic inside them.
+_LATEST_RUN_AT = datetime(9999, 1, 1, tzinfo=UTC)
+_EARLIEST_RUN_AT = datetime(1900, 1, 1, tzinfo=UTC)
+
+
+def _shown(value: object) -> str:
+    """The value as it may stand in a message: short, whatever it is."""
+    try:
+        text = ascii(value)
+    except Exception:  # A value's own repr may raise anything, and the message matters more than the value.
+        return f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _checked_text(field: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidJob(field, f"text is needed, not {type(value).__name__} {_shown(value)}; pass a str")
+    if "\0" in value:
+        raise InvalidJob(field, f"{_shown(value)} holds a NUL character, which PostgreSQL cannot store; remove it")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidJob(
+            field, f"{_shown(value)} holds half of a surrogate pair, which is not text; remove it"
+        ) from None
+    return value
+
+
+def checked_name(field: str, value: object) -> str:
+    """The name of a queue, task, tag, tenant, owner, cron or load."""
+    text = _checked_text(field, value)
+    if not text or text.isspace():
+        raise InvalidJob(field, f"{_shown(text)} is blank; give 1 to {NAME_CHARACTERS} characters")
+    if len(text) > NAME_CHARACTERS:
+        raise InvalidJob(field, f"{len(text)} characters is too long; give at most {NAME_CHARACTERS}")
+    return text
+
+
+def storable_text(text: str, most_characters: int = ERROR_CHARACTERS) -> str:
+    """Text that nobody chose, such as that of a handler's exception, made fit to be stored: replaced, never refused."""
+    if len(text) > most_characters:
+        text = f"{text[: most_characters - 3]}..."
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
+
+
+def checked_tags(value: object) -> list[str]:
+    """A job's tags, each a name, without repeats."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise InvalidJob("tags", f"a list of names is needed, not {type(value).__name__}; write tags=[...]")
+    tags = list(dict.fromkeys(checked_name("tags", tag) for tag in value))
+    if len(tags) > MOST_TAGS:
+        raise InvalidJob("tags", f"{len(tags)} tags are too many; give at most {MOST_TAGS}")
+    return tags
+
+
+def checked_idempotency_key(value: object) -> str:
+    """The text by which a repeated enqueue is known."""
+    text = _checked_text("idempotency_key", value)
+    size = len(text.encode())
+    if not text or text.isspace():
+        raise InvalidJob("idempotency_key", "it is blank; leave it out, or give what makes the job unique")
+    if size > IDEMPOTENCY_KEY_BYTES:
+        raise InvalidJob(
+            "idempotency_key", f"{size} bytes is too long; give at most {IDEMPOTENCY_KEY_BYTES}, or a digest"
+        )
+    return text
+
+
+def key_to_bytes(value: object) -> bytes:
+    """An ordering key as it is stored and hashed: text is its UTF-8, an int its decimal text."""
+    if isinstance(value, str):
+        try:
+            key = value.encode()
+        except UnicodeEncodeError:
+            raise InvalidJob("key", f"{_shown(value)} holds half of a surrogate pair; pass bytes instead") from None
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        key = bytes(value)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        # Checked before it is written out: Python refuses to write very large numbers in decimal.
+        if value.bit_length() > KEY_BYTES * 4:
+            raise InvalidJob(
+                "key", f"a number of {value.bit_length()} bits is too long; give at most {KEY_BYTES} bytes"
+            )
+        key = str(int(value)).encode()
+    else:
+        raise InvalidJob("key", f"text, bytes or int is needed, not {type(value).__name__}; convert it first")
+    if len(key) > KEY_BYTES:
+        raise InvalidJob("key", f"{len(key)} bytes is too long; give at most {KEY_BYTES}, or a digest")
+    return key
+
+
+def key_from_bytes(key: bytes) -> str | bytes:
+    """A stored key as users see it: text where it is UTF-8, else the bytes."""
+    try:
+        return bytes(key).decode()
+    except UnicodeDecodeError:
+        return bytes(key)
+
+
+def checked_count(field: str, value: object, *, least: int = 1, most: int = MOST_COUNT) -> int:
+    """A whole number between two bounds."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidJob(
+            field, f"a whole number from {least} to {most} is needed, not {type(value).__name__} {_shown(value)}"
+        )
+    if not least <= value <= most:
+        raise InvalidJob(field, f"{_shown_number(value)} is out of bounds; give {least} to {most}")
+    return int(value)
+
+
+def _shown_number(value: int) -> str:
+    return str(int(value)) if value.bit_length() <= 128 else f"a number of {value.bit_length()} bits"
+
+
+def checked_priority(value: object) -> int:
+    """0 goes first, 9 last."""
+    return checked_count("priority", value, least=0, most=LOWEST_PRIORITY)
+
+
+def checked_attempts(value: object) -> int:
+    """How many attempts a job has."""
+    return checked_count("max_attempts", value, most=MOST_ATTEMPTS)
+
+
+def checked_concurrency(value: object) -> int:
+    """How many jobs a worker runs at once."""
+    return checked_count("concurrency", value, most=MOST_CONCURRENCY)
+
+
+def checked_job_id(value: object, field: str = "job_id") -> int:
+    """A job's id, as int or as its decimal text."""
+    if isinstance(value, str) and 1 <= len(value) <= 19 and value.isascii() and value.isdecimal():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= HIGHEST_ID:
+        shown = _shown_number(value) if isinstance(value, int) else _shown(value)
+        raise InvalidJob(field, f"{shown} is not the id of a job; give what enqueue returned, 1 to {HIGHEST_ID}")
+    return int(value)
+
+
+def _number_of_seconds(field: str, value: object) -> float:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidJob(field, f"seconds or a timedelta is needed, not {type(value).__name__} {_shown(value)}")
+    try:
+        seconds = float(value)
+    except OverflowError:
+        seconds = math.inf
+    if not math.isfinite(seconds):
+        raise InvalidJob(field, f"{_shown(seconds)} is no length of time; give at most {LONGEST_DELAY_SECONDS} seconds")
+    return seconds
+
+
+def checked_delay(field: str, value: object) -> float:
+    """A wait in seconds; 0 means at once."""
+    seconds = _number_of_seconds(field, value)
+    if not 0 <= seconds <= LONGEST_DELAY_SECONDS:
+        raise InvalidJob(
+            field, f"{seconds:g} seconds is out of bounds; give 0 (at once) to {LONGEST_DELAY_SECONDS} (10 years)"
+        )
+    return seconds + 0.0  # -0.0 becomes 0.0
+
+
+def checked_seconds(field: str, value: object) -> float:
+    """A length of time that cannot be nothing, such as a timeout."""
+    seconds = _number_of_seconds(field, value)
+    if not 0 < seconds <= LONGEST_DELAY_SECONDS:
+        raise InvalidJob(
+            field, f"{seconds:g} seconds is out of bounds; give more than 0, up to {LONGEST_DELAY_SECONDS} (10 years)"
+        )
+    return seconds
+
+
+def checked_run_at(value: object, field: str = "run_at") -> datetime:
+    """An instant, in UTC. One in the past means at once."""
+    if not isinstance(value, datetime):
+        raise InvalidJob(
+            field, f"an aware datetime is needed, not {type(value).__name__}; write datetime(..., tzinfo=UTC)"
+        )
+    if value.utcoffset() is None:
+        raise InvalidJob(
+            field,
+            f"{value.isoformat()} has no time zone, so it names no instant; "
+            "write datetime(..., tzinfo=UTC), or value.astimezone() for this machine's zone",
+        )
+    try:
+        instant = value.astimezone(UTC)
+    except (OverflowError, ValueError):
+        instant = None
+    if instant is None or not _EARLIEST_RUN_AT <= instant <= _LATEST_RUN_AT:
+        raise InvalidJob(field, f"{value.isoformat()} is out of bounds; give a time in the years 1900 to 9998")
+    return instant

@@ -1,0 +1,79 @@
+"""The figures of a queue and of each of its partitions, as read at one call.
+
+`queue_length` counts the ready jobs, `active_count` those under a lease and started, `dead` the dead letters; the
+totals count since the queue was made. Figures of several partitions are not one snapshot: they are exact once no
+worker runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Self
+
+__all__ = ["PartitionStats", "Stats"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counters:
+    queue_length: int = 0
+    active_count: int = 0
+    scheduled: int = 0
+    blocked: int = 0
+    dead: int = 0
+    limit: int | None = None
+    oldest_enqueued_at: datetime | None = None
+    total_enqueued: int = 0
+    total_completed: int = 0
+    total_failed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStats(_Counters):
+    """The figures of one partition, where it lives, and who owns it."""
+
+    name: str
+    shard: str
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats(_Counters):
+    """Figures of a queue. `partitions` starts with partition 0; `unavailable` are the shards that did not answer."""
+
+    queue: str
+    paused: bool = False
+    partitions: list[PartitionStats] = field(default_factory=list)
+    unavailable: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        queue: str,
+        partitions: Iterable[PartitionStats],
+        *,
+        limit: int | None = None,
+        paused: bool = False,
+        unavailable: Iterable[str] = (),
+    ) -> Self:
+        """The figures of a queue, added up from those of its partitions."""
+        parts = list(partitions)
+        return cls(
+            queue=queue,
+            paused=paused,
+            partitions=parts,
+            unavailable=list(unavailable),
+            queue_length=sum(part.queue_length for part in parts),
+            active_count=sum(part.active_count for part in parts),
+            scheduled=sum(part.scheduled for part in parts),
+            blocked=sum(part.blocked for part in parts),
+            dead=sum(part.dead for part in parts),
+            limit=limit,
+            oldest_enqueued_at=min(
+                (p.oldest_enqueued_at for p in parts if p.oldest_enqueued_at is not None), default=None
+            ),
+            total_enqueued=sum(part.total_enqueued for part in parts),
+            total_completed=sum(part.total_completed for part in parts),
+            total_failed=sum(part.total_failed for part in parts),
+        )

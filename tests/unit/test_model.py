@@ -1,0 +1,109 @@
+"""States, queues and what reads return."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+
+import pytest
+
+from penstock.errors import InvalidJob
+from penstock.model import Explanation, Failure, Job, PartitionStats, QueueDefinition, State, Stats, WorkerInfo
+from penstock.model.queue import refuse_unavailable_options
+from penstock.model.state import FINAL, OUTCOME, STATE_OF_OUTCOME
+
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
+LATER = datetime(2026, 11, 15, 13, tzinfo=UTC)
+
+
+def test_a_state_compares_equal_to_its_name() -> None:
+    assert [str(state) for state in State] == [
+        "scheduled", "blocked", "ready", "running", "succeeded", "failed", "cancelled", "discarded", "expired",
+    ]  # fmt: skip
+    assert all(state == str(state) and state in {str(state)} for state in State)
+
+
+def test_the_stored_numbers_of_outcomes_never_change() -> None:
+    assert OUTCOME == {"succeeded": 0, "failed": 1, "cancelled": 2, "discarded": 3, "expired": 4}
+    assert all(STATE_OF_OUTCOME[number] is state for state, number in OUTCOME.items())
+    assert {"succeeded", "failed", "cancelled", "discarded", "expired"} == FINAL
+
+
+def test_what_a_read_returns_cannot_be_changed() -> None:
+    job = Job(id=1, queue="q", partition="q", task="t", args={}, state=State.READY, enqueued_at=NOON)
+    worker = WorkerInfo(id=1, name="w", host="h", pid=2, started_at=NOON, renewed_at=NOON, concurrency=16)
+    failure = Failure(attempt=1, error="boom", at=NOON, worker=None)
+    explanation = Explanation(job_id=1, state=State.READY, reason="no worker")
+    for value, name in (
+        (job, "state"),
+        (worker, "pid"),
+        (failure, "error"),
+        (explanation, "reason"),
+        (Stats(queue="q"), "dead"),
+    ):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(value, name, None)
+
+
+def test_an_explanation_reads_as_its_reason() -> None:
+    assert (
+        str(Explanation(job_id=1, state=State.BLOCKED, reason="blocked by 99", detail={"parents": [99]}))
+        == "blocked by 99"
+    )
+
+
+def test_the_figures_of_a_queue_are_the_sum_of_its_partitions() -> None:
+    first = PartitionStats(
+        name="q", shard="1", queue_length=1, active_count=2, scheduled=3, blocked=4, dead=5, oldest_enqueued_at=LATER,
+        total_enqueued=6, total_completed=7, total_failed=8,
+    )  # fmt: skip
+    second = dataclasses.replace(first, name="q__p1", queue_length=10, oldest_enqueued_at=NOON, total_failed=0)
+    third = PartitionStats(name="q__p2", shard="1")
+    stats = Stats.of("q", iter([first, second, third]), unavailable=["2"])
+    assert stats.partitions == [first, second, third]
+    assert stats.unavailable == ["2"]
+    assert (stats.queue_length, stats.active_count, stats.scheduled, stats.blocked, stats.dead) == (11, 4, 6, 8, 10)
+    assert (stats.total_enqueued, stats.total_completed, stats.total_failed) == (12, 14, 8)
+    assert stats.oldest_enqueued_at == NOON
+    assert Stats.of("q", []).oldest_enqueued_at is None
+
+
+def test_a_queue_is_one_partition_without_bounds_unless_declared_otherwise() -> None:
+    queue = QueueDefinition("emails")
+    assert (queue.partitions, queue.max_length, queue.max_wait) == (1, None, None)
+    assert QueueDefinition("emails", max_wait=5).max_wait == 5.0
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"name": ""}, "queue"),
+        ({"name": None}, "queue"),
+        ({"partitions": 0}, "partitions"),
+        ({"partitions": 1025}, "partitions"),
+        ({"partitions": True}, "partitions"),
+        ({"partitions": 2.0}, "partitions"),
+        ({"max_length": 0}, "max_length"),
+        ({"max_length": "many"}, "max_length"),
+        ({"max_wait": 0}, "max_wait"),
+        ({"max_wait": float("nan")}, "max_wait"),
+    ],
+)
+def test_a_queue_that_cannot_be_is_refused_by_its_field(options: dict[str, object], field: str) -> None:
+    with pytest.raises(InvalidJob) as refused:
+        QueueDefinition(**{"name": "emails", **options})  # type: ignore[arg-type]
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    "option", ["order", "per_key", "limit", "rate", "per_key_rate", "fair_by", "weights", "on_retry", "on_dead"]
+)
+def test_an_option_that_is_not_built_yet_is_refused_by_name(option: str) -> None:
+    with pytest.raises(InvalidJob, match=f"option '{option}' of queue 'x' is not available in this version"):
+        refuse_unavailable_options("x", {option: 1})
+
+
+def test_an_option_that_never_existed_is_refused_with_those_that_do() -> None:
+    with pytest.raises(InvalidJob, match="queue 'x' has no option 'partition'; the options are partitions, max_length"):
+        refuse_unavailable_options("x", {"partition": 4})
+    refuse_unavailable_options("x", {})
