@@ -1,0 +1,29 @@
+"""The hash that takes a key to its partition, the same to the bit in every language.
+
+    h64(domain, key) = the first 8 bytes of SHA-256(domain, one zero byte, key), read as a signed big-endian integer
+    partition        = (h64 with its sign bit cleared) mod the number of partitions
+
+SHA-256 is built into Python, PostgreSQL, Spark and nearly everything else, so no one has to carry an extension. The
+domain keeps one use of the hash apart from every other: were a key reduced twice by the same hash (to a partition,
+then to a lane of a worker), all keys of a partition would meet in the same few lanes. `vectors.json` beside this
+file holds examples to check another implementation against. Keys in the databases of users were placed by this: it
+can never change, only gain another domain.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+__all__ = ["PARTITION_DOMAIN", "h64", "partition_of"]
+
+PARTITION_DOMAIN = b"penstock/partition/v1"
+
+
+def h64(domain: bytes, key: bytes) -> int:
+    """The signed 64-bit hash of a key within a domain."""
+    return int.from_bytes(sha256(domain + b"\0" + key).digest()[:8], "big", signed=True)
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition, from 0, that holds every job of this key."""
+    return (h64(PARTITION_DOMAIN, key) & 0x7FFF_FFFF_FFFF_FFFF) % partitions
