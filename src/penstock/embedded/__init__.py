@@ -1,0 +1,16 @@
+"""A real PostgreSQL that needs no installing: its own folder, its own port, its own password.
+
+`start(folder)` gives a running server. Any number of threads and processes may start the same folder; they share one
+server, which stops when the last of them is gone, however it went.
+
+    binaries    where a PostgreSQL is found on this machine
+    account     whom the server runs as (never root)
+    home        where its files lie
+    cluster     its data folder, made once, and its settings
+    server      what a client holds: start, url, close
+    supervisor  the process that is the server's parent
+"""
+
+from penstock.embedded.server import Server, start
+
+__all__ = ["Server", "start"]
