@@ -12,15 +12,14 @@ import importlib.util
 import os
 import re
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.embedded.account import Account
+from penstock.embedded.home import LASTING_TEMPORARY_FOLDER, make_folder, refuse_others
 from penstock.errors import PenstockError
 
 OLDEST_VERSION = 14
-LASTING_TEMPORARY_FOLDER = Path("/var/tmp")  # noqa: S108  what is made there checks its owner
 SYSTEM_FOLDER = Path("/usr/lib/postgresql")
 
 
@@ -98,19 +97,8 @@ def _readable_copy(folder: Path, account: Account) -> Path:
     package = folder.parents[1]
     mark = f"{package}:{(folder / 'postgres').stat().st_mtime_ns}"
     copy = LASTING_TEMPORARY_FOLDER / f"penstock-postgresql-{hashlib.sha256(mark.encode()).hexdigest()[:16]}"
-    if not copy.exists():
-        work = Path(tempfile.mkdtemp(dir=LASTING_TEMPORARY_FOLDER, prefix="penstock-postgresql-"))
-        try:
-            # The programs find their libraries by the way from one folder to the other: both keep their names.
-            for source in (package, package.with_name(f"{package.name}.libs")):
-                if source.exists():
-                    shutil.copytree(source, work / source.name, symlinks=True)
-            work.chmod(0o755)
-            work.rename(copy)
-        except OSError:
-            shutil.rmtree(work, ignore_errors=True)
-            if not copy.exists():  # another process may have been first
-                raise
-    if copy.stat().st_uid != os.geteuid():
-        raise PenstockError(f"{copy} belongs to another user: remove it, or set PENSTOCK_POSTGRES_BIN")
+    # The programs find their libraries by the way from one folder to the other: both keep their names.
+    sources = (package, package.with_name(f"{package.name}.libs"))
+    make_folder(copy, 0o755, {source.name: source for source in sources if source.exists()})
+    refuse_others(copy)
     return copy / package.name / "pginstall" / "bin"

@@ -1,0 +1,345 @@
+"""The embedded PostgreSQL with real processes: shared, killed, stopped, started again.
+
+Nothing here waits for a time: the end of a supervisor is the release of its lock, the end of a process is its pidfd,
+and `start` itself returns when the server accepts connections.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from penstock import embedded
+from penstock.embedded import Server
+from penstock.errors import PenstockError
+
+CLIENT = """
+import sys
+from pathlib import Path
+from penstock.embedded import start
+server = start(Path(sys.argv[1]))
+print(server.url, flush=True)
+sys.stdin.read()
+"""
+
+
+started: weakref.WeakSet[Server] = weakref.WeakSet()
+
+
+def start(folder: Path, settings: dict[str, str] | None = None) -> Server:
+    """Start, and have the hold closed also where the test fails before it does."""
+    server = embedded.start(folder, settings=settings)
+    started.add(server)
+    return server
+
+
+@pytest.fixture(scope="module")
+def made_folder() -> Iterator[Path]:
+    with open_folder() as folder:
+        yield folder
+
+
+@pytest.fixture
+def folder(made_folder: Path) -> Iterator[Path]:
+    """A folder whose data may exist from another test, and whose server does not run."""
+    yield made_folder
+    for server in list(started):
+        server.close()
+    wait_until_stopped(made_folder)
+
+
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """A folder that the server's account can reach: pytest's own are closed to all but their owner."""
+    parent = Path(tempfile.mkdtemp())
+    parent.chmod(0o755)
+    try:
+        yield parent / ".penstock"
+        wait_until_stopped(parent / ".penstock")
+    finally:
+        shutil.rmtree(parent)
+
+
+def wait_until_stopped(home: Path) -> None:
+    if (home / "supervisor.lock").exists():
+        with (home / "supervisor.lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+
+
+def server_process(home: Path) -> int:
+    return int((home / "data" / "postmaster.pid").read_text().splitlines()[0])
+
+
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def kill_and_wait(process: int, by: signal.Signals = signal.SIGKILL) -> None:
+    watched = os.pidfd_open(process)
+    try:
+        os.kill(process, by)
+        select.select([watched], [], [])
+    finally:
+        os.close(watched)
+
+
+@contextmanager
+def client_process(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process that holds the server until its standard input is closed, and the URL it was given."""
+    command = [sys.executable, "-c", CLIENT, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process, process.stdout.readline().strip()
+
+
+def answer(url: str) -> int:
+    with psycopg.connect(url) as connection:
+        row = connection.execute("SELECT 42").fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+def test_a_server_starts_answers_and_stops_with_its_last_hold(folder: Path) -> None:
+    server = start(folder)
+    url = server.url
+    assert answer(url) == 42
+    server.close()
+    wait_until_stopped(folder)
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(url)
+
+
+def test_starting_twice_in_one_process_gives_one_server_that_needs_both_holds_closed(folder: Path) -> None:
+    first, second = start(folder), start(folder)
+    assert first.url == second.url
+    first.close()
+    first.close()
+    assert answer(second.url) == 42
+    second.close()
+
+
+def test_a_hold_that_is_dropped_without_closing_it_lets_the_server_go(folder: Path) -> None:
+    server: Server | None = start(folder)
+    assert server is not None
+    del server
+    wait_until_stopped(folder)
+    assert not (folder / "data" / "postmaster.pid").exists()
+
+
+def test_processes_share_one_server_which_stays_until_the_last_has_gone(folder: Path) -> None:
+    with client_process(folder) as (_, first_url):
+        server = start(folder)
+        assert server.url == first_url
+    assert answer(server.url) == 42
+    server.close()
+
+
+def test_the_server_stops_after_its_last_client_was_killed(folder: Path) -> None:
+    with client_process(folder) as (client, url):
+        assert answer(url) == 42
+        client.kill()
+    wait_until_stopped(folder)
+    assert not (folder / "data" / "postmaster.pid").exists()
+
+
+def test_a_client_started_while_another_is_killed_finds_a_server(folder: Path) -> None:
+    with client_process(folder) as (client, _):
+        client.kill()
+        server = start(folder)
+    assert answer(server.url) == 42
+    server.close()
+
+
+def test_two_processes_may_make_the_folder_at_the_same_moment() -> None:
+    with open_folder() as folder:
+        command = [sys.executable, "-c", CLIENT, str(folder)]
+        both = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        urls = {process.stdout.readline().strip() for process in both if process.stdout is not None}
+        assert len(urls) == 1
+        assert answer(urls.pop()) == 42
+        for process in both:
+            process.communicate()
+
+
+def test_threads_that_start_at_once_share_one_server(folder: Path) -> None:
+    servers: list[Server] = []
+    threads = [threading.Thread(target=lambda: servers.append(start(folder))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({server.url for server in servers}) == 1
+    for server in servers:
+        server.close()
+
+
+def test_a_killed_server_comes_back_on_the_same_url_with_its_data(folder: Path) -> None:
+    server = start(folder)
+    url = server.url
+    with psycopg.connect(url) as connection:
+        connection.execute("DROP TABLE IF EXISTS kept")
+        connection.execute("CREATE TABLE kept AS SELECT 7 AS number")
+    # One that computes does not notice by itself that its server is gone, and would keep the next from starting.
+    with closing(psycopg.connect(url)) as busy, psycopg.connect(url, autocommit=True) as watching:
+        busy.pgconn.send_query(b"SELECT count(*) FROM generate_series(1, 1000000000000)")
+        running = "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%generate_series%' AND pid <> pg_backend_pid()"
+        while watching.execute(running).fetchone() is None:
+            pass
+        kill_and_wait(server_process(folder))
+        again = start(folder)
+    assert again.url == url
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT number FROM kept").fetchone() == (7,)
+    again.close()
+    server.close()
+
+
+def test_a_server_killed_again_and_again_is_started_again_each_time(folder: Path) -> None:
+    server = start(folder)
+    url = server.url
+    for _ in range(3):
+        kill_and_wait(server_process(folder))
+        start(folder).close()
+        assert answer(url) == 42
+    server.close()
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM])
+def test_a_supervisor_that_was_ended_takes_its_server_along_and_the_next_start_sets_up_both(
+    folder: Path, by: signal.Signals
+) -> None:
+    server = start(folder)
+    url = server.url
+    old = server_process(folder)
+    kill_and_wait(parent_of(old), by)
+    again = start(folder)
+    assert again.url == url
+    assert server_process(folder) != old
+    assert answer(url) == 42
+    again.close()
+    server.close()
+
+
+def test_a_mark_left_by_a_crash_that_now_names_another_process_does_not_stop_the_server(folder: Path) -> None:
+    start(folder).close()
+    wait_until_stopped(folder)
+    with client_process(folder) as (_, _):
+        mark = (folder / "data" / "postmaster.pid").read_text()
+    wait_until_stopped(folder)
+    # Owned by the server's account, as PostgreSQL ignores what belongs to others.
+    owner = (folder / "data").stat()
+    account = owner.st_uid if os.geteuid() == 0 else None
+    sleeper = subprocess.Popen(["/bin/sh", "-c", "read line"], stdin=subprocess.PIPE, user=account)
+    (folder / "data" / "postmaster.pid").write_text("\n".join([str(sleeper.pid), *mark.splitlines()[1:]]) + "\n")
+    os.chown(folder / "data" / "postmaster.pid", owner.st_uid, owner.st_gid)
+    server = start(folder)
+    assert answer(server.url) == 42
+    server.close()
+    sleeper.communicate()
+
+
+def test_durability_is_left_as_postgresql_has_it_and_extra_settings_are_taken(folder: Path) -> None:
+    server = start(folder, settings={"work_mem": "7MB", "cluster_name": "it's ours"})
+    with psycopg.connect(server.url) as connection:
+        for name in ("fsync", "synchronous_commit", "full_page_writes"):
+            assert connection.execute("SELECT current_setting(%s)", [name]).fetchone() == ("on",)
+        assert connection.execute("SELECT current_setting('work_mem')").fetchone() == ("7MB",)
+        assert connection.execute("SELECT current_setting('cluster_name')").fetchone() == ("it's ours",)
+        assert connection.execute("SELECT current_setting('timezone')").fetchone() == ("UTC",)
+    server.close()
+
+
+def test_a_setting_that_postgresql_refuses_is_told_in_its_words(folder: Path) -> None:
+    with pytest.raises(
+        PenstockError, match=r"unrecognized configuration parameter|configuration file .* contains errors"
+    ):
+        start(folder, settings={"no_such_setting": "1"})
+    start(folder).close()
+
+
+def test_nobody_gets_in_without_the_password_and_only_its_owner_can_read_it(folder: Path) -> None:
+    server = start(folder)
+    password = (folder / "password").read_text()
+    with pytest.raises(psycopg.OperationalError, match="password"):
+        psycopg.connect(server.url.replace(password, "guessed"))
+    assert stat.S_IMODE((folder / "password").stat().st_mode) == 0o600
+    assert stat.S_IMODE((folder / "data").stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "postgresql.log").stat().st_mode) == 0o600
+    server.close()
+
+
+def test_a_path_longer_than_a_socket_may_have_is_no_obstacle() -> None:
+    with open_folder() as parent:
+        deep = parent.parent / ("deep" * 40) / ".penstock"
+        server = start(deep)
+        assert answer(server.url) == 42
+        server.close()
+        wait_until_stopped(deep)
+
+
+def test_data_of_another_major_version_is_refused_in_one_line(folder: Path) -> None:
+    start(folder).close()
+    wait_until_stopped(folder)
+    version = folder / "data" / "PG_VERSION"
+    real = version.read_text()
+    version.write_text("13\n")
+    try:
+        with pytest.raises(PenstockError, match="was made by PostgreSQL 13") as refused:
+            start(folder)
+        assert "\n" not in str(refused.value)
+    finally:
+        version.write_text(real)
+
+
+def test_a_data_folder_that_was_not_finished_is_made_anew() -> None:
+    with open_folder() as folder:
+        (folder / "data.draft").mkdir(parents=True)
+        (folder / "data.draft" / "half").touch()
+        folder.chmod(0o711)
+        server = start(folder)
+        assert answer(server.url) == 42
+        server.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as another account")
+def test_in_a_closed_folder_of_roots_the_data_lies_elsewhere_and_no_permission_changes(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    before = stat.S_IMODE(tmp_path.stat().st_mode)
+    folder = tmp_path / ".penstock"
+    server = start(folder)
+    try:
+        assert answer(server.url) == 42
+        assert (folder / "location").read_text().strip() == str(server.home)
+        assert server.home.parent == Path("/var/tmp")
+        assert tmp_path.name in server.home.name
+        again = start(folder)
+        assert again.url == server.url
+        again.close()
+        assert stat.S_IMODE(tmp_path.stat().st_mode) == before
+    finally:
+        server.close()
+        wait_until_stopped(server.home)
+        shutil.rmtree(server.home)
+    with pytest.raises(PenstockError, match="which is gone"):
+        start(folder)
+
+
+def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(PenstockError, match="cannot use"):
+        start(tmp_path / "file" / ".penstock")
