@@ -1,0 +1,164 @@
+"""Values as JSON: arguments, results and progress on their way to the database.
+
+What is accepted comes back: as itself where JSON has it, by the handler's annotations where it does not (datetime,
+date, time, timedelta, UUID, Decimal, Enum, dataclasses, pydantic models). What would come back as something else
+without a word is refused: NaN and infinities, sets, bytes, keys of a dict that are not text, half surrogate pairs.
+The rare cases must not make the usual one slow: the value is written first, by msgspec, and looked at closely only
+if what was written does not read back equal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from penstock.errors import InvalidJob
+from penstock.model.limits import ARGS_BYTES
+
+__all__ = ["MOST_DEPTH", "encode_arguments", "encode_result", "encode_value"]
+
+MOST_DEPTH = 100
+
+# Values that hold no others; of them only a float can be lost.
+_SCALARS = frozenset({str, int, float, bool, type(None), datetime, date, time, timedelta, UUID, Decimal})
+_LOSSY: dict[type, str] = {
+    set: "a set would come back as a list; pass sorted(value)",
+    frozenset: "a set would come back as a list; pass sorted(value)",
+    bytes: "bytes would come back as text; pass text, such as base64",
+    bytearray: "bytes would come back as text; pass text, such as base64",
+    memoryview: "bytes would come back as text; pass text, such as base64",
+}
+
+
+def encode_arguments(arguments: dict[str, Any]) -> bytes:
+    """The arguments of a job as a JSON object, or `InvalidJob` naming the argument that cannot be one."""
+    try:
+        raw = _encode(arguments)
+    except Exception:  # A model's own code may raise anything while it is written.
+        for name, value in arguments.items():
+            encode_value(str(name), value)
+        raise
+    if _SCALARS.issuperset(map(type, arguments.values())):
+        # A float that is no number is written as null.
+        if raw.find(b"null") >= 0:  # `in` is slower: it tries the pattern as a number first
+            _refuse_losses_in(arguments)
+    elif raw.count(b"{") + raw.count(b"[") > MOST_DEPTH or not _reads_back(raw, arguments):
+        _refuse_losses_in(arguments)
+    if len(raw) > ARGS_BYTES:
+        raise _too_long("args", len(raw))
+    return raw
+
+
+def encode_value(field: str, value: object) -> bytes:
+    """Any value as JSON, by the same rules; `field` is what a refusal names."""
+    if value is None:
+        return b"null"
+    try:
+        raw = _encode(value)
+    except InvalidJob as error:
+        raise InvalidJob(field, error.problem) from None
+    except UnicodeEncodeError:
+        raise InvalidJob(field, "it holds half of a surrogate pair, which is not text; remove it") from None
+    except RecursionError:
+        raise _too_deep(field) from None
+    except Exception as error:
+        raise InvalidJob(field, f"it cannot be written as JSON ({_said_by(error)}); pass plain values") from error
+    if raw.count(b"{") + raw.count(b"[") > MOST_DEPTH or not _reads_back(raw, value):
+        _refuse_losses(field, value)
+    if len(raw) > ARGS_BYTES:
+        raise _too_long(field, len(raw))
+    return raw
+
+
+def encode_result(value: object) -> bytes:
+    """What a handler returned, as JSON."""
+    return encode_value("result", value)
+
+
+def _too_long(field: str, size: int) -> InvalidJob:
+    return InvalidJob(field, f"{size} bytes of JSON is too long; give at most {ARGS_BYTES}, or store it and pass where")
+
+
+def _too_deep(field: str) -> InvalidJob:
+    return InvalidJob(field, f"it is nested too deeply; give at most {MOST_DEPTH} levels")
+
+
+def _said_by(error: Exception) -> str:
+    try:
+        return f"{type(error).__name__}: {str(error)[:200]!a}"
+    except Exception:  # An exception may fail to tell what it is.
+        return type(error).__name__
+
+
+def _plain(value: object) -> object:
+    """What msgspec does not know itself, as something it does."""
+    dump = getattr(type(value), "model_dump_json", None)
+    if dump is not None:
+        # By alias, because that is what the model reads by default.
+        raw: bytes = dump(value, by_alias=True).encode()
+        msgspec.json.decode(raw)
+        return msgspec.Raw(raw)
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    if isinstance(value, Enum):
+        return value.value
+    raise InvalidJob("value", f"{type(value).__name__} is not JSON; pass plain values, a dataclass or a pydantic model")
+
+
+_encode = msgspec.json.Encoder(enc_hook=_plain).encode
+_decode = msgspec.json.Decoder().decode
+
+
+def _reads_back(raw: bytes, value: object) -> bool:
+    try:
+        return bool(_decode(raw) == value)
+    except Exception:  # A value's own comparison may raise anything.
+        return False
+
+
+def _refuse_losses_in(arguments: dict[str, Any]) -> None:
+    for name, value in arguments.items():
+        _refuse_losses(name, value)
+
+
+def _refuse_losses(field: str, value: object) -> None:
+    """Refuse, by its path, the first part of a value that JSON would change without a word."""
+    # Not recursive: a value may be nested deeper than Python's own stack.
+    waiting: list[tuple[str, object, int, bool]] = [(field, value, 1, False)]
+    while waiting:
+        path, part, depth, is_typed = waiting.pop()
+        if depth > MOST_DEPTH:
+            raise _too_deep(field)
+        if isinstance(part, float) and not math.isfinite(part):
+            raise InvalidJob(path, f"{part} is not JSON; pass None, or text")
+        if not is_typed and type(part) in _LOSSY:
+            raise InvalidJob(path, _LOSSY[type(part)])
+        waiting += [(name, inner, depth + 1, typed) for name, inner, typed in _parts(path, part, is_typed)]
+
+
+def _parts(path: str, part: object, is_typed: bool) -> Iterable[tuple[str, object, bool]]:
+    """What a value is made of. Inside a dataclass or a model the types are declared, so sets and bytes come back."""
+    if isinstance(part, (str, int, float, Enum)):
+        return []
+    if isinstance(part, dict):
+        for name in part:
+            if not isinstance(name, str) and not is_typed:
+                raise InvalidJob(path, f"the key {name!a:.60} is not text and would come back as text; pass str keys")
+        return [(f"{path}.{name}", inner, is_typed) for name, inner in part.items()]
+    if isinstance(part, (list, tuple, set, frozenset)):
+        return [(f"{path}[{index}]", inner, is_typed) for index, inner in enumerate(part)]
+    if dataclasses.is_dataclass(part):
+        return [(f"{path}.{f.name}", getattr(part, f.name, None), True) for f in dataclasses.fields(part)]
+    names = getattr(type(part), "__struct_fields__", None) or getattr(type(part), "model_fields", None)
+    if names is not None:
+        return [(f"{path}.{name}", getattr(part, name, None), True) for name in names]
+    return []
