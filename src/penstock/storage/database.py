@@ -1,0 +1,162 @@
+"""A database as the rest of Penstock sees it: connections to lend, and what to do when one breaks.
+
+Every connection is in autocommit mode, so that one statement is one transaction unless somebody opens a larger one.
+Prepared statements save planning on the hot path; behind a transaction pooler they would go astray, and a pooler is
+known by the process id it makes up: there nothing is prepared and nobody relies on a session.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.adapt import Loader
+from psycopg.pq import Format
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from penstock.clock import Clock, system
+from penstock.errors import PartitionUnavailable, SchemaMismatch
+
+__all__ = ["Connection", "ConnectionLost", "Database", "is_lost"]
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+T = TypeVar("T")
+
+# What a broken connection or a server that is starting, stopping, full or read-only raises; repeating may help.
+ConnectionLost = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
+
+DURABILITY_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
+
+
+class _RawJson(Loader):
+    """JSON stays bytes until somebody needs it: most of it is only passed on."""
+
+    def load(self, data: Any) -> bytes:
+        return bytes(data)
+
+
+class _RawJsonBinary(_RawJson):
+    format = Format.BINARY
+
+
+class Database:
+    """One PostgreSQL database. Safe to use from any number of threads."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        pool_size: int = 8,
+        request_timeout: float = 30.0,
+        clock: Clock = system,
+        name: str = "penstock",
+    ) -> None:
+        self.url = url
+        self.request_timeout = request_timeout
+        self.clock = clock
+        self._name = name
+        self._pool_size = pool_size
+        self._pool: ConnectionPool[Connection] | None = None
+        self._lock = threading.Lock()
+        self.is_pooled: bool | None = None
+
+    @contextmanager
+    def connection(self, timeout: float | None = None) -> Iterator[Connection]:
+        """Lend a connection; it goes back to the pool, or is replaced where it broke."""
+        with self._opened_pool().connection(timeout=timeout or self.request_timeout) as connection:
+            yield connection
+
+    def connect(self) -> Connection:
+        """A connection of one's own, for what lasts: a worker's conversation, LISTEN."""
+        connection = psycopg.connect(self.url, autocommit=True, application_name=self._name, connect_timeout=10)
+        self._configure(connection)
+        return connection
+
+    def run(self, act: Callable[[Connection], T], *, timeout: float | None = None) -> T:
+        """Do what may safely be done twice, again and again until it succeeds or the time is up."""
+        deadline = self.clock.monotonic() + (self.request_timeout if timeout is None else timeout)
+        pause = 0.02
+        while True:
+            remaining = deadline - self.clock.monotonic()
+            try:
+                with self.connection(max(remaining, 0.05)) as connection:
+                    return act(connection)
+            except ConnectionLost as error:
+                if not is_lost(error):
+                    raise
+                if self.clock.monotonic() + pause >= deadline:
+                    raise self.unavailable(error) from error
+                self.clock.sleep(pause)
+                pause = min(pause * 2, 0.5)
+
+    def unavailable(self, error: BaseException) -> PartitionUnavailable:
+        """The error a user meets when the database does not answer."""
+        cause = str(error).strip().splitlines()
+        return PartitionUnavailable(
+            f"the database at {self.address} does not answer ({cause[0] if cause else type(error).__name__}); "
+            "see that it runs and accepts connections, then call again"
+        )
+
+    @property
+    def address(self) -> str:
+        """Where the database is, without the password."""
+        options = psycopg.conninfo.conninfo_to_dict(self.url)
+        return f"{options.get('host') or 'localhost'}:{options.get('port') or 5432}/{options.get('dbname') or ''}"
+
+    def require_durability(self) -> list[str]:
+        """The settings that would lose acknowledged jobs in a crash, as name=value; empty where all is well."""
+
+        def read(connection: Connection) -> list[str]:
+            rows = connection.execute(
+                "select name, setting from pg_settings where name = any(%s)", [list(DURABILITY_SETTINGS)]
+            ).fetchall()
+            return [f"{name}={setting}" for name, setting in rows if setting in ("off", "local")]
+
+        return self.run(read)
+
+    def close(self) -> None:
+        """Give back every connection."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def _opened_pool(self) -> ConnectionPool[Connection]:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ConnectionPool(
+                    self.url,
+                    kwargs={"autocommit": True, "application_name": self._name, "connect_timeout": 10},
+                    min_size=1,
+                    max_size=self._pool_size,
+                    max_idle=60,
+                    reconnect_timeout=5,
+                    configure=self._configure,
+                    open=True,
+                )
+            return self._pool
+
+    def _configure(self, connection: Connection) -> None:
+        connection.adapters.register_loader("json", _RawJson)
+        connection.adapters.register_loader("json", _RawJsonBinary)
+        connection.adapters.register_loader("jsonb", _RawJson)
+        if self.is_pooled is None:
+            row = connection.execute("select pg_backend_pid(), current_setting('server_version_num')::int").fetchone()
+            assert row is not None  # noqa: S101
+            self.is_pooled = row[0] != connection.info.backend_pid
+            if row[1] < 140_000:
+                raise SchemaMismatch(f"PostgreSQL {row[1] // 10_000} is too old: Penstock needs 14 or later")
+        connection.prepare_threshold = None if self.is_pooled else 2
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether an error says that the database could not be reached, rather than that it said no."""
+    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+        return True
+    if isinstance(error, psycopg.OperationalError) and error.sqlstate is not None:
+        # 08 connection, 53 resources, 57P operator intervention; the rest (locks, timeouts) are answers.
+        return error.sqlstate[:2] in ("08", "53") or error.sqlstate[:3] == "57P"
+    return isinstance(error, ConnectionLost)

@@ -1,0 +1,340 @@
+-- breaking: no
+-- The tables, by what they hold. A job is written once and never changes; what moves are ranges: up to
+-- 1,024 jobs under one number, with the span [low, high) and a map of the members meant (null: the whole span).
+
+create sequence penstock.range_number as bigint
+    minvalue 1 maxvalue 9007199254740991 start 1 increment 1024 cache 1 no cycle;
+create sequence penstock.lease_number as bigint cache 1 no cycle;
+
+comment on sequence penstock.range_number is
+    'Steps by 1,024 from the shard''s number, so that an id (range number * 1,024 + position) names its shard.';
+
+-- The catalogue.
+
+create table penstock.queue (
+    id               int generated always as identity primary key,
+    name             text not null constraint queue_name_is_unique unique
+                     constraint queue_name_has_1_to_200_characters check (length(name) between 1 and 200),
+    max_length       bigint constraint max_length_is_positive check (max_length > 0),
+    max_wait_seconds double precision constraint max_wait_is_positive check (max_wait_seconds > 0),
+    is_paused        boolean not null default false,
+    created_at       timestamptz not null default now()
+);
+
+create table penstock.partition (
+    id       int generated always as identity primary key,
+    queue_id int not null references penstock.queue,
+    number   int not null constraint partition_number_is_not_negative check (number >= 0),
+    name     text not null constraint partition_name_is_unique unique,
+    constraint partition_is_unique_in_its_queue unique (queue_id, number)
+);
+
+create table penstock.task (
+    queue_id     int not null references penstock.queue,
+    name         text not null,
+    max_attempts smallint not null constraint max_attempts_is_positive check (max_attempts > 0),
+    primary key (queue_id, name)
+);
+
+create table penstock.worker (
+    id            bigint generated always as identity primary key,
+    name          text not null,
+    host          text not null,
+    pid           int not null,
+    version       text not null,
+    concurrency   int not null,
+    lease_seconds double precision not null,
+    started_at    timestamptz not null default now(),
+    renewed_at    timestamptz not null default now()
+) with (fillfactor = 50);
+
+create table penstock.worker_task (
+    worker_id bigint not null references penstock.worker on delete cascade,
+    queue_id  int not null references penstock.queue,
+    task      text not null,
+    primary key (worker_id, queue_id, task)
+);
+
+-- Who wants to be woken for a queue: a producer notifies only where there is a row.
+create table penstock.sleeper (
+    queue_id  int not null references penstock.queue,
+    worker_id bigint not null references penstock.worker on delete cascade,
+    primary key (queue_id, worker_id)
+);
+
+-- What to do: immutable, dropped table partition by table partition. `args` is json, not jsonb: it comes
+-- back byte for byte, is smaller, and costs less to write.
+
+create table penstock.job (
+    id           bigint not null primary key,
+    enqueued_at  timestamptz not null,
+    partition_id int not null,
+    priority     smallint not null,
+    task         text not null,
+    key          bytea,
+    args         json not null,
+    attributes   jsonb
+) partition by range (id);
+
+comment on column penstock.job.attributes is 'Rare facts: tenant, owner, tags, idempotency_key, load, parents.';
+
+-- The few jobs that outlive their table partition.
+create table penstock.job_kept (like penstock.job including all);
+
+-- The table partitions of `job`: ranges low (included) to high (not included), each in penstock.job_<low>.
+create table penstock.job_part (
+    low        bigint primary key,
+    high       bigint not null,
+    created_at timestamptz not null default now(),
+    is_detached boolean not null default false,
+    constraint job_part_is_not_empty check (high > low)
+);
+
+-- What may run now. `pos` gives the order: the range number for new rows, kept by split and rescue.
+
+create table penstock.ready (
+    partition_id int not null,
+    priority     smallint not null constraint priority_is_0_to_9 check (priority between 0 and 9),
+    pos          bigint not null,
+    range        bigint not null,
+    low          smallint not null,
+    high         smallint not null,
+    members      bit(1024),
+    attempt      smallint not null default 1,
+    rescues      smallint not null default 0,
+    is_parked    boolean not null default false,
+    ready_at     timestamptz not null default now(),
+    task         text not null,
+    constraint ready_span_is_within_its_range check (0 <= low and low < high and high <= 1024)
+) with (fillfactor = 80);
+
+create index ready_in_order on penstock.ready (partition_id, priority, pos) where not is_parked;
+create index ready_of_range on penstock.ready (range);
+create index ready_parked on penstock.ready (partition_id, task) where is_parked;
+
+-- What is running: a worker's numbered right to run a range. The number only grows: it is the fence.
+
+create table penstock.lease (
+    id           bigint primary key default nextval('penstock.lease_number'),
+    worker_id    bigint not null,
+    partition_id int not null,
+    priority     smallint not null,
+    pos          bigint not null,
+    range        bigint not null,
+    low          smallint not null,
+    high         smallint not null,
+    members      bit(1024),
+    attempt      smallint not null,
+    rescues      smallint not null,
+    is_ahead     boolean not null,
+    ready_at     timestamptz not null,
+    claimed_at   timestamptz not null default now(),
+    task         text not null,
+    constraint lease_span_is_within_its_range check (0 <= low and low < high and high <= 1024)
+) with (fillfactor = 80);
+
+create index lease_of_range on penstock.lease (range);
+
+comment on column penstock.lease.is_ahead is
+    'Claimed beyond the free slots: its jobs may not have started, so a crash alone never dead-letters them.';
+
+-- What waits for a time: delays and retries.
+
+create table penstock.scheduled (
+    due_at       timestamptz not null,
+    partition_id int not null,
+    priority     smallint not null,
+    range        bigint not null,
+    low          smallint not null,
+    high         smallint not null,
+    members      bit(1024),
+    attempt      smallint not null default 1,
+    rescues      smallint not null default 0,
+    task         text not null,
+    constraint scheduled_span_is_within_its_range check (0 <= low and low < high and high <= 1024)
+);
+
+create index scheduled_by_due_time on penstock.scheduled (due_at);
+create index scheduled_of_range on penstock.scheduled (range);
+
+-- What waits for other jobs.
+
+create table penstock.blocked (
+    job_id            bigint primary key,
+    partition_id      int not null,
+    priority          smallint not null,
+    task              text not null,
+    run_at            timestamptz,
+    runs_on_failure   boolean not null,
+    parents           bigint[] not null
+);
+
+create table penstock.dependency (
+    parent_id bigint not null,
+    child_id  bigint not null,
+    primary key (parent_id, child_id)
+);
+
+-- What ended. One row for what one settle ended of one lease in one way, the facts of its jobs in arrays;
+-- `finished_job` unfolds them. Dropped slice by slice.
+
+create table penstock.finished (
+    slice        int not null,
+    range        bigint not null,
+    partition_id int not null,
+    outcome      smallint not null,
+    attempt      smallint not null,
+    finished_at  timestamptz not null default now(),
+    worker       text,
+    positions    smallint[] not null,
+    start_ages   real[],
+    run_times    real[],
+    results      json[],
+    errors       text[],
+    constraint outcome_is_known check (outcome between 0 and 4)
+) partition by list (slice);
+
+create index finished_of_range on penstock.finished (range);
+
+comment on column penstock.finished.start_ages is 'Seconds from start to finished_at, job by job.';
+comment on column penstock.finished.run_times is 'Seconds a handler ran, job by job.';
+
+create table penstock.slice (
+    number    int primary key,
+    opened_at timestamptz,
+    is_detached boolean not null default false
+);
+
+-- Dead letters: work, not history.
+
+create table penstock.dead (
+    job_id       bigint primary key,
+    partition_id int not null,
+    task         text not null,
+    attempt      smallint not null,
+    started_at   timestamptz,
+    failed_at    timestamptz not null default now(),
+    worker       text,
+    error        text
+);
+
+create index dead_of_partition on penstock.dead (partition_id, job_id);
+create index dead_by_time on penstock.dead (failed_at);
+
+create table penstock.failure (
+    job_id  bigint not null,
+    attempt smallint not null,
+    at      timestamptz not null default now(),
+    worker  text,
+    error   text not null
+);
+
+create index failure_of_job on penstock.failure (job_id, attempt);
+
+-- Idempotency keys, asks to stop, progress.
+
+create table penstock.dedup (
+    queue_id        int not null,
+    idempotency_key text not null,
+    job_id          bigint not null,
+    primary key (queue_id, idempotency_key)
+);
+
+create index dedup_of_job on penstock.dedup (job_id);
+
+create table penstock.cancellation (
+    job_id       bigint primary key,
+    requested_at timestamptz not null default now()
+);
+
+create table penstock.progress (
+    job_id bigint primary key,
+    value  real,
+    note   text,
+    at     timestamptz not null default now()
+);
+
+-- Depth and lifetime totals: one appended row a transaction, folded by upkeep. No counter row on anybody's path.
+
+create table penstock.tally (
+    partition_id int not null,
+    opened       int not null default 0,
+    scheduled    int not null default 0,
+    blocked      int not null default 0,
+    dead         int not null default 0,
+    enqueued     int not null default 0,
+    completed    int not null default 0,
+    failed       int not null default 0
+);
+
+create table penstock.total (
+    partition_id int primary key references penstock.partition,
+    opened       bigint not null default 0,
+    scheduled    bigint not null default 0,
+    blocked      bigint not null default 0,
+    dead         bigint not null default 0,
+    enqueued     bigint not null default 0,
+    completed    bigint not null default 0,
+    failed       bigint not null default 0
+) with (fillfactor = 50);
+
+comment on column penstock.total.opened is 'Jobs ready or leased.';
+
+create view penstock.depth as
+select partition_id,
+       sum(opened)::bigint as opened, sum(scheduled)::bigint as scheduled, sum(blocked)::bigint as blocked,
+       sum(dead)::bigint as dead, sum(enqueued)::bigint as enqueued, sum(completed)::bigint as completed,
+       sum(failed)::bigint as failed
+  from (select * from penstock.total union all select * from penstock.tally) as counted
+ group by partition_id;
+
+create table penstock.cron (
+    name       text primary key,
+    expression text not null,
+    timezone   text not null,
+    queue_id   int not null references penstock.queue,
+    task       text not null,
+    key        bytea,
+    args       json not null,
+    is_paused  boolean not null default false,
+    next_at    timestamptz not null,
+    last_at    timestamptz,
+    created_at timestamptz not null default now()
+);
+
+-- Maps of members. Bit p of a map is the job at position p of the range.
+
+create function penstock.span(low int, high int) returns bit(1024)
+language sql immutable strict parallel safe as
+$$ select (repeat('0', low) || repeat('1', high - low) || repeat('0', 1024 - high))::bit(1024) $$;
+
+create function penstock.single(pos int) returns bit(1024)
+language sql immutable strict parallel safe as
+$$ select set_bit(repeat('0', 1024)::bit(1024), pos, 1) $$;
+
+create function penstock.members_count(low smallint, high smallint, members bit(1024)) returns int
+language sql immutable parallel safe as
+$$ select case when members is null then high - low else bit_count(members)::int end $$;
+
+create function penstock.has_member(low smallint, high smallint, members bit(1024), pos int) returns boolean
+language sql immutable parallel safe as
+$$ select pos >= low and pos < high and (members is null or get_bit(members, pos) = 1) $$;
+
+create function penstock.positions(low smallint, high smallint, members bit(1024)) returns smallint[]
+language sql immutable parallel safe as
+$$ select array(select p::smallint from generate_series(low::int, high - 1) as p
+                 where members is null or get_bit(members, p) = 1) $$;
+
+-- What ended, a row a job.
+
+create view penstock.finished_job as
+select f.range * 1024 + u.position as job_id, f.slice, f.partition_id, f.outcome, f.attempt,
+       f.finished_at - make_interval(secs => greatest(0, u.start_age - u.run_time)) as finished_at,
+       f.finished_at - make_interval(secs => u.start_age) as started_at,
+       f.worker, u.result, u.error
+  from penstock.finished as f,
+       unnest(f.positions, f.start_ages, f.run_times, f.results, f.errors)
+           as u(position, start_age, run_time, result, error);
+
+create view penstock.job_stored as
+select * from penstock.job union all select * from penstock.job_kept;

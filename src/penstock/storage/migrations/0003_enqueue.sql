@@ -1,0 +1,185 @@
+-- breaking: no
+-- Enqueue: jobs are written once, then one row a range makes them visible, at commit, with the caller's
+-- transaction. No row is locked that another producer wants.
+
+-- Wakes the workers that sleep on a queue; free where none does.
+create function penstock.wake(p_queue int) returns void
+language plpgsql as $$
+begin
+    if exists (select from penstock.sleeper where queue_id = p_queue) then
+        perform pg_notify('penstock_' || p_queue, '');
+    end if;
+end $$;
+
+-- Makes written ranges visible: ready now, or scheduled where run_at lies ahead; one tally row a partition.
+-- The arrays are parallel, an element a range.
+create function penstock.open_ranges(
+    p_queues int[], p_partitions int[], p_priorities smallint[], p_tasks text[], p_run_ats timestamptz[],
+    p_ranges bigint[], p_sizes smallint[], p_members bit(1024)[]) returns void
+language plpgsql as $$
+begin
+    with given as (
+        select g.*, g.run_at is not null and g.run_at > now() as is_later
+          from unnest(p_partitions, p_priorities, p_tasks, p_run_ats, p_ranges, p_sizes, p_members)
+               as g(partition_id, priority, task, run_at, range, size, members)
+    ), at_once as (
+        insert into penstock.ready (partition_id, priority, pos, range, low, high, members, task)
+        select partition_id, priority, range, range, 0, size, members, task from given where not is_later
+    ), later as (
+        insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, members, task)
+        select run_at, partition_id, priority, range, 0, size, members, task from given where is_later
+    ), counted as (
+        select partition_id, is_later, penstock.members_count(0::smallint, size, members) as n from given
+    )
+    insert into penstock.tally (partition_id, enqueued, opened, scheduled)
+    select partition_id, sum(n), coalesce(sum(n) filter (where not is_later), 0), coalesce(sum(n) filter (where is_later), 0)
+      from counted group by partition_id;
+    perform penstock.wake(queue_id) from (select distinct unnest(p_queues)) as q(queue_id);
+end $$;
+
+-- Writes children: always blocked at first; whether their parents have ended is decided in a later
+-- transaction (deciding here would be write skew: the child could wait for ever).
+create function penstock.block_jobs(
+    p_ids bigint[], p_partitions int[], p_priorities smallint[], p_tasks text[], p_run_ats timestamptz[],
+    p_runs_on_failure boolean[], p_parents json[]) returns void
+language sql as $$
+    with given as (
+        select g.*, array(select value::bigint from json_array_elements_text(g.parents_json)) as parents
+          from unnest(p_ids, p_partitions, p_priorities, p_tasks, p_run_ats, p_runs_on_failure, p_parents)
+               as g(id, partition_id, priority, task, run_at, runs_on_failure, parents_json)
+    ), children as (
+        insert into penstock.blocked (job_id, partition_id, priority, task, run_at, runs_on_failure, parents)
+        select id, partition_id, priority, task, run_at, runs_on_failure, parents from given
+    ), edges as (
+        insert into penstock.dependency (parent_id, child_id)
+        select distinct parent, id from given, unnest(parents) as parent
+    )
+    insert into penstock.tally (partition_id, enqueued, blocked)
+    select partition_id, count(*), count(*) from given group by partition_id
+$$;
+
+-- The key hash of docs/reference/key-hash: equal in Python, SQL and Spark.
+create function penstock.h64(domain bytea, key bytea) returns bigint
+language sql immutable strict parallel safe as
+$$ select ('x' || encode(substr(sha256(domain || '\x00'::bytea || key), 1, 8), 'hex'))::bit(64)::bigint $$;
+
+create function penstock.partition_of(key bytea, partitions int) returns int
+language sql immutable strict parallel safe as
+$$ select ((penstock.h64('penstock/partition/v1'::bytea, key) & 9223372036854775807) % partitions)::int $$;
+
+-- Refuses bad input with one kind of error, which names the field.
+create function penstock.refuse(field text, problem text) returns void
+language plpgsql as $$
+begin
+    raise exception using errcode = '22023', message = format('InvalidJob: %s: %s', field, problem);
+end $$;
+
+-- enqueue: for any language, inside any transaction. Returns the job's id.
+create function penstock.enqueue(
+    queue text, task text, args jsonb default '{}', key text default null, key_bytes bytea default null,
+    priority int default 5, run_at timestamptz default null, delay double precision default null,
+    after bigint[] default null, on_parent_failure text default 'cancel', idempotency_key text default null,
+    tenant text default null, owner text default null, tags text[] default null) returns bigint
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_queue      penstock.queue;
+    v_key        bytea := coalesce(enqueue.key_bytes, convert_to(enqueue.key, 'UTF8'));
+    v_run_at     timestamptz := enqueue.run_at;
+    v_partition  int;
+    v_count      int;
+    v_id         bigint;
+    v_known      bigint;
+    v_attributes jsonb;
+    v_field      text;
+    v_value      text;
+begin
+    select * into v_queue from penstock.queue where name = enqueue.queue;
+    if v_queue.id is null then
+        raise exception using errcode = '42704',
+            message = format('NotFound: queue %L does not exist: declare it with app.queue(...) and app.migrate()', enqueue.queue);
+    end if;
+    for v_field, v_value in values ('task', enqueue.task), ('tenant', enqueue.tenant), ('owner', enqueue.owner) loop
+        if v_value is null and v_field <> 'task' then
+            continue;
+        end if;
+        if v_value is null or length(v_value) not between 1 and 200 or btrim(v_value) = '' then
+            perform penstock.refuse(v_field, 'must be text of 1 to 200 characters');
+        end if;
+    end loop;
+    if enqueue.args is null or jsonb_typeof(enqueue.args) <> 'object' then
+        perform penstock.refuse('args', 'must be a JSON object, e.g. jsonb_build_object(''to'', ''a@b.c'')');
+    elsif octet_length(enqueue.args::text) > 262144 then
+        perform penstock.refuse('args', format('%s bytes, more than the limit of 262144: store the data elsewhere and pass its address', octet_length(enqueue.args::text)));
+    elsif enqueue.key is not null and enqueue.key_bytes is not null then
+        perform penstock.refuse('key', 'give key or key_bytes, not both');
+    elsif octet_length(v_key) > 512 then
+        perform penstock.refuse('key', format('%s bytes, more than the limit of 512', octet_length(v_key)));
+    elsif enqueue.priority is null or enqueue.priority not between 0 and 9 then
+        perform penstock.refuse('priority', 'must be 0 (first) to 9');
+    elsif enqueue.delay is not null and enqueue.run_at is not null then
+        perform penstock.refuse('delay', 'give run_at or delay, not both');
+    elsif not (enqueue.delay between 0 and 316224000) then
+        perform penstock.refuse('delay', 'must be 0 to 316224000 seconds');
+    elsif v_run_at in ('infinity', '-infinity') then
+        perform penstock.refuse('run_at', 'must be a finite time');
+    elsif enqueue.on_parent_failure is null or enqueue.on_parent_failure not in ('cancel', 'run') then
+        perform penstock.refuse('on_parent_failure', 'must be cancel or run');
+    elsif octet_length(enqueue.idempotency_key) not between 1 and 512 then
+        perform penstock.refuse('idempotency_key', 'must have 1 to 512 bytes');
+    elsif exists (select from unnest(enqueue.tags) as t where t is null or length(t) not between 1 and 200) then
+        perform penstock.refuse('tags', 'each must be text of 1 to 200 characters');
+    end if;
+    if enqueue.delay is not null then
+        v_run_at := now() + make_interval(secs => enqueue.delay);
+    end if;
+
+    select count(*) into v_count from penstock.partition where queue_id = v_queue.id;
+    if v_key is not null then
+        select id into v_partition from penstock.partition
+         where queue_id = v_queue.id and number = penstock.partition_of(v_key, v_count);
+    elsif v_count = 1 then
+        select id into v_partition from penstock.partition where queue_id = v_queue.id;
+    else
+        select p.id into v_partition from penstock.partition as p left join penstock.depth as d on d.partition_id = p.id
+         where p.queue_id = v_queue.id order by coalesce(d.opened, 0), p.number limit 1;
+    end if;
+    if v_queue.max_length is not null and penstock.waiting_in(v_partition) + 1 > v_queue.max_length then
+        raise exception using errcode = '53400', message = format('QueueFull: queue ''%s'' is full: max_length %s', enqueue.queue, v_queue.max_length);
+    end if;
+
+    v_attributes := nullif(jsonb_strip_nulls(jsonb_build_object(
+        'tenant', enqueue.tenant, 'owner', enqueue.owner, 'idempotency_key', enqueue.idempotency_key,
+        'tags', to_jsonb(enqueue.tags), 'parents', to_jsonb(enqueue.after::text[]))), '{}');
+    v_id := penstock.draw_range() * 1024;
+    if enqueue.idempotency_key is not null then
+        insert into penstock.dedup (queue_id, idempotency_key, job_id) values (v_queue.id, enqueue.idempotency_key, v_id)
+            on conflict do nothing returning job_id into v_known;
+        if v_known is null then
+            select job_id into v_known from penstock.dedup d where d.queue_id = v_queue.id and d.idempotency_key = enqueue.idempotency_key;
+            return v_known;
+        end if;
+    end if;
+    insert into penstock.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
+    values (v_id, now(), v_partition, enqueue.priority, enqueue.task, v_key, enqueue.args::json, v_attributes);
+    if cardinality(enqueue.after) > 0 then
+        select p into v_known from unnest(enqueue.after) as p
+         where p is null or not exists (select from penstock.job_stored j where j.id = p) limit 1;
+        if found then
+            perform penstock.refuse('after', format('job %s is unknown or pruned', v_known));
+        end if;
+        perform penstock.block_jobs(array[v_id], array[v_partition], array[enqueue.priority::smallint], array[enqueue.task],
+            array[v_run_at], array[enqueue.on_parent_failure = 'run'], array[to_json(enqueue.after)]);
+    else
+        perform penstock.open_ranges(array[v_queue.id], array[v_partition], array[enqueue.priority::smallint], array[enqueue.task],
+            array[v_run_at], array[v_id / 1024], array[1::smallint], array[null::bit(1024)]);
+    end if;
+    return v_id;
+end $$;
+
+-- Jobs that wait in a partition, ready and not under a lease: what max_length bounds.
+create function penstock.waiting_in(p_partition int) returns bigint
+language sql stable as $$
+    select coalesce((select opened from penstock.depth where partition_id = p_partition), 0)
+         - coalesce((select sum(penstock.members_count(low, high, members)) from penstock.lease where partition_id = p_partition), 0)
+$$;

@@ -1,0 +1,150 @@
+-- breaking: no
+-- Claim: the head of ready ranges becomes leases. Touches `ready` and `lease` only, finds its rows through
+-- ready_in_order, and costs the same at a backlog of ten and of ten million.
+
+-- Ends what stands at the head of a partition and has waited longer than its queue allows. Retries and
+-- rescued jobs never expire. Looks at the first rows of each priority only: the oldest stand there.
+create function penstock.expire_head(p_partition int, p_max_wait interval) returns int
+language plpgsql as $$
+declare
+    v_count int;
+begin
+    with head as materialized (
+        select r.ctid as tid, r.attempt, r.rescues, r.ready_at
+          from generate_series(0, 9) as level(priority)
+         cross join lateral (
+               select ctid, * from penstock.ready
+                where partition_id = p_partition and not is_parked and priority = level.priority
+                order by pos limit 100 for update skip locked) as r
+    ), gone as (
+        delete from penstock.ready as r using head as h
+         where r.ctid = h.tid and h.attempt = 1 and h.rescues = 0 and h.ready_at < now() - p_max_wait
+        returning r.range, r.attempt, penstock.positions(r.low, r.high, r.members) as positions
+    ), ended as (
+        insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
+        select penstock.current_slice(), range, p_partition, 4, attempt, positions from gone
+        returning cardinality(positions) as n
+    ), counted as (
+        insert into penstock.tally (partition_id, opened)
+        select p_partition, -sum(n) from ended having sum(n) > 0
+    )
+    select coalesce(sum(n), 0) into v_count from ended;
+    return v_count;
+end $$;
+
+-- Takes up to p_wanted jobs of one priority, in order, as leases. A rescued range gives only what starts at
+-- once (p_slots), one rescued twice a single job: one poison job must not take its neighbours with it.
+-- Locks: ready rows in order, skipping those others hold.
+create function penstock.take(
+    p_worker bigint, p_partition int, p_priority int, p_from bigint, p_until timestamptz, p_tasks text[],
+    p_slots int, p_wanted int, p_rows int) returns setof penstock.lease
+language plpgsql as $$
+begin
+    return query
+    with head as materialized (
+        select ctid as tid, * from penstock.ready
+         where partition_id = p_partition and not is_parked and priority = p_priority and pos >= p_from
+           and task = any (p_tasks) and ready_at <= p_until
+         order by pos limit p_rows for update skip locked
+    ), counted as (
+        select h.*, penstock.members_count(low, high, members) as n,
+               sum(penstock.members_count(low, high, members)) over (order by pos, range, low)
+                   - penstock.members_count(low, high, members) as before
+          from head as h
+    ), capped as (
+        select c.*, least(n, case rescues when 0 then p_wanted when 1 then p_slots else least(1 + before, p_slots) end - before)::int as n_taken
+          from counted as c
+    ), reached as (
+        select c.*, coalesce(bool_and(n_taken = n) over (order by pos, range, low rows between unbounded preceding and 1 preceding), true) as is_reached
+          from capped as c
+    ), cut as (
+        select r.*, case when n_taken = n then high
+                         when members is null then (low + n_taken)::smallint
+                         else (penstock.positions(low, high, members))[n_taken + 1] end as cut
+          from reached as r where is_reached and n_taken > 0
+    ), whole as (
+        delete from penstock.ready as r using cut as c where r.ctid = c.tid and c.cut = c.high
+    ), rest as (
+        update penstock.ready as r set low = c.cut, members = c.members & penstock.span(c.cut, c.high)
+          from cut as c where r.ctid = c.tid and c.cut < c.high
+    )
+    insert into penstock.lease (worker_id, partition_id, priority, pos, range, low, high, members,
+                                attempt, rescues, is_ahead, ready_at, task)
+    select p_worker, partition_id, priority, pos, range, low, cut,
+           case when cut < high then members & penstock.span(low, cut) else members end,
+           attempt, rescues, before + n_taken > p_slots, ready_at, task
+      from cut order by pos, range, low
+    returning *;
+end $$;
+
+-- Claims up to p_slots jobs that start at once and p_ahead more that start within moments, from the
+-- partitions in the order given. p_from holds ten positions a partition, one a priority: where the last
+-- claim ended, so that dead rows at the head are not walked again. A waiting job rises one priority a
+-- minute: the priority whose head has the least ready_at + priority * 60 s goes first.
+create function penstock.claim(
+    p_worker bigint, p_partitions int[], p_from bigint[], p_slots int, p_ahead int) returns setof penstock.lease
+language plpgsql as $$
+declare
+    v_partition record;
+    v_first     record;
+    v_second    timestamptz;
+    v_lease     penstock.lease;
+    v_open      int[];
+    v_taken     int := 0;
+    v_rows      int;
+    v_got       int;
+    v_asked     int;
+begin
+    for v_partition in
+        select p.id, q.max_wait_seconds, g.n,
+               array(select t.task from penstock.worker_task as t where t.worker_id = p_worker and t.queue_id = q.id) as tasks
+          from unnest(p_partitions) with ordinality as g(id, n)
+          join penstock.partition as p on p.id = g.id
+          join penstock.queue as q on q.id = p.queue_id
+         where not q.is_paused
+         order by g.n
+    loop
+        if v_partition.max_wait_seconds is not null then
+            while penstock.expire_head(v_partition.id, make_interval(secs => v_partition.max_wait_seconds)) > 0 loop
+            end loop;
+        end if;
+        v_open := '{0,1,2,3,4,5,6,7,8,9}';
+        loop
+            v_first := null;
+            v_second := 'infinity';
+            for v_first in
+                select level.priority, r.ready_at, r.high - r.low as size, r.ready_at + level.priority * interval '60 s' as rank,
+                       p_from[(v_partition.n - 1) * 10 + level.priority + 1] as pos_from,
+                       lead(r.ready_at + level.priority * interval '60 s')
+                           over (order by r.ready_at + level.priority * interval '60 s', level.priority) as second_rank
+                  from unnest(v_open) as level(priority)
+                 cross join lateral (
+                       select ready_at, low, high from penstock.ready
+                        where partition_id = v_partition.id and not is_parked and priority = level.priority
+                          and pos >= p_from[(v_partition.n - 1) * 10 + level.priority + 1] and task = any (v_partition.tasks)
+                        order by pos limit 1) as r
+                 order by rank, level.priority limit 1
+            loop
+                v_second := coalesce(v_first.second_rank, 'infinity');
+            end loop;
+            exit when v_first is null or v_first.priority is null;
+            v_asked := p_slots + p_ahead - v_taken;
+            v_rows := least(v_asked, v_asked / v_first.size + 1);
+            v_got := 0;
+            for v_lease in
+                select * from penstock.take(p_worker, v_partition.id, v_first.priority, v_first.pos_from,
+                    greatest(v_second - v_first.priority * interval '60 s', v_first.ready_at), v_partition.tasks,
+                    greatest(p_slots - v_taken, 0), v_asked, v_rows)
+            loop
+                v_got := v_got + penstock.members_count(v_lease.low, v_lease.high, v_lease.members);
+                return next v_lease;
+            end loop;
+            v_taken := v_taken + v_got;
+            exit when v_taken >= p_slots + p_ahead;
+            if v_got = 0 then
+                v_open := array_remove(v_open, v_first.priority::int);
+            end if;
+        end loop;
+        exit when v_taken >= p_slots + p_ahead;
+    end loop;
+end $$;

@@ -1,0 +1,156 @@
+-- breaking: no
+-- Settle: what ended leaves the map of its lease, under the lease's row lock; an empty lease is gone.
+-- History is written only for the bits that were cleared, so that a settle repeated after a lost answer
+-- changes nothing, and a worker without the lease is told which jobs are not its own any more.
+
+create type penstock.part_of_lease as (lease_id bigint, pos smallint);
+
+-- Clears jobs from leases the caller has locked.
+create function penstock.clear_bits(p_parts penstock.part_of_lease[]) returns void
+language plpgsql as $$
+begin
+    with cleared as (
+        select g.lease_id, count(*) as n from unnest(p_parts) as g group by g.lease_id
+    ), found as (
+        select l.id, c.n = penstock.members_count(l.low, l.high, l.members) as is_whole
+          from cleared as c join penstock.lease as l on l.id = c.lease_id
+    ), whole as (
+        delete from penstock.lease as l using found as f where l.id = f.id and f.is_whole
+    ), masks as (
+        select g.lease_id, bit_or(penstock.single(g.pos)) as mask
+          from unnest(p_parts) as g join found as f on f.id = g.lease_id and not f.is_whole group by g.lease_id
+    )
+    update penstock.lease as l
+       set members = coalesce(l.members, penstock.span(l.low, l.high)) & ~m.mask
+      from masks as m where l.id = m.lease_id;
+end $$;
+
+-- Settles jobs that succeeded. Arrays are parallel, an element a job, in any order; ages and run times are
+-- microseconds; p_results is a JSON array of results, or null where there are none. Returns what was not held.
+-- Locks: leases by id.
+create function penstock.settle_succeeded_if_leased(
+    p_worker bigint, p_worker_name text, p_leases bigint[], p_positions smallint[], p_ages bigint[], p_runs bigint[],
+    p_results json) returns setof penstock.part_of_lease
+language plpgsql as $$
+declare
+    v_settled penstock.part_of_lease[];
+begin
+    perform from penstock.lease where id = any (p_leases) and worker_id = p_worker order by id for update;
+
+    with given as (
+        select * from unnest(p_leases, p_positions, p_ages, p_runs) with ordinality as g(lease_id, pos, age, run, n)
+    ), results as (
+        select value as result, n from json_array_elements(p_results) with ordinality as r(value, n)
+    ), mine as materialized (
+        select l.id, l.range, l.partition_id, l.attempt, g.pos, (g.age / 1e6)::real as age, (g.run / 1e6)::real as run, g.n
+          from given as g join penstock.lease as l on l.id = g.lease_id and l.worker_id = p_worker
+         where g.pos >= l.low and g.pos < l.high and (l.members is null or get_bit(l.members, g.pos) = 1)
+    ), history as (
+        insert into penstock.finished (slice, range, partition_id, outcome, attempt, worker, positions, start_ages, run_times, results)
+        select penstock.current_slice(), m.range, m.partition_id, 0, m.attempt, p_worker_name,
+               array_agg(m.pos), array_agg(m.age), array_agg(m.run),
+               case when p_results is not null then array_agg((select r.result from results as r where r.n = m.n)) end
+          from mine as m group by m.id, m.range, m.partition_id, m.attempt
+    ), counted as (
+        insert into penstock.tally (partition_id, opened, completed)
+        select partition_id, -count(*), count(*) from mine group by partition_id
+    )
+    select array_agg(row(id, pos)::penstock.part_of_lease) into v_settled from mine;
+
+    perform penstock.clear_bits(v_settled);
+    if coalesce(cardinality(v_settled), 0) < cardinality(p_leases) then
+        return query select * from unnest(p_leases, p_positions) except select * from unnest(v_settled);
+    end if;
+end $$;
+
+-- Settles every other end, an object a job in p_ends: lease, position, end, error, due_in, age, run. The ends:
+--   retry   counts an attempt and waits due_in seconds (0: at once)     snooze   waits, counts nothing
+--   failed  goes to the dead letters                                    release  never started: ready again, in place
+--   cancelled, discarded, expired                                       are history
+-- Locks: leases by id.
+create function penstock.settle_ended_if_leased(p_worker bigint, p_worker_name text, p_ends json)
+returns setof penstock.part_of_lease
+language plpgsql as $$
+declare
+    v_settled penstock.part_of_lease[];
+begin
+    perform from penstock.lease
+      where id in (select (value ->> 'lease')::bigint from json_array_elements(p_ends)) and worker_id = p_worker
+      order by id for update;
+
+    with mine as materialized (
+        select l.id, l.range, l.partition_id, l.priority, l.pos as place, l.attempt, l.rescues, l.ready_at, l.task,
+               g.position as pos, g."end", g.error, g.due_in, l.range * 1024 + g.position as job_id,
+               (g.age / 1e6)::real as age, (g.run / 1e6)::real as run
+          from json_to_recordset(p_ends) as g(lease bigint, position smallint, "end" text, error text,
+                                              due_in double precision, age bigint, run bigint)
+          join penstock.lease as l on l.id = g.lease and l.worker_id = p_worker
+         where penstock.has_member(l.low, l.high, l.members, g.position)
+    ), attempts as (
+        insert into penstock.failure (job_id, attempt, worker, error)
+        select job_id, attempt, p_worker_name, coalesce(error, '') from mine where "end" in ('retry', 'failed')
+    ), again_at_once as (
+        insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, rescues, task)
+        select partition_id, priority, penstock.draw_range(), range, pos, pos + 1,
+               attempt + ("end" = 'retry')::int, 0, task
+          from mine where "end" in ('retry', 'snooze') and due_in <= 0
+    ), again_later as (
+        insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, attempt, task)
+        select now() + make_interval(secs => due_in), partition_id, priority, range, pos, pos + 1,
+               attempt + ("end" = 'retry')::int, task
+          from mine where "end" in ('retry', 'snooze') and due_in > 0
+    ), dead_letters as (
+        insert into penstock.dead (job_id, partition_id, task, attempt, started_at, worker, error)
+        select job_id, partition_id, task, attempt, now() - make_interval(secs => age), p_worker_name, error
+          from mine where "end" = 'failed'
+    ), released as (
+        insert into penstock.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at, task)
+        select partition_id, priority, place, range, min(pos), max(pos) + 1,
+               case when count(*) <= max(pos) - min(pos) then bit_or(penstock.single(pos)) end, attempt, rescues, ready_at, task
+          from mine where "end" = 'release'
+         group by id, partition_id, priority, place, range, attempt, rescues, ready_at, task
+    ), history as (
+        insert into penstock.finished (slice, range, partition_id, outcome, attempt, worker, positions, start_ages, run_times, errors)
+        select penstock.current_slice(), range, partition_id,
+               case "end" when 'cancelled' then 2 when 'discarded' then 3 else 4 end, attempt, p_worker_name,
+               array_agg(pos), array_agg(age), array_agg(run), array_agg(error)
+          from mine where "end" in ('cancelled', 'discarded', 'expired')
+         group by id, range, partition_id, attempt, "end"
+    ), asks as (
+        delete from penstock.cancellation where job_id in (select job_id from mine where "end" <> 'release')
+    ), counted as (
+        insert into penstock.tally (partition_id, opened, scheduled, dead, failed)
+        select partition_id,
+               -count(*) filter (where "end" in ('failed', 'cancelled', 'discarded', 'expired') or "end" in ('retry', 'snooze') and due_in > 0),
+               count(*) filter (where "end" in ('retry', 'snooze') and due_in > 0),
+               count(*) filter (where "end" = 'failed'), count(*) filter (where "end" = 'failed')
+          from mine where "end" <> 'release' group by partition_id
+    )
+    select array_agg(row(id, pos)::penstock.part_of_lease) into v_settled from mine;
+
+    perform penstock.clear_bits(v_settled);
+    return query
+        select (value ->> 'lease')::bigint, (value ->> 'position')::smallint from json_array_elements(p_ends)
+        except select * from unnest(v_settled);
+end $$;
+
+-- Moves one running job to a lease of its own, so that its handler's transaction can settle it without
+-- holding its neighbours' lease. Returns the new lease's number, or null where the job is not held.
+create function penstock.split_lease_if_leased(p_worker bigint, p_lease bigint, p_position smallint) returns bigint
+language plpgsql as $$
+declare
+    v_lease penstock.lease;
+begin
+    select * into v_lease from penstock.lease where id = p_lease and worker_id = p_worker for update;
+    if v_lease.id is null or not penstock.has_member(v_lease.low, v_lease.high, v_lease.members, p_position) then
+        return null;
+    end if;
+    perform penstock.clear_bits(array[row(p_lease, p_position)::penstock.part_of_lease]);
+    v_lease.id := nextval('penstock.lease_number');
+    v_lease.low := p_position;
+    v_lease.high := p_position + 1;
+    v_lease.members := null;
+    v_lease.is_ahead := false;
+    insert into penstock.lease select v_lease.*;
+    return v_lease.id;
+end $$;

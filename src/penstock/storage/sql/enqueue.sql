@@ -1,0 +1,75 @@
+-- name: enqueue_few
+-- Writes one range of a few jobs and makes it visible, in one round trip and one transaction.
+-- Locks: none that another producer wants. args is a JSON array of the jobs' arguments, taken apart verbatim.
+with drawn as materialized (
+    select penstock.draw_range() as range, json_array_length(%(args)s::json)::smallint as size,
+           coalesce(%(run_at)s::timestamptz > now(), false) as is_later
+), written as (
+    insert into penstock.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
+    select d.range * 1024 + a.n - 1, now(), %(partition)s, %(priority)s, %(task)s,
+           (%(keys)s::bytea[])[a.n], a.value, (%(attributes)s::jsonb[])[a.n]
+      from drawn as d, json_array_elements(%(args)s::json) with ordinality as a(value, n)
+), at_once as (
+    insert into penstock.ready (partition_id, priority, pos, range, low, high, task)
+    select %(partition)s, %(priority)s, range, range, 0, size, %(task)s from drawn where not is_later
+), later as (
+    insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, task)
+    select %(run_at)s, %(partition)s, %(priority)s, range, 0, size, %(task)s from drawn where is_later
+), counted as (
+    insert into penstock.tally (partition_id, enqueued, opened, scheduled)
+    select %(partition)s, size, case when is_later then 0 else size end, case when is_later then size else 0 end
+      from drawn
+)
+select range * 1024 as first_id,
+       case when exists (select from penstock.sleeper where queue_id = %(queue)s)
+            then pg_notify('penstock_' || %(queue)s::int, '') end
+  from drawn
+
+-- name: draw_ranges
+-- Range numbers for a call, and the time that its jobs bear.
+select array(select penstock.draw_range() from generate_series(1, %(count)s)), now()
+
+-- name: copy_jobs
+copy penstock.job (id, enqueued_at, partition_id, priority, task, key, args, attributes) from stdin
+
+-- name: open_ranges
+select penstock.open_ranges(%(queues)s::int[], %(partitions)s::int[], %(priorities)s::smallint[], %(tasks)s::text[],
+                            %(run_ats)s::timestamptz[], %(ranges)s::bigint[], %(sizes)s::smallint[],
+                            %(members)s::bit(1024)[])
+
+-- name: block_jobs
+select penstock.block_jobs(%(ids)s::bigint[], %(partitions)s::int[], %(priorities)s::smallint[], %(tasks)s::text[],
+                           %(run_ats)s::timestamptz[], %(runs_on_failure)s::boolean[], %(parents)s::json[])
+
+-- name: unknown_parents
+-- Which of these jobs are not stored (any more).
+select p from unnest(%(parents)s::bigint[]) as p
+ where not exists (select from penstock.job_stored as j where j.id = p) limit 1
+
+-- name: insert_idempotency_keys
+-- Sorted by key, so that two calls with the same keys wait for each other in one order. Waits for the same key
+-- in flight elsewhere. Returns the keys this call won.
+insert into penstock.dedup (queue_id, idempotency_key, job_id)
+select q, k, id from unnest(%(queues)s::int[], %(keys)s::text[], %(ids)s::bigint[]) as g(q, k, id) order by q, k
+on conflict do nothing returning job_id
+
+-- name: read_idempotency_keys
+-- The jobs that hold these keys.
+select d.queue_id, d.idempotency_key, d.job_id
+  from unnest(%(queues)s::int[], %(keys)s::text[]) as g(q, k)
+  join penstock.dedup as d on d.queue_id = g.q and d.idempotency_key = g.k
+
+-- name: was_written
+-- Whether the call that drew this id committed: the same id and the same transaction time. An id alone would not do:
+-- after a crash a sequence may give a number again.
+select exists (select from penstock.job where id = %(id)s and enqueued_at = %(enqueued_at)s)
+
+-- name: find_token
+-- The first job of the call that carried this token, among those written since.
+select id from penstock.job where id > %(after)s and attributes @> %(token)s::jsonb limit 1
+
+-- name: newest_range
+select last_value from penstock.range_number
+
+-- name: backend_is_alive
+select exists (select from pg_stat_activity where pid = %(pid)s)

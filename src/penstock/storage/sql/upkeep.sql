@@ -1,0 +1,61 @@
+-- name: rescue
+select workers, jobs, dead from penstock.rescue()
+
+-- name: promote
+select penstock.promote(%(limit)s)
+
+-- name: unblock
+select looked_at, freed, last_id, cancelled from penstock.unblock(%(children)s::bigint[], %(after)s, %(limit)s)
+
+-- name: expire
+-- Ends what has waited longer than its queue allows, at the head of every partition that has a limit.
+select coalesce(sum(penstock.expire_head(p.id, make_interval(secs => q.max_wait_seconds))), 0)
+  from penstock.queue as q join penstock.partition as p on p.queue_id = q.id where q.max_wait_seconds is not null
+
+-- name: park
+select penstock.park()
+
+-- name: fold
+select penstock.fold()
+
+-- name: due_crons
+-- Locks: the due entries, skipping those others fire.
+select name, expression, timezone, queue_id, task, key, args, next_at from penstock.cron
+ where next_at <= now() and not is_paused order by next_at limit 100 for update skip locked
+
+-- name: advance_cron
+update penstock.cron set next_at = %(next_at)s, last_at = %(last_at)s where name = %(name)s
+
+-- name: write_cron
+-- Defines an entry. The same definition again changes nothing, so that every worker may say it at its start.
+insert into penstock.cron (name, expression, timezone, queue_id, task, key, args, next_at)
+values (%(name)s, %(expression)s, %(timezone)s, %(queue_id)s, %(task)s, %(key)s, %(args)s, %(next_at)s)
+on conflict (name) do update
+   set expression = excluded.expression, timezone = excluded.timezone, queue_id = excluded.queue_id,
+       task = excluded.task, key = excluded.key, args = excluded.args,
+       next_at = case when (cron.expression, cron.timezone) = (excluded.expression, excluded.timezone)
+                      then cron.next_at else excluded.next_at end
+ where (cron.expression, cron.timezone, cron.queue_id, cron.task, cron.key, cron.args::text)
+       is distinct from (excluded.expression, excluded.timezone, excluded.queue_id, excluded.task, excluded.key, excluded.args::text)
+
+-- name: read_crons
+select c.name, c.expression, c.timezone, q.name, c.task, c.key, c.args, c.is_paused, c.next_at, c.last_at
+  from penstock.cron as c join penstock.queue as q on q.id = c.queue_id
+ where %(name)s::text is null or c.name = %(name)s order by c.name
+
+-- name: pause_cron
+update penstock.cron set is_paused = %(is_paused)s, next_at = case when %(is_paused)s then next_at else %(next_at)s end
+ where name = %(name)s returning name
+
+-- name: remove_cron
+delete from penstock.cron where name = %(name)s returning name
+
+-- name: clean_progress
+-- Progress and asks to stop of jobs that have ended meanwhile.
+with done as (
+    delete from penstock.progress as p where not exists (
+        select from penstock.lease as l where l.range = p.job_id / 1024) returning 1
+), asks as (
+    delete from penstock.cancellation as c where penstock.outcome_of(c.job_id) is not null returning 1
+)
+select (select count(*) from done) + (select count(*) from asks)

@@ -1,0 +1,88 @@
+-- name: claim
+-- See penstock.claim. Locks: ready rows in order, skipping those held. Index: ready_in_order.
+select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
+       extract(epoch from now() - ready_at)::double precision
+  from penstock.claim(%(worker)s, %(partitions)s::int[], %(positions)s::bigint[], %(slots)s, %(ahead)s)
+
+-- name: settle_succeeded_if_leased
+select lease_id, pos from penstock.settle_succeeded_if_leased(
+    %(worker)s, %(name)s, %(leases)s::bigint[], %(positions)s::smallint[], %(ages)s::bigint[], %(runs)s::bigint[],
+    %(results)s::json)
+
+-- name: settle_ended_if_leased
+select lease_id, pos from penstock.settle_ended_if_leased(%(worker)s, %(name)s, %(ends)s::json)
+
+-- name: split_lease_if_leased
+select penstock.split_lease_if_leased(%(worker)s, %(lease)s, %(position)s)
+
+-- name: children_of_ranges
+-- Children of any job of these ranges. Index: the primary key of dependency.
+select distinct d.child_id from unnest(%(ranges)s::bigint[]) as r
+  join penstock.dependency as d on d.parent_id >= r * 1024 and d.parent_id < (r + 1) * 1024
+
+-- name: register_worker
+insert into penstock.worker (name, host, pid, version, concurrency, lease_seconds)
+values (%(name)s, %(host)s, %(pid)s, %(version)s, %(concurrency)s, %(lease_seconds)s) returning id
+
+-- name: register_worker_tasks
+insert into penstock.worker_task (worker_id, queue_id, task)
+select %(worker)s, q, t from unnest(%(queues)s::int[], %(tasks)s::text[]) as g(q, t) on conflict do nothing
+
+-- name: renew_worker_if_alive
+-- One row a worker, not one a job. No row: the worker was declared dead, and every lease it held is lost.
+update penstock.worker set renewed_at = now() where id = %(worker)s returning id
+
+-- name: remove_worker
+delete from penstock.worker where id = %(worker)s
+
+-- name: asked_to_stop
+-- Of the jobs this worker runs, those somebody wants stopped.
+select c.job_id from penstock.cancellation as c
+ where exists (select from penstock.lease as l where l.worker_id = %(worker)s and l.range = c.job_id / 1024
+                  and penstock.has_member(l.low, l.high, l.members, (c.job_id %% 1024)::int))
+
+-- name: paused_queues
+select id from penstock.queue where is_paused
+
+-- name: fall_asleep
+insert into penstock.sleeper (queue_id, worker_id) select q, %(worker)s from unnest(%(queues)s::int[]) as q
+on conflict do nothing
+
+-- name: wake_up
+delete from penstock.sleeper where worker_id = %(worker)s
+
+-- name: next_due
+-- When the next scheduled job is due, in seconds from now. Index: scheduled_by_due_time.
+select extract(epoch from min(due_at) - now())::double precision from penstock.scheduled
+
+-- name: has_work
+-- Whether any job a worker has a handler for is ready in queues that are not paused, or due. Index: ready_in_order,
+-- scheduled_by_due_time. Blocked children whose parents have ended were made ready by upkeep just before.
+select exists (
+    select from penstock.worker_task as t
+      join penstock.queue as q on q.id = t.queue_id and not q.is_paused
+      join penstock.partition as p on p.queue_id = q.id
+      join penstock.ready as r on r.partition_id = p.id and r.task = t.task and not r.is_parked
+     where t.worker_id = %(worker)s)
+  or exists (
+    select from penstock.scheduled as s
+      join penstock.partition as p on p.id = s.partition_id
+      join penstock.queue as q on q.id = p.queue_id and not q.is_paused
+      join penstock.worker_task as t on t.worker_id = %(worker)s and t.queue_id = p.queue_id and t.task = s.task
+     where s.due_at <= now())
+
+-- name: report_progress
+insert into penstock.progress (job_id, value, note)
+select id, v, n from unnest(%(ids)s::bigint[], %(values)s::real[], %(notes)s::text[]) as g(id, v, n)
+on conflict (job_id) do update set value = excluded.value, note = excluded.note, at = now()
+
+-- name: read_workers
+select w.id, w.name, w.host, w.pid, w.started_at, w.renewed_at, w.concurrency,
+       array(select distinct q.name from penstock.worker_task as t join penstock.queue as q on q.id = t.queue_id
+              where t.worker_id = w.id order by q.name),
+       coalesce((select sum(penstock.members_count(l.low, l.high, l.members)) from penstock.lease as l
+                  where l.worker_id = w.id), 0)::int
+  from penstock.worker as w order by w.id
+
+-- name: children_of_jobs
+select child_id from penstock.dependency where parent_id = any (%(parents)s::bigint[])

@@ -1,0 +1,102 @@
+"""Upkeep's acts on the database, each bounded and safe in any number of workers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.storage.database import Connection
+from penstock.storage.queries import query
+
+__all__ = ["Rescued", "clean", "expire", "fold", "park", "promote", "rescue", "unblock", "unblock_all"]
+
+BATCH = 10_000
+
+
+class Rescued(NamedTuple):
+    """What one rescue found: workers declared dead, their jobs, and how many of those went to the dead letters."""
+
+    workers: int
+    jobs: int
+    dead: int
+
+
+def rescue(connection: Connection) -> Rescued:
+    """Return what dead workers held, until nothing is left."""
+    total = Rescued(0, 0, 0)
+    while True:
+        row = connection.execute(query("rescue")).fetchone()
+        assert row is not None  # noqa: S101
+        workers, jobs, dead = (count or 0 for count in row)
+        total = Rescued(total.workers + workers, total.jobs + jobs, total.dead + dead)
+        if not jobs:
+            return total
+
+
+def promote(connection: Connection) -> int:
+    """Make ready whatever is due."""
+    total = 0
+    while True:
+        row = connection.execute(query("promote"), {"limit": BATCH}).fetchone()
+        count = row[0] if row else 0
+        total += count
+        if not count:
+            return total
+
+
+def unblock(connection: Connection, children: Sequence[int]) -> int:
+    """Let go those of these children whose parents have ended, and the children of those this cancels."""
+    freed = 0
+    waiting = list(children)
+    while waiting:
+        row = connection.execute(query("unblock"), {"children": waiting, "after": 0, "limit": len(waiting)}).fetchone()
+        assert row is not None  # noqa: S101
+        freed += row[1] or 0
+        cancelled = row[3] or []
+        waiting = _children_of(connection, cancelled) if cancelled else []
+    return freed
+
+
+def unblock_all(connection: Connection) -> int:
+    """Look at every blocked job: for parents that ended while nobody could tell their children."""
+    freed, after = 0, 0
+    while True:
+        row = connection.execute(query("unblock"), {"children": None, "after": after, "limit": 1000}).fetchone()
+        assert row is not None  # noqa: S101
+        looked_at, n_freed, last_id, cancelled = row
+        freed += n_freed or 0
+        if cancelled:
+            freed += unblock(connection, _children_of(connection, cancelled))
+        if not looked_at:
+            return freed
+        after = last_id
+
+
+def _children_of(connection: Connection, parents: Sequence[int]) -> list[int]:
+    rows = connection.execute(query("children_of_jobs"), {"parents": list(parents)}).fetchall()
+    return [row[0] for row in rows]
+
+
+def expire(connection: Connection) -> int:
+    """End what has waited longer than its queue allows."""
+    return _count(connection, "expire")
+
+
+def park(connection: Connection) -> int:
+    """Take out of the order what no live worker knows, and bring back what one does."""
+    return _count(connection, "park")
+
+
+def fold(connection: Connection) -> int:
+    """Add the tally into the totals."""
+    return _count(connection, "fold")
+
+
+def clean(connection: Connection) -> int:
+    """Forget the progress of jobs that have ended."""
+    return _count(connection, "clean_progress")
+
+
+def _count(connection: Connection, name: str) -> int:
+    row = connection.execute(query(name)).fetchone()
+    return int(row[0] or 0) if row else 0

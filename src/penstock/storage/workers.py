@@ -1,0 +1,125 @@
+"""Who is alive. A worker renews one row; its leases live as long as it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from penstock.model.worker import WorkerInfo
+from penstock.storage.arrays import array_text
+from penstock.storage.database import Connection
+from penstock.storage.queries import query
+
+__all__ = [
+    "asked_to_stop",
+    "fall_asleep",
+    "has_work",
+    "next_due",
+    "paused_queues",
+    "read_workers",
+    "register",
+    "remove",
+    "renew",
+    "report_progress",
+    "wake_up",
+]
+
+
+def register(
+    connection: Connection,
+    *,
+    name: str,
+    host: str,
+    pid: int,
+    version: str,
+    concurrency: int,
+    lease_seconds: float,
+    tasks: Iterable[tuple[int, str]],
+) -> int:
+    """Enter a worker with the (queue, task) pairs it knows; its number."""
+    tasks = list(tasks)
+    with connection.transaction():
+        row = connection.execute(
+            query("register_worker"),
+            {
+                "name": name,
+                "host": host,
+                "pid": pid,
+                "version": version,
+                "concurrency": concurrency,
+                "lease_seconds": lease_seconds,
+            },
+        ).fetchone()
+        assert row is not None  # noqa: S101
+        connection.execute(
+            query("register_worker_tasks"),
+            {"worker": row[0], "queues": [queue for queue, _ in tasks], "tasks": [task for _, task in tasks]},
+        )
+    return int(row[0])
+
+
+def renew(connection: Connection, worker: int) -> bool:
+    """Say that the worker lives. False: it was declared dead, and everything it held is lost."""
+    return connection.execute(query("renew_worker_if_alive"), {"worker": worker}).fetchone() is not None
+
+
+def remove(connection: Connection, worker: int) -> None:
+    """Leave. What the worker still held is rescued like a dead one's."""
+    connection.execute(query("remove_worker"), {"worker": worker})
+
+
+def asked_to_stop(connection: Connection, worker: int) -> set[int]:
+    """The jobs of this worker that somebody cancelled."""
+    return {row[0] for row in connection.execute(query("asked_to_stop"), {"worker": worker}).fetchall()}
+
+
+def paused_queues(connection: Connection) -> set[int]:
+    """The numbers of the queues that are paused."""
+    return {row[0] for row in connection.execute(query("paused_queues")).fetchall()}
+
+
+def fall_asleep(connection: Connection, worker: int, queues: Sequence[int]) -> None:
+    """Ask to be woken by producers of these queues."""
+    connection.execute(query("fall_asleep"), {"worker": worker, "queues": array_text(queues)})
+
+
+def wake_up(connection: Connection, worker: int) -> None:
+    """Be woken no more."""
+    connection.execute(query("wake_up"), {"worker": worker})
+
+
+def next_due(connection: Connection) -> float | None:
+    """Seconds until the next scheduled job is due, or None where none waits."""
+    row = connection.execute(query("next_due")).fetchone()
+    return row[0] if row else None
+
+
+def has_work(connection: Connection, worker: int) -> bool:
+    """Whether a job this worker has a handler for could run now."""
+    row = connection.execute(query("has_work"), {"worker": worker}).fetchone()
+    return bool(row and row[0])
+
+
+def report_progress(connection: Connection, reports: Sequence[tuple[int, float | None, str | None]]) -> None:
+    """Store how far jobs have come: (job, value, note)."""
+    connection.execute(
+        query("report_progress"),
+        {"ids": [r[0] for r in reports], "values": [r[1] for r in reports], "notes": [r[2] for r in reports]},
+    )
+
+
+def read_workers(connection: Connection) -> list[WorkerInfo]:
+    """Every worker not declared dead."""
+    return [
+        WorkerInfo(
+            id=row[0],
+            name=row[1],
+            host=row[2],
+            pid=row[3],
+            started_at=row[4],
+            renewed_at=row[5],
+            concurrency=row[6],
+            queues=row[7],
+            running=row[8],
+        )
+        for row in connection.execute(query("read_workers")).fetchall()
+    ]
