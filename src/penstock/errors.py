@@ -88,7 +88,9 @@ class InvalidJob(PenstockError):
     """A value that cannot be used; nothing was written. `field` names it, `problem` says what to do."""
 
     def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field}: {problem}")
+        # A field may be a name the user made up: whatever it holds, the message can be printed.
+        shown = field if field.isprintable() and len(field) <= 200 else f"{ascii(field)[:200]}..."
+        super().__init__(f"{shown}: {problem}")
         self.field = field
         self.problem = problem
 

@@ -55,10 +55,27 @@ def raising(attempt: int) -> float:
     raise RuntimeError(f"no wait for {attempt}")
 
 
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def raising_silence(attempt: int) -> float:
+    raise Silent
+
+
 @pytest.mark.parametrize(
     "function",
-    [raising, lambda attempt: -1, lambda attempt: math.nan, lambda attempt: None, lambda attempt: "soon", lambda: 1],
-    ids=["raises", "negative", "not a number", "nothing", "text", "takes no attempt"],
+    [
+        raising,
+        raising_silence,
+        lambda attempt: -1,
+        lambda attempt: math.nan,
+        lambda attempt: None,
+        lambda attempt: "soon",
+        lambda: 1,
+    ],
+    ids=["raises", "raises what cannot be told", "negative", "not a number", "nothing", "text", "takes no attempt"],
 )
 def test_a_function_that_answers_nonsense_falls_back_to_the_default_and_is_reported(
     function: Callable[..., float],

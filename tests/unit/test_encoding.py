@@ -129,6 +129,8 @@ def test_what_json_lacks_is_converted(value: object, written: str) -> None:
         (Address("Elm", height=math.nan), "x.height"),
         (Customer(name="Ann", discount=math.nan), "x.discount"),
         ({1, 2}, "x"),
+        (type("Tags", (set,), {})(), "x"),
+        pytest.param(10**5000, "x", id="huge"),
         (frozenset(), "x"),
         ([{"a"}], "x[0]"),
         (b"bytes", "x"),
@@ -159,6 +161,12 @@ def test_what_would_not_come_back_is_refused_by_its_path(value: object, path: st
     with pytest.raises(InvalidJob) as alone:
         encode_value("x", value)
     assert in_arguments.value.field == alone.value.field == path
+
+
+def test_a_name_that_is_not_text_is_refused_by_itself() -> None:
+    with pytest.raises(InvalidJob) as refused:
+        encode_arguments({"fine": 1, "\ud800": 1})
+    assert refused.value.field == "\ud800"
 
 
 def test_null_itself_is_not_mistaken_for_a_float_that_is_no_number() -> None:

@@ -71,6 +71,14 @@ def test_an_invalid_job_names_the_field_and_the_remedy() -> None:
     assert str(error) == "key: 900 bytes is too long; give at most 512"
 
 
+@pytest.mark.parametrize("field", ["\ud800", "a\nb", "a" * 10_000])
+def test_whatever_the_field_is_called_the_message_can_be_printed(field: str) -> None:
+    error = InvalidJob(field, "no such argument; leave it out")
+    assert error.field == field
+    assert str(error).encode().isascii()
+    assert len(str(error)) < 300
+
+
 def test_a_failed_job_says_how_it_ended_and_what_to_do() -> None:
     assert str(JobFailed(7, "failed", "boom")) == (
         "job 7 ended as failed: boom; read app.job(7).failures, and app.retry(7) once the cause is gone"

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import InvalidJob
 from penstock.model import Explanation, Failure, Job, PartitionStats, QueueDefinition, State, Stats, WorkerInfo
-from penstock.model.queue import refuse_unavailable_options
+from penstock.model.queue import partition_name, refuse_unavailable_options
 from penstock.model.state import FINAL, OUTCOME, STATE_OF_OUTCOME
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -66,6 +66,10 @@ def test_the_figures_of_a_queue_are_the_sum_of_its_partitions() -> None:
     assert (stats.total_enqueued, stats.total_completed, stats.total_failed) == (12, 14, 8)
     assert stats.oldest_enqueued_at == NOON
     assert Stats.of("q", []).oldest_enqueued_at is None
+
+
+def test_lesson_awa_partition_0_is_the_queue_itself() -> None:
+    assert [partition_name("emails", number) for number in range(3)] == ["emails", "emails__p1", "emails__p2"]
 
 
 def test_a_queue_is_one_partition_without_bounds_unless_declared_otherwise() -> None:

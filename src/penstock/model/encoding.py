@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import traceback
 from collections.abc import Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -29,13 +30,6 @@ MOST_DEPTH = 100
 
 # Values that hold no others; of them only a float can be lost.
 _SCALARS = frozenset({str, int, float, bool, type(None), datetime, date, time, timedelta, UUID, Decimal})
-_LOSSY: dict[type, str] = {
-    set: "a set would come back as a list; pass sorted(value)",
-    frozenset: "a set would come back as a list; pass sorted(value)",
-    bytes: "bytes would come back as text; pass text, such as base64",
-    bytearray: "bytes would come back as text; pass text, such as base64",
-    memoryview: "bytes would come back as text; pass text, such as base64",
-}
 
 
 def encode_arguments(arguments: dict[str, Any]) -> bytes:
@@ -44,8 +38,9 @@ def encode_arguments(arguments: dict[str, Any]) -> bytes:
         raw = _encode(arguments)
     except Exception:  # A model's own code may raise anything while it is written.
         for name, value in arguments.items():
-            encode_value(str(name), value)
-        raise
+            encode_value(name, value)
+            encode_value(name, name)
+        raise _too_deep("args") from None
     if _SCALARS.issuperset(map(type, arguments.values())):
         # A float that is no number is written as null.
         if raw.find(b"null") >= 0:  # `in` is slower: it tries the pattern as a number first
@@ -70,7 +65,8 @@ def encode_value(field: str, value: object) -> bytes:
     except RecursionError:
         raise _too_deep(field) from None
     except Exception as error:
-        raise InvalidJob(field, f"it cannot be written as JSON ({_said_by(error)}); pass plain values") from error
+        said = traceback.format_exception_only(error)[-1].strip()
+        raise InvalidJob(field, f"it cannot be written as JSON ({said!a:.200}); pass plain values") from error
     if raw.count(b"{") + raw.count(b"[") > MOST_DEPTH or not _reads_back(raw, value):
         _refuse_losses(field, value)
     if len(raw) > ARGS_BYTES:
@@ -89,13 +85,6 @@ def _too_long(field: str, size: int) -> InvalidJob:
 
 def _too_deep(field: str) -> InvalidJob:
     return InvalidJob(field, f"it is nested too deeply; give at most {MOST_DEPTH} levels")
-
-
-def _said_by(error: Exception) -> str:
-    try:
-        return f"{type(error).__name__}: {str(error)[:200]!a}"
-    except Exception:  # An exception may fail to tell what it is.
-        return type(error).__name__
 
 
 def _plain(value: object) -> object:
@@ -140,8 +129,10 @@ def _refuse_losses(field: str, value: object) -> None:
             raise _too_deep(field)
         if isinstance(part, float) and not math.isfinite(part):
             raise InvalidJob(path, f"{part} is not JSON; pass None, or text")
-        if not is_typed and type(part) in _LOSSY:
-            raise InvalidJob(path, _LOSSY[type(part)])
+        if not is_typed and isinstance(part, (set, frozenset)):
+            raise InvalidJob(path, "a set would come back as a list; pass sorted(value)")
+        if not is_typed and isinstance(part, (bytes, bytearray, memoryview)):
+            raise InvalidJob(path, "bytes would come back as text; pass text, such as base64")
         waiting += [(name, inner, depth + 1, typed) for name, inner, typed in _parts(path, part, is_typed)]
 
 

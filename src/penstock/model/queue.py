@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from penstock.errors import InvalidJob
 from penstock.model.limits import MOST_PARTITIONS, checked_count, checked_name, checked_seconds
 
-__all__ = ["QueueDefinition", "refuse_unavailable_options"]
+__all__ = ["QueueDefinition", "partition_name", "refuse_unavailable_options"]
 
 # Options of the contract that this version cannot keep; each leaves this list when it is built.
 _NOT_AVAILABLE = frozenset(
@@ -24,6 +24,11 @@ def refuse_unavailable_options(queue: str, options: Mapping[str, object]) -> Non
         raise InvalidJob(
             name, f"queue {queue!r} has no option {name!r}; the options are partitions, max_length and max_wait"
         )
+
+
+def partition_name(queue: str, number: int) -> str:
+    """The name a partition is given: the first has the queue's own. A convention that nothing may parse."""
+    return queue if number == 0 else f"{queue}__p{number}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ used, and the problem is reported with the wait.
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from typing import NamedTuple
@@ -50,7 +51,8 @@ class Backoff:
             try:
                 seconds = checked_delay("backoff", self._function(attempt))
             except Exception as error:  # The user's function may raise anything, and its job must live on.
-                return Wait(_default(attempt, unit), f"backoff for attempt {attempt}: {type(error).__name__}: {error}")
+                said = traceback.format_exception_only(error)[-1].strip()
+                return Wait(_default(attempt, unit), f"backoff for attempt {attempt}: {said}")
             return Wait(_spread(seconds, unit))
         if self._seconds is not None:
             return Wait(_spread(self._seconds, unit))
