@@ -95,8 +95,9 @@ def _readable_copy(folder: Path, account: Account) -> Path:
             " set PENSTOCK_POSTGRES_BIN to a folder it can read"
         )
     package = folder.parents[1]
-    mark = f"{package}:{(folder / 'postgres').stat().st_mtime_ns}"
-    copy = LASTING_TEMPORARY_FOLDER / f"penstock-postgresql-{hashlib.sha256(mark.encode()).hexdigest()[:16]}"
+    # Named after the program itself: environments with the same wheel share one copy.
+    digest = hashlib.sha256((folder / "postgres").read_bytes()).hexdigest()[:16]
+    copy = LASTING_TEMPORARY_FOLDER / f"penstock-postgresql-{digest}"
     # The programs find their libraries by the way from one folder to the other: both keep their names.
     sources = (package, package.with_name(f"{package.name}.libs"))
     make_folder(copy, 0o755, {source.name: source for source in sources if source.exists()})
