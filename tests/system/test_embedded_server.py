@@ -306,6 +306,13 @@ def test_data_of_another_major_version_is_refused_in_one_line(folder: Path) -> N
         version.write_text(real)
 
 
+def test_a_data_folder_that_is_not_whole_is_refused_rather_than_made_anew() -> None:
+    with open_folder() as folder:
+        (folder / "data").mkdir(parents=True)
+        with pytest.raises(PenstockError, match="no whole data folder"):
+            start(folder)
+
+
 def test_a_data_folder_that_was_not_finished_is_made_anew() -> None:
     with open_folder() as folder:
         (folder / "data.draft").mkdir(parents=True)

@@ -27,7 +27,10 @@ def make_cluster(home: Path, binaries: Binaries, account: Account) -> None:
     """Make the data folder where there is none; refuse one of another major version."""
     data = home / "data"
     if data.exists():
-        made_by = int((data / "PG_VERSION").read_text())
+        try:
+            made_by = int((data / "PG_VERSION").read_text())
+        except FileNotFoundError:
+            raise PenstockError(f"{data} is no whole data folder: restore it, or remove {home} to start anew") from None
         if made_by != binaries.version:
             raise PenstockError(
                 f"{data} was made by PostgreSQL {made_by} and {binaries.folder} holds PostgreSQL {binaries.version}:"
