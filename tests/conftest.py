@@ -1,0 +1,91 @@
+"""What every test that needs a database shares: one server a run, a fresh copy of the migrated schema a test.
+
+The server is the embedded one, on the PostgreSQL that $PENSTOCK_POSTGRES_BIN names or the wheel's. Under pytest-xdist
+each of its processes has a server of its own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from penstock import embedded
+from penstock.storage import Database
+from penstock.storage.migrate import migrate
+
+TEMPLATE = "penstock_template"
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def server_url() -> Iterator[str]:
+    """The URL of a server that lives as long as the run; its own database holds nothing."""
+    # Not pytest's folder: those are closed to the account that runs the server for root.
+    parent = Path(tempfile.mkdtemp(prefix="penstock-tests-"))
+    parent.chmod(0o755)
+    home = parent / ".penstock"
+    try:
+        server = embedded.start(home)
+        yield server.url
+        server.close()
+        with (home / "supervisor.lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+    finally:
+        shutil.rmtree(parent, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def template_database(server_url: str) -> str:
+    """The name of a database with the newest schema, to be copied and never connected to."""
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("create database {}").format(sql.Identifier(TEMPLATE)))
+    with psycopg.connect(server_url, dbname=TEMPLATE, autocommit=True) as connection:
+        migrate(connection)
+    return TEMPLATE
+
+
+@pytest.fixture
+def empty_database_url(server_url: str) -> Iterator[str]:
+    """A database without the schema, gone after the test."""
+    with _created(server_url, "template1") as url:
+        yield url
+
+
+@pytest.fixture
+def database_url(server_url: str, template_database: str) -> Iterator[str]:
+    """A database with the schema and nothing in it, gone after the test."""
+    with _created(server_url, template_database) as url:
+        yield url
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """The same as the storage sees it, closed after the test."""
+    database = Database(database_url)
+    yield database
+    database.close()
+
+
+@contextmanager
+def _created(server_url: str, template: str) -> Iterator[str]:
+    """A fresh database for as long as the block lasts; whoever is still connected at its end is cut off."""
+    name = f"test_{next(_numbers)}"
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("create database {} template {}").format(sql.Identifier(name), sql.Identifier(template))
+        )
+    start, _, _ = server_url.rpartition("/")
+    try:
+        yield f"{start}/{name}"
+    finally:
+        with psycopg.connect(server_url, autocommit=True) as connection:
+            connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
