@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.arguments import Arguments
 from penstock.errors import InvalidJob
+from penstock.task.arguments import Arguments
 
 if TYPE_CHECKING:
     from nowhere import Missing  # type: ignore[import-not-found]
@@ -100,7 +100,7 @@ def test_arguments_by_position_are_bound_by_name() -> None:
 
 
 def test_the_context_is_given_by_the_worker_and_is_no_argument() -> None:
-    def named(context: Any, to: str) -> None: ...
+    def named(context: Any, to: str, **headers: str) -> None: ...
 
     arguments = Arguments(named)
     assert arguments.context_parameter == "context"

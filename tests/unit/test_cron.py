@@ -126,6 +126,20 @@ def test_a_time_zone_that_is_none_is_refused_with_a_remedy(zone: str) -> None:
     assert refused.value.field == "timezone"
 
 
+def test_an_expression_whose_fields_never_meet_is_refused() -> None:
+    with pytest.raises(InvalidJob, match="names no day that ever comes"):
+        Schedule("0 0 */29 2 0#2")  # the second Sunday of February, if it is the 1st
+
+
+@given(st.lists(st.text("0123456789*/,-#LWMON", min_size=1, max_size=5), min_size=5, max_size=6))
+def test_whatever_is_written_is_a_schedule_or_refused(fields: list[str]) -> None:
+    try:
+        schedule = Schedule(" ".join(fields))
+    except InvalidJob:
+        return
+    assert schedule.next_after(at("2026-01-01T00:00:00+00:00")) > at("2026-01-01T00:00:00+00:00")
+
+
 def test_a_naive_instant_is_refused() -> None:
     with pytest.raises(InvalidJob, match="no time zone"):
         Schedule("0 3 * * *").next_after(datetime(2026, 1, 1))  # noqa: DTZ001

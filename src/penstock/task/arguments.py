@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from penstock.client.conversion import Converter, converter_for, is_context, resolved
 from penstock.errors import InvalidJob
 from penstock.model.encoding import encode_arguments, encode_result
+from penstock.task.conversion import Converter, converter_for, is_context, resolved
 
 __all__ = ["Arguments", "encode_result"]
 
