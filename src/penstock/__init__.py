@@ -1,3 +1,75 @@
-"""Penstock: a durable, partitioned job queue on PostgreSQL."""
+"""Penstock: a partitioned, durable job queue on PostgreSQL.
 
-__version__ = "0.1.0"
+    from penstock import App
+
+    app = App()
+    emails = app.queue("emails")
+
+    @emails.task
+    def send(to: str) -> None: ...
+
+    send.enqueue(to="a@b.c")
+    app.work(until_idle=True)
+"""
+
+from penstock.app import App, Shard
+from penstock.client import PendingJob, Queue, Task
+from penstock.errors import (
+    InvalidJob,
+    JobFailed,
+    LeaseLost,
+    NotFound,
+    PartitionUnavailable,
+    PenstockError,
+    QueueFull,
+    RequestTimeout,
+    ResultTimeout,
+    SchemaMismatch,
+    UnknownTask,
+)
+from penstock.model import (
+    Discard,
+    Explanation,
+    Failure,
+    Job,
+    PartitionStats,
+    Retry,
+    Snooze,
+    State,
+    Stats,
+    WorkerInfo,
+)
+from penstock.version import VERSION as __version__
+from penstock.worker import Context, Event
+
+__all__ = [
+    "App",
+    "Context",
+    "Discard",
+    "Event",
+    "Explanation",
+    "Failure",
+    "InvalidJob",
+    "Job",
+    "JobFailed",
+    "LeaseLost",
+    "NotFound",
+    "PartitionStats",
+    "PartitionUnavailable",
+    "PendingJob",
+    "PenstockError",
+    "Queue",
+    "QueueFull",
+    "RequestTimeout",
+    "ResultTimeout",
+    "Retry",
+    "SchemaMismatch",
+    "Shard",
+    "Snooze",
+    "State",
+    "Stats",
+    "Task",
+    "UnknownTask",
+    "WorkerInfo",
+    "__version__",
+]

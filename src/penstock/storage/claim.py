@@ -1,4 +1,4 @@
-"""Claiming: the head of ready ranges becomes leases, then their jobs are read by constant bounds.
+"""Leases, and reading the jobs they are about by constant bounds.
 
 The bounds are written into the statement, so that the planner reads only the table partitions that hold the jobs
 and locks no others. A leased job that is not stored is an error, never silently left out.
@@ -13,12 +13,11 @@ from typing import Any
 from psycopg import sql
 
 from penstock.errors import PenstockError
+from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection
 from penstock.storage.enqueue import RANGE
-from penstock.storage.arrays import array_text
-from penstock.storage.queries import query
 
-__all__ = ["Lease", "LeasedJob", "claim", "read_jobs"]
+__all__ = ["Lease", "LeasedJob", "read_jobs"]
 
 _JOBS = "select id, args, key, attributes from {table} where {which}"
 # A range this well filled is read by its bounds; the others by their ids.
@@ -53,23 +52,6 @@ class Lease:
 
 
 LeasedJob = tuple[int, bytes, bytes | None, bytes | None]  # id, args, key, attributes
-
-
-def claim(
-    connection: Connection, worker: int, partitions: Sequence[int], positions: Sequence[int], slots: int, ahead: int
-) -> list[Lease]:
-    """Take up to `slots` jobs that start at once and `ahead` more; `positions` holds ten starts a partition."""
-    rows = connection.execute(
-        query("claim"),
-        {
-            "worker": worker,
-            "partitions": array_text(partitions),
-            "positions": array_text(positions),
-            "slots": slots,
-            "ahead": ahead,
-        },
-    ).fetchall()
-    return [Lease(*row) for row in rows]
 
 
 def read_jobs(connection: Connection, leases: Sequence[Lease]) -> dict[int, LeasedJob]:

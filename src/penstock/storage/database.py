@@ -106,7 +106,7 @@ class Database:
         options = psycopg.conninfo.conninfo_to_dict(self.url)
         return f"{options.get('host') or 'localhost'}:{options.get('port') or 5432}/{options.get('dbname') or ''}"
 
-    def require_durability(self) -> list[str]:
+    def unsafe_settings(self) -> list[str]:
         """The settings that would lose acknowledged jobs in a crash, as name=value; empty where all is well."""
 
         def read(connection: Connection) -> list[str]:

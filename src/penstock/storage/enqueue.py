@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
@@ -68,6 +68,8 @@ class Span:
     priority: int
     task: str
     run_at: datetime | None
+    # Seconds from when the call is written, by the database's clock; instead of run_at.
+    delay: float | None = None
     jobs: list[NewJob] = field(default_factory=list)
 
 
@@ -82,7 +84,7 @@ class Receipt:
     after: int = 0
 
     @property
-    def is_sent(self) -> bool:
+    def can_be_found(self) -> bool:
         """Whether anything was sent that could have been committed."""
         return bool(self.token or self.first_id)
 
@@ -136,8 +138,8 @@ def newest_id(connection: Connection) -> int:
     return int(row[0]) * RANGE if row else 0
 
 
-def write_few(span: Span, receipt: Receipt | None = None) -> Steps[list[int]]:
-    """Write fewer than FEW plain jobs of one span in a single statement; their ids, in order."""
+def write_few(span: Span, receipt: Receipt | None = None) -> Steps[None]:
+    """Write fewer than FEW plain jobs of one span in a single statement, and set each job's id."""
     jobs = span.jobs
     attributes = [job.attributes for job in jobs]
     if receipt is not None and receipt.token:
@@ -150,13 +152,23 @@ def write_few(span: Span, receipt: Receipt | None = None) -> Steps[list[int]]:
             "priority": span.priority,
             "task": span.task,
             "run_at": span.run_at,
+            "delay": span.delay,
             "args": (b"[" + b",".join([job.args for job in jobs]) + b"]").decode(),
             "keys": [job.key for job in jobs] if any(job.key is not None for job in jobs) else None,
             "attributes": [a and msgspec.json.encode(a).decode() for a in attributes] if any(attributes) else None,
         },
     )
-    first = int(rows[0][0])
-    return list(range(first, first + len(jobs)))
+    for job_id, job in enumerate(jobs, rows[0][0]):
+        job.id = job_id
+
+
+def is_few(spans: Sequence[Span]) -> bool:
+    """Whether a call is small and plain enough for `write_few`."""
+    return (
+        len(spans) == 1
+        and len(spans[0].jobs) < FEW
+        and not any(job.idempotency_key is not None or job.parents for job in spans[0].jobs)
+    )
 
 
 def write_spans(spans: Sequence[Span], receipt: Receipt | None = None) -> Steps[None]:
@@ -178,27 +190,30 @@ def write_spans(spans: Sequence[Span], receipt: Receipt | None = None) -> Steps[
         yield from _give_winners_ids(spans, own)
     yield from _check_parents(spans)
     yield from _copy(written, now)
-    yield from _open([(number, span, jobs) for number, span, jobs in written if jobs])
+    yield from _open([(number, span, jobs) for number, span, jobs in written if jobs], now)
 
 
-def look_for(database: Database, receipt: Receipt, deadline: float) -> list[int] | bool:
-    """After a lost answer: the ids a small call wrote, or whether a large one was written. Waits for the database."""
+def look_for(database: Database, receipt: Receipt, spans: Sequence[Span], deadline: float) -> bool:
+    """After a lost answer: whether the call was written. Waits for the database, and for the old process to be gone."""
     clock = database.clock
 
-    def look(connection: Connection) -> list[int] | bool:
-        while receipt.backend_pid and not database.is_pooled and clock.monotonic() < deadline:
+    def look(connection: Connection) -> bool:
+        while not database.is_pooled and clock.monotonic() < deadline:
             row = connection.execute(query("backend_is_alive"), {"pid": receipt.backend_pid}).fetchone()
             if row is None or not row[0] or connection.info.backend_pid == receipt.backend_pid:
                 break
             clock.sleep(0.02)
-        if receipt.token:
-            token = msgspec.json.encode({"token": receipt.token}).decode()
-            row = connection.execute(query("find_token"), {"after": receipt.after, "token": token}).fetchone()
-            return [int(row[0])] if row else []
-        row = connection.execute(
-            query("was_written"), {"id": receipt.first_id, "enqueued_at": receipt.enqueued_at}
-        ).fetchone()
-        return bool(row and row[0])
+        if not receipt.token:
+            found = {"id": receipt.first_id, "enqueued_at": receipt.enqueued_at}
+            row = connection.execute(query("was_written"), found).fetchone()
+            return bool(row and row[0])
+        token = msgspec.json.encode({"token": receipt.token}).decode()
+        row = connection.execute(query("find_token"), {"after": receipt.after, "token": token}).fetchone()
+        if row is None:
+            return False
+        for job_id, job in enumerate(spans[0].jobs, row[0]):
+            job.id = job_id
+        return True
 
     return database.run(look, timeout=max(deadline - clock.monotonic(), 0.1))
 
@@ -273,7 +288,7 @@ def _copied(text: bytes) -> bytes:
     return text.replace(b"\\", b"\\\\").replace(b"\t", b"\\t").replace(b"\n", b"\\n").replace(b"\r", b"\\r")
 
 
-def _open(written: Sequence[tuple[int, Span, list[NewJob]]]) -> Steps[None]:
+def _open(written: Sequence[tuple[int, Span, list[NewJob]]], now: datetime) -> Steps[None]:
     opened = []
     children = []
     for number, span, jobs in written:
@@ -290,7 +305,7 @@ def _open(written: Sequence[tuple[int, Span, list[NewJob]]]) -> Steps[None]:
                 "partitions": [span.partition_id for span, *_ in opened],
                 "priorities": [span.priority for span, *_ in opened],
                 "tasks": [span.task for span, *_ in opened],
-                "run_ats": [span.run_at for span, *_ in opened],
+                "run_ats": [_run_at(span, now) for span, *_ in opened],
                 "ranges": [number for _, number, _, _ in opened],
                 "sizes": [size for _, _, size, _ in opened],
                 "members": [members for *_, members in opened],
@@ -304,11 +319,15 @@ def _open(written: Sequence[tuple[int, Span, list[NewJob]]]) -> Steps[None]:
                 "partitions": [span.partition_id for span, _ in children],
                 "priorities": [span.priority for span, _ in children],
                 "tasks": [span.task for span, _ in children],
-                "run_ats": [span.run_at for span, _ in children],
+                "run_ats": [_run_at(span, now) for span, _ in children],
                 "runs_on_failure": [job.runs_on_failure for _, job in children],
                 "parents": [msgspec.json.encode(_parent_ids(job)).decode() for _, job in children],
             },
         )
+
+
+def _run_at(span: Span, now: datetime) -> datetime | None:
+    return span.run_at if span.delay is None else now + timedelta(seconds=span.delay)
 
 
 def _members(jobs: Sequence[NewJob]) -> str:

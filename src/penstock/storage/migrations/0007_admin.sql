@@ -1,100 +1,91 @@
 -- breaking: no
--- What a person does to single jobs. A job is looked for where it may be, under the row's lock; each look is
--- a statement of its own, so that a job that has just moved is found in its new place.
+-- What a person does to jobs: cancel, retry, reschedule, purge. A job is looked for where it may be, under the row's
+-- lock; each look is a statement of its own, so that a job that has just moved is found in its new place. One that
+-- moves faster than the looks is not found: the caller asks again.
 
--- Ends a waiting job as cancelled and returns 'cancelled'; asks a running one to stop and returns 'running';
--- returns null where it has ended or is unknown.
-create function penstock.cancel_job(p_job bigint) returns text
+-- For a person's looks at one queue. The first holds only rows that are not where they were enqueued (retried,
+-- promoted, parked): it costs the path of a plain job nothing.
+create index ready_out_of_order on penstock.ready (partition_id, range) where pos <> range or is_parked;
+create index scheduled_of_partition on penstock.scheduled (partition_id, range);
+create index blocked_of_partition on penstock.blocked (partition_id, job_id);
+
+-- Cancels those jobs of a range that p_mask names: `cancelled` are those that waited and have ended now, `asked`
+-- those that run and were asked to stop; the others have ended, are unknown, or moved meanwhile. Leases are read
+-- without a lock: a handler may hold its own for long, and an ask that comes late is cleaned or heeded next time.
+-- Locks: ready, scheduled, then blocked rows of the range.
+create function penstock.cancel_in_range(p_range bigint, p_mask bit(1024), out cancelled bit(1024), out asked bit(1024))
 language plpgsql as $$
 declare
-    v_range     bigint := p_job / 1024;
-    v_position  smallint := p_job % 1024;
-    v_partition int;
-    v_attempt   smallint;
-    v_tid       tid;
-    v_whole     boolean;
-    v_from      text;
-begin
-    for i in 1..3 loop
-        select ctid, partition_id, attempt, penstock.members_count(low, high, members) = 1
-          into v_tid, v_partition, v_attempt, v_whole
-          from penstock.ready where range = v_range and penstock.has_member(low, high, members, v_position) for update;
-        if found then
-            delete from penstock.ready where ctid = v_tid and v_whole;
-            update penstock.ready set members = coalesce(members, penstock.span(low, high)) & ~penstock.single(v_position)
-             where ctid = v_tid and not v_whole;
-            v_from := 'ready';
-            exit;
-        end if;
-        select ctid, partition_id, attempt, penstock.members_count(low, high, members) = 1
-          into v_tid, v_partition, v_attempt, v_whole
-          from penstock.scheduled where range = v_range and penstock.has_member(low, high, members, v_position) for update;
-        if found then
-            delete from penstock.scheduled where ctid = v_tid and v_whole;
-            update penstock.scheduled set members = coalesce(members, penstock.span(low, high)) & ~penstock.single(v_position)
-             where ctid = v_tid and not v_whole;
-            v_from := 'scheduled';
-            exit;
-        end if;
-        delete from penstock.blocked where job_id = p_job returning partition_id, 1 into v_partition, v_attempt;
-        if found then
-            delete from penstock.dependency where child_id = p_job;
-            v_from := 'blocked';
-            exit;
-        end if;
-        perform from penstock.lease where range = v_range and penstock.has_member(low, high, members, v_position) for update;
-        if found then
-            insert into penstock.cancellation (job_id) values (p_job) on conflict do nothing;
-            return 'running';
-        end if;
-        exit when penstock.outcome_of(p_job) is not null;
-    end loop;
-    if v_from is null then
-        return null;
-    end if;
-    insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
-    values (penstock.current_slice(), v_range, v_partition, 2, v_attempt, array[v_position]);
-    insert into penstock.tally (partition_id, opened, scheduled, blocked)
-    values (v_partition, -(v_from = 'ready')::int, -(v_from = 'scheduled')::int, -(v_from = 'blocked')::int);
-    return 'cancelled';
-end $$;
-
--- Makes a dead letter, or a job that waits for a time, ready now. The row's lock is the fence. Returns the
--- state it was in, or null where it is neither.
-create function penstock.retry_job(p_job bigint) returns text
-language plpgsql as $$
-declare
-    v_dead penstock.dead;
-    v_queue int;
-    v_priority smallint;
+    v_none bit(1024) := repeat('0', 1024)::bit(1024);
     v_row  record;
 begin
-    delete from penstock.dead where job_id = p_job returning * into v_dead;
-    if v_dead.job_id is not null then
-        select priority into v_priority from penstock.job_stored where id = p_job;
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, task)
-        values (v_dead.partition_id, v_priority, penstock.draw_range(), p_job / 1024, p_job % 1024, p_job % 1024 + 1,
-                least(v_dead.attempt + 1, 32767), v_dead.task);
-        insert into penstock.tally (partition_id, dead, opened) values (v_dead.partition_id, -1, 1);
-        select queue_id into v_queue from penstock.partition where id = v_dead.partition_id;
-        perform penstock.wake(v_queue);
-        return 'failed';
+    cancelled := v_none;
+    for v_row in
+        select ctid as tid, partition_id, attempt, coalesce(members, penstock.span(low, high)) as map
+          from penstock.ready
+         where range = p_range and (coalesce(members, penstock.span(low, high)) & p_mask) <> v_none
+           for update
+    loop
+        delete from penstock.ready where ctid = v_row.tid and (v_row.map & ~p_mask) = v_none;
+        update penstock.ready set members = v_row.map & ~p_mask
+         where ctid = v_row.tid and (v_row.map & ~p_mask) <> v_none;
+        perform penstock.end_as_cancelled(p_range, v_row.partition_id, v_row.attempt, v_row.map & p_mask, 'ready');
+        cancelled := cancelled | (v_row.map & p_mask);
+    end loop;
+    for v_row in
+        select ctid as tid, partition_id, attempt, coalesce(members, penstock.span(low, high)) as map
+          from penstock.scheduled
+         where range = p_range and (coalesce(members, penstock.span(low, high)) & p_mask) <> v_none
+           for update
+    loop
+        delete from penstock.scheduled where ctid = v_row.tid and (v_row.map & ~p_mask) = v_none;
+        update penstock.scheduled set members = v_row.map & ~p_mask
+         where ctid = v_row.tid and (v_row.map & ~p_mask) <> v_none;
+        perform penstock.end_as_cancelled(p_range, v_row.partition_id, v_row.attempt, v_row.map & p_mask, 'scheduled');
+        cancelled := cancelled | (v_row.map & p_mask);
+    end loop;
+    for v_row in
+        with gone as (
+            delete from penstock.blocked
+             where job_id >= p_range * 1024 and job_id < (p_range + 1) * 1024 and get_bit(p_mask, (job_id % 1024)::int) = 1
+            returning job_id, partition_id, parents
+        ), edges as (
+            delete from penstock.dependency as d using gone as g where d.parent_id = any (g.parents) and d.child_id = g.job_id
+        )
+        select partition_id, bit_or(penstock.single((job_id % 1024)::int)) as map from gone group by partition_id
+    loop
+        perform penstock.end_as_cancelled(p_range, v_row.partition_id, 1::smallint, v_row.map, 'blocked');
+        cancelled := cancelled | v_row.map;
+    end loop;
+    select coalesce(bit_or(coalesce(members, penstock.span(low, high)) & p_mask), v_none)
+      into asked from penstock.lease where range = p_range;
+    if asked <> v_none then
+        insert into penstock.cancellation (job_id)
+        select p_range * 1024 + m from unnest(penstock.positions(0::smallint, 1024::smallint, asked)) as m
+        on conflict do nothing;
     end if;
-    if penstock.reschedule_job(p_job, now()) then
-        return 'scheduled';
-    end if;
-    return null;
 end $$;
 
--- Moves a waiting (scheduled or ready) job to another time. False where it does not wait for one.
-create function penstock.reschedule_job(p_job bigint, p_run_at timestamptz) returns boolean
+-- Writes the end of waiting jobs of one range that were just taken from p_place.
+create function penstock.end_as_cancelled(p_range bigint, p_partition int, p_attempt smallint, p_map bit(1024), p_place text)
+returns void
+language sql as $$
+    insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
+    values (penstock.current_slice(), p_range, p_partition, 2, p_attempt, penstock.positions(0::smallint, 1024::smallint, p_map));
+    insert into penstock.tally (partition_id, opened, scheduled, blocked)
+    select p_partition, -n * (p_place = 'ready')::int, -n * (p_place = 'scheduled')::int, -n * (p_place = 'blocked')::int
+      from (select bit_count(p_map)::int as n) as counted
+$$;
+
+-- Moves a waiting job to another time; a time that has come makes it ready, behind what is ready already. Returns the
+-- state it is in now, or null where it does not wait. Locks: its scheduled row, or ready row, or blocked row.
+create function penstock.reschedule_job(p_job bigint, p_run_at timestamptz) returns text
 language plpgsql as $$
 declare
     v_position smallint := p_job % 1024;
     v_row      record;
-    v_from     text;
 begin
-    select ctid as tid, 'scheduled' as place, partition_id, priority, range, attempt, task,
+    select ctid as tid, 'scheduled' as place, partition_id, priority, range, attempt, rescues, task,
            penstock.members_count(low, high, members) = 1 as is_whole
       into v_row from penstock.scheduled
      where range = p_job / 1024 and penstock.has_member(low, high, members, v_position) for update;
@@ -103,27 +94,138 @@ begin
         update penstock.scheduled set members = coalesce(members, penstock.span(low, high)) & ~penstock.single(v_position)
          where ctid = v_row.tid and not v_row.is_whole;
     else
-        select ctid as tid, 'ready' as place, partition_id, priority, range, attempt, task,
+        select ctid as tid, 'ready' as place, partition_id, priority, range, attempt, rescues, task,
                penstock.members_count(low, high, members) = 1 as is_whole
           into v_row from penstock.ready
          where range = p_job / 1024 and penstock.has_member(low, high, members, v_position) for update;
         if not found then
-            return false;
+            update penstock.blocked set run_at = p_run_at where job_id = p_job;
+            return case when found then 'blocked' end;
+        end if;
+        if p_run_at <= now() then
+            return 'ready';
         end if;
         delete from penstock.ready where ctid = v_row.tid and v_row.is_whole;
         update penstock.ready set members = coalesce(members, penstock.span(low, high)) & ~penstock.single(v_position)
          where ctid = v_row.tid and not v_row.is_whole;
     end if;
     if p_run_at > now() then
-        insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, attempt, task)
-        values (p_run_at, v_row.partition_id, v_row.priority, v_row.range, v_position, v_position + 1, v_row.attempt, v_row.task);
+        insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, attempt, rescues, task)
+        values (p_run_at, v_row.partition_id, v_row.priority, v_row.range, v_position, v_position + 1, v_row.attempt,
+                v_row.rescues, v_row.task);
     else
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, task)
-        values (v_row.partition_id, v_row.priority, penstock.draw_range(), v_row.range, v_position, v_position + 1, v_row.attempt, v_row.task);
+        insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, rescues, task)
+        values (v_row.partition_id, v_row.priority, penstock.draw_range(), v_row.range, v_position, v_position + 1,
+                v_row.attempt, v_row.rescues, v_row.task);
         perform penstock.wake(queue_id) from penstock.partition where id = v_row.partition_id;
     end if;
     insert into penstock.tally (partition_id, opened, scheduled)
     values (v_row.partition_id, (p_run_at <= now())::int - (v_row.place = 'ready')::int,
             (p_run_at > now())::int - (v_row.place = 'scheduled')::int);
-    return true;
+    return case when p_run_at > now() then 'scheduled' else 'ready' end;
 end $$;
+
+-- The purges take whole rows from a place on, as many as p_limit, end them as cancelled, and tell the place to go on
+-- from, how many jobs it were, and their ranges. Rows that somebody holds are passed over. Null place: nothing found.
+
+-- Index: ready_in_order.
+create function penstock.purge_ready(
+    p_partition int, p_priority int, p_from bigint, p_until bigint, p_limit int,
+    out place bigint, out jobs bigint, out ranges bigint[])
+language sql as $$
+    with gone as (
+        delete from penstock.ready where ctid = any (array(
+            select ctid from penstock.ready
+             where partition_id = p_partition and not is_parked and priority = p_priority and pos between p_from and p_until
+             order by pos limit p_limit for update skip locked))
+        returning pos, range, attempt, penstock.positions(low, high, members) as positions
+    ), ended as (
+        insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
+        select penstock.current_slice(), range, p_partition, 2, attempt, positions from gone
+    ), counted as (
+        insert into penstock.tally (partition_id, opened)
+        select p_partition, -sum(cardinality(positions)) from gone having count(*) > 0
+    )
+    select max(pos), coalesce(sum(cardinality(positions)), 0), coalesce(array_agg(range), '{}') from gone
+$$;
+
+-- Index: ready_out_of_order.
+create function penstock.purge_parked(
+    p_partition int, p_from bigint, p_until bigint, p_limit int, out place bigint, out jobs bigint, out ranges bigint[])
+language sql as $$
+    with gone as (
+        delete from penstock.ready where ctid = any (array(
+            select ctid from penstock.ready
+             where partition_id = p_partition and (pos <> range or is_parked) and is_parked and range between p_from and p_until
+             order by range limit p_limit for update skip locked))
+        returning range, attempt, penstock.positions(low, high, members) as positions
+    ), ended as (
+        insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
+        select penstock.current_slice(), range, p_partition, 2, attempt, positions from gone
+    ), counted as (
+        insert into penstock.tally (partition_id, opened)
+        select p_partition, -sum(cardinality(positions)) from gone having count(*) > 0
+    )
+    select max(range), coalesce(sum(cardinality(positions)), 0), coalesce(array_agg(range), '{}') from gone
+$$;
+
+-- Index: scheduled_of_partition.
+create function penstock.purge_scheduled(
+    p_partition int, p_from bigint, p_until bigint, p_limit int, out place bigint, out jobs bigint, out ranges bigint[])
+language sql as $$
+    with gone as (
+        delete from penstock.scheduled where ctid = any (array(
+            select ctid from penstock.scheduled
+             where partition_id = p_partition and range between p_from and p_until
+             order by range limit p_limit for update skip locked))
+        returning range, attempt, penstock.positions(low, high, members) as positions
+    ), ended as (
+        insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
+        select penstock.current_slice(), range, p_partition, 2, attempt, positions from gone
+    ), counted as (
+        insert into penstock.tally (partition_id, scheduled)
+        select p_partition, -sum(cardinality(positions)) from gone having count(*) > 0
+    )
+    select max(range), coalesce(sum(cardinality(positions)), 0), coalesce(array_agg(range), '{}') from gone
+$$;
+
+-- Index: blocked_of_partition. The children of one range end as one row of history.
+create function penstock.purge_blocked(
+    p_partition int, p_from bigint, p_until bigint, p_limit int, out place bigint, out jobs bigint, out ranges bigint[])
+language sql as $$
+    with gone as (
+        delete from penstock.blocked where job_id = any (array(
+            select job_id from penstock.blocked
+             where partition_id = p_partition and job_id >= p_from * 1024 and job_id < (p_until + 1) * 1024
+             order by job_id limit p_limit for update skip locked))
+        returning job_id, parents
+    ), edges as (
+        delete from penstock.dependency as d using gone as g where d.parent_id = any (g.parents) and d.child_id = g.job_id
+    ), ended as (
+        insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
+        select penstock.current_slice(), job_id / 1024, p_partition, 2, 1, array_agg((job_id % 1024)::smallint order by job_id)
+          from gone group by job_id / 1024
+    ), counted as (
+        insert into penstock.tally (partition_id, blocked) select p_partition, -count(*) from gone having count(*) > 0
+    )
+    select max(job_id / 1024), count(*), coalesce(array_agg(distinct job_id / 1024), '{}') from gone
+$$;
+
+-- Dead letters become history: failed, at the time they failed. Returns how many. Locks: their rows by id.
+create function penstock.bury_dead(p_ids bigint[]) returns bigint
+language sql as $$
+    with gone as (
+        delete from penstock.dead where job_id = any (array(
+            select job_id from penstock.dead where job_id = any (p_ids) order by job_id for update skip locked))
+        returning *
+    ), ended as (
+        insert into penstock.finished (slice, range, partition_id, outcome, attempt, finished_at, worker, positions, start_ages, errors)
+        select penstock.current_slice(), job_id / 1024, partition_id, 1, attempt, failed_at, worker,
+               array_agg((job_id % 1024)::smallint order by job_id),
+               array_agg(extract(epoch from failed_at - started_at)::real order by job_id), array_agg(error order by job_id)
+          from gone group by job_id / 1024, partition_id, attempt, failed_at, worker
+    ), counted as (
+        insert into penstock.tally (partition_id, dead) select partition_id, -count(*) from gone group by partition_id
+    )
+    select count(*) from gone
+$$;

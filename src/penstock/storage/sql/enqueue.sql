@@ -2,8 +2,9 @@
 -- Writes one range of a few jobs and makes it visible, in one round trip and one transaction.
 -- Locks: none that another producer wants. args is a JSON array of the jobs' arguments, taken apart verbatim.
 with drawn as materialized (
-    select penstock.draw_range() as range, json_array_length(%(args)s::json)::smallint as size,
-           coalesce(%(run_at)s::timestamptz > now(), false) as is_later
+    select penstock.draw_range() as range, json_array_length(%(args)s::json)::smallint as size, due_at,
+           coalesce(due_at > now(), false) as is_later
+      from (select coalesce(%(run_at)s::timestamptz, now() + make_interval(secs => %(delay)s))) as given(due_at)
 ), written as (
     insert into penstock.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
     select d.range * 1024 + a.n - 1, now(), %(partition)s, %(priority)s, %(task)s,
@@ -14,7 +15,7 @@ with drawn as materialized (
     select %(partition)s, %(priority)s, range, range, 0, size, %(task)s from drawn where not is_later
 ), later as (
     insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, task)
-    select %(run_at)s, %(partition)s, %(priority)s, range, 0, size, %(task)s from drawn where is_later
+    select due_at, %(partition)s, %(priority)s, range, 0, size, %(task)s from drawn where is_later
 ), counted as (
     insert into penstock.tally (partition_id, enqueued, opened, scheduled)
     select %(partition)s, size, case when is_later then 0 else size end, case when is_later then size else 0 end

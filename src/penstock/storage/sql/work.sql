@@ -4,6 +4,11 @@ select id, partition_id, priority, pos, range, low, high, members::text, attempt
        extract(epoch from now() - ready_at)::double precision
   from penstock.claim(%(worker)s, %(partitions)s::int[], %(positions)s::bigint[], %(slots)s, %(ahead)s)
 
+-- name: held_leases
+select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
+       extract(epoch from now() - ready_at)::double precision
+  from penstock.lease where worker_id = %(worker)s
+
 -- name: settle_succeeded_if_leased
 select lease_id, pos from penstock.settle_succeeded_if_leased(
     %(worker)s, %(name)s, %(leases)s::bigint[], %(positions)s::smallint[], %(ages)s::bigint[], %(runs)s::bigint[],

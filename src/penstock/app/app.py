@@ -1,0 +1,429 @@
+"""The app: the one object a user holds. It declares queues, enqueues, works, and answers questions.
+
+Nothing is connected until the first call that needs the database; what was declared until then is written by that
+call. An app may be used from any number of threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from penstock import admin
+from penstock.app.connecting import Connecting
+from penstock.app.declarations import Declarations
+from penstock.client.pending import PendingJob
+from penstock.client.producer import Producer
+from penstock.client.task import Queue, Task
+from penstock.client.testing import Testing
+from penstock.clock import system
+from penstock.errors import InvalidJob, JobFailed, ResultTimeout
+from penstock.model import Explanation, Job, QueueDefinition, State, Stats, WorkerInfo
+from penstock.model.limits import checked_concurrency, checked_count, checked_name, checked_seconds
+from penstock.model.queue import refuse_unavailable_options
+from penstock.model.state import FINAL
+from penstock.storage import Database
+from penstock.task.definition import TaskDefinition
+from penstock.upkeep import Upkeep
+from penstock.version import VERSION
+from penstock.worker import Event, Hooks, Worker
+
+__all__ = ["App", "Shard"]
+
+log = logging.getLogger("penstock")
+
+RETENTION_DAYS = {"succeeded": 7.0, "failed": 30.0, "cancelled": 7.0, "discarded": 7.0, "expired": 7.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One database of an app. `health` is "up" or "down"."""
+
+    name: str
+    url: str
+    health: str
+
+
+class App:
+    """See the package's documentation for the whole of it; the ten lines in the README show the start."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        request_timeout: float = 30.0,
+        lease: float = 15.0,
+        retention: Mapping[str, float] | None = None,
+        pool_size: int = 8,
+        imports: Sequence[str] = (),
+        accept_data_loss: bool = False,
+        **unavailable: object,
+    ) -> None:
+        for name in unavailable:
+            if name in ("shards", "embedded_shards"):
+                raise InvalidJob(name, f"option {name!r} of App is not available in this version; leave it out")
+            raise InvalidJob(name, f"App has no option {name!r}")
+        if isinstance(imports, str):
+            raise InvalidJob("imports", "a list of module names is needed; write imports=['tasks']")
+        self._lease_seconds = checked_seconds("lease", lease)
+        self._retention = _checked_retention(retention)
+        self.imports = tuple(imports)
+        self._connecting = Connecting(
+            url,
+            pool_size=checked_count("pool_size", pool_size, least=2, most=1_000),
+            request_timeout=checked_seconds("request_timeout", request_timeout),
+            accept_data_loss=accept_data_loss,
+        )
+        self._declarations = Declarations(self._connecting.database)
+        self._producer: Producer | None = None
+        self._hooks = Hooks()
+        self._workers: list[Worker] = []
+        self._testing: Testing | None = None
+        self._lock = threading.Lock()
+
+    # Declaring
+
+    def queue(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        max_length: int | None = None,
+        max_wait: float | None = None,
+        **unavailable: object,
+    ) -> Queue:
+        """Declare a queue. No I/O: the next call that needs the database writes it down."""
+        refuse_unavailable_options(checked_name("queue", name), unavailable)
+        definition = QueueDefinition(name, partitions, max_length, max_wait)
+        return self._declarations.declare(definition, Queue(definition, self))
+
+    def register(self, task: TaskDefinition) -> None:
+        """Take in a task; `queue.task` does it."""
+        self._declarations.register(task)
+
+    @property
+    def tasks(self) -> dict[str, dict[str, TaskDefinition]]:
+        """The tasks declared on this app, by queue and name."""
+        return self._declarations.tasks
+
+    def cron(
+        self,
+        name: str,
+        expression: str,
+        task: Task[..., Any],
+        *,
+        args: Mapping[str, Any] | None = None,
+        timezone: str = "UTC",
+    ) -> admin.Cron:
+        """Enqueue a job of a task by the calendar; saying the same again changes nothing."""
+        queue = self._declarations.entry(task.definition.queue)
+        return admin.define_cron(self.database, queue, name, expression, timezone, task.definition, dict(args or {}))
+
+    def crons(self) -> list[admin.Cron]:
+        """Every cron entry."""
+        return admin.read_crons(self.database)
+
+    # Enqueuing
+
+    def enqueue_many(
+        self, jobs: Sequence[PendingJob], *, connection: Any = None, request_timeout: float | None = None
+    ) -> list[int]:
+        """Write jobs of any tasks and queues, all or nothing; their ids, in order."""
+        timeout = None if request_timeout is None else checked_seconds("request_timeout", request_timeout)
+        return self.send(_checked_pending(jobs), connection, timeout)
+
+    async def aenqueue_many(self, jobs: Sequence[PendingJob], *, connection: Any = None) -> list[int]:
+        """`enqueue_many` for coroutines."""
+        if connection is not None and admin.is_async(connection):
+            return await self.send_in_async(_checked_pending(jobs), connection)
+        return await asyncio.to_thread(self.enqueue_many, jobs, connection=connection)
+
+    def send(self, jobs: Sequence[PendingJob], connection: Any, timeout: float | None) -> list[int]:
+        """Where every enqueue arrives."""
+        if self._testing is not None:
+            return self._testing.enqueue(jobs)
+        return self._opened_producer().enqueue(jobs, connection, timeout)
+
+    async def send_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
+        """The same, inside an asynchronous caller's transaction."""
+        if self._testing is not None:
+            return self._testing.enqueue(jobs)
+        producer = await asyncio.to_thread(self._opened_producer)
+        return await producer.enqueue_in_async(jobs, connection)
+
+    # Working
+
+    def work(
+        self, queues: Sequence[str | Queue] | None = None, concurrency: int = 16, *, until_idle: bool = False
+    ) -> None:
+        """Run jobs here until `stop`, SIGTERM or SIGINT, or until nothing is left to do."""
+        checked_concurrency(concurrency)
+        served = self._declarations.served(queues)
+        database = self.database
+        upkeep = Upkeep(database, self._retention, lambda jobs: self._hooks.call(Event(name="rescued", jobs=jobs)))
+        worker = Worker(
+            database,
+            served,
+            concurrency=concurrency,
+            lease_seconds=self._lease_seconds,
+            version=VERSION,
+            hooks=self._hooks,
+            sweeper=upkeep,
+        )
+        with self._lock:
+            self._workers.append(worker)
+        try:
+            with _stopped_by_signals(worker):
+                worker.run(until_idle=until_idle)
+        finally:
+            with self._lock:
+                self._workers.remove(worker)
+
+    async def awork(
+        self, queues: Sequence[str | Queue] | None = None, concurrency: int = 16, *, until_idle: bool = False
+    ) -> None:
+        """`work` for coroutines."""
+        await asyncio.to_thread(self.work, queues, concurrency, until_idle=until_idle)
+
+    def stop(self) -> None:
+        """End every `work` of this app gently, from any thread."""
+        with self._lock:
+            workers = list(self._workers)
+        for worker in workers:
+            worker.stop()
+
+    def on(self, event: str, function: Callable[[Event], Any]) -> None:
+        """Call a function when a job started, succeeded, was retried, failed, or jobs were rescued."""
+        self._hooks.add(event, function)
+
+    def result(self, job_id: int | str, timeout: float | None = None) -> Any:
+        """Wait for a job and give its result, or raise its error."""
+        if self._testing is not None:
+            return self._testing.result(int(job_id))
+        deadline = None if timeout is None else system.monotonic() + max(timeout, 0)
+        pause = 0.002
+        while True:
+            job = self.job(job_id)
+            if job.state == State.SUCCEEDED:
+                return job.result
+            if job.state in FINAL:
+                raise JobFailed(job.id, job.state, job.error)
+            remaining = pause if deadline is None else deadline - system.monotonic()
+            if deadline is not None and remaining <= 0:
+                raise ResultTimeout(job.id, timeout or 0.0)
+            system.sleep(min(pause, remaining))
+            pause = min(pause * 1.5, 0.25)
+
+    # Asking
+
+    def stats(self, queue: str | Queue) -> Stats:
+        """A queue's figures, and those of each of its partitions."""
+        return admin.stats(self.database, self._declarations.fresh_entry(_name(queue)))
+
+    def queues(self) -> list[Stats]:
+        """Every queue the database knows, with its figures."""
+        self._declarations.write_declarations()
+        return admin.all_stats(self.database)
+
+    def workers(self) -> list[WorkerInfo]:
+        """Every worker that has not been declared dead."""
+        return admin.workers(self.database)
+
+    def job(self, job_id: int | str) -> Job:
+        """One job."""
+        return admin.job(self.database, job_id)
+
+    def jobs(
+        self,
+        *,
+        queue: str | Queue | None = None,
+        state: str | None = None,
+        task: str | None = None,
+        key: str | bytes | int | None = None,
+        load: str | None = None,
+        tag: str | None = None,
+        limit: int = 100,
+        before: int | str | None = None,
+    ) -> list[Job]:
+        """Jobs, newest first."""
+        return admin.jobs(
+            self.database,
+            queue=None if queue is None else _name(queue),
+            state=state,
+            task=task,
+            key=key,
+            load=load,
+            tag=tag,
+            limit=limit,
+            before=before,
+        )
+
+    def explain(self, job_id: int | str) -> Explanation:
+        """Why a job is not running."""
+        return admin.explain(self.database, job_id)
+
+    # Changing
+
+    def cancel(self, job_id: int | str | None = None, *, preview: bool = False, **filters: Any) -> Any:
+        """Cancel one job, or by filter all that have not ended; a running one is asked to stop."""
+        return admin.cancel(self.database, job_id, preview=preview, **_filters(filters))
+
+    def retry(self, job_id: int | str | None = None, *, preview: bool = False, **filters: Any) -> Any:
+        """Run a dead letter again, or by filter many; a job that waits for a time runs now."""
+        return admin.retry(self.database, job_id, preview=preview, **_filters(filters))
+
+    def reschedule(self, job_id: int | str, run_at: datetime) -> None:
+        """Move a waiting job to another time."""
+        admin.reschedule(self.database, job_id, run_at)
+
+    def pause(self, queue: str | Queue) -> None:
+        """Give out none of a queue's jobs until `resume`; what runs goes on."""
+        admin.pause(self.database, self._declarations.entry(_name(queue)).name)
+
+    def resume(self, queue: str | Queue) -> None:
+        """Give them out again."""
+        admin.resume(self.database, self._declarations.entry(_name(queue)).name)
+
+    def purge(self, queue: str | Queue, *, state: str | None = None, preview: bool = False) -> int:
+        """End every waiting job of a queue as cancelled, or clear its dead letters; how many."""
+        return admin.purge(self.database, self._declarations.entry(_name(queue)).name, state=state, preview=preview)
+
+    def limit(self, queue: str | Queue, **limits: Any) -> None:
+        """Change how long a queue (per partition) and a wait in it may be."""
+        self._declarations.change_limits(_name(queue), limits)
+
+    # The app itself
+
+    @property
+    def database(self) -> Database:
+        """The database, with everything declared so far written down."""
+        database = self._connecting.database()
+        self._declarations.write_declarations()
+        return database
+
+    @property
+    def unchecked_database(self) -> Database:
+        """The database as it is, whatever its schema: for `penstock doctor`."""
+        return self._connecting.unchecked()
+
+    @property
+    def url(self) -> str:
+        """The URL of the database; reading it starts an embedded server."""
+        return self._connecting.url
+
+    @property
+    def shards(self) -> list[Shard]:
+        """The databases of this app and whether they answer."""
+        return [Shard("1", self.url, "up" if admin.answers(self._connecting.unchecked()) else "down")]
+
+    def migrate(self) -> list[str]:
+        """Create or upgrade the schema, and write down what is declared; what was applied."""
+        applied = self._connecting.migrate()
+        self._declarations.write_declarations()
+        return applied
+
+    @contextmanager
+    def testing(self, *, inline: bool = False) -> Iterator[Testing]:
+        """For tests: no database; jobs run at once (`inline=True`) or when the test calls `drain`."""
+        before, self._testing = self._testing, Testing(inline=inline)
+        try:
+            yield self._testing
+        finally:
+            self._testing = before
+
+    def close(self) -> None:
+        """Give back every connection; an embedded server stops when its last app is closed."""
+        self.stop()
+        self._connecting.close()
+        self._producer = None
+        self._declarations.forget()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Async twins of the reads
+
+    async def astats(self, queue: str | Queue) -> Stats:
+        """`stats` for coroutines."""
+        return await asyncio.to_thread(self.stats, queue)
+
+    async def ajob(self, job_id: int | str) -> Job:
+        """`job` for coroutines."""
+        return await asyncio.to_thread(self.job, job_id)
+
+    async def ajobs(self, **filters: Any) -> list[Job]:
+        """`jobs` for coroutines."""
+        return await asyncio.to_thread(lambda: self.jobs(**filters))
+
+    async def aexplain(self, job_id: int | str) -> Explanation:
+        """`explain` for coroutines."""
+        return await asyncio.to_thread(self.explain, job_id)
+
+    async def aresult(self, job_id: int | str, timeout: float | None = None) -> Any:
+        """`result` for coroutines."""
+        return await asyncio.to_thread(self.result, job_id, timeout)
+
+    def _opened_producer(self) -> Producer:
+        database = self.database
+        producer = self._producer
+        if producer is None:
+            producer = self._producer = Producer(database, self._declarations.entry)
+        return producer
+
+
+@contextmanager
+def _stopped_by_signals(worker: Worker) -> Iterator[None]:
+    """SIGTERM and SIGINT end the worker gently; only the main thread may be asked for them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in before:
+        signal.signal(number, lambda *_: worker.stop())
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _name(queue: str | Queue) -> str:
+    return queue.name if isinstance(queue, Queue) else checked_name("queue", queue)
+
+
+def _filters(filters: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(filters.get("queue"), Queue):
+        filters["queue"] = filters["queue"].name
+    return filters
+
+
+def _checked_pending(jobs: Sequence[PendingJob]) -> list[PendingJob]:
+    if isinstance(jobs, (str, bytes)) or not hasattr(jobs, "__iter__"):
+        raise InvalidJob("jobs", f"a list of task.job(...) is needed, not {type(jobs).__name__}")
+    checked = list(jobs)
+    for job in checked:
+        if not isinstance(job, PendingJob):
+            raise InvalidJob("jobs", f"task.job(...) is needed, not {type(job).__name__}")
+    return checked
+
+
+def _checked_retention(given: Mapping[str, float] | None) -> dict[str, float]:
+    retention = dict(RETENTION_DAYS)
+    for outcome, days in (given or {}).items():
+        if outcome not in RETENTION_DAYS:
+            raise InvalidJob("retention", f"{outcome!r} is no final state; give {', '.join(RETENTION_DAYS)}")
+        retention[outcome] = checked_seconds("retention", days)
+    return retention

@@ -1,0 +1,145 @@
+"""What an app has declared, and what the database says about it.
+
+Declarations gather in memory and are written by the next call that needs the database. From then on the database's
+word counts: a difference is logged once. What was read is kept for a few seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.client.task import Queue
+from penstock.clock import system
+from penstock.errors import InvalidJob, NotFound
+from penstock.model import QueueDefinition
+from penstock.model.limits import checked_name
+from penstock.model.queue import refuse_unavailable_options
+from penstock.storage import Database, catalogue
+from penstock.storage.catalogue import QueueEntry
+from penstock.task.definition import TaskDefinition
+from penstock.worker import Served
+
+__all__ = ["Declarations"]
+
+log = logging.getLogger("penstock")
+
+KEPT_SECONDS = 5.0
+
+
+class Declarations:
+    """One per app."""
+
+    def __init__(self, database: Callable[[], Database]) -> None:
+        self._database = database
+        self._queues: dict[str, Queue] = {}
+        self.tasks: dict[str, dict[str, TaskDefinition]] = {}
+        self._unwritten: list[QueueDefinition | TaskDefinition] = []
+        self._entries: dict[str, tuple[QueueEntry, float]] = {}
+        self._lock = threading.RLock()
+
+    def declare(self, definition: QueueDefinition, queue: Queue) -> Queue:
+        """Take in a queue; the one declared before, where it was the same."""
+        with self._lock:
+            known = self._queues.get(definition.name)
+            if known is not None:
+                if known.definition != definition:
+                    raise InvalidJob(
+                        "queue", f"{definition.name!r} is declared twice on this app, differently; declare it once"
+                    )
+                return known
+            self._queues[definition.name] = queue
+            self.tasks.setdefault(definition.name, {})
+            self._unwritten.append(definition)
+            return queue
+
+    def register(self, task: TaskDefinition) -> None:
+        """Take in a task."""
+        with self._lock:
+            tasks = self.tasks.setdefault(task.queue, {})
+            if task.name in tasks:
+                raise InvalidJob("name", f"queue {task.queue!r} has a task {task.name!r} already; give another name=")
+            tasks[task.name] = task
+            self._unwritten.append(task)
+
+    def write_declarations(self) -> None:
+        """Write what was declared since the last time."""
+        if not self._unwritten:
+            return
+        with self._lock:
+            while self._unwritten:
+                declared = self._unwritten[0]
+                if isinstance(declared, QueueDefinition):
+                    self._write_queue(declared)
+                else:
+                    queue_id = self.entry(declared.queue).id
+                    name, attempts = declared.name, declared.max_attempts
+                    self._database().run(lambda c: catalogue.announce_task(c, queue_id, name, attempts))  # noqa: B023
+                del self._unwritten[0]
+
+    def entry(self, name: str) -> QueueEntry:
+        """The queue as the database knows it, as of a few seconds ago."""
+        kept = self._entries.get(name)
+        if kept is not None and system.monotonic() - kept[1] < KEPT_SECONDS:
+            return kept[0]
+        return self.fresh_entry(name)
+
+    def fresh_entry(self, name: str) -> QueueEntry:
+        """The queue as the database knows it now."""
+        with self._lock:
+            if any(isinstance(d, QueueDefinition) and d.name == name for d in self._unwritten):
+                self.write_declarations()
+        entry = self._database().run(lambda connection: catalogue.find_queue(connection, name))
+        self._entries[name] = (entry, system.monotonic())
+        return entry
+
+    def served(self, queues: Sequence[str | Queue] | None) -> list[Served]:
+        """The queues a worker takes jobs from, with the tasks it has handlers for."""
+        if isinstance(queues, (str, Queue)):
+            raise InvalidJob("queues", "a list of queues is needed; write queues=['emails']")
+        names = (
+            list(self._queues)
+            if queues is None
+            else [queue.name if isinstance(queue, Queue) else checked_name("queues", queue) for queue in queues]
+        )
+        if not names:
+            raise InvalidJob("queues", "this app has no queue to work on; declare one with app.queue(...)")
+        self.write_declarations()
+        served = []
+        for name in dict.fromkeys(names):
+            if name not in self._queues:
+                raise NotFound(f"queue {name!r} is not declared on this app, so it has no handlers for its jobs")
+            entry = self.fresh_entry(name)
+            served.append(Served(entry.id, name, entry.partition_ids, entry.max_wait, dict(self.tasks.get(name, {}))))
+        return served
+
+    def change_limits(self, name: str, limits: dict[str, Any]) -> None:
+        """Change a queue's limits in the database."""
+        allowed = {key: limits.pop(key) for key in ("max_length", "max_wait") if key in limits}
+        refuse_unavailable_options(name, limits)
+        entry = self.fresh_entry(name)
+        changed = QueueDefinition(
+            name,
+            len(entry.partition_ids),
+            allowed.get("max_length", entry.max_length),
+            allowed.get("max_wait", entry.max_wait),
+        )
+        self._database().run(lambda c: catalogue.set_limits(c, name, changed.max_length, changed.max_wait))
+        self._entries.pop(name, None)
+
+    def forget(self) -> None:
+        """Start anew: another database may come."""
+        with self._lock:
+            self._entries.clear()
+            definitions = [queue.definition for queue in self._queues.values()]
+            self._unwritten = [*definitions, *(task for tasks in self.tasks.values() for task in tasks.values())]
+
+    def _write_queue(self, declared: QueueDefinition) -> None:
+        entry = self._database().run(lambda connection: catalogue.declare_queue(connection, declared))
+        self._entries[declared.name] = (entry, system.monotonic())
+        if different := entry.differences(declared):
+            log.warning(
+                "queue %r is declared here with %s: the database's value is used", declared.name, ", ".join(different)
+            )

@@ -1,0 +1,106 @@
+"""What a producer may say about a single job, checked where it is said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import InvalidJob
+from penstock.model.limits import (
+    MOST_PARENTS,
+    checked_delay,
+    checked_idempotency_key,
+    checked_job_id,
+    checked_name,
+    checked_priority,
+    checked_run_at,
+    checked_seconds,
+    checked_tags,
+    key_to_bytes,
+)
+
+if TYPE_CHECKING:
+    from penstock.client.pending import PendingJob
+
+__all__ = ["Options"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of one job, in the form that is stored. `connection` and `request_timeout` are about the call."""
+
+    priority: int | None = None
+    run_at: datetime | None = None
+    delay: float | None = None
+    after: tuple[int | PendingJob, ...] = ()
+    runs_on_failure: bool = False
+    idempotency_key: str | None = None
+    key: bytes | None = None
+    attributes: dict[str, Any] | None = None
+    connection: Any = None
+    request_timeout: float | None = None
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        priority: int | None = None,
+        run_at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        after: Sequence[int | str | PendingJob] | None = None,
+        on_parent_failure: str = "cancel",
+        idempotency_key: str | None = None,
+        key: str | bytes | int | None = None,
+        tenant: str | None = None,
+        owner: str | None = None,
+        tags: Sequence[str] | None = None,
+        connection: Any = None,
+        request_timeout: float | None = None,
+    ) -> Options:
+        """Check what a user wrote."""
+        if run_at is not None and delay is not None:
+            raise InvalidJob("delay", "both run_at and delay are given; give one of them")
+        if on_parent_failure not in ("cancel", "run"):
+            raise InvalidJob("on_parent_failure", f"{on_parent_failure!r:.60} is unknown; give 'cancel' or 'run'")
+        attributes: dict[str, Any] = {}
+        if tenant is not None:
+            attributes["tenant"] = checked_name("tenant", tenant)
+        if owner is not None:
+            attributes["owner"] = checked_name("owner", owner)
+        if tags:
+            attributes["tags"] = checked_tags(tags)
+        if idempotency_key is not None:
+            attributes["idempotency_key"] = checked_idempotency_key(idempotency_key)
+        return cls(
+            priority=None if priority is None else checked_priority(priority),
+            run_at=None if run_at is None else checked_run_at(run_at),
+            delay=None if delay is None else checked_delay("delay", delay),
+            after=_checked_parents(after),
+            runs_on_failure=on_parent_failure == "run",
+            idempotency_key=idempotency_key,
+            key=None if key is None else key_to_bytes(key),
+            attributes=attributes or None,
+            connection=connection,
+            request_timeout=None if request_timeout is None else checked_seconds("request_timeout", request_timeout),
+        )
+
+
+def _checked_parents(after: Sequence[int | str | PendingJob] | None) -> tuple[int | PendingJob, ...]:
+    if after is None:
+        return ()
+    if isinstance(after, (str, bytes, int)) or not isinstance(after, Sequence):
+        raise InvalidJob("after", f"a list of job ids is needed, not {type(after).__name__}; write after=[job_id]")
+    if len(after) > MOST_PARENTS:
+        raise InvalidJob("after", f"{len(after)} parents are too many; give at most {MOST_PARENTS}")
+    return tuple(
+        checked_job_id(parent, "after") if isinstance(parent, (int, str)) else _checked_pending(parent)
+        for parent in after
+    )
+
+
+def _checked_pending(parent: PendingJob) -> PendingJob:
+    if not hasattr(parent, "args_json"):
+        raise InvalidJob("after", f"a job id or task.job(...) is needed, not {type(parent).__name__}")
+    return parent

@@ -1,0 +1,203 @@
+"""Queues and tasks as an application writes them down: declared once, then called.
+
+A task is still a plain function when it is called; `enqueue` and its kin write jobs of it instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+
+from penstock.client.options import Options
+from penstock.client.pending import PLAIN, PendingJob, prepare
+from penstock.errors import InvalidJob
+from penstock.model.queue import QueueDefinition
+from penstock.storage.handler_transaction import is_async
+from penstock.task.definition import Exceptions, KeyOf, TaskDefinition, define
+
+__all__ = ["Bound", "Queue", "Sender", "Task"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Sender(Protocol):
+    """Where jobs are handed in: the app."""
+
+    def send(self, jobs: Sequence[PendingJob], connection: Any, timeout: float | None) -> list[int]: ...
+    async def send_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]: ...
+    def register(self, task: TaskDefinition) -> None: ...
+
+
+class Bound:
+    """A task together with options for the jobs to come."""
+
+    __slots__ = ("_options", "_sender", "definition")
+
+    def __init__(self, definition: TaskDefinition, sender: Sender, options: Options) -> None:
+        self.definition = definition
+        self._sender = sender
+        self._options = options
+
+    def job(self, *args: Any, **named: Any) -> PendingJob:
+        """A job to be enqueued with others, by `app.enqueue_many`."""
+        if self._options.connection is not None or self._options.request_timeout is not None:
+            raise InvalidJob(
+                "connection", "connection and request_timeout belong to the call: give them to enqueue_many"
+            )
+        return self._prepare(args, named)
+
+    def enqueue(self, *args: Any, **named: Any) -> int:
+        """Write one job; durable on return. Its id."""
+        return self._send([self._prepare(args, named)])[0]
+
+    def enqueue_many(self, rows: Iterable[Mapping[str, Any]]) -> list[int]:
+        """Write a job for each dict of arguments, all or nothing; their ids, in order."""
+        return self._send(self._prepare_many(rows))
+
+    async def aenqueue(self, *args: Any, **named: Any) -> int:
+        """`enqueue` for coroutines."""
+        return (await self._asend([self._prepare(args, named)]))[0]
+
+    async def aenqueue_many(self, rows: Iterable[Mapping[str, Any]]) -> list[int]:
+        """`enqueue_many` for coroutines."""
+        return await self._asend(self._prepare_many(rows))
+
+    def _prepare(self, args: tuple[Any, ...], named: dict[str, Any]) -> PendingJob:
+        bound = self.definition.arguments.bind(args, named) if args else named
+        return prepare(self.definition, dict(bound), self._options)
+
+    def _prepare_many(self, rows: Iterable[Mapping[str, Any]]) -> list[PendingJob]:
+        if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
+            raise InvalidJob("rows", f"a list of dicts of arguments is needed, not {type(rows).__name__}")
+        definition, options = self.definition, self._options
+        if options.idempotency_key is not None:
+            raise InvalidJob(
+                "idempotency_key",
+                "one key for many jobs would keep only the first; use app.enqueue_many([task.job(...)])",
+            )
+        jobs = []
+        for number, row in enumerate(rows):
+            try:
+                jobs.append(prepare(definition, row, options))  # type: ignore[arg-type]
+            except InvalidJob as error:
+                raise InvalidJob(error.field, f"in row {number}: {error.problem}") from error
+        return jobs
+
+    def _send(self, jobs: Sequence[PendingJob]) -> list[int]:
+        return self._sender.send(jobs, self._options.connection, self._options.request_timeout)
+
+    async def _asend(self, jobs: Sequence[PendingJob]) -> list[int]:
+        connection = self._options.connection
+        if connection is not None and is_async(connection):
+            return await self._sender.send_in_async(jobs, connection)
+        return await asyncio.to_thread(self._sender.send, jobs, connection, self._options.request_timeout)
+
+
+class Task(Bound, Generic[P, R]):
+    """A declared task."""
+
+    def __init__(self, definition: TaskDefinition, function: Callable[P, R], sender: Sender) -> None:
+        super().__init__(definition, sender, PLAIN)
+        self._function = function
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **named: P.kwargs) -> R:
+        """Call the handler, here and now."""
+        return self._function(*args, **named)
+
+    @property
+    def name(self) -> str:
+        """The task's name within its queue."""
+        return self.definition.name
+
+    @property
+    def queue(self) -> str:
+        """The queue its jobs go to."""
+        return self.definition.queue
+
+    def options(
+        self,
+        *,
+        priority: int | None = None,
+        run_at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        after: Sequence[int | str | PendingJob] | None = None,
+        on_parent_failure: Literal["cancel", "run"] = "cancel",
+        idempotency_key: str | None = None,
+        key: str | bytes | int | None = None,
+        tenant: str | None = None,
+        owner: str | None = None,
+        tags: Sequence[str] | None = None,
+        connection: Any = None,
+        request_timeout: float | None = None,
+    ) -> Bound:
+        """The task with options for the jobs to come."""
+        options = Options.checked(
+            priority=priority,
+            run_at=run_at,
+            delay=delay,
+            after=after,
+            on_parent_failure=on_parent_failure,
+            idempotency_key=idempotency_key,
+            key=key,
+            tenant=tenant,
+            owner=owner,
+            tags=tags,
+            connection=connection,
+            request_timeout=request_timeout,
+        )
+        return Bound(self.definition, self._sender, options)
+
+    def __repr__(self) -> str:
+        return f"Task({self.definition.queue}/{self.definition.name})"
+
+
+class Queue:
+    """A declared queue."""
+
+    def __init__(self, definition: QueueDefinition, sender: Sender) -> None:
+        self.definition = definition
+        self._sender = sender
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        return self.definition.name
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        key: KeyOf = None,
+        max_attempts: int = 25,
+        timeout: float | timedelta | None = None,
+        backoff: float | timedelta | Callable[[int], float | timedelta] | None = None,
+        retry_on: Exceptions | None = None,
+        discard_on: Exceptions | None = None,
+        priority: int = 5,
+        executor: Literal["process"] | None = None,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+    def task(self, function: Any = None, /, **options: Any) -> Any:
+        """Declare a handler as a task of this queue: `@queue.task`, or with options `@queue.task(...)`."""
+
+        def declare(handler: Callable[P, R]) -> Task[P, R]:
+            definition = define(self.definition.name, handler, **options)
+            self._sender.register(definition)
+            return Task(definition, handler, self._sender)
+
+        if function is None:
+            return declare
+        if not callable(function):
+            raise InvalidJob("task", "options are given by name: @queue.task(max_attempts=5)")
+        return declare(function)
+
+    def __repr__(self) -> str:
+        return f"Queue({self.definition.name})"

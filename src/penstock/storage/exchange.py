@@ -1,0 +1,99 @@
+"""A worker's turn with the database: settle what ended and claim what comes next, in one transaction and one round
+trip, so that a freed slot is taken again in the same commit that frees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from penstock.storage.arrays import array_text
+from penstock.storage.claim import Lease
+from penstock.storage.database import Connection
+from penstock.storage.queries import query
+from penstock.storage.settle import End, Succeeded
+
+__all__ = ["ClaimWish", "Turn", "exchange", "held_leases"]
+
+
+@dataclass(slots=True)
+class ClaimWish:
+    """What a worker would take: partitions in the order to try, ten start positions each, and how much."""
+
+    partitions: Sequence[int]
+    positions: Sequence[int]
+    slots: int
+    ahead: int
+
+
+@dataclass(slots=True)
+class Turn:
+    """What came of it: pairs (lease, position) that were not held, children of what ended, new leases."""
+
+    lost: list[tuple[int, int]] = field(default_factory=list)
+    children: list[int] = field(default_factory=list)
+    leases: list[Lease] = field(default_factory=list)
+
+
+def exchange(
+    connection: Connection,
+    worker: int,
+    name: str,
+    succeeded: Succeeded | None,
+    ends: Sequence[End],
+    wish: ClaimWish | None,
+) -> Turn:
+    """Settle and claim. Nothing is done twice if it is repeated: what was settled before is simply not held."""
+    settled, others, children, claimed = None, None, None, None
+    with connection.pipeline(), connection.transaction():
+        if succeeded is not None:
+            results = succeeded.results
+            settled = connection.execute(
+                query("settle_succeeded_if_leased"),
+                {
+                    "worker": worker,
+                    "name": name,
+                    "leases": array_text(succeeded.leases),
+                    "positions": array_text(succeeded.positions),
+                    "ages": array_text(succeeded.ages),
+                    "runs": array_text(succeeded.runs),
+                    "results": None
+                    if results is None
+                    else (b"[" + b",".join([b"null" if r is None else r for r in results]) + b"]").decode(),
+                },
+            )
+        if ends:
+            others = connection.execute(
+                query("settle_ended_if_leased"),
+                {"worker": worker, "name": name, "ends": msgspec.json.encode(ends).decode()},
+            )
+        if succeeded is not None or ends:
+            ranges = {end.range for end in ends} | (set() if succeeded is None else succeeded.ranges)
+            children = connection.execute(query("children_of_ranges"), {"ranges": array_text(ranges)})
+        if wish is not None:
+            claimed = connection.execute(
+                query("claim"),
+                {
+                    "worker": worker,
+                    "partitions": array_text(wish.partitions),
+                    "positions": array_text(wish.positions),
+                    "slots": wish.slots,
+                    "ahead": wish.ahead,
+                },
+            )
+    turn = Turn()
+    for cursor in (settled, others):
+        if cursor is not None:
+            turn.lost += [(lease, position) for lease, position in cursor.fetchall()]
+    if children is not None:
+        turn.children = [row[0] for row in children.fetchall()]
+    if claimed is not None:
+        turn.leases = [Lease(*row) for row in claimed.fetchall()]
+    return turn
+
+
+def held_leases(connection: Connection, worker: int) -> list[Lease]:
+    """Every lease of a worker: after a lost answer it may hold some that it never heard of."""
+    return [Lease(*row) for row in connection.execute(query("held_leases"), {"worker": worker}).fetchall()]

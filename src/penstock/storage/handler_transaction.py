@@ -1,0 +1,92 @@
+"""Acts inside a transaction that is not ours: a psycopg connection or cursor, or a SQLAlchemy session or connection.
+
+Whatever was handed in is reduced to the psycopg connection beneath it; SQLAlchemy is recognised by its shape, so that
+it need not be installed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from penstock.errors import InvalidJob
+from penstock.model.encoding import encode_result
+from penstock.storage.queries import query
+
+__all__ = ["async_connection_beneath", "connection_beneath", "is_async", "settle_in", "settle_in_async"]
+
+_REMEDY = "pass a psycopg connection or cursor, or a SQLAlchemy session or connection that uses psycopg 3"
+
+
+def _beneath(given: Any) -> Any:
+    """The driver's connection under whatever was handed in."""
+    if isinstance(given, (psycopg.Cursor, psycopg.AsyncCursor)):
+        return given.connection
+    if hasattr(given, "sync_session"):  # SQLAlchemy's AsyncSession
+        given = given.sync_session
+    if hasattr(given, "sync_connection") and not isinstance(given, (psycopg.Connection, psycopg.AsyncConnection)):
+        given = given.sync_connection  # SQLAlchemy's AsyncConnection
+    if hasattr(given, "get_bind") and callable(getattr(given, "connection", None)):  # Session
+        given = given.connection()
+    inner = getattr(given, "connection", None)
+    driver = getattr(inner, "driver_connection", None)
+    return given if driver is None else driver
+
+
+def is_async(given: Any) -> bool:
+    """Whether what was handed in can only be used from a coroutine."""
+    return (
+        isinstance(given, (psycopg.AsyncConnection, psycopg.AsyncCursor))
+        or hasattr(given, "sync_session")
+        or (hasattr(given, "sync_connection") and not isinstance(given, psycopg.Connection))
+    )
+
+
+def connection_beneath(given: Any) -> psycopg.Connection[Any]:
+    """The psycopg connection under it, or InvalidJob."""
+    found = _beneath(given)
+    if isinstance(found, psycopg.AsyncConnection):
+        raise InvalidJob("connection", "it is asynchronous; use aenqueue, aenqueue_many or asettle with it")
+    if not isinstance(found, psycopg.Connection):
+        raise InvalidJob("connection", f"{type(given).__name__} is not one Penstock can write through; {_REMEDY}")
+    return found
+
+
+async def async_connection_beneath(given: Any) -> psycopg.AsyncConnection[Any]:
+    """The asynchronous psycopg connection under it, or InvalidJob."""
+    if hasattr(given, "sync_session"):  # AsyncSession: begins its transaction first
+        given = await given.connection()
+    found = _beneath(given)
+    if not isinstance(found, psycopg.AsyncConnection):
+        raise InvalidJob("connection", f"{type(given).__name__} is not asynchronous; {_REMEDY}")
+    return found
+
+
+def _settle_parameters(worker: int, name: str, lease: int, position: int, result: Any) -> dict[str, Any]:
+    encoded = None if result is None else f"[{encode_result(result).decode()}]"
+    return {
+        "worker": worker,
+        "name": name,
+        "leases": f"{{{lease}}}",
+        "positions": f"{{{position}}}",
+        "ages": "{0}",
+        "runs": "{0}",
+        "results": encoded,
+    }
+
+
+def settle_in(given: Any, worker: int, name: str, lease: int, position: int, result: Any) -> bool:
+    """Settle one job as succeeded in the caller's transaction; False where it is not held."""
+    cursor = connection_beneath(given).cursor(row_factory=tuple_row)
+    parameters = _settle_parameters(worker, name, lease, position, result)
+    return not cursor.execute(query("settle_succeeded_if_leased"), parameters).fetchall()
+
+
+async def settle_in_async(given: Any, worker: int, name: str, lease: int, position: int, result: Any) -> bool:
+    """The same on an asynchronous connection."""
+    cursor = (await async_connection_beneath(given)).cursor(row_factory=tuple_row)
+    parameters = _settle_parameters(worker, name, lease, position, result)
+    await cursor.execute(query("settle_succeeded_if_leased"), parameters)
+    return not await cursor.fetchall()

@@ -1,0 +1,158 @@
+"""Choosing jobs by what they are, newest first, in bounded looks.
+
+A look is driven by the table of the state that is asked for, through an index, so that a queue with millions waiting
+shows its newest as fast as an empty one; without a state it walks the jobs themselves. Each look reads a bounded
+number of rows and says where the next one goes on: a filter that matches little (a rare tag, a queue with little
+history beside busy ones) takes more looks, never one that scans without end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.model.limits import HIGHEST_ID
+from penstock.model.state import OUTCOME, State
+from penstock.storage.arrays import array_text
+from penstock.storage.database import Connection
+from penstock.storage.enqueue import RANGE
+from penstock.storage.queries import query
+
+__all__ = ["Look", "Selection", "look", "looks"]
+
+# Rows a look reads of an index; more than the 1,024 rows one range can be split into.
+_RANGES = 2_000
+# Jobs a look takes apart.
+_JOBS = 5_000
+_RUN_STATES = {State.READY: "ready", State.RUNNING: "running", State.SCHEDULED: "scheduled"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which jobs are meant; None is any."""
+
+    partitions: tuple[int, ...] | None = None
+    state: State | None = None
+    task: str | None = None
+    key: bytes | None = None
+    load: str | None = None
+    tag: str | None = None
+
+    @property
+    def is_by_place(self) -> bool:
+        """Whether only the queue and the state are asked for, so that no job needs to be read."""
+        return self.task is self.key is self.load is self.tag is None
+
+    def parameters(self) -> dict[str, Any]:
+        """The filters as the queries take them."""
+        attributes: dict[str, Any] = {}
+        if self.load is not None:
+            attributes["load"] = self.load
+        if self.tag is not None:
+            attributes["tags"] = [self.tag]
+        return {
+            "partitions": None if self.partitions is None else array_text(self.partitions),
+            "task": self.task,
+            "key": self.key,
+            "attributes": msgspec.json.encode(attributes).decode() if attributes else None,
+        }
+
+
+class Look(NamedTuple):
+    """Ids that match, newest first; how many jobs were looked at; all from `floor` up are done, None: to the end."""
+
+    ids: list[int]
+    looked_at: int
+    floor: int | None
+
+
+def looks(connection: Connection, selection: Selection, before: int | None = None) -> Iterator[Look]:
+    """Look after look until the end. Jobs enqueued meanwhile are not met."""
+    upper: int | None = before if before is not None else HIGHEST_ID
+    while upper is not None:
+        found = look(connection, selection, upper)
+        yield found
+        upper = found.floor
+
+
+def look(connection: Connection, selection: Selection, before: int) -> Look:
+    """One bounded look at jobs with ids below `before`."""
+    state = selection.state
+    if state is None:
+        return _look_at_jobs(connection, selection, before)
+    if state is State.BLOCKED:
+        found = _look_at_ids(connection, "blocked", selection, before)
+    elif state is State.FAILED:
+        found = _merged(
+            _look_at_ids(connection, "dead", selection, before), _look_at_ranges(connection, selection, before)
+        )
+    else:
+        found = _look_at_ranges(connection, selection, before)
+    if selection.is_by_place or not found.ids:
+        return found
+    rows = connection.execute(
+        query("narrow_jobs"), {**selection.parameters(), "ids": array_text(found.ids)}, prepare=False
+    ).fetchall()
+    return found._replace(ids=sorted({row[0] for row in rows}, reverse=True))
+
+
+def _look_at_jobs(connection: Connection, selection: Selection, before: int) -> Look:
+    row = connection.execute(
+        query("look_at_jobs"), {**selection.parameters(), "before": before, "looks": _JOBS}, prepare=False
+    ).fetchone()
+    assert row is not None  # noqa: S101
+    looked_at, least, ids = row
+    return Look(ids, looked_at, least if looked_at == _JOBS else None)
+
+
+def _look_at_ids(connection: Connection, table: str, selection: Selection, before: int) -> Look:
+    name = f"look_at_{table}" if selection.partitions is None else f"look_at_{table}_of_partitions"
+    rows = connection.execute(query(name), {**selection.parameters(), "before": before, "looks": _JOBS}).fetchall()
+    ids = [row[0] for row in rows]
+    return Look(ids, len(ids), ids[-1] if len(ids) == _JOBS else None)
+
+
+def _look_at_ranges(connection: Connection, selection: Selection, before: int) -> Look:
+    state = selection.state
+    assert state is not None  # noqa: S101
+    source = _RUN_STATES.get(state, "finished")
+    parameters = {**selection.parameters(), "outcome": OUTCOME.get(state)}
+    has_index = source in ("ready", "scheduled") and selection.partitions is not None
+    row = connection.execute(
+        query(f"look_at_{source}_of_partitions" if has_index else f"look_at_{source}"),
+        {**parameters, "top": (before - 1) // RANGE, "looks": _RANGES},
+    ).fetchone()
+    assert row is not None  # noqa: S101
+    looked_at, least, ranges, sizes = row
+    picked, floor = _pick(ranges or [], sizes or [], least if looked_at == _RANGES else None)
+    if not picked:
+        return Look([], looked_at, floor)
+    rows = connection.execute(query(f"{source}_members"), {**parameters, "ranges": array_text(picked)}).fetchall()
+    ids = sorted({row[0] for row in rows if row[0] < before}, reverse=True)
+    return Look(ids, max(looked_at, len(ids)), floor)
+
+
+def _pick(ranges: Sequence[int], sizes: Sequence[int], least: int | None) -> tuple[list[int], int | None]:
+    """The newest ranges, whole, that hold enough jobs; and the id the next look goes on below.
+
+    `least` is the last range looked at where there may be more below it: rows of that one may be missing.
+    """
+    picked: dict[int, int] = {}
+    jobs = 0
+    for number, size in zip(ranges, sizes, strict=True):
+        if number == least:
+            break
+        if number not in picked and jobs >= _JOBS:
+            return list(picked), min(picked) * RANGE
+        picked[number] = size
+        jobs += size
+    return list(picked), None if least is None else (least + 1) * RANGE
+
+
+def _merged(one: Look, other: Look) -> Look:
+    floor = max(one.floor or 0, other.floor or 0)
+    ids = sorted({id_ for id_ in (*one.ids, *other.ids) if id_ >= floor}, reverse=True)
+    return Look(ids, one.looked_at + other.looked_at, floor or None)

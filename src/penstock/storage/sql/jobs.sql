@@ -1,0 +1,189 @@
+-- name: read_jobs_with_state
+-- Jobs by id, each with where it stands. One statement, so one snapshot: a job that moves from table to table while
+-- this reads is found in exactly one of them. Sent with the ids in it, so that only the table partitions that hold
+-- them are planned. Locks: none. Index: the primary keys, *_of_range and failure_of_job.
+with stored as (
+    select distinct on (j.id) j.* from (
+        select * from penstock.job where id = any (%(ids)s::bigint[])
+        union all
+        select * from penstock.job_kept where id = any (%(ids)s::bigint[])) as j
+)
+select j.id, q.name, p.name, j.task, j.args, j.key, j.attributes, j.priority, j.enqueued_at,
+       s.place, s.outcome, s.attempt, s.run_at, s.started_at, s.finished_at, s.worker, s.result, s.error,
+       f.attempts, f.errors, f.ats, f.workers, g.value, g.note, g.at
+  from stored as j
+  join penstock.partition as p on p.id = j.partition_id
+  join penstock.queue as q on q.id = p.queue_id
+ cross join lateral (
+       select 'running' as place, null::smallint as outcome, l.attempt, null::timestamptz as run_at,
+              l.claimed_at as started_at, null::timestamptz as finished_at,
+              coalesce((select w.name from penstock.worker as w where w.id = l.worker_id), 'worker ' || l.worker_id) as worker,
+              null::json as result, null::text as error
+         from penstock.lease as l
+        where l.range = j.id / 1024 and penstock.has_member(l.low, l.high, l.members, (j.id %% 1024)::int)
+       union all
+       select 'ready', null, r.attempt, null, null, null, null, null, null from penstock.ready as r
+        where r.range = j.id / 1024 and penstock.has_member(r.low, r.high, r.members, (j.id %% 1024)::int)
+       union all
+       select 'scheduled', null, d.attempt, d.due_at, null, null, null, null, null from penstock.scheduled as d
+        where d.range = j.id / 1024 and penstock.has_member(d.low, d.high, d.members, (j.id %% 1024)::int)
+       union all
+       select 'blocked', null, 1, b.run_at, null, null, null, null, null from penstock.blocked as b where b.job_id = j.id
+       union all
+       select 'ended', 1, d.attempt, null, d.started_at, d.failed_at, d.worker, null, d.error
+         from penstock.dead as d where d.job_id = j.id
+       union all
+       select 'ended', e.outcome, e.attempt, null,
+              e.finished_at - make_interval(secs => e.start_ages[e.n]),
+              e.finished_at - make_interval(secs => greatest(0, e.start_ages[e.n] - e.run_times[e.n])),
+              e.worker, e.results[e.n], e.errors[e.n]
+         from (select f.*, array_position(f.positions, (j.id %% 1024)::smallint) as n
+                 from penstock.finished as f where f.range = j.id / 1024) as e
+        where e.n is not null
+       limit 1) as s
+  left join lateral (
+       select array_agg(f.attempt order by f.attempt, f.at) as attempts, array_agg(f.error order by f.attempt, f.at) as errors,
+              array_agg(f.at order by f.attempt, f.at) as ats, array_agg(f.worker order by f.attempt, f.at) as workers
+         from penstock.failure as f where f.job_id = j.id) as f on true
+  left join penstock.progress as g on g.job_id = j.id
+
+-- name: narrow_jobs
+-- Of these jobs, those that bear a task, a key and attributes (null: any). Index: the primary keys.
+select id from (
+    select id, task, key, attributes from penstock.job where id = any (%(ids)s::bigint[])
+    union all
+    select id, task, key, attributes from penstock.job_kept where id = any (%(ids)s::bigint[])) as j
+ where (%(task)s::text is null or task = %(task)s) and (%(key)s::bytea is null or key = %(key)s)
+   and (%(attributes)s::jsonb is null or attributes @> %(attributes)s)
+
+-- name: look_at_jobs
+-- A bounded look at jobs in any state, newest first: how many were looked at, the least id, and the ids that match.
+-- Index: the primary keys, backwards.
+with look as materialized (
+    select id, partition_id, task, key, attributes from penstock.job_stored
+     where id < %(before)s order by id desc limit %(looks)s
+)
+select (select count(*) from look), (select min(id) from look), array(
+    select distinct id from look
+     where (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]))
+       and (%(task)s::text is null or task = %(task)s) and (%(key)s::bytea is null or key = %(key)s)
+       and (%(attributes)s::jsonb is null or attributes @> %(attributes)s)
+     order by id desc)
+
+-- The looks at one state each take ranges, newest first, at most `looks` of them and none above `top`; they give how
+-- many were looked at, the least of them, and those that match with the number of their jobs.
+
+-- name: look_at_ready
+-- Index: ready_of_range, backwards.
+with look as materialized (
+    select range, penstock.members_count(low, high, members) as n from penstock.ready
+     where range <= %(top)s order by range desc limit %(looks)s
+)
+select count(*), min(range), array_agg(range order by range desc), array_agg(n order by range desc) from look
+
+-- name: look_at_ready_of_partitions
+-- Rows that are where they were enqueued come through ready_in_order, the others through ready_out_of_order: neither
+-- walks over what other queues hold.
+with look as materialized (
+    select r.range, penstock.members_count(r.low, r.high, r.members) as n
+      from unnest(%(partitions)s::int[]) as p(id) cross join generate_series(0, 9) as level(priority)
+     cross join lateral (
+           select range, low, high, members from penstock.ready
+            where partition_id = p.id and priority = level.priority and not is_parked and pos = range
+              and pos <= %(top)s
+            order by pos desc limit %(looks)s) as r
+    union all
+    select r.range, penstock.members_count(r.low, r.high, r.members)
+      from unnest(%(partitions)s::int[]) as p(id)
+     cross join lateral (
+           select range, low, high, members from penstock.ready
+            where partition_id = p.id and (pos <> range or is_parked) and range <= %(top)s
+            order by range desc limit %(looks)s) as r
+), newest as (
+    select range, n from look order by range desc limit %(looks)s
+)
+select count(*), min(range), array_agg(range order by range desc), array_agg(n order by range desc) from newest
+
+-- name: look_at_running
+-- Index: lease_of_range, backwards; there are only as many leases as jobs run.
+with look as materialized (
+    select range, partition_id, penstock.members_count(low, high, members) as n from penstock.lease
+     where range <= %(top)s order by range desc limit %(looks)s
+)
+select count(*), min(range), array_agg(range order by range desc) filter (where m), array_agg(n order by range desc) filter (where m)
+  from (select *, %(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]) as m from look) as seen
+
+-- name: look_at_scheduled
+-- Index: scheduled_of_range, backwards.
+with look as materialized (
+    select range, penstock.members_count(low, high, members) as n from penstock.scheduled
+     where range <= %(top)s order by range desc limit %(looks)s
+)
+select count(*), min(range), array_agg(range order by range desc), array_agg(n order by range desc) from look
+
+-- name: look_at_scheduled_of_partitions
+-- Index: scheduled_of_partition, backwards.
+with look as materialized (
+    select s.range, penstock.members_count(s.low, s.high, s.members) as n
+      from unnest(%(partitions)s::int[]) as p(id)
+     cross join lateral (
+           select range, low, high, members from penstock.scheduled where partition_id = p.id and range <= %(top)s
+            order by range desc limit %(looks)s) as s
+     order by s.range desc limit %(looks)s
+)
+select count(*), min(range), array_agg(range order by range desc), array_agg(n order by range desc) from look
+
+-- name: look_at_finished
+-- Index: finished_of_range of each slice, backwards. History has no index by queue: a look may find few.
+with look as materialized (
+    select range, cardinality(positions) as n, partition_id, outcome from penstock.finished
+     where range <= %(top)s order by range desc limit %(looks)s
+)
+select count(*), min(range), array_agg(range order by range desc) filter (where m), array_agg(n order by range desc) filter (where m)
+  from (select *, outcome = %(outcome)s and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[])) as m
+          from look) as seen
+
+-- name: look_at_blocked
+-- The next children, newest first. Index: the primary key.
+select job_id from penstock.blocked where job_id < %(before)s order by job_id desc limit %(looks)s
+
+-- name: look_at_blocked_of_partitions
+-- Index: blocked_of_partition, backwards.
+select b.job_id from unnest(%(partitions)s::int[]) as p(id)
+ cross join lateral (
+       select job_id from penstock.blocked where partition_id = p.id and job_id < %(before)s
+        order by job_id desc limit %(looks)s) as b
+ order by b.job_id desc limit %(looks)s
+
+-- name: look_at_dead
+-- The next dead letters, newest first. Index: the primary key.
+select job_id from penstock.dead where job_id < %(before)s order by job_id desc limit %(looks)s
+
+-- name: look_at_dead_of_partitions
+-- Index: dead_of_partition, backwards.
+select d.job_id from unnest(%(partitions)s::int[]) as p(id)
+ cross join lateral (
+       select job_id from penstock.dead where partition_id = p.id and job_id < %(before)s
+        order by job_id desc limit %(looks)s) as d
+ order by d.job_id desc limit %(looks)s
+
+-- name: ready_members
+-- The jobs of these ranges that are ready. Index: ready_of_range.
+select range * 1024 + m from penstock.ready, unnest(penstock.positions(low, high, members)) as m
+ where range = any (%(ranges)s::bigint[]) and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]))
+
+-- name: running_members
+-- Index: lease_of_range.
+select range * 1024 + m from penstock.lease, unnest(penstock.positions(low, high, members)) as m
+ where range = any (%(ranges)s::bigint[]) and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]))
+
+-- name: scheduled_members
+-- Index: scheduled_of_range.
+select range * 1024 + m from penstock.scheduled, unnest(penstock.positions(low, high, members)) as m
+ where range = any (%(ranges)s::bigint[]) and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]))
+
+-- name: finished_members
+-- Index: finished_of_range.
+select range * 1024 + m from penstock.finished, unnest(positions) as m
+ where range = any (%(ranges)s::bigint[]) and outcome = %(outcome)s
+   and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]))

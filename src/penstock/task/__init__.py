@@ -1,0 +1,10 @@
+"""What an application declares about its tasks, shared by those who enqueue jobs and those who run them.
+
+definition   the declaration of a task, checked
+arguments    bound and encoded when a job is enqueued, converted back when it runs
+verdict      what becomes of a job whose handler raised
+"""
+
+from penstock.task.definition import TaskDefinition, define
+
+__all__ = ["TaskDefinition", "define"]

@@ -1,0 +1,126 @@
+"""A task: a handler, the queue it belongs to, and what becomes of a job whose handler raises.
+
+The definition is what worker and producer share; it does no I/O. Its name is the function's own unless one is given,
+never its module: moving code must not orphan jobs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from penstock.errors import InvalidJob
+from penstock.model.limits import (
+    DEFAULT_PRIORITY,
+    checked_attempts,
+    checked_name,
+    checked_priority,
+    checked_seconds,
+    key_to_bytes,
+)
+from penstock.policy.backoff import Backoff
+from penstock.task.arguments import Arguments
+
+__all__ = ["KeyOf", "TaskDefinition", "define"]
+
+KeyOf = str | Callable[..., Any] | None
+Exceptions = type[BaseException] | tuple[type[BaseException], ...]
+DEFAULT_ATTEMPTS = 25
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskDefinition:
+    """Everything declared about one task."""
+
+    queue: str
+    name: str
+    function: Callable[..., Any]
+    arguments: Arguments
+    key: KeyOf
+    max_attempts: int
+    timeout: float | None
+    backoff: Backoff
+    retry_on: tuple[type[BaseException], ...] | None
+    discard_on: tuple[type[BaseException], ...]
+    priority: int
+    is_async: bool
+    runs_in_process: bool
+
+    def key_of(self, named: dict[str, Any]) -> bytes | None:
+        """The ordering key of a job with these arguments."""
+        if self.key is None:
+            return None
+        if isinstance(self.key, str):
+            value = named.get(self.key, self.arguments.defaults.get(self.key))
+            if value is None:
+                raise InvalidJob("key", f"argument {self.key!r}, the key of task {self.name!r}, is missing; pass it")
+            return key_to_bytes(value)
+        try:
+            value = self.key(**{**self.arguments.defaults, **named})
+        except Exception as error:  # The user's function may raise anything; the caller must hear which job it was.
+            raise InvalidJob(
+                "key", f"the key function of task {self.name!r} raised {type(error).__name__}: {error}"
+            ) from error
+        return None if value is None else key_to_bytes(value)
+
+
+def define(
+    queue: str,
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    key: KeyOf = None,
+    max_attempts: int = DEFAULT_ATTEMPTS,
+    timeout: float | timedelta | None = None,
+    backoff: float | timedelta | Callable[[int], float | timedelta] | None = None,
+    retry_on: Exceptions | None = None,
+    discard_on: Exceptions | None = None,
+    priority: int = DEFAULT_PRIORITY,
+    executor: Literal["process"] | None = None,
+) -> TaskDefinition:
+    """Check a declaration and make the definition of it."""
+    if not callable(function):
+        raise InvalidJob("task", f"a function is needed, not {type(function).__name__}")
+    arguments = Arguments(function)
+    is_async = _is_async(function)
+    if executor not in (None, "process"):
+        raise InvalidJob("executor", f"{executor!r} is unknown; leave it out, or give 'process'")
+    if executor == "process" and is_async:
+        raise InvalidJob(
+            "executor", "an async handler runs on the worker's loop; make it a plain function for 'process'"
+        )
+    if isinstance(key, str) and key not in arguments.names:
+        raise InvalidJob("key", f"the handler has no argument {key!r}; it takes: {', '.join(sorted(arguments.names))}")
+    if key is not None and not isinstance(key, str) and not callable(key):
+        raise InvalidJob("key", "the name of an argument or a function of the arguments is needed")
+    return TaskDefinition(
+        queue=queue,
+        name=checked_name("name", name if name is not None else getattr(function, "__name__", None)),
+        function=function,
+        arguments=arguments,
+        key=key,
+        max_attempts=checked_attempts(max_attempts),
+        timeout=None if timeout is None else checked_seconds("timeout", timeout),
+        backoff=Backoff(backoff),
+        retry_on=None if retry_on is None else _exceptions("retry_on", retry_on),
+        discard_on=() if discard_on is None else _exceptions("discard_on", discard_on),
+        priority=checked_priority(priority),
+        is_async=is_async,
+        runs_in_process=executor == "process",
+    )
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    call = getattr(function, "func", function)
+    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None))  # noqa: B004
+
+
+def _exceptions(field: str, given: Exceptions) -> tuple[type[BaseException], ...]:
+    kinds = given if isinstance(given, tuple) else tuple(given) if isinstance(given, list) else (given,)
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise InvalidJob(field, f"exception types are needed, not {kind!r:.60}; write {field}=(TimeoutError, ...)")
+    return kinds

@@ -1,0 +1,131 @@
+"""The round of upkeep.
+
+    promote   what is due becomes ready                     on time, to a quarter of a second
+    rescue    what dead workers held becomes ready again    every sweep (2 s), as are the others:
+    unblock   children whose parents have ended, where nobody could tell them
+    expire    what waited longer than its queue allows
+    cron      entries that are due become jobs
+    park      what no live worker knows leaves the order; what one knows comes back
+    fold      the tally is added into the totals
+    prune     tables ahead are made, old ones dropped       every minute
+
+Each duty is bounded, skips what others hold, and fails alone: one that raises is logged and tried again next time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock.clock import system
+from penstock.model.limits import DEFAULT_PRIORITY
+from penstock.storage import sweep, workers
+from penstock.storage.database import Connection, ConnectionLost, Database
+from penstock.storage.prune import prune
+from penstock.upkeep.cron import fire_crons
+
+__all__ = ["Upkeep"]
+
+log = logging.getLogger("penstock")
+
+SWEEP_SECONDS = 2.0
+LOOK_SECONDS = 0.25
+UNBLOCK_SECONDS = 10.0
+PRUNE_SECONDS = 60.0
+
+
+class Upkeep:
+    """A thread of a worker."""
+
+    def __init__(
+        self, database: Database, retention: Mapping[str, float], on_rescued: Callable[[int], None] = lambda _: None
+    ) -> None:
+        self._database = database
+        self._retention = retention
+        self._on_rescued = on_rescued
+        self._wake = threading.Event()
+        self._is_stopping = False
+        self._look_at = 0.0
+        self._thread = threading.Thread(target=self._run, name="penstock-upkeep", daemon=True)
+        self._last: dict[str, float] = {}
+
+    def start(self) -> None:
+        """Begin the rounds."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End them."""
+        self._is_stopping = True
+        self._wake.set()
+        self._thread.join()
+
+    def look_in(self, seconds: float) -> None:
+        """From another thread: something is due in so many seconds."""
+        look_at = system.monotonic() + seconds
+        if look_at < self._look_at:
+            self._look_at = look_at
+            self._wake.set()
+
+    def sweep(self) -> None:
+        """One whole round, now, in the calling thread; for whoever must know that nothing is left to do."""
+        for act in (sweep.rescue, sweep.promote, sweep.unblock_all, sweep.expire, _fire_crons, sweep.park):
+            self._do(act)
+
+    def _run(self) -> None:
+        while not self._is_stopping:
+            self._promote()
+            if self._is_time("sweep", SWEEP_SECONDS):
+                self._rescue()
+                for act in (sweep.expire, _fire_crons, sweep.park, sweep.fold, sweep.clean):
+                    self._do(act)
+            if self._is_time("unblock", UNBLOCK_SECONDS):
+                self._do(sweep.unblock_all)
+            if self._is_time("prune", PRUNE_SECONDS):
+                self._prune()
+            self._wake.wait(min(max(self._look_at - system.monotonic(), 0.0), LOOK_SECONDS))
+            self._wake.clear()
+
+    def _promote(self) -> None:
+        self._look_at = system.monotonic() + LOOK_SECONDS
+        due_in = self._do(workers.next_due)
+        if due_in is not None and due_in <= 0:
+            self._do(sweep.promote)
+        elif due_in is not None:
+            self._look_at = min(self._look_at, system.monotonic() + due_in)
+
+    def _rescue(self) -> None:
+        rescued = self._do(sweep.rescue)
+        if rescued is not None and rescued.workers:
+            log.warning("%d workers died; %d jobs of theirs run again", rescued.workers, rescued.jobs - rescued.dead)
+        if rescued is not None and rescued.jobs:
+            self._on_rescued(rescued.jobs)
+
+    def _prune(self) -> None:
+        try:
+            prune(self._database, self._retention)
+        except Exception:
+            log.exception("pruning failed and is tried again in a minute")
+
+    def _is_time(self, duty: str, every_seconds: float) -> bool:
+        now = system.monotonic()
+        if now - self._last.get(duty, -every_seconds) < every_seconds:
+            return False
+        self._last[duty] = now
+        return True
+
+    def _do(self, act: Callable[[Connection], Any]) -> Any:
+        try:
+            return self._database.run(act, timeout=5.0)
+        except ConnectionLost as error:
+            log.debug("upkeep could not reach the database: %s", error)
+        except Exception as error:
+            if self._is_stopping:
+                return None
+            log.warning("upkeep's %s failed and is tried again: %s", getattr(act, "__name__", "duty").strip("_"), error)
+        return None
+
+
+def _fire_crons(connection: Connection) -> int:
+    return fire_crons(connection, DEFAULT_PRIORITY)

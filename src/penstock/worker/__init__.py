@@ -1,0 +1,8 @@
+"""Running jobs: see `penstock.worker.worker`."""
+
+from penstock.worker.conductor import Served
+from penstock.worker.context import Context
+from penstock.worker.hooks import Event, Hooks
+from penstock.worker.worker import Worker
+
+__all__ = ["Context", "Event", "Hooks", "Served", "Worker"]

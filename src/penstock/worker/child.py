@@ -1,0 +1,105 @@
+"""What runs in a child process: it waits for a handler's place and arguments, calls it, answers, and waits again."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import signal
+import sys
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+from typing import Any
+
+from penstock.errors import InvalidJob
+from penstock.model.encoding import encode_result
+from penstock.task.arguments import Arguments
+from penstock.task.verdict import describe
+
+__all__ = ["ChildContext", "Failed", "Progress", "Returned", "main"]
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The handler returned; its result as JSON, None for none."""
+
+    result: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The handler raised; the error as far as it can travel, and its text with the traceback."""
+
+    error: BaseException
+    text: str
+    is_final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The handler said how far it has come."""
+
+    value: float | None
+    note: str | None
+
+
+class ChildContext:
+    """The context of a handler in a process: no transaction crosses that border, so it has no settle."""
+
+    def __init__(self, pipe: Pipe, job_id: int, attempt: int, lease: int) -> None:
+        self._pipe = pipe
+        self.job_id = job_id
+        self.attempt = attempt
+        self.lease = lease
+        self.is_cancelled = False
+
+    def progress(self, value: float | None = None, note: str | None = None) -> None:
+        """Say how far the job has come."""
+        self._pipe.send(Progress(value, note))
+
+
+def main(pipe: Pipe) -> None:
+    """Serve until the parent closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        try:
+            module, name, args, job_id, attempt, lease = pipe.recv()
+        except (EOFError, OSError):
+            return
+        answer: Returned | Failed
+        try:
+            function = _find(module, name)
+            arguments = Arguments(function)
+            named = arguments.decode(args)
+            if arguments.context_parameter is not None:
+                named[arguments.context_parameter] = ChildContext(pipe, job_id, attempt, lease)
+            answer = _answer(function(**named))
+        except BaseException as error:  # Whatever a handler raises is its job's end, not its process's.
+            answer = Failed(_portable(error), describe(error))
+        pipe.send(answer)
+
+
+def _answer(result: Any) -> Returned | Failed:
+    try:
+        return Returned(None if result is None else encode_result(result))
+    except InvalidJob as error:
+        return Failed(error, describe(error), is_final=True)
+
+
+def _find(module: str, name: str) -> Any:
+    # Spawning has imported the program's main module under another name.
+    found: Any = sys.modules.get("__mp_main__") if module == "__main__" else None
+    if found is None:
+        found = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    # A decorated handler's name leads to its task, which knows the function.
+    return getattr(getattr(found, "definition", None), "function", found)
+
+
+def _portable(error: BaseException) -> BaseException:
+    """The error if the parent can rebuild it, else one of the same name and text."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301  (made here, a line above)
+    except Exception:
+        return RuntimeError(describe(error).splitlines()[0])
+    return error

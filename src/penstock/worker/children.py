@@ -1,0 +1,125 @@
+"""A child process for handlers declared with executor="process": one for each thread that needs it, kept for the next.
+
+The parent sends the place of the handler in its module and the arguments as JSON; nothing is unpickled that came from
+a job. A child that dies, by exit, signal or memory, costs its one attempt; one that hangs past its timeout is killed.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from multiprocessing.connection import Connection as Pipe
+
+from penstock.errors import InvalidJob
+from penstock.task.definition import TaskDefinition
+from penstock.task.verdict import Verdict
+from penstock.worker.child import Failed, Progress, Returned, main
+from penstock.worker.context import Workplace
+from penstock.worker.hooks import Hooks
+from penstock.worker.job import HeldJob
+from penstock.worker.running import may_start, note_error, tell_started
+
+__all__ = ["Child", "ProcessDied"]
+
+_spawn = multiprocessing.get_context("spawn")
+
+
+class ProcessDied(Exception):
+    """The child process ended before its handler did."""
+
+
+class Child:
+    """One child process, started when first needed and again after each death."""
+
+    def __init__(self, workplace: Workplace, hooks: Hooks) -> None:
+        self._workplace = workplace
+        self._hooks = hooks
+        self._process: multiprocessing.process.BaseProcess | None = None
+        self._pipe: Pipe | None = None
+
+    def run(self, job: HeldJob) -> None:
+        """Run a job in the child and note its end."""
+        if not may_start(job):
+            return
+        job.interrupt = self._kill
+        try:
+            if self._hooks.wants("started"):
+                tell_started(job, self._hooks)
+            self._converse(job)
+        except BaseException as error:  # A child may fail in any way; its thread goes on.
+            note_error(job, error)
+        job.interrupt = None
+        job.ended = time.perf_counter_ns()
+
+    def close(self) -> None:
+        """End the child."""
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
+        if self._process is not None:
+            self._process.join(timeout=1.0)
+            if self._process.is_alive():
+                self._process.kill()
+                self._process.join()
+            self._process = None
+
+    def _converse(self, job: HeldJob) -> None:
+        pipe = self._started()
+        deadline = None if job.task.timeout is None else time.monotonic() + job.task.timeout
+        try:
+            pipe.send((*_place(job.task), job.args, job.id, job.lease.attempt, job.lease.id))
+            while True:
+                if deadline is not None and not pipe.poll(max(deadline - time.monotonic(), 0)):
+                    self._kill()
+                    self.close()
+                    raise TimeoutError(f"the handler ran longer than its timeout of {job.task.timeout:g} s")
+                message = pipe.recv()
+                if isinstance(message, Progress):
+                    self._workplace.progress(job.id, message.value, message.note)
+                elif isinstance(message, Returned):
+                    job.result = message.result
+                    return
+                else:
+                    self._note_failure(job, message)
+                    return
+        except (EOFError, OSError):
+            code = self._exit_code()
+            self.close()
+            raise ProcessDied(f"the handler's process died with {code}") from None
+
+    def _note_failure(self, job: HeldJob, failed: Failed) -> None:
+        if failed.is_final:
+            job.verdict = Verdict("failed", failed.text)
+            return
+        note_error(job, failed.error)
+        # The traceback does not travel with the exception, its text does.
+        if job.verdict is not None and job.verdict.error and failed.text:
+            job.verdict = job.verdict._replace(error=failed.text)
+
+    def _started(self) -> Pipe:
+        if self._pipe is None or self._process is None or not self._process.is_alive():
+            self.close()
+            self._pipe, theirs = _spawn.Pipe()
+            self._process = _spawn.Process(target=main, args=(theirs,), daemon=True)
+            self._process.start()
+            theirs.close()
+        return self._pipe
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+
+    def _exit_code(self) -> str:
+        if self._process is None:
+            return "an unknown exit code"
+        self._process.join(timeout=1.0)
+        code = self._process.exitcode
+        return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+
+
+def _place(task: TaskDefinition) -> tuple[str, str]:
+    function = task.function
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if not module or not name or "<locals>" in name or "<lambda>" in name:
+        raise InvalidJob("executor", f"the handler of task {task.name!r} must be at the top of a module for 'process'")
+    return module, name

@@ -1,0 +1,343 @@
+"""The conductor: one thread that has a worker's whole conversation about jobs with the database.
+
+Each turn settles everything that ended since the last and claims what comes next, in one transaction. While a turn is
+under way more jobs end, so that many small settles become few commits by themselves; no end waits for another. With
+nothing to do the conductor asks to be woken, looks once more, and sleeps, looking again now and then all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from penstock.clock import system
+from penstock.policy.batch import BatchSize
+from penstock.storage import workers
+from penstock.storage.claim import Lease, read_jobs
+from penstock.storage.database import Connection, ConnectionLost, Database, is_lost
+from penstock.storage.exchange import ClaimWish, Turn, exchange, held_leases
+from penstock.storage.settle import End
+from penstock.storage.sweep import unblock
+from penstock.task.definition import TaskDefinition
+from penstock.worker.collecting import Collected, collect, tell
+from penstock.worker.context import Workplace
+from penstock.worker.hooks import Hooks
+from penstock.worker.job import HeldJob
+from penstock.worker.line import Line
+
+__all__ = ["Conductor", "Served"]
+
+T = TypeVar("T")
+log = logging.getLogger("penstock")
+
+# How long unstarted jobs may be held while nothing gets through; then others may have them.
+HOLD_SECONDS = 1.0
+# Positions are remembered so that dead rows at the head are not walked again; what lies before them is found by this.
+SWEEP_SECONDS = 1.0
+# A worker that has found work for so long needs no waking.
+AWAKE_SECONDS = 0.25
+FAST_SECONDS = 0.001
+FAST_TICK_SECONDS = 0.002
+SLOWEST_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One queue a worker takes jobs from."""
+
+    queue_id: int
+    name: str
+    partition_ids: tuple[int, ...]
+    max_wait: float | None
+    tasks: dict[str, TaskDefinition] = field(default_factory=dict)
+
+
+class Conductor:
+    """Used by one thread; `signal`, `lose_everything` and the attributes marked so may be used by others."""
+
+    def __init__(
+        self,
+        database: Database,
+        workplace: Workplace,
+        line: Line,
+        served: list[Served],
+        hooks: Hooks,
+        start_threads: Callable[[int], None],
+        signal: threading.Event,
+    ) -> None:
+        self._database = database
+        self._workplace = workplace
+        self._line = line
+        self._hooks = hooks
+        self._start_threads = start_threads
+        self._signal = signal
+        self._by_partition = {partition: queue for queue in served for partition in queue.partition_ids}
+        self._partitions = list(self._by_partition)
+        self._queue_ids = [queue.queue_id for queue in served]
+        self._positions = {partition: [0] * 10 for partition in self._partitions}
+        self._swept_at = 0.0
+        self._batch = BatchSize()
+        self._held: dict[int, int] = {}
+        self._connection: Connection | None = None
+        self._is_asleep = False
+        self._dry_at = system.monotonic()
+        self._is_dry = False
+        self._poll_seconds = 0.05
+        self._progressed_at = 0.0
+        # Set by other threads.
+        self.is_stopping = False
+        self.is_lost = False
+        self.paused: set[int] = set()
+        # Called when a job was put off for so many seconds, so that upkeep looks in time.
+        self.on_due: Callable[[float], None] = lambda _: None
+
+    def turn(self) -> bool:
+        """Settle and claim once, where there is anything to do; whether there was."""
+        collected = collect(self._line, self._batch, self._timed_out())
+        collected.ends += self._handed_back()
+        wish = None if self.is_stopping else self._wish()
+        if wish is None and not collected:
+            return False
+        turn = self._exchange(collected, wish)
+        for lease, count in collected.per_lease.items():
+            self._let_go(lease, count)
+        self._report_lost(turn)
+        tell(self._hooks, collected, turn.lost)
+        if collected.soonest_due is not None:
+            self.on_due(collected.soonest_due)
+        if turn.children:
+            self._with_connection(lambda connection: unblock(connection, turn.children))
+        if wish is not None:
+            self._note_claim(wish, self._take_in(turn.leases))
+        return bool(collected or turn.leases)
+
+    def wait(self) -> None:
+        """Sleep until something happens that a turn should follow."""
+        if self._line.done:
+            return
+        if self._is_dry and not self._is_asleep and not self.is_stopping:
+            self._fall_asleep()
+            return
+        self._signal.wait(self._patience())
+        self._signal.clear()
+        if len(self._line) and system.monotonic() - self._progressed_at > FAST_TICK_SECONDS:
+            self._start_threads(self._line.concurrency)
+            self._line.prod()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is held, running or unsettled, and the last claim found nothing."""
+        return self._is_dry and not self._held and not self._line.done
+
+    @property
+    def has_held_jobs(self) -> bool:
+        return bool(self._held)
+
+    def release_unstarted(self) -> None:
+        """Hand back everything that has not started."""
+        self.is_stopping = True
+        self._signal.set()
+
+    def look_again(self) -> None:
+        """Claim again at the next turn, from the start."""
+        self._is_dry = False
+        self._swept_at = 0.0
+
+    def has_work(self) -> bool:
+        """Whether a job that a handler here knows could run now."""
+        return self._with_connection(lambda connection: workers.has_work(connection, self._workplace.worker_id))
+
+    def forget_everything(self) -> None:
+        """The worker was declared dead: none of what it held is its own any more."""
+        self._line.withdraw()
+        for job in list(self._line.active.values()):
+            job.is_abandoned = True
+        if self._held:
+            log.warning("LeaseLost: this worker was silent for too long; %d leases went to others", len(self._held))
+        self._held.clear()
+        self._is_asleep = False
+        self._is_dry = False
+
+    def close(self) -> None:
+        """Give back the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _wish(self) -> ClaimWish | None:
+        free = max(self._line.free_slots, 0)
+        waiting = len(self._line)
+        slots, ahead = self._batch.wanted(free, self._line.concurrency)
+        total = slots + ahead - max(waiting - max(self._line.concurrency - self._line.running, 0), 0)
+        if total <= 0 or (slots == 0 and waiting > (slots + ahead) // 2):
+            return None
+        now = system.monotonic()
+        if now - self._swept_at > SWEEP_SECONDS:
+            self._swept_at = now
+            for positions in self._positions.values():
+                positions[:] = [0] * 10
+        # Start each time with another partition, so that none waits behind a full one.
+        self._partitions.append(self._partitions.pop(0))
+        open_partitions = [p for p in self._partitions if self._by_partition[p].queue_id not in self.paused]
+        if not open_partitions:
+            self._is_dry = True
+            return None
+        positions = [position for partition in open_partitions for position in self._positions[partition]]
+        return ClaimWish(open_partitions, positions, slots, total - slots)
+
+    def _take_in(self, leases: list[Lease]) -> int:
+        """Read the jobs of new leases and put them in line; how many."""
+        if not leases:
+            return 0
+        rows = self._with_connection(lambda connection: read_jobs(connection, leases))
+        now = time.perf_counter_ns()
+        jobs: list[HeldJob] = []
+        for lease in leases:
+            queue = self._by_partition[lease.partition_id]
+            positions = self._positions[lease.partition_id]
+            positions[lease.priority] = max(positions[lease.priority], lease.pos)
+            task = queue.tasks[lease.task]
+            base = lease.range * 1024
+            members = [HeldJob(lease, task, *rows[base + position]) for position in lease.positions]
+            if queue.max_wait is not None and lease.attempt == 1 and lease.rescues == 0:
+                for job in members:
+                    job.expires_at = now + int((queue.max_wait - lease.waited_seconds) * 1e9)
+            self._held[lease.id] = len(members)
+            jobs += members
+        mean = self._batch.mean_seconds
+        is_fast = mean is not None and mean < FAST_SECONDS
+        self._line.signals_each_end = not is_fast
+        threads = 1 if is_fast else len(jobs)
+        if any(not queue_task.is_async for queue_task in {job.task for job in jobs}):
+            self._start_threads(threads if is_fast else self._line.running + len(self._line) + len(jobs))
+        self._progressed_at = system.monotonic()
+        self._line.feed(jobs, threads)
+        return len(jobs)
+
+    def _note_claim(self, wish: ClaimWish, taken: int) -> None:
+        now = system.monotonic()
+        self._is_dry = taken < max(wish.slots, 1)
+        if taken:
+            self._poll_seconds = 0.05
+        if self._is_dry:
+            self._dry_at = now
+        elif self._is_asleep and now - self._dry_at > AWAKE_SECONDS:
+            self._is_asleep = False
+            self._with_connection(lambda connection: workers.wake_up(connection, self._workplace.worker_id))
+
+    def _fall_asleep(self) -> None:
+        self._with_connection(
+            lambda connection: workers.fall_asleep(connection, self._workplace.worker_id, self._queue_ids)
+        )
+        # Looked at once more before waiting: a producer that committed before the mark notified nobody.
+        self._is_asleep = True
+        self._swept_at = 0.0
+
+    def _patience(self) -> float:
+        """How long to wait for a signal."""
+        if not self._line.signals_each_end and (len(self._line) or self._line.running):
+            return FAST_TICK_SECONDS
+        patience = 0.05 if len(self._line) else SLOWEST_POLL_SECONDS
+        if self._is_dry:
+            patience = min(patience, self._poll_seconds)
+            self._poll_seconds = min(self._poll_seconds * 2, SLOWEST_POLL_SECONDS)
+        now = time.perf_counter_ns()
+        for job in list(self._line.active.values()):
+            if job.task.timeout is not None and job.started:
+                patience = min(patience, max(job.started / 1e9 + job.task.timeout - now / 1e9, 0.001))
+        return patience
+
+    def _timed_out(self) -> list[HeldJob]:
+        """Jobs in threads that ran past their timeout. Their lease ends now; the thread returns when it returns."""
+        now = time.perf_counter_ns()
+        late = []
+        for job in list(self._line.active.values()):
+            task = job.task
+            if task.timeout is None or task.is_async or task.runs_in_process or not job.started or job.is_abandoned:
+                continue
+            if now - job.started > task.timeout * 1e9:
+                job.is_abandoned = True
+                late.append(job)
+        return late
+
+    def _handed_back(self) -> list[End]:
+        """Jobs that go back unstarted: all when stopping, those of paused queues, all when nothing gets through."""
+        waiting = len(self._line)
+        if not waiting:
+            return []
+        if self.is_stopping or system.monotonic() - self._progressed_at > HOLD_SECONDS:
+            jobs = self._line.withdraw()
+        elif self.paused:
+            jobs = self._line.withdraw(lambda job: self._by_partition[job.lease.partition_id].queue_id in self.paused)
+        else:
+            return []
+        for job in jobs:
+            self._let_go(job.lease.id, 1)
+        return [End(job.lease.id, job.position, job.lease.range, "release") for job in jobs]
+
+    def _exchange(self, collected: Collected, wish: ClaimWish | None) -> Turn:
+        succeeded = collected.succeeded if collected.succeeded.leases else None
+        if collected.count:
+            self._progressed_at = system.monotonic()
+        worker, name = self._workplace.worker_id, self._workplace.name
+        try:
+            return exchange(self._opened(), worker, name, succeeded, collected.ends, wish)
+        except ConnectionLost as error:
+            if not is_lost(error):
+                raise
+        # The answer was lost. What was settled is not held any more, and new leases may be ours unheard of.
+        log.warning("the database does not answer; the worker goes on when it does")
+
+        def repeat(connection: Connection) -> Turn:
+            turn = exchange(connection, worker, name, succeeded, collected.ends, None)
+            active = self._line.active
+            known = self._held.keys()
+            turn.lost = []
+            turn.leases = [
+                lease
+                for lease in held_leases(connection, worker)
+                if lease.id not in known and lease.range * 1024 + lease.low not in active
+            ]
+            return turn
+
+        return self._with_connection(repeat)
+
+    def _with_connection(self, act: Callable[[Connection], T]) -> T:
+        """Do what may be repeated, on the conductor's connection, however long the database is away."""
+        pause = 0.05
+        while True:
+            try:
+                return act(self._opened())
+            except ConnectionLost as error:
+                if not is_lost(error):
+                    raise
+                self.close()
+                system.sleep(pause)
+                pause = min(pause * 2, 1.0)
+
+    def _opened(self) -> Connection:
+        if self._connection is None or self._connection.closed:
+            self._connection = self._database.connect()
+        return self._connection
+
+    def _let_go(self, lease: int, count: int) -> None:
+        left = self._held.get(lease, 0) - count
+        if left > 0:
+            self._held[lease] = left
+        else:
+            self._held.pop(lease, None)
+
+    def _report_lost(self, turn: Turn) -> None:
+        if turn.lost:
+            lease, position = turn.lost[0]
+            log.warning(
+                "LeaseLost: %d jobs were no longer this worker's when they ended (lease %d, position %d ...): "
+                "nothing was written about them",
+                len(turn.lost),
+                lease,
+                position,
+            )

@@ -1,0 +1,130 @@
+"""What a handler may know and say about the job it runs, if it asks for it with a parameter named `context`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.errors import InvalidJob, LeaseLost
+from penstock.model.limits import key_from_bytes, storable_text
+from penstock.storage.handler_transaction import settle_in, settle_in_async
+from penstock.storage.settle import split_lease
+
+if TYPE_CHECKING:
+    from penstock.storage.database import Database
+    from penstock.worker.job import HeldJob
+
+__all__ = ["Context", "Workplace"]
+
+
+class Workplace:
+    """What contexts need of their worker."""
+
+    __slots__ = ("database", "name", "progress", "worker_id")
+
+    def __init__(
+        self, database: Database, name: str, progress: Callable[[int, float | None, str | None], None]
+    ) -> None:
+        self.database = database
+        self.name = name
+        self.progress = progress
+        self.worker_id = 0
+
+
+class Context:
+    """The running job, seen from its handler."""
+
+    __slots__ = ("_job", "_workplace")
+
+    def __init__(self, job: HeldJob, workplace: Workplace) -> None:
+        self._job = job
+        self._workplace = workplace
+
+    @property
+    def job_id(self) -> int:
+        """The job's id."""
+        return self._job.id
+
+    @property
+    def queue(self) -> str:
+        """The queue the job belongs to."""
+        return self._job.task.queue
+
+    @property
+    def task(self) -> str:
+        """The task's name."""
+        return self._job.task.name
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is; the first is 1."""
+        return self._job.lease.attempt
+
+    @property
+    def lease(self) -> int:
+        """The number of the lease the job runs under. It only grows: use it as a fence for writes elsewhere."""
+        return self._job.own_lease or self._job.lease.id
+
+    @property
+    def key(self) -> str | bytes | None:
+        """The job's ordering key."""
+        return None if self._job.key is None else key_from_bytes(self._job.key)
+
+    @property
+    def tags(self) -> list[str]:
+        """The job's tags."""
+        return list(self._attributes.get("tags", ()))
+
+    @property
+    def tenant(self) -> str | None:
+        """The tenant the job belongs to."""
+        return self._attributes.get("tenant")
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the job should stop: somebody cancelled it, it timed out, or its lease is lost."""
+        return self._job.is_cancelled or self._job.is_abandoned
+
+    def progress(self, value: float | None = None, note: str | None = None) -> None:
+        """Say how far the job has come; shown by `app.job` within about a second."""
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise InvalidJob("progress", f"a number is needed, not {type(value).__name__}")
+        self._workplace.progress(self._job.id, value, None if note is None else storable_text(str(note), 200))
+
+    def settle(self, connection: Any, result: Any = None) -> None:
+        """Complete the job inside the handler's own transaction: it succeeds if and only if that commits."""
+        lease = self._own_lease()
+        if not settle_in(
+            connection, self._workplace.worker_id, self._workplace.name, lease, self._job.position, result
+        ):
+            raise self._lost()
+
+    async def asettle(self, connection: Any, result: Any = None) -> None:
+        """The same on an asynchronous connection."""
+        lease = await asyncio.to_thread(self._own_lease)
+        name, position = self._workplace.name, self._job.position
+        if not await settle_in_async(connection, self._workplace.worker_id, name, lease, position, result):
+            raise self._lost()
+
+    @property
+    def _attributes(self) -> dict[str, Any]:
+        return msgspec.json.decode(self._job.attributes) if self._job.attributes else {}
+
+    def _own_lease(self) -> int:
+        job = self._job
+        if job.is_abandoned:
+            raise self._lost()
+        if job.own_lease is None:
+            worker = self._workplace.worker_id
+            job.own_lease = self._workplace.database.run(lambda c: split_lease(c, worker, job.lease.id, job.position))
+        if job.own_lease is None:
+            raise self._lost()
+        return job.own_lease
+
+    def _lost(self) -> LeaseLost:
+        return LeaseLost(
+            f"job {self._job.id} is no longer this worker's: roll back what the handler did; another attempt has the job"
+        )

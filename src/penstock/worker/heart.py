@@ -1,0 +1,98 @@
+"""The heart: renews the worker's one row, and brings back who wants what stopped.
+
+The lease is counted from when a renewal was *sent*, on this machine's own clock: past it nothing new is started,
+whatever the network does. A renewal that finds no row means the worker was declared dead.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from penstock.clock import system
+from penstock.storage import workers
+from penstock.storage.database import Connection, ConnectionLost, Database
+from penstock.worker.line import Line
+
+__all__ = ["Heart"]
+
+log = logging.getLogger("penstock")
+
+
+class Heart:
+    """A thread with a connection of its own."""
+
+    def __init__(
+        self,
+        database: Database,
+        line: Line,
+        lease_seconds: float,
+        on_dead: Callable[[], None],
+        on_paused: Callable[[set[int]], None],
+    ) -> None:
+        self._database = database
+        self._line = line
+        self._lease_seconds = lease_seconds
+        self._on_dead = on_dead
+        self._on_paused = on_paused
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._progress: dict[int, tuple[float | None, str | None]] = {}
+        self.worker_id = 0
+
+    def start(self, worker_id: int, registered_at: float) -> None:
+        """Begin to beat for a worker registered at this monotonic time."""
+        self.worker_id = worker_id
+        self._line.valid_until = registered_at + self._lease_seconds
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._beat, name="penstock-heart", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Beat no more."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def progress(self, job_id: int, value: float | None, note: str | None) -> None:
+        """Store a job's progress with the next beat."""
+        self._progress[job_id] = (value, note)
+
+    def _beat(self) -> None:
+        interval = min(1.0, self._lease_seconds / 4)
+        connection: Connection | None = None
+        while not self._stop.wait(interval):
+            try:
+                connection = connection or self._database.connect()
+                self._renew(connection)
+            except ConnectionLost as error:
+                log.debug("the heart missed a beat: %s", error)
+                if connection is not None:
+                    connection.close()
+                    connection = None
+        if connection is not None:
+            connection.close()
+
+    def _renew(self, connection: Connection) -> None:
+        worker_id = self.worker_id
+        sent_at = system.monotonic()
+        if not workers.renew(connection, worker_id):
+            if worker_id == self.worker_id:
+                self._line.valid_until = 0.0
+                self._on_dead()
+            return
+        was_invalid = self._line.valid_until < sent_at
+        self._line.valid_until = sent_at + self._lease_seconds
+        if was_invalid:
+            self._line.prod()
+        for job_id in workers.asked_to_stop(connection, worker_id):
+            job = self._line.active.get(job_id)
+            if job is not None and not job.is_cancelled:
+                job.is_cancelled = True
+                if job.interrupt is not None:
+                    job.interrupt()
+        self._on_paused(workers.paused_queues(connection))
+        if self._progress:
+            reports, self._progress = self._progress, {}
+            workers.report_progress(connection, [(job_id, *report) for job_id, report in reports.items()])

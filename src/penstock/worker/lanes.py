@@ -1,0 +1,137 @@
+"""Lanes for async handlers: coroutines on one event loop, in a thread of its own, that take from the same line.
+
+A lane awaits one handler after another, without a task per job; a handler with a timeout, or one that is cancelled,
+is interrupted where it awaits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+
+from penstock.worker.context import Workplace
+from penstock.worker.hooks import Hooks
+from penstock.worker.job import HeldJob
+from penstock.worker.line import Line
+from penstock.worker.own_lease import settle_own_lease
+from penstock.worker.running import arguments_of, may_start, note_error, note_result, tell_started
+
+__all__ = ["Lanes"]
+
+
+class Lanes:
+    """The event loop of one worker."""
+
+    def __init__(self, workplace: Workplace, hooks: Hooks) -> None:
+        self._workplace = workplace
+        self._hooks = hooks
+        self._line: Line | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._lanes: set[asyncio.Task[None]] = set()
+
+    def start(self, line: Line) -> None:
+        """Start the loop."""
+        self._line = line
+        started = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="penstock-loop", daemon=True)
+        self._thread.start()
+        started.wait()
+
+    def wake(self, count: int) -> None:
+        """From any thread: let so many lanes look at the line."""
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._wake, count)
+
+    def join(self) -> None:
+        """Wait for the lanes to end; one whose handler hangs is left behind."""
+        if self._thread is not None:
+            self._thread.join(timeout=1.0)
+
+    def _run(self, started: threading.Event) -> None:
+        asyncio.run(self._main(started))
+
+    async def _main(self, started: threading.Event) -> None:
+        assert self._line is not None  # noqa: S101
+        self._loop = asyncio.get_running_loop()
+        started.set()
+        while not self._line.is_closed:
+            self._finished = self._loop.create_future()
+            await self._finished
+        await asyncio.gather(*self._lanes, return_exceptions=True)
+
+    def _wake(self, count: int) -> None:
+        assert self._line is not None  # noqa: S101
+        if self._line.is_closed and not self._finished.done():
+            self._finished.set_result(None)
+        while count and self._idle:
+            future = self._idle.popleft()
+            if not future.done():
+                future.set_result(None)
+                count -= 1
+        while count > 0 and len(self._lanes) < self._line.concurrency and not self._line.is_closed:
+            lane = asyncio.get_running_loop().create_task(self._lane())
+            self._lanes.add(lane)
+            lane.add_done_callback(self._lanes.discard)
+            count -= 1
+
+    async def _lane(self) -> None:
+        line = self._line
+        assert line is not None  # noqa: S101
+        loop = asyncio.get_running_loop()
+        job: HeldJob | None = None
+        jobs_in_a_row = 0
+        while True:
+            job = line.take_async(job)
+            if job is None:
+                if line.is_closed:
+                    return
+                future: asyncio.Future[None] = loop.create_future()
+                self._idle.append(future)
+                await future
+                continue
+            await self._run_job(job)
+            jobs_in_a_row += 1
+            if jobs_in_a_row % 64 == 0:
+                # Handlers that never wait would keep the loop from hearing anything else.
+                await asyncio.sleep(0)
+
+    async def _run_job(self, job: HeldJob) -> None:
+        if not may_start(job):
+            return
+        lane = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        assert lane is not None  # noqa: S101
+        job.interrupt = lambda: loop.call_soon_threadsafe(_interrupt, lane, job)
+        try:
+            if self._hooks.wants("started"):
+                tell_started(job, self._hooks)
+            coroutine = job.task.function(**arguments_of(job, self._workplace))
+            if job.task.timeout is None:
+                result = await coroutine
+            else:
+                async with asyncio.timeout(job.task.timeout):
+                    result = await coroutine
+            if result is not None:
+                note_result(job, result)
+        except TimeoutError as error:
+            if job.task.timeout is not None and not str(error):
+                error = TimeoutError(f"the handler ran longer than its timeout of {job.task.timeout:g} s")
+            note_error(job, error)
+        except BaseException as error:  # Whatever a handler raises is the end of its job, not of the lane.
+            note_error(job, error)
+        job.interrupt = None
+        job.ended = time.perf_counter_ns()
+        if job.own_lease is not None:
+            await asyncio.to_thread(settle_own_lease, job, self._workplace)
+        while lane.cancelling():
+            lane.uncancel()
+
+
+def _interrupt(lane: asyncio.Task[None], job: HeldJob) -> None:
+    if job.interrupt is not None:
+        lane.cancel()

@@ -1,0 +1,54 @@
+"""The listener: a thread that hears producers and wakes the conductor.
+
+Where notifications do not arrive, behind a transaction pooler for instance, it says so once; the worker then finds
+new jobs by looking, a little later.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+
+from penstock.clock import system
+from penstock.storage.database import ConnectionLost, Database
+from penstock.storage.listen import hears_itself, listen, wait_for_notification
+
+__all__ = ["Listener"]
+
+log = logging.getLogger("penstock")
+
+
+class Listener:
+    """A thread with a connection of its own."""
+
+    def __init__(self, database: Database, queues: Sequence[int], signal: threading.Event) -> None:
+        self._database = database
+        self._queues = queues
+        self._signal = signal
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._hear, name="penstock-listener", daemon=True)
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Listen no more."""
+        self._is_stopping = True
+        self._thread.join()
+
+    def _hear(self) -> None:
+        while not self._is_stopping:
+            try:
+                with self._database.connect() as connection:
+                    if self._database.is_pooled or not hears_itself(connection):
+                        log.warning("notifications do not arrive here (a pooler?): the worker polls for new jobs")
+                        return
+                    listen(connection, self._queues)
+                    self._signal.set()
+                    while not self._is_stopping:
+                        if wait_for_notification(connection, 0.2):
+                            self._signal.set()
+            except ConnectionLost:
+                system.sleep(0.2)

@@ -1,0 +1,74 @@
+"""Running one job: its arguments are decoded, its handler called, its end noted in the job itself."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from penstock.clock import system
+from penstock.errors import InvalidJob
+from penstock.model.encoding import encode_result
+from penstock.task.verdict import Verdict, describe, judge
+from penstock.worker.context import Context, Workplace
+from penstock.worker.hooks import Event, Hooks
+from penstock.worker.job import HeldJob
+
+__all__ = ["arguments_of", "may_start", "note_error", "note_result", "run_inline", "tell_started"]
+
+_now = time.perf_counter_ns
+
+
+def run_inline(job: HeldJob, workplace: Workplace, hooks: Hooks) -> None:
+    """Run a plain function in this thread."""
+    if not may_start(job):
+        return
+    try:
+        if hooks.wants("started"):
+            tell_started(job, hooks)
+        result = job.task.function(**arguments_of(job, workplace))
+        if result is not None:
+            note_result(job, result)
+    except (
+        BaseException
+    ) as error:  # Whatever a handler raises, SystemExit too, is the end of its job, not of the worker.
+        note_error(job, error)
+    job.ended = _now()
+
+
+def may_start(job: HeldJob) -> bool:
+    """Note the start; False where the job waited too long on its way here."""
+    job.started = job.ended = _now()
+    if job.expires_at and job.started > job.expires_at:
+        job.verdict = Verdict("expired")
+        return False
+    return True
+
+
+def arguments_of(job: HeldJob, workplace: Workplace) -> dict[str, Any]:
+    """The handler's keyword arguments, the context among them if it wants one."""
+    named = job.task.arguments.decode(job.args)
+    if job.task.arguments.context_parameter is not None:
+        named[job.task.arguments.context_parameter] = Context(job, workplace)
+    return named
+
+
+def note_result(job: HeldJob, result: Any) -> None:
+    """Keep what a handler returned. What is not JSON fails the job for good: running it again would not help."""
+    try:
+        job.result = encode_result(result)
+    except InvalidJob as error:
+        job.verdict = Verdict("failed", describe(error))
+
+
+def note_error(job: HeldJob, error: BaseException) -> None:
+    """Decide what becomes of a job whose handler raised."""
+    try:
+        job.verdict = judge(job.task, job.lease.attempt, error, system.random_unit(), is_cancelled=job.is_cancelled)
+    except Exception as problem:  # An exception class of the user's may break anything that looks at it.
+        job.verdict = Verdict("failed", f"{type(error).__name__} (and {type(problem).__name__} while looking at it)")
+
+
+def tell_started(job: HeldJob, hooks: Hooks) -> None:
+    """Call the `started` hooks."""
+    task = job.task
+    hooks.call(Event(name="started", job_id=job.id, queue=task.queue, task=task.name, attempt=job.lease.attempt))

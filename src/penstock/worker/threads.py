@@ -1,0 +1,58 @@
+"""Threads for plain handlers: as many as the worker has slots, started when first needed.
+
+A thread takes a job from the line, runs it, hands it in and takes the next, without a future or a task per job. It
+drives a child process of its own for handlers declared with executor="process".
+"""
+
+from __future__ import annotations
+
+import threading
+
+from penstock.worker.children import Child
+from penstock.worker.context import Workplace
+from penstock.worker.hooks import Hooks
+from penstock.worker.job import HeldJob
+from penstock.worker.line import Line
+from penstock.worker.own_lease import settle_own_lease
+from penstock.worker.running import run_inline
+
+__all__ = ["Threads"]
+
+
+class Threads:
+    """The threads of one worker."""
+
+    def __init__(self, line: Line, workplace: Workplace, hooks: Hooks) -> None:
+        self._line = line
+        self._workplace = workplace
+        self._hooks = hooks
+        self._threads: list[threading.Thread] = []
+
+    def start(self, count: int) -> None:
+        """Have at least so many threads."""
+        while len(self._threads) < min(count, self._line.concurrency):
+            thread = threading.Thread(target=self._work, name=f"penstock-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def join(self) -> None:
+        """Wait for threads whose handlers have returned; one that hangs in a handler is left behind."""
+        for thread in self._threads:
+            thread.join(timeout=1.0)
+
+    def _work(self) -> None:
+        line, workplace, hooks = self._line, self._workplace, self._hooks
+        child: Child | None = None
+        job: HeldJob | None = None
+        try:
+            while (job := line.take(job)) is not None:
+                if job.task.runs_in_process:
+                    child = child or Child(workplace, hooks)
+                    child.run(job)
+                else:
+                    run_inline(job, workplace, hooks)
+                    if job.own_lease is not None:
+                        settle_own_lease(job, workplace)
+        finally:
+            if child is not None:
+                child.close()
