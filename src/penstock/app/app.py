@@ -20,6 +20,7 @@ from typing import Any, Self
 from penstock import admin
 from penstock.app.connecting import Connecting
 from penstock.app.declarations import Declarations
+from penstock.client.options import Options
 from penstock.client.pending import PendingJob
 from penstock.client.producer import Producer
 from penstock.client.task import Queue, Task
@@ -151,6 +152,14 @@ class App:
         if self._testing is not None:
             return self._testing.enqueue(jobs)
         return self._opened_producer().enqueue(jobs, connection, timeout)
+
+    def send_rows(
+        self, task: TaskDefinition, options: Options, args: list[bytes], keys: list[bytes | None] | None
+    ) -> list[int]:
+        """Where every enqueue of many rows arrives."""
+        if self._testing is not None:
+            return self._testing.enqueue([PendingJob(task, a, keys and keys[i], options) for i, a in enumerate(args)])
+        return self._opened_producer().enqueue_rows(task, options, args, keys)
 
     async def send_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
         """The same, inside an asynchronous caller's transaction."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from penstock.client.options import Options
 from penstock.client.pending import PendingJob
 from penstock.errors import InvalidJob, PartitionUnavailable, QueueFull, RequestTimeout
 from penstock.model.limits import JOBS_A_CALL
@@ -24,7 +25,7 @@ from penstock.storage import catalogue
 from penstock.storage.catalogue import QueueEntry
 from penstock.storage.database import Connection, ConnectionLost, Database, is_lost
 from penstock.storage.enqueue import (
-    NewJob,
+    Child,
     Receipt,
     Span,
     drive,
@@ -37,6 +38,7 @@ from penstock.storage.enqueue import (
 )
 from penstock.storage.handler_transaction import async_connection_beneath, connection_beneath
 from penstock.storage.sweep import unblock
+from penstock.task.definition import TaskDefinition
 
 __all__ = ["Producer"]
 
@@ -45,20 +47,16 @@ DEPTH_LIFETIME_SECONDS = 0.1
 
 @dataclass(slots=True)
 class Call:
-    """One call, sorted: spans to write, the jobs in the order given, and the queues with a max_length by partition."""
+    """One call, sorted: spans to write, the ids to be, and the queues with a max_length by partition."""
 
+    ids: list[int]
     spans: list[Span]
-    jobs: list[NewJob]
     limited: dict[int, QueueEntry]
-    is_keyed: bool
-
-    @property
-    def ids(self) -> list[int]:
-        return [job.id for job in self.jobs]
+    is_keyed: bool = False
 
     @property
     def children(self) -> list[int]:
-        return [job.id for job in self.jobs if job.parents]
+        return [self.ids[span.places[index]] for span in self.spans for index in span.children or ()]
 
 
 class Producer:
@@ -75,7 +73,17 @@ class Producer:
         """Write a call; the jobs' ids, in order."""
         if not jobs:
             return []
-        call = self._plan(jobs)
+        return self._enqueue(self._plan(jobs), connection, timeout)
+
+    def enqueue_rows(
+        self, task: TaskDefinition, options: Options, args: list[bytes], keys: list[bytes | None] | None
+    ) -> list[int]:
+        """Write many jobs of one task; their ids, in order."""
+        if not args:
+            return []
+        return self._enqueue(self._plan_rows(task, options, args, keys), options.connection, options.request_timeout)
+
+    def _enqueue(self, call: Call, connection: Any, timeout: float | None) -> list[int]:
         self._check_lengths(call)
         if connection is None:
             self._write(call, self._database.request_timeout if timeout is None else timeout)
@@ -91,43 +99,81 @@ class Producer:
         call = await asyncio.to_thread(self._plan, jobs)
         await asyncio.to_thread(self._check_lengths, call)
         if is_few(call.spans):
-            await drive_async(beneath, write_few(call.spans[0]))
+            await drive_async(beneath, write_few(call.spans[0], call.ids))
         else:
             async with beneath.transaction():
-                await drive_async(beneath, write_spans(call.spans))
+                await drive_async(beneath, write_spans(call.spans, call.ids))
         return call.ids
 
     def _plan(self, jobs: Sequence[PendingJob]) -> Call:
         """Sort a call into spans, stably, and choose its partitions."""
-        if len(jobs) > JOBS_A_CALL:
-            raise InvalidJob("jobs", f"{len(jobs)} jobs in one call are too many; give at most {JOBS_A_CALL} at a time")
+        _check_size(len(jobs))
         unkeyed = Counter(job.task.queue for job in jobs if job.key is None)
         entries = {name: self._find_queue(name) for name in {job.task.queue for job in jobs}}
         homes = {name: self._place(entries[name], count) for name, count in unkeyed.items()}
-        spans: dict[Any, Span] = {}
-        call = Call([], [], {}, is_keyed=unkeyed.total() < len(jobs))
-        earlier: dict[int, NewJob] = {}
-        for job in jobs:
+        groups: dict[Any, list[int]] = {}
+        for place, job in enumerate(jobs):
             task, options = job.task, job.options
             entry = entries[task.queue]
             number = homes[task.queue] if job.key is None else partition_of(job.key, len(entry.partition_ids))
             priority = task.priority if options.priority is None else options.priority
-            signature = (entry.id, number, priority, task.name, options.run_at, options.delay)
-            span = spans.get(signature)
-            if span is None:
-                partition = entry.partition_ids[number]
-                span = Span(entry.id, partition, priority, task.name, options.run_at, options.delay)
-                spans[signature] = span
-                if entry.max_length is not None:
-                    call.limited[partition] = entry
-            new = NewJob(job.args_json, job.key, options.attributes, options.idempotency_key)
-            if options.after:
-                new.parents = [p if isinstance(p, int) else _earlier(earlier, p) for p in options.after]
-                new.runs_on_failure = options.runs_on_failure
-            earlier[id(job)] = new
-            span.jobs.append(new)
-            call.jobs.append(new)
-        call.spans = list(spans.values())
+            signature = (task.queue, number, priority, task.name, options.run_at, options.delay)
+            groups.setdefault(signature, []).append(place)
+        call = Call([0] * len(jobs), [], {}, is_keyed=unkeyed.total() < len(jobs))
+        earlier = {id(job): place for place, job in enumerate(jobs)}
+        for (queue, number, priority, name, run_at, delay), places in groups.items():
+            entry = entries[queue]
+            partition = entry.partition_ids[number]
+            span = Span(entry.id, partition, priority, name, run_at, delay, places=places)
+            _fill(span, [jobs[place] for place in places], earlier)
+            call.spans.append(span)
+            if entry.max_length is not None:
+                call.limited[partition] = entry
+        return call
+
+    def _plan_rows(
+        self, task: TaskDefinition, options: Options, args: list[bytes], keys: list[bytes | None] | None
+    ) -> Call:
+        """The same for many rows of one task with the same options, without an object a row."""
+        _check_size(len(args))
+        entry = self._find_queue(task.queue)
+        priority = task.priority if options.priority is None else options.priority
+        groups: dict[int, Sequence[int]]
+        count = len(entry.partition_ids)
+        if keys is None:
+            groups = {self._place(entry, len(args)): range(len(args))}
+        elif count == 1:
+            groups = {0: range(len(args))}
+        else:
+            by_partition: dict[int, list[int]] = {}
+            for place, key in enumerate(keys):
+                number = self._place(entry, 1) if key is None else partition_of(key, count)
+                by_partition.setdefault(number, []).append(place)
+            groups = dict(by_partition)
+        call = Call([0] * len(args), [], {}, is_keyed=keys is not None)
+        for number, places in groups.items():
+            is_all = len(places) == len(args)
+            partition = entry.partition_ids[number]
+            call.spans.append(
+                Span(
+                    entry.id,
+                    partition,
+                    priority,
+                    task.name,
+                    options.run_at,
+                    options.delay,
+                    args if is_all else [args[place] for place in places],
+                    places,
+                    keys if is_all or keys is None else [keys[place] for place in places],
+                    [options.attributes] * len(places) if options.attributes else None,
+                    None,
+                    {i: Child(_parents(options, {}), options.runs_on_failure) for i in range(len(places))}
+                    if options.after
+                    else None,
+                )
+            )
+            if entry.max_length is not None:
+                call.limited[partition] = entry
         return call
 
     def _place(self, entry: QueueEntry, count: int) -> int:
@@ -149,7 +195,7 @@ class Producer:
     def _check_lengths(self, call: Call) -> None:
         """Refuse the call where a partition would grow longer than its queue allows."""
         for partition, entry in call.limited.items():
-            count = sum(len(span.jobs) for span in call.spans if span.partition_id == partition)
+            count = sum(len(span.args) for span in call.spans if span.partition_id == partition)
             waiting = self._database.run(partial(catalogue.waiting_in, partition=partition))
             if entry.max_length is not None and waiting + count > entry.max_length:
                 raise QueueFull(entry.name, entry.max_length)
@@ -187,19 +233,19 @@ class Producer:
 
     def _send(self, connection: Connection, call: Call, receipt: Receipt | None) -> None:
         if is_few(call.spans):
-            drive(connection, write_few(call.spans[0], receipt))
+            drive(connection, write_few(call.spans[0], call.ids, receipt))
             if receipt is not None:
-                self._newest_id = call.jobs[-1].id
+                self._newest_id = call.ids[-1]
         else:
             with connection.transaction():
-                drive(connection, write_spans(call.spans, receipt))
+                drive(connection, write_spans(call.spans, call.ids, receipt))
 
     def _was_written(self, call: Call, receipt: Receipt, deadline: float, timeout: float) -> bool:
         try:
-            return look_for(self._database, receipt, call.spans, deadline)
+            return look_for(self._database, receipt, call.spans, call.ids, deadline)
         except PartitionUnavailable as error:
             raise RequestTimeout(
-                f"the answer to an enqueue of {len(call.jobs)} jobs was lost, and the database at "
+                f"the answer to an enqueue of {len(call.ids)} jobs was lost, and the database at "
                 f"{self._database.address} did not come back within {timeout:g} s to say whether they were written; "
                 "repeat the call only with idempotency keys, or look with app.jobs first",
                 outcome="unknown",
@@ -209,14 +255,42 @@ class Producer:
         if call.is_keyed:
             return self._database.unavailable(error)
         return RequestTimeout(
-            f"{len(call.jobs)} jobs could not be written within {timeout:g} s: the database at "
+            f"{len(call.ids)} jobs could not be written within {timeout:g} s: the database at "
             f"{self._database.address} does not answer; nothing was written, call again when it does",
             outcome="not written",
         )
 
 
-def _earlier(earlier: dict[int, NewJob], parent: PendingJob) -> NewJob:
-    found = earlier.get(id(parent))
-    if found is None:
-        raise InvalidJob("after", "a job(...) given as parent must come earlier in the same call")
-    return found
+def _check_size(count: int) -> None:
+    if count > JOBS_A_CALL:
+        raise InvalidJob("jobs", f"{count} jobs in one call are too many; give at most {JOBS_A_CALL} at a time")
+
+
+def _fill(span: Span, jobs: Sequence[PendingJob], earlier: dict[int, int]) -> None:
+    """Put the jobs of a span into its lists; what none of them has stays None."""
+    span.args = [job.args_json for job in jobs]
+    if any(job.key is not None for job in jobs):
+        span.keys = [job.key for job in jobs]
+    if any(job.options.attributes for job in jobs):
+        span.attributes = [job.options.attributes for job in jobs]
+    if any(job.options.idempotency_key is not None for job in jobs):
+        span.idempotency_keys = [job.options.idempotency_key for job in jobs]
+    children = {
+        index: Child(_parents(job.options, earlier, span.places[index]), job.options.runs_on_failure)
+        for index, job in enumerate(jobs)
+        if job.options.after
+    }
+    span.children = children or None
+
+
+def _parents(options: Options, earlier: dict[int, int], place: int = 0) -> list[int]:
+    """The parents of a job: ids, and earlier jobs of the same call by their place."""
+    parents = []
+    for parent in options.after:
+        if isinstance(parent, int):
+            parents.append(parent)
+        elif (found := earlier.get(id(parent))) is None or found >= place:
+            raise InvalidJob("after", "a job(...) given as parent must come earlier in the same call")
+        else:
+            parents.append(-1 - found)
+    return parents

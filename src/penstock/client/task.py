@@ -28,6 +28,9 @@ class Sender(Protocol):
     """Where jobs are handed in: the app."""
 
     def send(self, jobs: Sequence[PendingJob], connection: Any, timeout: float | None) -> list[int]: ...
+    def send_rows(
+        self, task: TaskDefinition, options: Options, args: list[bytes], keys: list[bytes | None] | None
+    ) -> list[int]: ...
     async def send_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]: ...
     def register(self, task: TaskDefinition) -> None: ...
 
@@ -56,7 +59,7 @@ class Bound:
 
     def enqueue_many(self, rows: Iterable[Mapping[str, Any]]) -> list[int]:
         """Write a job for each dict of arguments, all or nothing; their ids, in order."""
-        return self._send(self._prepare_many(rows))
+        return self._sender.send_rows(self.definition, self._options, *self._encode_many(rows))
 
     async def aenqueue(self, *args: Any, **named: Any) -> int:
         """`enqueue` for coroutines."""
@@ -64,13 +67,19 @@ class Bound:
 
     async def aenqueue_many(self, rows: Iterable[Mapping[str, Any]]) -> list[int]:
         """`enqueue_many` for coroutines."""
-        return await self._asend(self._prepare_many(rows))
+        connection = self._options.connection
+        args, keys = self._encode_many(rows)
+        if connection is not None and is_async(connection):
+            jobs = [PendingJob(self.definition, a, keys and keys[i], self._options) for i, a in enumerate(args)]
+            return await self._sender.send_in_async(jobs, connection)
+        return await asyncio.to_thread(self._sender.send_rows, self.definition, self._options, args, keys)
 
     def _prepare(self, args: tuple[Any, ...], named: dict[str, Any]) -> PendingJob:
         bound = self.definition.arguments.bind(args, named) if args else named
         return prepare(self.definition, dict(bound), self._options)
 
-    def _prepare_many(self, rows: Iterable[Mapping[str, Any]]) -> list[PendingJob]:
+    def _encode_many(self, rows: Iterable[Mapping[str, Any]]) -> tuple[list[bytes], list[bytes | None] | None]:
+        """The rows' arguments as JSON, and their keys."""
         if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
             raise InvalidJob("rows", f"a list of dicts of arguments is needed, not {type(rows).__name__}")
         definition, options = self.definition, self._options
@@ -79,13 +88,24 @@ class Bound:
                 "idempotency_key",
                 "one key for many jobs would keep only the first; use app.enqueue_many([task.job(...)])",
             )
-        jobs = []
-        for number, row in enumerate(rows):
-            try:
-                jobs.append(prepare(definition, row, options))  # type: ignore[arg-type]
-            except InvalidJob as error:
-                raise InvalidJob(error.field, f"in row {number}: {error.problem}") from error
-        return jobs
+        encode = definition.arguments.encode
+        args: list[bytes] = []
+        keys: list[bytes | None] | None = None
+        try:
+            if options.key is not None:
+                args = [encode(row) for row in rows]
+                keys = [options.key] * len(args)
+            elif definition.key is None:
+                for row in rows:
+                    args.append(encode(row))
+            else:
+                keys = []
+                for row in rows:
+                    args.append(encode(row))
+                    keys.append(definition.key_of(dict(row)))
+        except InvalidJob as error:
+            raise InvalidJob(error.field, f"in row {len(keys or args)}: {error.problem}") from error
+        return args, keys
 
     def _send(self, jobs: Sequence[PendingJob]) -> list[int]:
         return self._sender.send(jobs, self._options.connection, self._options.request_timeout)

@@ -18,7 +18,6 @@ from penstock.storage.enqueue import RANGE, newest_id
 from penstock.storage.jobs import find_job
 from penstock.storage.queries import query
 from penstock.storage.selection import Selection, looks
-from penstock.storage.settle import children_of
 from penstock.storage.sweep import unblock
 
 __all__ = ["Cancelled", "bury_dead", "cancel_job", "cancel_jobs", "purge", "reschedule_job", "retry_dead", "retry_job"]
@@ -117,9 +116,9 @@ def bury_dead(connection: Connection, ids: Sequence[int]) -> int:
 
 def tell_children(connection: Connection, ranges: Sequence[int]) -> None:
     """Let the children of ended jobs of these ranges go, or end with them."""
-    children = children_of(connection, ranges)
-    if children:
-        unblock(connection, children)
+    rows = connection.execute(query("children_of_ranges"), {"ranges": array_text(ranges)}).fetchall()
+    if rows:
+        unblock(connection, [row[0] for row in rows])
 
 
 def _purge(connection: Connection, name: str, where: dict[str, int]) -> int:

@@ -13,7 +13,7 @@ connection, `drive_async` on an asynchronous one, so that both do the same, also
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -28,11 +28,13 @@ from penstock.storage.queries import query
 
 __all__ = [
     "FEW",
-    "NewJob",
+    "RANGE",
+    "Child",
     "Receipt",
     "Span",
     "drive",
     "drive_async",
+    "is_few",
     "look_for",
     "newest_id",
     "write_few",
@@ -47,30 +49,34 @@ _NULL = b"\\N"
 
 
 @dataclass(slots=True)
-class NewJob:
-    """One job to be written. `parents` are ids, or other NewJobs of the same call that come before it."""
+class Child:
+    """What a job waits for: ids, or places of earlier jobs of the same call (as negative numbers, -1 - place)."""
 
-    args: bytes
-    key: bytes | None = None
-    attributes: dict[str, Any] | None = None
-    idempotency_key: str | None = None
-    parents: Sequence[int | NewJob] | None = None
-    runs_on_failure: bool = False
-    id: int = 0
+    parents: list[int]
+    runs_on_failure: bool
 
 
 @dataclass(slots=True)
 class Span:
-    """Jobs of one call that share a partition, a priority, a task and a run time: they become ranges."""
+    """Jobs of one call that share a partition, a priority, a task and a run time: they become ranges.
+
+    The lists are parallel, an element a job; a list that is None says that no job has any of it. `places` tells where
+    each job stands in the call.
+    """
 
     queue_id: int
     partition_id: int
     priority: int
     task: str
-    run_at: datetime | None
+    run_at: datetime | None = None
     # Seconds from when the call is written, by the database's clock; instead of run_at.
     delay: float | None = None
-    jobs: list[NewJob] = field(default_factory=list)
+    args: list[bytes] = field(default_factory=list)
+    places: Sequence[int] = field(default_factory=list)
+    keys: list[bytes | None] | None = None
+    attributes: list[dict[str, Any] | None] | None = None
+    idempotency_keys: list[str | None] | None = None
+    children: dict[int, Child] | None = None
 
 
 @dataclass(slots=True)
@@ -138,11 +144,17 @@ def newest_id(connection: Connection) -> int:
     return int(row[0]) * RANGE if row else 0
 
 
-def write_few(span: Span, receipt: Receipt | None = None) -> Steps[None]:
-    """Write fewer than FEW plain jobs of one span in a single statement, and set each job's id."""
-    jobs = span.jobs
-    attributes = [job.attributes for job in jobs]
+def is_few(spans: Sequence[Span]) -> bool:
+    """Whether a call is small and plain enough for `write_few`."""
+    span = spans[0]
+    return len(spans) == 1 and len(span.args) < FEW and not span.idempotency_keys and not span.children
+
+
+def write_few(span: Span, ids: list[int], receipt: Receipt | None = None) -> Steps[None]:
+    """Write fewer than FEW plain jobs of one span in a single statement, and set the call's ids."""
+    attributes = span.attributes
     if receipt is not None and receipt.token:
+        attributes = list(attributes or [None] * len(span.args))
         attributes[0] = {**(attributes[0] or {}), "token": receipt.token}
     rows = yield (
         "enqueue_few",
@@ -153,47 +165,38 @@ def write_few(span: Span, receipt: Receipt | None = None) -> Steps[None]:
             "task": span.task,
             "run_at": span.run_at,
             "delay": span.delay,
-            "args": (b"[" + b",".join([job.args for job in jobs]) + b"]").decode(),
-            "keys": [job.key for job in jobs] if any(job.key is not None for job in jobs) else None,
-            "attributes": [a and msgspec.json.encode(a).decode() for a in attributes] if any(attributes) else None,
+            "args": (b"[" + b",".join(span.args) + b"]").decode(),
+            "keys": span.keys,
+            "attributes": attributes and msgspec.json.encode(attributes).decode(),
         },
     )
-    for job_id, job in enumerate(jobs, rows[0][0]):
-        job.id = job_id
+    _set_ids(span, ids, rows[0][0])
 
 
-def is_few(spans: Sequence[Span]) -> bool:
-    """Whether a call is small and plain enough for `write_few`."""
-    return (
-        len(spans) == 1
-        and len(spans[0].jobs) < FEW
-        and not any(job.idempotency_key is not None or job.parents for job in spans[0].jobs)
-    )
-
-
-def write_spans(spans: Sequence[Span], receipt: Receipt | None = None) -> Steps[None]:
-    """Write a call of any shape and set each job's id. The caller has opened the transaction."""
-    pieces = [(span, span.jobs[i : i + RANGE]) for span in spans for i in range(0, len(span.jobs), RANGE)]
-    ((ranges, now),) = yield "draw_ranges", {"count": len(pieces)}
-    for number, (_, jobs) in zip(ranges, pieces, strict=True):
-        for position, job in enumerate(jobs):
-            job.id = number * RANGE + position
-    own = yield from _insert_idempotency_keys(spans)
-    written = [
-        (number, span, [job for job in jobs if own is None or job.id in own])
-        for number, (span, jobs) in zip(ranges, pieces, strict=True)
+def write_spans(spans: Sequence[Span], ids: list[int], receipt: Receipt | None = None) -> Steps[None]:
+    """Write a call of any shape and set its ids. The caller has opened the transaction."""
+    pieces = [
+        Piece(span, low, min(low + RANGE, len(span.args))) for span in spans for low in range(0, len(span.args), RANGE)
     ]
+    ((ranges, now),) = yield "draw_ranges", {"count": len(pieces)}
+    for piece, number in zip(pieces, ranges, strict=True):
+        piece.range = number
+        for position, place in enumerate(piece.span.places[piece.low : piece.high]):
+            ids[place] = number * RANGE + position
+    if any(span.idempotency_keys for span in spans):
+        yield from _insert_idempotency_keys(pieces, ids)
     if receipt is not None:
-        first = next((jobs[0].id for _, _, jobs in written if jobs), 0)
-        receipt.first_id, receipt.enqueued_at = first, now
-    if own is not None:
-        yield from _give_winners_ids(spans, own)
-    yield from _check_parents(spans)
-    yield from _copy(written, now)
-    yield from _open([(number, span, jobs) for number, span, jobs in written if jobs], now)
+        first = next((piece for piece in pieces if piece.positions), None)
+        receipt.first_id = 0 if first is None else first.range * RANGE + first.positions[0]
+        receipt.enqueued_at = now
+    if any(span.children for span in spans):
+        yield from _check_parents(spans)
+    if lines := _lines(pieces, ids, now):
+        yield "copy_jobs", Copy(lines)
+    yield from _open(pieces, ids, now)
 
 
-def look_for(database: Database, receipt: Receipt, spans: Sequence[Span], deadline: float) -> bool:
+def look_for(database: Database, receipt: Receipt, spans: Sequence[Span], ids: list[int], deadline: float) -> bool:
     """After a lost answer: whether the call was written. Waits for the database, and for the old process to be gone."""
     clock = database.clock
 
@@ -211,76 +214,105 @@ def look_for(database: Database, receipt: Receipt, spans: Sequence[Span], deadli
         row = connection.execute(query("find_token"), {"after": receipt.after, "token": token}).fetchone()
         if row is None:
             return False
-        for job_id, job in enumerate(spans[0].jobs, row[0]):
-            job.id = job_id
+        _set_ids(spans[0], ids, row[0])
         return True
 
     return database.run(look, timeout=max(deadline - clock.monotonic(), 0.1))
 
 
-def _insert_idempotency_keys(spans: Sequence[Span]) -> Steps[set[int] | None]:
-    """The ids of the jobs to write: all without a key, and the winners; None where no job has one."""
-    first: dict[tuple[int, str], int] = {}
-    plain: list[int] = []
-    for span in spans:
-        for job in span.jobs:
-            if job.idempotency_key is None:
-                plain.append(job.id)
-            else:
-                first.setdefault((span.queue_id, job.idempotency_key), job.id)
-    if not first:
-        return None
+@dataclass(slots=True)
+class Piece:
+    """Up to 1,024 jobs of a span: they become one range. `positions` are those that are written."""
+
+    span: Span
+    low: int
+    high: int
+    range: int = 0
+    positions: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        self.positions = range(self.high - self.low)
+
+
+def _set_ids(span: Span, ids: list[int], first_id: int) -> None:
+    for position, place in enumerate(span.places):
+        ids[place] = first_id + position
+
+
+def _insert_idempotency_keys(pieces: Sequence[Piece], ids: list[int]) -> Steps[None]:
+    """Take out of each piece the jobs whose key another job has, and give them that job's id."""
+    keyed: dict[tuple[int, str], list[int]] = {}
+    for piece in pieces:
+        span = piece.span
+        for index in range(piece.low, piece.high):
+            key = span.idempotency_keys[index] if span.idempotency_keys else None
+            if key is not None:
+                keyed.setdefault((span.queue_id, key), []).append(span.places[index])
     rows = yield (
         "insert_idempotency_keys",
-        {"queues": [q for q, _ in first], "keys": [k for _, k in first], "ids": list(first.values())},
+        {
+            "queues": [queue for queue, _ in keyed],
+            "keys": [key for _, key in keyed],
+            "ids": [ids[places[0]] for places in keyed.values()],
+        },
     )
-    return {row[0] for row in rows}.union(plain)
-
-
-def _give_winners_ids(spans: Sequence[Span], own: set[int]) -> Steps[None]:
-    """A job whose key was taken answers with the id of the job that has it."""
-    losers = [(span.queue_id, job) for span in spans for job in span.jobs if job.id not in own]
-    if not losers:
-        return
-    rows = yield (
-        "read_idempotency_keys",
-        {"queues": [q for q, _ in losers], "keys": [job.idempotency_key for _, job in losers]},
-    )
-    holders = {(q, key): job_id for q, key, job_id in rows}
-    for queue_id, job in losers:
-        job.id = holders[queue_id, job.idempotency_key]
+    won = {row[0] for row in rows}
+    losers = {(q, k): places for (q, k), places in keyed.items() if ids[places[0]] not in won}
+    holders: dict[tuple[int, str], int] = {}
+    if losers:
+        rows = yield "read_idempotency_keys", {"queues": [q for q, _ in losers], "keys": [k for _, k in losers]}
+        holders = {(queue, key): job_id for queue, key, job_id in rows}
+    not_written = {place for (q, k), places in keyed.items() for place in (places if (q, k) in holders else places[1:])}
+    for piece in pieces:
+        places = piece.span.places[piece.low : piece.high]
+        piece.positions = [position for position, place in enumerate(places) if place not in not_written]
+    for name, places in keyed.items():
+        for place in places:
+            ids[place] = holders.get(name, ids[places[0]])
 
 
 def _check_parents(spans: Sequence[Span]) -> Steps[None]:
-    parents = sorted({p for span in spans for job in span.jobs for p in job.parents or () if isinstance(p, int)})
+    children = [child for span in spans for child in (span.children or {}).values()]
+    parents = sorted({parent for child in children for parent in child.parents if parent > 0})
     if parents:
         rows = yield "unknown_parents", {"parents": parents}
         if rows:
             raise InvalidJob("after", f"job {rows[0][0]} is unknown or pruned; wait only for jobs that are stored")
 
 
-def _copy(written: Iterable[tuple[int, Span, list[NewJob]]], now: datetime) -> Steps[None]:
-    lines: list[bytes] = []
+def _lines(pieces: Sequence[Piece], ids: list[int], now: datetime) -> bytes:
+    """The jobs as COPY's text format wants them."""
     stamp = now.isoformat().encode()
-    for _, span, jobs in written:
+    lines: list[bytes] = []
+    for piece in pieces:
+        span, first_id = piece.span, piece.range * RANGE
         head = b"\t%b\t%d\t%d\t%b\t" % (stamp, span.partition_id, span.priority, _copied(span.task.encode()))
-        plain_head, plain_tail = head + b"\\N\t", b"\t\\N\n"
-        for job in jobs:
-            args = job.args if b"\\" not in job.args else job.args.replace(b"\\", b"\\\\")
-            if job.parents:
-                job.attributes = {**(job.attributes or {}), "parents": [str(p) for p in _parent_ids(job)]}
-            if job.key is None and job.attributes is None:
-                lines.append(b"%d%b%b%b" % (job.id, plain_head, args, plain_tail))
-            else:
-                key = _NULL if job.key is None else b"\\\\x" + job.key.hex().encode()
-                rest = _NULL if job.attributes is None else _copied(msgspec.json.encode(job.attributes))
-                lines.append(b"%d%b%b\t%b\t%b\n" % (job.id, head, key, args, rest))
-    if lines:
-        yield "copy_jobs", Copy(b"".join(lines))
-
-
-def _parent_ids(job: NewJob) -> list[int]:
-    return [parent if isinstance(parent, int) else parent.id for parent in job.parents or ()]
+        if span.keys is None and span.attributes is None and span.children is None:
+            head += b"\\N\t"
+            args = span.args
+            lines += [
+                b"%d%b%b\t\\N\n" % (first_id + p, head, a if b"\\" not in (a := args[piece.low + p]) else _copied(a))
+                for p in piece.positions
+            ]
+            continue
+        for position in piece.positions:
+            index = piece.low + position
+            key = span.keys[index] if span.keys else None
+            attributes = span.attributes[index] if span.attributes else None
+            child = span.children.get(index) if span.children else None
+            if child is not None:
+                attributes = {**(attributes or {}), "parents": [str(p) for p in _parent_ids(child, ids)]}
+            lines.append(
+                b"%d%b%b\t%b\t%b\n"
+                % (
+                    first_id + position,
+                    head,
+                    _NULL if key is None else b"\\\\x" + key.hex().encode(),
+                    _copied(span.args[index]),
+                    _NULL if attributes is None else _copied(msgspec.json.encode(attributes)),
+                )
+            )
+    return b"".join(lines)
 
 
 def _copied(text: bytes) -> bytes:
@@ -288,15 +320,27 @@ def _copied(text: bytes) -> bytes:
     return text.replace(b"\\", b"\\\\").replace(b"\t", b"\\t").replace(b"\n", b"\\n").replace(b"\r", b"\\r")
 
 
-def _open(written: Sequence[tuple[int, Span, list[NewJob]]], now: datetime) -> Steps[None]:
-    opened = []
-    children = []
-    for number, span, jobs in written:
-        free = [job for job in jobs if not job.parents]
-        children += [(span, job) for job in jobs if job.parents]
+def _parent_ids(child: Child, ids: list[int]) -> list[int]:
+    return [parent if parent > 0 else ids[-1 - parent] for parent in child.parents]
+
+
+def _open(pieces: Sequence[Piece], ids: list[int], now: datetime) -> Steps[None]:
+    """Make the ranges visible; children become blocked."""
+    opened: list[tuple[Span, int, int, str | None]] = []
+    children: list[tuple[Span, int, Child]] = []
+    for piece in pieces:
+        span = piece.span
+        free = piece.positions
+        if span.children:
+            free = [position for position in piece.positions if piece.low + position not in span.children]
+            children += [
+                (span, piece.range * RANGE + position, span.children[piece.low + position])
+                for position in piece.positions
+                if piece.low + position in span.children
+            ]
         if free:
-            size = free[-1].id % RANGE + 1
-            opened.append((span, number, size, None if len(free) == size else _members(free)))
+            size = free[-1] + 1
+            opened.append((span, piece.range, size, None if len(free) == size else _members(free)))
     if opened:
         yield (
             "open_ranges",
@@ -315,13 +359,13 @@ def _open(written: Sequence[tuple[int, Span, list[NewJob]]], now: datetime) -> S
         yield (
             "block_jobs",
             {
-                "ids": [job.id for _, job in children],
-                "partitions": [span.partition_id for span, _ in children],
-                "priorities": [span.priority for span, _ in children],
-                "tasks": [span.task for span, _ in children],
-                "run_ats": [_run_at(span, now) for span, _ in children],
-                "runs_on_failure": [job.runs_on_failure for _, job in children],
-                "parents": [msgspec.json.encode(_parent_ids(job)).decode() for _, job in children],
+                "ids": [job_id for _, job_id, _ in children],
+                "partitions": [span.partition_id for span, _, _ in children],
+                "priorities": [span.priority for span, _, _ in children],
+                "tasks": [span.task for span, _, _ in children],
+                "run_ats": [_run_at(span, now) for span, _, _ in children],
+                "runs_on_failure": [child.runs_on_failure for _, _, child in children],
+                "parents": [msgspec.json.encode(_parent_ids(child, ids)).decode() for _, _, child in children],
             },
         )
 
@@ -330,8 +374,8 @@ def _run_at(span: Span, now: datetime) -> datetime | None:
     return span.run_at if span.delay is None else now + timedelta(seconds=span.delay)
 
 
-def _members(jobs: Sequence[NewJob]) -> str:
+def _members(positions: Sequence[int]) -> str:
     bits = ["0"] * RANGE
-    for job in jobs:
-        bits[job.id % RANGE] = "1"
+    for position in positions:
+        bits[position] = "1"
     return "".join(bits)

@@ -44,7 +44,7 @@ class Selection:
     @property
     def is_by_place(self) -> bool:
         """Whether only the queue and the state are asked for, so that no job needs to be read."""
-        return self.task is self.key is self.load is self.tag is None
+        return (self.task, self.key, self.load, self.tag) == (None, None, None, None)
 
     def parameters(self) -> dict[str, Any]:
         """The filters as the queries take them."""

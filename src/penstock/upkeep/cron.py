@@ -15,7 +15,7 @@ from penstock.routing.key_hash import partition_of
 from penstock.routing.placement import least_loaded
 from penstock.storage import catalogue, crons
 from penstock.storage.database import Connection
-from penstock.storage.enqueue import NewJob, Span, drive, write_few
+from penstock.storage.enqueue import Span, drive, write_few
 
 __all__ = ["fire_crons"]
 
@@ -45,9 +45,12 @@ def fire_crons(connection: Connection, default_priority: int) -> int:
                 number = partition_of(entry.key, len(queue.partition_ids))
             else:
                 number = least_loaded(catalogue.open_depths(connection, queue.partition_ids))
-            span = Span(queue.id, queue.partition_ids[number], default_priority, entry.task, None)
-            span.jobs.append(NewJob(entry.args, entry.key, {"cron": entry.name, "instant": instant.isoformat()}))
-            drive(connection, write_few(span))
+            span = Span(
+                queue.id, queue.partition_ids[number], default_priority, entry.task, args=[entry.args], places=[0]
+            )
+            span.keys = None if entry.key is None else [entry.key]
+            span.attributes = [{"cron": entry.name, "instant": instant.isoformat()}]
+            drive(connection, write_few(span, [0]))
             crons.advance(connection, entry.name, upcoming, instant)
             fired += 1
         return fired

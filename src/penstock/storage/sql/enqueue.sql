@@ -8,7 +8,7 @@ with drawn as materialized (
 ), written as (
     insert into penstock.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
     select d.range * 1024 + a.n - 1, now(), %(partition)s, %(priority)s, %(task)s,
-           (%(keys)s::bytea[])[a.n], a.value, (%(attributes)s::jsonb[])[a.n]
+           (%(keys)s::bytea[])[a.n], a.value, nullif(%(attributes)s::jsonb -> (a.n - 1)::int, 'null')
       from drawn as d, json_array_elements(%(args)s::json) with ordinality as a(value, n)
 ), at_once as (
     insert into penstock.ready (partition_id, priority, pos, range, low, high, task)

@@ -1,0 +1,141 @@
+"""What the database can tell about itself and about a job that waits: the facts behind `explain` and `doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg import sql
+
+from penstock.storage.database import Connection, ConnectionLost, Database
+from penstock.storage.queries import query
+
+__all__ = [
+    "ServerFacts",
+    "TablesAhead",
+    "Waiting",
+    "answers",
+    "dead_tuples",
+    "is_asked_to_stop",
+    "jobs_nobody_knows",
+    "notification_seconds",
+    "oldest_transaction",
+    "open_parents",
+    "server_facts",
+    "tables_ahead",
+    "why_waiting",
+    "workers_alive",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What holds a ready job back. `is_behind_more`: more rows stand before it than were counted."""
+
+    is_paused: bool
+    is_parked: bool
+    priority: int
+    workers: int
+    workers_that_know: int
+    jobs_before: int
+    is_behind_more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """The server's version, the settings durability rests on, and its time."""
+
+    version_number: int
+    version: str
+    fsync: str
+    full_page_writes: str
+    synchronous_commit: str
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TablesAhead:
+    """Range numbers that still fit, tables of jobs attached, slices not yet opened."""
+
+    ranges: int
+    attached: int
+    slices: int
+
+
+def why_waiting(connection: Connection, job_id: int) -> Waiting | None:
+    """What holds a ready job back, or None where it is not ready any more."""
+    row = connection.execute(query("why_waiting"), {"id": job_id}).fetchone()
+    return None if row is None else Waiting(*row)
+
+
+def open_parents(connection: Connection, job_id: int) -> list[int]:
+    """The parents a child still waits for; at most a hundred."""
+    return [row[0] for row in connection.execute(query("open_parents"), {"id": job_id}).fetchall()]
+
+
+def is_asked_to_stop(connection: Connection, job_id: int) -> bool:
+    """Whether somebody wants a running job stopped."""
+    return bool(_row(connection, "is_asked_to_stop", {"id": job_id})[0])
+
+
+def server_facts(connection: Connection) -> ServerFacts:
+    """What the server is and how it is set."""
+    return ServerFacts(*_row(connection, "server_settings"))
+
+
+def oldest_transaction(connection: Connection) -> tuple[float, int | None]:
+    """How long the longest open transaction has lasted, in seconds, and its process."""
+    seconds, pid = _row(connection, "oldest_transaction")
+    return seconds, pid
+
+
+def dead_tuples(connection: Connection) -> dict[str, tuple[int, int]]:
+    """Dead and live rows of the tables every job passes through."""
+    return {name: (dead, live) for name, dead, live in connection.execute(query("dead_tuples")).fetchall()}
+
+
+def tables_ahead(connection: Connection) -> TablesAhead:
+    """How far the tables made ahead reach."""
+    return TablesAhead(*_row(connection, "tables_ahead"))
+
+
+def workers_alive(connection: Connection) -> tuple[int, int]:
+    """Workers heard of within their lease, and all that are entered."""
+    alive, entered = _row(connection, "workers_alive")
+    return alive, entered
+
+
+def jobs_nobody_knows(connection: Connection) -> list[tuple[str, str]]:
+    """(queue, task) pairs that wait and that no live worker has a handler for."""
+    return [(queue, task) for queue, task in connection.execute(query("jobs_nobody_knows")).fetchall()]
+
+
+def notification_seconds(database: Database, timeout: float = 5.0) -> float | None:
+    """How long a notification takes to come back on a connection of its own, or None where it does not."""
+    clock = database.clock
+    with database.connect() as connection:
+        channel = f"penstock_doctor_{clock.random_token()}"
+        connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+        started = clock.monotonic()
+        connection.execute("select pg_notify(%s, '')", [channel])
+        for _ in connection.notifies(timeout=timeout, stop_after=1):
+            return clock.monotonic() - started
+    return None
+
+
+def answers(database: Database) -> bool:
+    """Whether the database can be reached at all."""
+    try:
+        with database.connect() as connection:
+            connection.execute("select 1")
+    except ConnectionLost:
+        return False
+    return True
+
+
+def _row(connection: Connection, name: str, parameters: dict[str, Any] | None = None) -> Sequence[Any]:
+    row = connection.execute(query(name), parameters).fetchone()
+    assert row is not None  # noqa: S101
+    return row

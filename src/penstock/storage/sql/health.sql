@@ -1,0 +1,70 @@
+-- name: why_waiting
+-- What holds a ready job back: whether its queue is paused, whether its row is parked, how many live workers serve its
+-- queue and how many of them know its task, and how many jobs stand before it (counted up to a thousand rows).
+-- Index: ready_of_range, ready_in_order.
+select q.is_paused, r.is_parked, r.priority,
+       (select count(distinct t.worker_id) from penstock.worker_task as t join penstock.worker as w on w.id = t.worker_id
+         where t.queue_id = q.id and w.renewed_at > now() - make_interval(secs => w.lease_seconds)),
+       (select count(*) from penstock.worker_task as t join penstock.worker as w on w.id = t.worker_id
+         where t.queue_id = q.id and t.task = r.task and w.renewed_at > now() - make_interval(secs => w.lease_seconds)),
+       (select coalesce(sum(n), 0)::bigint from (
+            select penstock.members_count(a.low, a.high, a.members) as n from penstock.ready as a
+             where a.partition_id = r.partition_id and not a.is_parked and a.priority = r.priority and a.pos < r.pos
+             order by a.pos limit 1000) as before)
+       + (select count(*) from unnest(penstock.positions(r.low, r.high, r.members)) as m where m < %(id)s %% 1024),
+       (select count(*) from (
+            select from penstock.ready as a
+             where a.partition_id = r.partition_id and not a.is_parked and a.priority = r.priority and a.pos < r.pos
+             limit 1001) as before) > 1000
+  from penstock.ready as r
+  join penstock.partition as p on p.id = r.partition_id
+  join penstock.queue as q on q.id = p.queue_id
+ where r.range = %(id)s / 1024 and penstock.has_member(r.low, r.high, r.members, (%(id)s %% 1024)::int)
+
+-- name: open_parents
+-- The parents a child still waits for. Index: the primary key of blocked, finished_of_range.
+select p.id from penstock.blocked as b, unnest(b.parents) as p(id)
+ where b.job_id = %(id)s and penstock.outcome_of(p.id) is null order by p.id limit 100
+
+-- name: is_asked_to_stop
+select exists (select from penstock.cancellation where job_id = %(id)s)
+
+-- name: server_settings
+select current_setting('server_version_num')::int, current_setting('server_version'), current_setting('fsync'),
+       current_setting('full_page_writes'), current_setting('synchronous_commit'), clock_timestamp()
+
+-- name: oldest_transaction
+-- The longest open transaction in this database, in seconds. Those of other roles are seen only with pg_read_all_stats.
+select coalesce(max(extract(epoch from clock_timestamp() - xact_start)), 0)::double precision,
+       (array_agg(pid order by xact_start))[1]
+  from pg_stat_activity
+ where datname = current_database() and xact_start is not null and pid <> pg_backend_pid() and backend_type = 'client backend'
+
+-- name: dead_tuples
+-- Rows that are gone but not cleaned up, in the tables that every job passes through.
+select relname, n_dead_tup, n_live_tup from pg_stat_user_tables
+ where schemaname = 'penstock' and relname in ('ready', 'lease', 'scheduled', 'tally') order by relname
+
+-- name: tables_ahead
+-- How many range numbers fit into the tables that exist, how many tables are attached, and slices not yet opened.
+select (select max(high) from penstock.job_part) - (select last_value from penstock.range_number),
+       (select count(*) from pg_inherits where inhparent = 'penstock.job'::regclass),
+       (select count(*) from penstock.slice where opened_at is null)
+
+-- name: workers_alive
+select count(*) filter (where renewed_at > now() - make_interval(secs => lease_seconds)), count(*) from penstock.worker
+
+-- name: jobs_nobody_knows
+-- Tasks at the head of a queue that no live worker has a handler for. Index: ready_in_order, ready_parked.
+select distinct q.name, r.task
+  from penstock.queue as q join penstock.partition as p on p.queue_id = q.id
+ cross join lateral (
+       (select a.task from penstock.ready as a where a.partition_id = p.id and a.is_parked limit 100)
+       union
+       (select h.task from generate_series(0, 9) as level(priority)
+         cross join lateral (select a.task from penstock.ready as a
+              where a.partition_id = p.id and not a.is_parked and a.priority = level.priority order by a.pos limit 10) as h)) as r
+ where not exists (
+       select from penstock.worker_task as t join penstock.worker as w on w.id = t.worker_id
+        where t.queue_id = q.id and t.task = r.task and w.renewed_at > now() - make_interval(secs => w.lease_seconds))
+ order by 1, 2 limit 20
