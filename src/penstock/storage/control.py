@@ -20,7 +20,17 @@ from penstock.storage.queries import query
 from penstock.storage.selection import Selection, looks
 from penstock.storage.sweep import unblock
 
-__all__ = ["Cancelled", "bury_dead", "cancel_job", "cancel_jobs", "purge", "reschedule_job", "retry_dead", "retry_job"]
+__all__ = [
+    "Cancelled",
+    "bury_dead",
+    "cancel_job",
+    "cancel_jobs",
+    "purge",
+    "reschedule_job",
+    "retry_dead",
+    "retry_job",
+    "retry_scheduled",
+]
 
 # Rows a purge takes at once: up to two million jobs where the ranges are full.
 _ROWS = 2_000
@@ -68,6 +78,12 @@ def retry_dead(connection: Connection, ids: Sequence[int]) -> list[int]:
     return [row[0] for row in connection.execute(query("retry_dead"), {"ids": array_text(ids)}, prepare=False)]
 
 
+def retry_scheduled(connection: Connection, ids: Sequence[int]) -> int:
+    """Make jobs that wait for a time ready now; how many were."""
+    row = connection.execute(query("make_scheduled_ready"), {"ids": array_text(sorted(ids))}).fetchone()
+    return int(row[0]) if row else 0
+
+
 def retry_job(connection: Connection, job_id: int) -> State:
     """Make a dead letter, or a job that waits for a time, ready now; the state it is in after. NotFound."""
 
@@ -94,7 +110,7 @@ def purge(connection: Connection, partitions: Sequence[int], state: State) -> in
     Jobs enqueued after it began are not touched, so that it comes to an end under any load.
     """
     if state is State.FAILED:
-        return _bury_all(connection, Selection(partitions=tuple(partitions), state=state))
+        return _bury_all(connection, Selection(partitions=tuple(partitions), state=state, can_retry=True))
     until = newest_id(connection) // RANGE
     total = 0
     for partition in partitions:

@@ -32,7 +32,7 @@ _RUN_STATES = {State.READY: "ready", State.RUNNING: "running", State.SCHEDULED: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which jobs are meant; None is any."""
+    """Which jobs are meant; None is any. `can_retry`: of the failed, only those that still are dead letters."""
 
     partitions: tuple[int, ...] | None = None
     state: State | None = None
@@ -40,6 +40,7 @@ class Selection:
     key: bytes | None = None
     load: str | None = None
     tag: str | None = None
+    can_retry: bool = False
 
     @property
     def is_by_place(self) -> bool:
@@ -86,9 +87,9 @@ def look(connection: Connection, selection: Selection, before: int) -> Look:
     if state is State.BLOCKED:
         found = _look_at_ids(connection, "blocked", selection, before)
     elif state is State.FAILED:
-        found = _merged(
-            _look_at_ids(connection, "dead", selection, before), _look_at_ranges(connection, selection, before)
-        )
+        found = _look_at_ids(connection, "dead", selection, before)
+        if not selection.can_retry:
+            found = _merged(found, _look_at_ranges(connection, selection, before))
     else:
         found = _look_at_ranges(connection, selection, before)
     if selection.is_by_place or not found.ids:

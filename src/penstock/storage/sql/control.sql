@@ -40,6 +40,11 @@ select gone.job_id from gone, woken
 -- name: reschedule_job
 select penstock.reschedule_job(%(id)s, coalesce(%(run_at)s::timestamptz, now()))
 
+-- name: make_scheduled_ready
+-- See penstock.reschedule_job; one after the other, ascending.
+select count(penstock.reschedule_job(id, now()))
+  from (select id from unnest(%(ids)s::bigint[]) as id order by id) as given
+
 -- name: purge_ready
 select place, jobs, ranges from penstock.purge_ready(%(partition)s, %(priority)s, %(from)s, %(until)s, %(limit)s)
 

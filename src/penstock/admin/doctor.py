@@ -1,0 +1,127 @@
+"""A look at everything Penstock rests on: each check says what was found and, where it is wrong, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from penstock.errors import PenstockError, SchemaMismatch
+from penstock.storage import Connection, Database, health
+from penstock.storage.database import ConnectionLost
+from penstock.storage.migrate import MIGRATIONS, check_schema
+
+__all__ = ["Check", "doctor"]
+
+_LONG_TRANSACTION_SECONDS = 300.0
+_MUCH_CLOCK_DIFFERENCE_SECONDS = 5.0
+_MANY_DEAD_ROWS = 100_000
+_FEW_RANGES_AHEAD = 16_384 * 1_024
+_MANY_TABLES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at. `advice` is empty where all is well."""
+
+    name: str
+    ok: bool
+    found: str
+    advice: str = ""
+
+
+def doctor(database: Database) -> list[Check]:
+    """Every check, in the order to mend them. A database that cannot be reached, or has no schema, ends the list."""
+    checks: list[Check] = []
+    try:
+        with database.connect() as connection:
+            checks += _server(database, connection)
+            checks.append(_notifications(database))
+            checks.append(_schema(connection))
+            if checks[-1].ok:
+                checks += [check(connection) for check in _INSIDE]
+    except (PenstockError, *ConnectionLost) as error:
+        advice = "see that it runs, that the URL is right and that it accepts connections from here"
+        checks.append(Check("database", False, str(error).strip().splitlines()[0], advice))
+    return checks
+
+
+def _server(database: Database, connection: Connection) -> Iterator[Check]:
+    here = database.clock.now()
+    facts = health.server_facts(connection)
+    is_new = facts.version_number >= 140_000
+    yield _check("PostgreSQL version", is_new, facts.version, "upgrade to PostgreSQL 14 or later")
+    for name, value in (("fsync", facts.fsync), ("full_page_writes", facts.full_page_writes)):
+        yield _check(name, value == "on", value, f"set {name} = on: a crash can lose acknowledged jobs or all data")
+    is_safe = facts.synchronous_commit not in ("off", "local")
+    yield _check(
+        "synchronous_commit",
+        is_safe,
+        facts.synchronous_commit,
+        "set synchronous_commit = on: a crash loses the jobs acknowledged in its last moments",
+    )
+    seconds = abs((facts.now - here).total_seconds())
+    yield _check(
+        "clock",
+        seconds <= _MUCH_CLOCK_DIFFERENCE_SECONDS,
+        f"{seconds:.1f} s between here and the server",
+        "set the clocks by NTP: run_at given as a time of day here means another one there",
+    )
+    pooled = "a transaction pooler" if database.is_pooled else "a direct connection"
+    yield Check("connection", True, pooled, "workers poll: they hear no notifications" if database.is_pooled else "")
+
+
+def _notifications(database: Database) -> Check:
+    seconds = health.notification_seconds(database)
+    found = "none came back" if seconds is None else f"{seconds * 1000:.1f} ms round trip"
+    advice = "workers poll instead, which takes longer to notice a job; connect directly rather than through a pooler"
+    return _check("notifications", seconds is not None, found, advice)
+
+
+def _schema(connection: Connection) -> Check:
+    try:
+        check_schema(connection)
+    except SchemaMismatch as error:
+        return Check("schema", False, str(error), "run `penstock migrate` with the newest penstock you use")
+    return Check("schema", True, f"version {MIGRATIONS[-1].number:04}")
+
+
+def _transactions(connection: Connection) -> Check:
+    seconds, pid = health.oldest_transaction(connection)
+    return _check(
+        "oldest transaction",
+        seconds < _LONG_TRANSACTION_SECONDS,
+        f"{seconds:.0f} s" + (f" (process {pid})" if pid else ""),
+        f"end it, or select pg_terminate_backend({pid}): while it is open, dead rows pile up and old tables stay",
+    )
+
+
+def _dead_rows(connection: Connection) -> Check:
+    rows = health.dead_tuples(connection)
+    found = ", ".join(f"{name} {dead}" for name, (dead, _) in rows.items())
+    is_well = all(dead < _MANY_DEAD_ROWS + live for dead, live in rows.values())
+    return _check("dead rows", is_well, found, "see that autovacuum is on and that no transaction stays open for long")
+
+
+def _tables(connection: Connection) -> Check:
+    ahead = health.tables_ahead(connection)
+    is_well = ahead.ranges > _FEW_RANGES_AHEAD and ahead.slices > 0 and ahead.attached < _MANY_TABLES
+    found = f"room for {ahead.ranges // 1024} more calls, {ahead.attached} tables of jobs, {ahead.slices} slices ahead"
+    return _check("tables ahead", is_well, found, "run a worker: its upkeep makes new tables and drops old ones")
+
+
+def _workers(connection: Connection) -> Check:
+    alive, entered = health.workers_alive(connection)
+    return _check("workers", alive > 0, f"{alive} alive of {entered}", "start one: penstock work MODULE:APP")
+
+
+def _tasks(connection: Connection) -> Check:
+    unknown = health.jobs_nobody_knows(connection)
+    found = ", ".join(f"{queue}/{task}" for queue, task in unknown) or "every waiting task has a worker"
+    return _check("tasks", not unknown, found, "start a worker whose app defines them, or purge the queue")
+
+
+def _check(name: str, ok: bool, found: str, advice: str) -> Check:
+    return Check(name, ok, found, "" if ok else advice)
+
+
+_INSIDE: tuple[Callable[[Connection], Check], ...] = (_transactions, _dead_rows, _tables, _workers, _tasks)

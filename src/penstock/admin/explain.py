@@ -1,0 +1,71 @@
+"""Why a job is not running: the one reason that holds it, and the facts behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.model.explanation import Explanation
+from penstock.model.job import Job
+from penstock.model.limits import checked_job_id
+from penstock.model.state import FINAL, State
+from penstock.storage import Connection, Database
+from penstock.storage.health import Waiting, is_asked_to_stop, open_parents, why_waiting
+from penstock.storage.jobs import find_job
+
+__all__ = ["explain"]
+
+# A job that moves between the two looks is looked for again.
+_TRIES = 10
+
+
+def explain(database: Database, job_id: int | str) -> Explanation:
+    """Why this job is not running, or that it is, or how it ended. NotFound."""
+    id_ = checked_job_id(job_id)
+    return database.run(lambda connection: _explain(connection, id_))
+
+
+def _explain(connection: Connection, job_id: int) -> Explanation:
+    job = find_job(connection, job_id)
+    for _ in range(_TRIES):
+        if job.state is not State.READY:
+            break
+        waiting = why_waiting(connection, job_id)
+        if waiting is not None:
+            return _ready(job, waiting)
+        job = find_job(connection, job_id)
+    if job.state in FINAL:
+        return _said(job, f"finished: {job.state}", finished_at=job.finished_at, error=job.error)
+    if job.state is State.SCHEDULED:
+        why = "retry" if job.failures else "delay"
+        return _said(job, f"scheduled: due at {job.run_at} ({why})", run_at=job.run_at, why=why)
+    if job.state is State.BLOCKED:
+        parents = open_parents(connection, job_id)
+        named = ", ".join(map(str, parents[:10])) or "parents that have just ended: upkeep lets it go"
+        return _said(job, f"blocked by {named}", parents=parents)
+    if is_asked_to_stop(connection, job_id):
+        return _said(job, f"running on {job.worker} since {job.started_at}, asked to stop", worker=job.worker)
+    return _said(job, f"running on {job.worker} since {job.started_at}", worker=job.worker, since=job.started_at)
+
+
+def _ready(job: Job, waiting: Waiting) -> Explanation:
+    facts: dict[str, Any] = {
+        "workers": waiting.workers,
+        "workers_that_know_the_task": waiting.workers_that_know,
+        "jobs_before": waiting.jobs_before,
+    }
+    if waiting.is_paused:
+        return _said(job, f"paused: queue {job.queue!r} gives out no jobs until it is resumed", **facts)
+    if not waiting.workers:
+        return _said(job, f"no worker: none that is alive serves queue {job.queue!r}", **facts)
+    if not waiting.workers_that_know:
+        return _said(job, f"no worker that is alive knows task {job.task!r} of queue {job.queue!r}", **facts)
+    if waiting.is_parked:
+        return _said(job, f"a worker that knows task {job.task!r} has just come: it is let back in line", **facts)
+    if waiting.jobs_before:
+        least = "at least " if waiting.is_behind_more else ""
+        return _said(job, f"waiting behind {least}{waiting.jobs_before} jobs of priority {waiting.priority}", **facts)
+    return _said(job, "ready: next of its priority, taken as soon as a worker has a free slot", **facts)
+
+
+def _said(job: Job, reason: str, **detail: Any) -> Explanation:
+    return Explanation(job_id=job.id, state=job.state, reason=reason, detail=detail)
