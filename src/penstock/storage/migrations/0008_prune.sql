@@ -1,0 +1,206 @@
+-- breaking: no
+-- Pruning: tables that are behind are let go whole, without anybody waiting for it.
+--
+-- A table is closed once nothing new is directed to it: the numbers have passed a table of jobs, a newer slice was
+-- opened. Transactions that began before may still write there, so those in progress at that moment are noted, and
+-- the table is sealed when the last of them has ended. From then on its rows only lose their use, one by one.
+
+alter table penstock.job_part add column writers text[];
+alter table penstock.slice
+    add column writers         text[],
+    add column counts          bigint[],
+    add column carried_pages   int not null default 0,
+    add column forgotten_pages int not null default 0;
+
+comment on column penstock.job_part.is_detached is 'It is being let go: what is kept of it was copied, nobody needs the rest.';
+comment on column penstock.slice.is_detached is 'It is being let go: what is kept of it was carried, nobody needs the rest.';
+comment on column penstock.job_part.writers is 'The transactions in progress when it was closed; null while it is open.';
+comment on column penstock.slice.writers is 'The transactions in progress when it was closed; null while it is open.';
+comment on column penstock.slice.counts is 'Rows by outcome when it was sealed.';
+
+-- The other transactions of this database, by their virtual ids: they have one before they write anything.
+create function penstock.transactions_in_progress() returns text[]
+language sql volatile as $$
+    select coalesce(array_agg(l.virtualtransaction), '{}')
+      from pg_locks as l join pg_stat_activity as a on a.pid = l.pid
+     where l.locktype = 'virtualxid' and l.mode = 'ExclusiveLock' and l.granted and l.pid <> pg_backend_pid()
+       and a.datid = (select oid from pg_database where datname = current_database())
+$$;
+
+-- Whether nobody can write to a closed table any more: all its possible writers have ended, and no prepared
+-- transaction (which has no virtual id) holds the table it belongs to.
+create function penstock.is_sealed(p_writers text[], p_parent regclass) returns boolean
+language sql volatile as $$
+    select p_writers is not null and not p_writers && penstock.transactions_in_progress()
+       and not exists (select from pg_locks where relation = p_parent and pid is null and locktype = 'relation')
+$$;
+
+-- Notes the possible writers of tables that have been closed. The closing was committed before this statement began.
+create function penstock.note_closed() returns void
+language plpgsql as $$
+declare
+    v_passed bigint := (select last_value from penstock.range_number);
+    v_slice  int := penstock.current_slice();
+    v_writers text[];
+begin
+    v_writers := penstock.transactions_in_progress();
+    update penstock.job_part set writers = v_writers where writers is null and high <= v_passed;
+    update penstock.slice set writers = v_writers where writers is null and number < v_slice;
+end $$;
+
+-- Where a table stands: attached, pending (its detach was interrupted), alone, or gone.
+create function penstock.standing(p_table text, p_parent regclass) returns text
+language sql stable as $$
+    select case when c.oid is null then 'gone' when i.inhrelid is null then 'alone'
+                when i.inhdetachpending then 'pending' else 'attached' end
+      from (select to_regclass('penstock.' || p_table) as oid) as c
+      left join pg_inherits as i on i.inhrelid = c.oid and i.inhparent = p_parent
+$$;
+
+-- The jobs of ranges [p_low, p_high) that somebody still needs: work, dead letters, history.
+create function penstock.wanted(p_low bigint, p_high bigint) returns setof bigint
+language sql stable as $$
+    select range * 1024 + m from penstock.ready, unnest(penstock.positions(low, high, members)) as m
+     where range >= p_low and range < p_high
+    union all
+    select range * 1024 + m from penstock.lease, unnest(penstock.positions(low, high, members)) as m
+     where range >= p_low and range < p_high
+    union all
+    select range * 1024 + m from penstock.scheduled, unnest(penstock.positions(low, high, members)) as m
+     where range >= p_low and range < p_high
+    union all
+    select job_id from penstock.blocked where job_id between p_low * 1024 and (p_high - 1) * 1024 + 1023
+    union all
+    select job_id from penstock.dead where job_id between p_low * 1024 and (p_high - 1) * 1024 + 1023
+    union all
+    select range * 1024 + m from penstock.finished, unnest(positions) as m where range >= p_low and range < p_high
+$$;
+
+-- Copies what is wanted of a sealed table of jobs to job_kept and marks the table as let go; false, and nothing done,
+-- where more than p_few jobs are wanted. One statement finds and copies: a job that moves meanwhile is in one place or
+-- the other. Locks: the table against writers (there are none), for as long as this takes.
+create function penstock.keep_jobs(p_low bigint, p_high bigint, p_few int) returns boolean
+language plpgsql as $$
+declare
+    v_count bigint;
+begin
+    perform set_config('lock_timeout', '100ms', true);
+    select count(*) into v_count from (select from penstock.wanted(p_low, p_high) limit p_few + 1) as bounded;
+    if v_count > p_few then
+        return false;
+    end if;
+    execute format('lock table penstock.job_%s in share mode', p_low);
+    execute format('insert into penstock.job_kept select * from penstock.job_%s
+                     where id in (select penstock.wanted(%s, %s)) on conflict do nothing', p_low, p_low, p_high);
+    update penstock.job_part set is_detached = true where low = p_low;
+    return true;
+end $$;
+
+-- Counts a sealed slice by outcome, once.
+create function penstock.count_slice(p_number int) returns bigint[]
+language plpgsql as $$
+declare
+    v_counts bigint[];
+begin
+    execute format('select array(select count(f.outcome) from generate_series(0, 4) as o(outcome)
+                      left join penstock.finished_%s as f on f.outcome = o.outcome group by o.outcome order by o.outcome)',
+                   p_number) into v_counts;
+    update penstock.slice set counts = v_counts where number = p_number;
+    return v_counts;
+end $$;
+
+-- Carries from the next pages of a sealed slice into the current one what must be kept: rows whose time has not come
+-- (p_days by outcome), and the ends of parents whose children still wait. Returns whether pages are left.
+create function penstock.carry(p_number int, p_days double precision[], p_pages int) returns boolean
+language plpgsql as $$
+declare
+    v_from  int;
+    v_pages int;
+begin
+    select carried_pages into v_from from penstock.slice where number = p_number for update;
+    v_pages := pg_relation_size('penstock.finished_' || p_number) / current_setting('block_size')::int;
+    execute format('with gone as (
+            delete from penstock.finished_%s
+             where ctid >= %L::tid and ctid < %L::tid
+               and (finished_at > now() - make_interval(secs => 86400 * ($1)[outcome + 1])
+                    or range in (select parent_id / 1024 from penstock.dependency))
+            returning *)
+        insert into penstock.finished (slice, range, partition_id, outcome, attempt, finished_at, worker, positions,
+                                       start_ages, run_times, results, errors)
+        select penstock.current_slice(), range, partition_id, outcome, attempt, finished_at, worker, positions,
+               start_ages, run_times, results, errors from gone',
+        p_number, format('(%s,0)', v_from), format('(%s,0)', v_from + p_pages)) using p_days;
+    update penstock.slice set carried_pages = v_from + p_pages, is_detached = v_from + p_pages >= v_pages
+     where number = p_number;
+    return v_from + p_pages < v_pages;
+end $$;
+
+-- Forgets what belongs to the jobs of the next pages of a slice that stands alone: failures, idempotency keys,
+-- progress, asks to stop. Returns whether pages are left.
+create function penstock.forget_slice(p_number int, p_pages int) returns boolean
+language plpgsql as $$
+declare
+    v_from  int;
+    v_pages int;
+begin
+    select forgotten_pages into v_from from penstock.slice where number = p_number for update;
+    v_pages := pg_relation_size('penstock.finished_' || p_number) / current_setting('block_size')::int;
+    execute format('with ended as materialized (
+            select range, positions from penstock.finished_%s where ctid >= %L::tid and ctid < %L::tid
+        ), failures as (
+            delete from penstock.failure as x using ended as e
+             where x.job_id between e.range * 1024 and e.range * 1024 + 1023 and (x.job_id %% 1024)::smallint = any (e.positions)
+        ), keys as (
+            delete from penstock.dedup as x using ended as e
+             where x.job_id between e.range * 1024 and e.range * 1024 + 1023 and (x.job_id %% 1024)::smallint = any (e.positions)
+        ), asks as (
+            delete from penstock.cancellation as x using ended as e
+             where x.job_id between e.range * 1024 and e.range * 1024 + 1023 and (x.job_id %% 1024)::smallint = any (e.positions)
+        )
+        delete from penstock.progress as x using ended as e
+         where x.job_id between e.range * 1024 and e.range * 1024 + 1023 and (x.job_id %% 1024)::smallint = any (e.positions)',
+        p_number, format('(%s,0)', v_from), format('(%s,0)', v_from + p_pages));
+    update penstock.slice set forgotten_pages = v_from + p_pages where number = p_number;
+    return v_from + p_pages < v_pages;
+end $$;
+
+-- Forgets failures and idempotency keys of jobs of ranges [p_low, p_high) that were not kept, from p_after on.
+-- Returns the id to go on after, or null at the end.
+create function penstock.forget_jobs(p_low bigint, p_high bigint, p_after bigint, p_limit int) returns bigint
+language sql as $$
+    with next as materialized (
+        (select job_id from penstock.failure
+          where job_id > p_after and job_id between p_low * 1024 and (p_high - 1) * 1024 + 1023 order by job_id limit p_limit)
+        union all
+        (select job_id from penstock.dedup
+          where job_id > p_after and job_id between p_low * 1024 and (p_high - 1) * 1024 + 1023 order by job_id limit p_limit)
+        order by job_id limit p_limit
+    ), unwanted as (
+        select distinct job_id from next where not exists (select from penstock.job_kept as k where k.id = next.job_id)
+    ), failures as (
+        delete from penstock.failure where job_id in (select job_id from unwanted)
+    ), keys as (
+        delete from penstock.dedup where job_id in (select job_id from unwanted)
+    )
+    select max(job_id) from next
+$$;
+
+-- Drops kept jobs that nobody needs any more, with what belongs to them, of the next p_limit after p_after. Returns
+-- the id to go on after, or null at the end.
+create function penstock.clean_kept(p_after bigint, p_limit int) returns bigint
+language sql as $$
+    with next as materialized (
+        select id from penstock.job_kept where id > p_after order by id limit p_limit
+    ), unwanted as materialized (
+        select n.id from next as n
+         where not exists (
+               select from penstock.wanted(n.id / 1024, n.id / 1024 + 1) as w(id) where w.id = n.id)
+    ), failures as (
+        delete from penstock.failure where job_id in (select id from unwanted)
+    ), keys as (
+        delete from penstock.dedup where job_id in (select id from unwanted)
+    ), gone as (
+        delete from penstock.job_kept where id in (select id from unwanted)
+    )
+    select max(id) from next
+$$;

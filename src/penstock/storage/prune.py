@@ -1,0 +1,213 @@
+"""Pruning: new tables are made ahead, old ones are let go whole, and nobody ever waits for it.
+
+A slice of history goes when its time has come; the few rows in it that must stay longer are carried into the slice
+in use. A table of jobs goes when hardly any of its jobs is wanted; those few are copied to `job_kept`. The way out:
+
+    open ─► closed ─► sealed ─► kept, marked ─► detached ─► forgotten ─► dropped
+            nothing   nobody    what must stay  CONCURRENTLY, failures,
+            is sent   can write is elsewhere    outside of    keys
+            there     there                     transactions
+
+Each arrow is a commit, and where a table stands is read from the database: whoever comes after a crash goes on from
+there. Locks are asked for 100 ms at most. A transaction that somebody holds open stops pruning, for that table, until
+it ends; it never stops anybody else. One process prunes at a time, each time for about as long as it is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Timer
+from typing import Any
+
+from psycopg import errors, sql
+
+from penstock.model.state import OUTCOME, State
+from penstock.storage.ahead import make_ahead, open_daily_slice
+from penstock.storage.control import bury_dead
+from penstock.storage.database import Connection, Database
+from penstock.storage.queries import query
+
+__all__ = ["Pruned", "prune"]
+
+PATIENCE_SECONDS = 0.1
+# Of a table of jobs that is let go, at most so many are kept, or a twentieth where that is more.
+FEW_JOBS = 10_000
+FEW_ROWS = 10_000
+_BATCH = 5_000
+_PAGES = 200
+_DAY = 86_400
+
+_HELD = (errors.LockNotAvailable, errors.QueryCanceled, errors.ObjectNotInPrerequisiteState, errors.DeadlockDetected)
+
+
+@dataclass(slots=True)
+class Pruned:
+    """What one run did. `waits_for` names tables that somebody holds; `is_done`: nothing was left for want of time."""
+
+    is_busy_elsewhere: bool = False
+    is_done: bool = True
+    buried: int = 0
+    slices: list[int] = field(default_factory=list)
+    job_parts: list[int] = field(default_factory=list)
+    waits_for: list[str] = field(default_factory=list)
+
+
+def prune(database: Database, retention: Mapping[str, float], *, budget_seconds: float = 2.0) -> Pruned:
+    """Make tables ahead and let old ones go; `retention` gives the days each final state stays."""
+    pruned = Pruned()
+    with database.connect() as guard, guard.transaction():
+        row = guard.execute(query("try_duty_of_pruning")).fetchone()
+        if row is None or not row[0]:
+            pruned.is_busy_elsewhere = True
+            return pruned
+        with database.connect() as connection:
+            # A connection of its own, closed afterwards: what is set here reaches nobody else. Behind a pooler it
+            # would, so there a timer cancels what takes too long.
+            if not database.is_pooled:
+                connection.execute("set lock_timeout = '100ms'")
+            _Pruning(database, connection, retention, budget_seconds, pruned).run()
+    return pruned
+
+
+class _Pruning:
+    """One run."""
+
+    def __init__(
+        self,
+        database: Database,
+        connection: Connection,
+        retention: Mapping[str, float],
+        budget_seconds: float,
+        pruned: Pruned,
+    ) -> None:
+        self._database = database
+        self._connection = connection
+        self._days = [retention[state] for state in OUTCOME]
+        self._deadline = database.clock.monotonic() + budget_seconds
+        self._pruned = pruned
+
+    def run(self) -> None:
+        with self._unless_held("tables ahead"):
+            make_ahead(self._connection, max(self._days))
+            open_daily_slice(self._connection)
+        self._run("note_closed")
+        self._bury()
+        with self._unless_held("finished"):
+            for slice_ in self._rows("slices_to_let_go"):
+                self._let_slice_go(*slice_)
+        with self._unless_held("job"):
+            for part in self._rows("job_parts_to_let_go"):
+                self._let_jobs_go(*part)
+        with self._unless_held("job_kept"):
+            self._walk("clean_kept", {})
+
+    def _bury(self) -> None:
+        """Dead letters whose time has come become history, which goes with its slice."""
+        age = {"age_seconds": self._days[OUTCOME[State.FAILED]] * _DAY, "limit": _BATCH}
+        while self._has_time():
+            ids = [row[0] for row in self._connection.execute(query("dead_before"), age)]
+            if not ids:
+                return
+            self._pruned.buried += bury_dead(self._connection, ids)
+
+    def _let_slice_go(self, number: int, closed_days: float, counts: list[int], marked: bool, standing: str) -> None:
+        if not marked:
+            if closed_days < min(self._days) or not self._has_time():
+                return
+            if counts is None:
+                counts = self._run("count_slice", {"number": number})
+            if closed_days < self._days_of_most(counts):
+                return
+            while self._run("carry", {"number": number, "days": self._days, "pages": _PAGES}):
+                if not self._has_time():
+                    return
+        if not self._detach("finished", f"finished_{number}", standing):
+            return
+        if standing != "gone":
+            while self._run("forget_slice", {"number": number, "pages": _PAGES}):
+                if not self._has_time():
+                    return
+        self._drop(f"finished_{number}", "remove_slice", {"number": number})
+        self._pruned.slices.append(number)
+
+    def _days_of_most(self, counts: Sequence[int]) -> float:
+        """The days after which so few rows must stay that they may be carried."""
+        few = max(FEW_ROWS, sum(counts) // 4)
+        for days in sorted(self._days):
+            if sum(count for count, stays in zip(counts, self._days, strict=True) if stays > days) <= few:
+                return days
+        return max(self._days)
+
+    def _let_jobs_go(self, low: int, high: int, marked: bool, standing: str, size: int) -> None:
+        if not self._has_time():
+            return
+        if not marked:
+            few = max(FEW_JOBS, size // 20)
+            if not self._run("keep_jobs", {"low": low, "high": high, "few": few}):
+                return
+        if not self._detach("job", f"job_{low}", standing):
+            return
+        if not self._walk("forget_jobs", {"low": low, "high": high}):
+            return
+        self._drop(f"job_{low}", "remove_job_part", {"low": low})
+        self._pruned.job_parts.append(low)
+
+    def _detach(self, parent: str, table: str, standing: str) -> bool:
+        """Take a table out of its parent. Outside of a transaction: it waits for those who read the parent, and while
+        it waits nobody waits for it."""
+        if standing in ("alone", "gone"):
+            return True
+        end = "finalize" if standing == "pending" else "concurrently"
+        timer = Timer(PATIENCE_SECONDS, self._connection.cancel_safe) if self._database.is_pooled else None
+        if timer is not None:
+            timer.start()
+        try:
+            self._connection.execute(
+                sql.SQL(f"alter table {{}} detach partition {{}} {end}").format(
+                    sql.Identifier("penstock", parent), sql.Identifier("penstock", table)
+                )
+            )
+        except _HELD:
+            self._pruned.waits_for.append(table)
+            return False
+        finally:
+            if timer is not None:
+                timer.cancel()
+                timer.join()
+        return True
+
+    def _drop(self, table: str, removal: str, which: Mapping[str, int]) -> None:
+        with self._connection.transaction():
+            self._connection.execute(query("be_impatient"))
+            self._connection.execute(sql.SQL("drop table if exists {}").format(sql.Identifier("penstock", table)))
+            self._connection.execute(query(removal), which)
+
+    def _walk(self, name: str, where: Mapping[str, int]) -> bool:
+        """Batch by batch to the end; whether it got there in time."""
+        after: int | None = 0
+        while after is not None:
+            if not self._has_time():
+                return False
+            after = self._run(name, {**where, "after": after, "limit": _BATCH})
+        return True
+
+    @contextmanager
+    def _unless_held(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except _HELD:
+            self._pruned.waits_for.append(what)
+
+    def _has_time(self) -> bool:
+        has_time = self._database.clock.monotonic() < self._deadline
+        self._pruned.is_done = self._pruned.is_done and has_time
+        return has_time
+
+    def _rows(self, name: str) -> list[tuple[Any, ...]]:
+        return self._connection.execute(query(name)).fetchall()
+
+    def _run(self, name: str, parameters: Mapping[str, Any] | None = None) -> Any:
+        row = self._connection.execute(query(name), parameters).fetchone()
+        return row[0] if row else None
