@@ -61,7 +61,9 @@ def _oldest(connection: Connection, partitions: str) -> dict[int, datetime]:
     if not heads:
         return {}
     ids = array_text({job_id for _, job_id in heads})
-    enqueued_at: dict[int, datetime] = dict(connection.execute(query("enqueued_ats"), {"ids": ids}, prepare=False).fetchall())
+    enqueued_at: dict[int, datetime] = dict(
+        connection.execute(query("enqueued_ats"), {"ids": ids}, prepare=False).fetchall()
+    )
     oldest: dict[int, datetime] = {}
     for partition, job_id in heads:
         if job_id in enqueued_at:

@@ -222,7 +222,7 @@ language sql as $$
         insert into penstock.finished (slice, range, partition_id, outcome, attempt, finished_at, worker, positions, start_ages, errors)
         select penstock.current_slice(), job_id / 1024, partition_id, 1, attempt, failed_at, worker,
                array_agg((job_id % 1024)::smallint order by job_id),
-               array_agg(extract(epoch from failed_at - started_at)::real order by job_id), array_agg(error order by job_id)
+               array_agg((extract(epoch from failed_at - started_at) * 1000000)::bigint order by job_id), array_agg(error order by job_id)
           from gone group by job_id / 1024, partition_id, attempt, failed_at, worker
     ), counted as (
         insert into penstock.tally (partition_id, dead) select partition_id, -count(*) from gone group by partition_id

@@ -34,8 +34,8 @@ select j.id, q.name, p.name, j.task, j.args, j.key, j.attributes, j.priority, j.
          from penstock.dead as d where d.job_id = j.id
        union all
        select 'ended', e.outcome, e.attempt, null,
-              e.finished_at - make_interval(secs => e.start_ages[e.n]),
-              e.finished_at - make_interval(secs => greatest(0, e.start_ages[e.n] - e.run_times[e.n])),
+              e.finished_at - make_interval(secs => e.start_ages[e.n] / 1e6),
+              e.finished_at - make_interval(secs => greatest(0, e.start_ages[e.n] - e.run_times[e.n]) / 1e6),
               e.worker, e.results[e.n], e.errors[e.n]
          from (select f.*, array_position(f.positions, (j.id %% 1024)::smallint) as n
                  from penstock.finished as f where f.range = j.id / 1024) as e

@@ -1,0 +1,86 @@
+"""The figures of queues."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from tests.database.conftest import Scene
+
+from penstock.storage.queries import query
+from penstock.storage.stats import read_all_stats, read_stats
+from penstock.storage.sweep import fold
+
+LATER = datetime.now(UTC) + timedelta(days=1)
+
+
+@pytest.mark.parametrize("is_folded", [False, True])
+def test_the_figures_are_those_of_the_tables(scene: Scene, is_folded: bool) -> None:
+    scene.enqueue(4)
+    scene.succeed(scene.claim(4))
+    scene.dead(2)
+    first = scene.enqueue(10)
+    scene.claim(3)
+    scene.enqueue(5, run_at=LATER)
+    scene.enqueue(1, after=first[:1])
+    if is_folded:
+        assert fold(scene.connection) > 0
+    stats = read_stats(scene.connection, scene.queue)
+    assert (stats.queue_length, stats.active_count, stats.scheduled, stats.blocked, stats.dead) == (7, 3, 5, 1, 2)
+    assert (stats.total_enqueued, stats.total_completed, stats.total_failed) == (22, 4, 2)
+    assert stats.oldest_enqueued_at == scene.one("select enqueued_at from penstock.job where id = %s", first[3])
+    assert (stats.queue, stats.paused, stats.partitions[0].name, stats.partitions[0].shard) == ("q", False, "q", "1")
+
+
+def test_a_queue_adds_up_its_partitions(scene: Scene) -> None:
+    queue = scene.declare("wide", partitions=3)
+    scene.enqueue(5, queue=queue, partition=0)
+    scene.enqueue(7, queue=queue, partition=2)
+    stats = read_stats(scene.connection, queue)
+    assert [part.queue_length for part in stats.partitions] == [5, 0, 7]
+    assert stats.queue_length == 12
+    assert [each.queue for each in read_all_stats(scene.connection)] == ["q", "wide"]
+
+
+def test_the_oldest_is_found_among_retried_parked_and_cancelled_ones(scene: Scene) -> None:
+    first, second, third = (scene.enqueue()[0] for _ in range(3))
+    scene.end(scene.claim(1), "retry", error="x")
+
+    def oldest() -> object:
+        return read_stats(scene.connection, scene.queue).oldest_enqueued_at
+
+    def enqueued(job_id: int) -> object:
+        return scene.one("select enqueued_at from penstock.job where id = %s", job_id)
+
+    assert oldest() == enqueued(first)
+    scene.connection.execute("delete from penstock.ready where range = %s", (first // 1024,))
+    scene.connection.execute("update penstock.ready set is_parked = true where range = %s", (second // 1024,))
+    assert oldest() == enqueued(second)
+    scene.connection.execute("delete from penstock.ready where range = %s", (second // 1024,))
+    assert oldest() == enqueued(third)
+
+
+def test_a_long_tally_that_nobody_folds_is_folded_by_the_reader(scene: Scene) -> None:
+    scene.connection.execute(
+        "insert into penstock.tally (partition_id, enqueued, opened) select %s, 1, 1 from generate_series(1, 20000)",
+        (scene.queue.partition_ids[0],),
+    )
+    assert read_stats(scene.connection, scene.queue).queue_length == 20_000
+    assert scene.one("select count(*) from penstock.tally") == 0
+
+
+def test_the_figures_read_nothing_that_grows_with_the_backlog(scene: Scene) -> None:
+    scene.connection.execute(
+        "insert into penstock.ready (partition_id, priority, pos, range, low, high, task)"
+        " select %s, 5, n, n, 0, 1, 't' from generate_series(1, 200000) as n",
+        (scene.queue.partition_ids[0],),
+    )
+    scene.connection.execute("analyze penstock.ready")
+    for name in ("read_stats", "ready_heads"):
+        plan = scene.connection.execute(
+            "explain (analyze, buffers, format json) " + query(name), {"partitions": list(scene.queue.partition_ids)}
+        ).fetchone()
+        assert plan is not None
+        top = msgspec.json.decode(plan[0])[0]["Plan"]
+        assert top["Shared Hit Blocks"] + top["Shared Read Blocks"] < 200, name
