@@ -19,7 +19,7 @@ from penstock.storage.enqueue import RANGE
 
 __all__ = ["Lease", "LeasedJob", "read_jobs"]
 
-_JOBS = "select id, args, key, attributes from {table} where {which}"
+_JOBS = "select id, args::text, key, attributes::text from {table} where {which}"
 # A range this well filled is read by its bounds; the others by their ids.
 _WORTH_BOUNDS = 8
 
@@ -41,6 +41,8 @@ class Lease:
     is_ahead: bool
     task: str
     waited_seconds: float
+    # Jobs of it that have not been settled; kept by the worker.
+    left: int = 0
 
     @property
     def positions(self) -> list[int]:
@@ -51,7 +53,7 @@ class Lease:
         return [p for p in range(self.low, self.high) if members[p] == "1"]
 
 
-LeasedJob = tuple[int, bytes, bytes | None, bytes | None]  # id, args, key, attributes
+LeasedJob = tuple[int, str, bytes | None, str | None]  # id, args, key, attributes
 
 
 def read_jobs(connection: Connection, leases: Sequence[Lease]) -> dict[int, LeasedJob]:

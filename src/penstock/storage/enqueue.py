@@ -23,6 +23,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from penstock.errors import InvalidJob
+from penstock.storage.arrays import members_text
 from penstock.storage.database import Connection, Database
 from penstock.storage.queries import query
 
@@ -340,7 +341,7 @@ def _open(pieces: Sequence[Piece], ids: list[int], now: datetime) -> Steps[None]
             ]
         if free:
             size = free[-1] + 1
-            opened.append((span, piece.range, size, None if len(free) == size else _members(free)))
+            opened.append((span, piece.range, size, None if len(free) == size else members_text(free)))
     if opened:
         yield (
             "open_ranges",
@@ -372,10 +373,3 @@ def _open(pieces: Sequence[Piece], ids: list[int], now: datetime) -> Steps[None]
 
 def _run_at(span: Span, now: datetime) -> datetime | None:
     return span.run_at if span.delay is None else now + timedelta(seconds=span.delay)
-
-
-def _members(positions: Sequence[int]) -> str:
-    bits = ["0"] * RANGE
-    for position in positions:
-        bits[position] = "1"
-    return "".join(bits)

@@ -13,7 +13,7 @@ from penstock.storage.arrays import array_text
 from penstock.storage.claim import Lease
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
-from penstock.storage.settle import End, Succeeded
+from penstock.storage.settle import End, Succeeded, succeeded_parameters
 
 __all__ = ["ClaimWish", "Turn", "exchange", "held_leases"]
 
@@ -41,36 +41,24 @@ def exchange(
     connection: Connection,
     worker: int,
     name: str,
-    succeeded: Succeeded | None,
+    succeeded: Sequence[Succeeded],
     ends: Sequence[End],
     wish: ClaimWish | None,
 ) -> Turn:
     """Settle and claim. Nothing is done twice if it is repeated: what was settled before is simply not held."""
     settled, others, children, claimed = None, None, None, None
     with connection.pipeline(), connection.transaction():
-        if succeeded is not None:
-            results = succeeded.results
+        if succeeded:
             settled = connection.execute(
-                query("settle_succeeded_if_leased"),
-                {
-                    "worker": worker,
-                    "name": name,
-                    "leases": array_text(succeeded.leases),
-                    "positions": array_text(succeeded.positions),
-                    "ages": array_text(succeeded.ages),
-                    "runs": array_text(succeeded.runs),
-                    "results": None
-                    if results is None
-                    else (b"[" + b",".join([b"null" if r is None else r for r in results]) + b"]").decode(),
-                },
+                query("settle_succeeded_if_leased"), succeeded_parameters(worker, name, succeeded)
             )
         if ends:
             others = connection.execute(
                 query("settle_ended_if_leased"),
                 {"worker": worker, "name": name, "ends": msgspec.json.encode(ends).decode()},
             )
-        if succeeded is not None or ends:
-            ranges = {end.range for end in ends} | (set() if succeeded is None else succeeded.ranges)
+        if succeeded or ends:
+            ranges = {end.range for end in ends} | {each.range for each in succeeded}
             children = connection.execute(query("children_of_ranges"), {"ranges": array_text(ranges)})
         if wish is not None:
             claimed = connection.execute(

@@ -14,6 +14,7 @@ from psycopg.rows import tuple_row
 from penstock.errors import InvalidJob
 from penstock.model.encoding import encode_result
 from penstock.storage.queries import query
+from penstock.storage.settle import Succeeded, succeeded_parameters
 
 __all__ = ["async_connection_beneath", "connection_beneath", "is_async", "settle_in", "settle_in_async"]
 
@@ -65,16 +66,8 @@ async def async_connection_beneath(given: Any) -> psycopg.AsyncConnection[Any]:
 
 
 def _settle_parameters(worker: int, name: str, lease: int, position: int, result: Any) -> dict[str, Any]:
-    encoded = None if result is None else f"[{encode_result(result).decode()}]"
-    return {
-        "worker": worker,
-        "name": name,
-        "leases": f"{{{lease}}}",
-        "positions": f"{{{position}}}",
-        "ages": "{0}",
-        "runs": "{0}",
-        "results": encoded,
-    }
+    results = None if result is None else [encode_result(result)]
+    return succeeded_parameters(worker, name, [Succeeded(lease, 0, True, [position], [0], [0], results)])
 
 
 def settle_in(given: Any, worker: int, name: str, lease: int, position: int, result: Any) -> bool:

@@ -8,13 +8,19 @@ from psycopg import sql
 
 from penstock.storage.database import Connection
 
-__all__ = ["hears_itself", "listen", "wait_for_notification"]
+__all__ = ["hears_itself", "listen", "notify", "wait_for_notification"]
 
 
 def listen(connection: Connection, queues: Sequence[int]) -> None:
     """Listen for the producers of these queues."""
     for queue in queues:
         connection.execute(sql.SQL("listen {}").format(sql.Identifier(f"penstock_{queue}")))
+
+
+def notify(connection: Connection, queues: Sequence[int]) -> None:
+    """Wake those who listen for these queues."""
+    for queue in queues:
+        connection.execute("select pg_notify(%s, '')", [f"penstock_{queue}"])
 
 
 def hears_itself(connection: Connection, timeout: float = 2.0) -> bool:

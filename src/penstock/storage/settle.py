@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+from penstock.storage.arrays import array_text, members_text, nested_array_text
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
 
-__all__ = ["End", "EndKind", "Succeeded", "split_lease"]
+__all__ = ["End", "EndKind", "Succeeded", "split_lease", "succeeded_parameters"]
 
 EndKind = Literal["retry", "snooze", "failed", "release", "cancelled", "discarded", "expired"]
 
 
 @dataclass(slots=True)
 class Succeeded:
-    """Jobs that succeeded, in parallel lists; times in microseconds. `results` is None where no job has one."""
+    """Jobs of one lease that succeeded, in parallel lists; times in microseconds."""
 
-    leases: list[int] = field(default_factory=list)
+    lease: int
+    range: int
+    is_whole: bool = False
     positions: list[int] = field(default_factory=list)
     ages: list[int] = field(default_factory=list)
     runs: list[int] = field(default_factory=list)
+    # None where no job of them has a result.
     results: list[bytes | None] | None = None
-    ranges: set[int] = field(default_factory=set)
+
+    @property
+    def results_json(self) -> str | None:
+        if self.results is None:
+            return None
+        return (b"[" + b",".join([b"null" if result is None else result for result in self.results]) + b"]").decode()
 
 
 @dataclass(slots=True)
@@ -37,6 +47,22 @@ class End:
     due_in: float = 0.0
     age: int | None = None
     run: int | None = None
+
+
+def succeeded_parameters(worker: int, name: str, done: Sequence[Succeeded]) -> dict[str, Any]:
+    """What the settling statement takes."""
+    has_results = any(each.results is not None for each in done)
+    return {
+        "worker": worker,
+        "name": name,
+        "leases": array_text([each.lease for each in done]),
+        "counts": array_text([len(each.positions) for each in done]),
+        "masks": array_text(["NULL" if each.is_whole else members_text(each.positions) for each in done]),
+        "positions": nested_array_text([each.positions for each in done]),
+        "ages": nested_array_text([each.ages for each in done]),
+        "runs": nested_array_text([each.runs for each in done]),
+        "results": [each.results_json for each in done] if has_results else None,
+    }
 
 
 def split_lease(connection: Connection, worker: int, lease: int, position: int) -> int | None:

@@ -17,7 +17,7 @@ from penstock.worker.child import Failed, Progress, Returned, main
 from penstock.worker.context import Workplace
 from penstock.worker.hooks import Hooks
 from penstock.worker.job import HeldJob
-from penstock.worker.running import may_start, note_error, tell_started
+from penstock.worker.running import note_error, tell_started
 
 __all__ = ["Child", "ProcessDied"]
 
@@ -39,8 +39,6 @@ class Child:
 
     def run(self, job: HeldJob) -> None:
         """Run a job in the child and note its end."""
-        if not may_start(job):
-            return
         job.interrupt = self._kill
         try:
             if self._hooks.wants("started"):

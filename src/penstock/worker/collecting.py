@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from penstock.clock import system
 from penstock.policy.batch import BatchSize
+from penstock.storage.claim import Lease
 from penstock.storage.settle import End, Succeeded
 from penstock.task.verdict import judge
 from penstock.worker.hooks import Event, Hooks
@@ -18,75 +19,83 @@ __all__ = ["Collected", "collect", "tell"]
 
 @dataclass(slots=True)
 class Collected:
-    """The ends of one turn."""
+    """The ends of one turn. `jobs` are all of them, for the hooks; `leases` those that something ended of."""
 
-    succeeded: Succeeded = field(default_factory=Succeeded)
+    succeeded: dict[int, Succeeded] = field(default_factory=dict)
     ends: list[End] = field(default_factory=list)
     jobs: list[HeldJob] = field(default_factory=list)
-    per_lease: dict[int, int] = field(default_factory=dict)
-    count: int = 0
+    leases: dict[int, Lease] = field(default_factory=dict)
     soonest_due: float | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.succeeded.leases or self.ends or self.count)
+        return bool(self.jobs or self.ends)
 
 
 def collect(line: Line, batch: BatchSize, timed_out: list[HeldJob]) -> Collected:
     """Drain what the runners handed in, and end what ran too long."""
     collected = Collected()
-    if not line.done and not timed_out:
-        return collected
-    succeeded, per_lease, jobs = collected.succeeded, collected.per_lease, collected.jobs
-    now = time.perf_counter_ns()
-    times: dict[str, tuple[int, int]] = {}
-    results: list[bytes | None] = []
-    has_result = False
     done = line.done
+    if not done and not timed_out:
+        return collected
+    jobs, groups = collected.jobs, collected.succeeded
+    now = time.perf_counter_ns()
+    group = Succeeded(0, 0)
     while done:
         job = done.popleft()
         if job.is_abandoned:
             continue
-        lease = job.lease
         jobs.append(job)
-        per_lease[lease.id] = per_lease.get(lease.id, 0) + 1
-        run = job.ended - job.started
-        total, count = times.get(lease.task, (0, 0))
-        times[lease.task] = (total + run, count + 1)
-        if job.is_settled:
+        if job.verdict is not None or job.is_settled:
+            _note_end(collected, job, now, batch)
             continue
-        if job.verdict is None:
-            succeeded.leases.append(lease.id)
-            succeeded.positions.append(job.position)
-            succeeded.ages.append((now - job.started) // 1000)
-            succeeded.runs.append(run // 1000)
-            succeeded.ranges.add(lease.range)
-            results.append(job.result)
-            has_result = has_result or job.result is not None
-        else:
-            _end(collected, job, now)
-    if has_result:
-        succeeded.results = results
-    for task, (total, count) in times.items():
-        batch.observe(task, total / count / 1e9, count)
-    collected.count = len(jobs)
+        lease = job.lease
+        if group.lease != lease.id:
+            known = groups.get(lease.id)
+            if known is None:
+                collected.leases[lease.id] = lease
+                known = groups[lease.id] = Succeeded(lease.id, lease.range)
+            group = known
+        group.positions.append(job.id & 1023)
+        group.ages.append((now - job.started) // 1000)
+        group.runs.append((job.ended - job.started) // 1000)
+        if job.result is not None or group.results is not None:
+            _note_result(group, job.result)
+    for lease_id, group in groups.items():
+        lease = collected.leases[lease_id]
+        lease.left -= len(group.positions)
+        batch.observe(lease.task, sum(group.runs) / len(group.runs) / 1e6, len(group.runs))
     for job in timed_out:
         jobs.append(job)
-        per_lease[job.lease.id] = per_lease.get(job.lease.id, 0) + 1
         error = TimeoutError(f"the handler ran longer than its timeout of {job.task.timeout:g} s")
         job.verdict = judge(job.task, job.lease.attempt, error, system.random_unit(), is_cancelled=job.is_cancelled)
         job.ended = now
-        _end(collected, job, now)
+        _note_end(collected, job, now, batch)
+    # Successes are settled before the other ends: a lease that has both is not whole yet.
+    mixed = {end.lease for end in collected.ends}
+    for lease_id, group in groups.items():
+        group.is_whole = collected.leases[lease_id].left == 0 and lease_id not in mixed
     return collected
 
 
-def _end(collected: Collected, job: HeldJob, now: int) -> None:
-    verdict = job.verdict
-    assert verdict is not None  # noqa: S101
+def _note_result(group: Succeeded, result: bytes | None) -> None:
+    if group.results is None:
+        group.results = [None] * (len(group.positions) - 1)
+    group.results.append(result)
+
+
+def _note_end(collected: Collected, job: HeldJob, now: int, batch: BatchSize) -> None:
+    """Take in a job that ended otherwise, or was settled by its handler."""
+    lease, verdict = job.lease, job.verdict
+    lease.left -= 1
+    collected.leases[lease.id] = lease
+    batch.observe(lease.task, (job.ended - job.started) / 1e9)
+    if verdict is None:
+        return
     collected.ends.append(
         End(
-            lease=job.lease.id,
+            lease=job.own_lease or lease.id,
             position=job.position,
-            range=job.lease.range,
+            range=lease.range,
             end=verdict.end,
             error=verdict.error,
             due_in=verdict.due_in,

@@ -27,7 +27,7 @@ from penstock.worker.collecting import Collected, collect, tell
 from penstock.worker.context import Workplace
 from penstock.worker.hooks import Hooks
 from penstock.worker.job import HeldJob
-from penstock.worker.line import Line
+from penstock.worker.line import SETTLED_TOGETHER, Line
 
 __all__ = ["Conductor", "Served"]
 
@@ -41,7 +41,7 @@ SWEEP_SECONDS = 1.0
 # A worker that has found work for so long needs no waking.
 AWAKE_SECONDS = 0.25
 FAST_SECONDS = 0.001
-FAST_TICK_SECONDS = 0.002
+FAST_TICK_SECONDS = 0.005
 SLOWEST_POLL_SECONDS = 1.0
 
 
@@ -81,7 +81,7 @@ class Conductor:
         self._positions = {partition: [0] * 10 for partition in self._partitions}
         self._swept_at = 0.0
         self._batch = BatchSize()
-        self._held: dict[int, int] = {}
+        self._held: dict[int, Lease] = {}
         self._connection: Connection | None = None
         self._is_asleep = False
         self._dry_at = system.monotonic()
@@ -103,8 +103,9 @@ class Conductor:
         if wish is None and not collected:
             return False
         turn = self._exchange(collected, wish)
-        for lease, count in collected.per_lease.items():
-            self._let_go(lease, count)
+        for lease in collected.leases.values():
+            if lease.left <= 0:
+                self._held.pop(lease.id, None)
         self._report_lost(turn)
         tell(self._hooks, collected, turn.lost)
         if collected.soonest_due is not None:
@@ -117,7 +118,7 @@ class Conductor:
 
     def wait(self) -> None:
         """Sleep until something happens that a turn should follow."""
-        if self._line.done:
+        if len(self._line.done) >= (1 if not self._line.is_fast or not len(self._line) else SETTLED_TOGETHER):
             return
         if self._is_dry and not self._is_asleep and not self.is_stopping:
             self._fall_asleep()
@@ -132,6 +133,11 @@ class Conductor:
     def is_empty(self) -> bool:
         """Whether nothing is held, running or unsettled, and the last claim found nothing."""
         return self._is_dry and not self._held and not self._line.done
+
+    @property
+    def is_pacing(self) -> bool:
+        """Whether handlers are so fast that a pause between turns saves more than it costs."""
+        return self._line.is_fast and len(self._line) > 0
 
     @property
     def has_held_jobs(self) -> bool:
@@ -154,7 +160,7 @@ class Conductor:
     def forget_everything(self) -> None:
         """The worker was declared dead: none of what it held is its own any more."""
         self._line.withdraw()
-        for job in list(self._line.active.values()):
+        for job in self._line.active():
             job.is_abandoned = True
         if self._held:
             log.warning("LeaseLost: this worker was silent for too long; %d leases went to others", len(self._held))
@@ -206,11 +212,12 @@ class Conductor:
             if queue.max_wait is not None and lease.attempt == 1 and lease.rescues == 0:
                 for job in members:
                     job.expires_at = now + int((queue.max_wait - lease.waited_seconds) * 1e9)
-            self._held[lease.id] = len(members)
+            lease.left = len(members)
+            self._held[lease.id] = lease
             jobs += members
         mean = self._batch.mean_seconds
         is_fast = mean is not None and mean < FAST_SECONDS
-        self._line.signals_each_end = not is_fast
+        self._line.is_fast = is_fast
         threads = 1 if is_fast else len(jobs)
         if any(not queue_task.is_async for queue_task in {job.task for job in jobs}):
             self._start_threads(threads if is_fast else self._line.running + len(self._line) + len(jobs))
@@ -239,14 +246,14 @@ class Conductor:
 
     def _patience(self) -> float:
         """How long to wait for a signal."""
-        if not self._line.signals_each_end and (len(self._line) or self._line.running):
+        if self._line.is_fast and (len(self._line) or self._line.running):
             return FAST_TICK_SECONDS
         patience = 0.05 if len(self._line) else SLOWEST_POLL_SECONDS
         if self._is_dry:
             patience = min(patience, self._poll_seconds)
             self._poll_seconds = min(self._poll_seconds * 2, SLOWEST_POLL_SECONDS)
         now = time.perf_counter_ns()
-        for job in list(self._line.active.values()):
+        for job in self._line.active():
             if job.task.timeout is not None and job.started:
                 patience = min(patience, max(job.started / 1e9 + job.task.timeout - now / 1e9, 0.001))
         return patience
@@ -255,9 +262,16 @@ class Conductor:
         """Jobs in threads that ran past their timeout. Their lease ends now; the thread returns when it returns."""
         now = time.perf_counter_ns()
         late = []
-        for job in list(self._line.active.values()):
+        for job in self._line.active():
             task = job.task
-            if task.timeout is None or task.is_async or task.runs_in_process or not job.started or job.is_abandoned:
+            if (
+                task.timeout is None
+                or task.is_async
+                or task.runs_in_process
+                or not job.started
+                or job.is_abandoned
+                or job.ended != job.started
+            ):
                 continue
             if now - job.started > task.timeout * 1e9:
                 job.is_abandoned = True
@@ -276,12 +290,14 @@ class Conductor:
         else:
             return []
         for job in jobs:
-            self._let_go(job.lease.id, 1)
+            job.lease.left -= 1
+            if job.lease.left <= 0:
+                self._held.pop(job.lease.id, None)
         return [End(job.lease.id, job.position, job.lease.range, "release") for job in jobs]
 
     def _exchange(self, collected: Collected, wish: ClaimWish | None) -> Turn:
-        succeeded = collected.succeeded if collected.succeeded.leases else None
-        if collected.count:
+        succeeded = list(collected.succeeded.values())
+        if collected.jobs:
             self._progressed_at = system.monotonic()
         worker, name = self._workplace.worker_id, self._workplace.name
         try:
@@ -294,7 +310,7 @@ class Conductor:
 
         def repeat(connection: Connection) -> Turn:
             turn = exchange(connection, worker, name, succeeded, collected.ends, None)
-            active = self._line.active
+            active = {job.id for job in self._line.active()}
             known = self._held.keys()
             turn.lost = []
             turn.leases = [
@@ -323,13 +339,6 @@ class Conductor:
         if self._connection is None or self._connection.closed:
             self._connection = self._database.connect()
         return self._connection
-
-    def _let_go(self, lease: int, count: int) -> None:
-        left = self._held.get(lease, 0) - count
-        if left > 0:
-            self._held[lease] = left
-        else:
-            self._held.pop(lease, None)
 
     def _report_lost(self, turn: Turn) -> None:
         if turn.lost:

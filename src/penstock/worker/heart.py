@@ -44,7 +44,7 @@ class Heart:
     def start(self, worker_id: int, registered_at: float) -> None:
         """Begin to beat for a worker registered at this monotonic time."""
         self.worker_id = worker_id
-        self._line.valid_until = registered_at + self._lease_seconds
+        self._line.valid_until = int((registered_at + self._lease_seconds) * 1e9)
         if self._thread is None:
             self._thread = threading.Thread(target=self._beat, name="penstock-heart", daemon=True)
             self._thread.start()
@@ -79,16 +79,16 @@ class Heart:
         sent_at = system.monotonic()
         if not workers.renew(connection, worker_id):
             if worker_id == self.worker_id:
-                self._line.valid_until = 0.0
+                self._line.valid_until = 0
                 self._on_dead()
             return
-        was_invalid = self._line.valid_until < sent_at
-        self._line.valid_until = sent_at + self._lease_seconds
+        was_invalid = self._line.valid_until < sent_at * 1e9
+        self._line.valid_until = int((sent_at + self._lease_seconds) * 1e9)
         if was_invalid:
             self._line.prod()
-        for job_id in workers.asked_to_stop(connection, worker_id):
-            job = self._line.active.get(job_id)
-            if job is not None and not job.is_cancelled:
+        asked = workers.asked_to_stop(connection, worker_id)
+        for job in self._line.active():
+            if job.id in asked and not job.is_cancelled:
                 job.is_cancelled = True
                 if job.interrupt is not None:
                     job.interrupt()

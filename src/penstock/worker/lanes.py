@@ -83,26 +83,23 @@ class Lanes:
         line = self._line
         assert line is not None  # noqa: S101
         loop = asyncio.get_running_loop()
-        job: HeldJob | None = None
-        jobs_in_a_row = 0
+        slot = line.slot()
         while True:
-            job = line.take_async(job)
-            if job is None:
+            if not line.take_async(slot):
                 if line.is_closed:
                     return
                 future: asyncio.Future[None] = loop.create_future()
                 self._idle.append(future)
                 await future
                 continue
-            await self._run_job(job)
-            jobs_in_a_row += 1
-            if jobs_in_a_row % 64 == 0:
-                # Handlers that never wait would keep the loop from hearing anything else.
-                await asyncio.sleep(0)
+            while (job := slot.next()) is not None:
+                if may_start(job, line):
+                    await self._run_job(job)
+                    line.end(job)
+            # Handlers that never wait would keep the loop from hearing anything else.
+            await asyncio.sleep(0)
 
     async def _run_job(self, job: HeldJob) -> None:
-        if not may_start(job):
-            return
         lane = asyncio.current_task()
         loop = asyncio.get_running_loop()
         assert lane is not None  # noqa: S101

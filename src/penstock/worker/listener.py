@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 from penstock.clock import system
+from penstock.errors import PenstockError
 from penstock.storage.database import ConnectionLost, Database
-from penstock.storage.listen import hears_itself, listen, wait_for_notification
+from penstock.storage.listen import hears_itself, listen, notify, wait_for_notification
 
 __all__ = ["Listener"]
 
@@ -34,8 +36,10 @@ class Listener:
         self._thread.start()
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Listen no more; a notification of one's own ends the wait."""
         self._is_stopping = True
+        with suppress(PenstockError):
+            self._database.run(lambda connection: notify(connection, self._queues[:1]), timeout=1.0)
         self._thread.join()
 
     def _hear(self) -> None:
@@ -48,7 +52,7 @@ class Listener:
                     listen(connection, self._queues)
                     self._signal.set()
                     while not self._is_stopping:
-                        if wait_for_notification(connection, 0.2):
+                        if wait_for_notification(connection, 1.0):
                             self._signal.set()
             except ConnectionLost:
                 system.sleep(0.2)

@@ -7,8 +7,6 @@ same is retried, since what it did is undone.
 
 from __future__ import annotations
 
-import dataclasses
-
 from penstock.storage.exchange import held_leases
 from penstock.task.verdict import Verdict
 from penstock.worker.context import Workplace
@@ -21,7 +19,6 @@ def settle_own_lease(job: HeldJob, workplace: Workplace) -> None:
     """Find out, and leave the job to be settled under the lease it has, if it still has one."""
     leases = workplace.database.run(lambda connection: held_leases(connection, workplace.worker_id))
     if any(lease.id == job.own_lease for lease in leases):
-        job.lease = dataclasses.replace(job.lease, id=job.own_lease)
         if job.verdict is None:
             exhausted = job.lease.attempt >= job.task.max_attempts
             text = "the transaction that settled the job was rolled back"

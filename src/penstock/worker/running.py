@@ -12,16 +12,29 @@ from penstock.task.verdict import Verdict, describe, judge
 from penstock.worker.context import Context, Workplace
 from penstock.worker.hooks import Event, Hooks
 from penstock.worker.job import HeldJob
+from penstock.worker.line import Line
 
 __all__ = ["arguments_of", "may_start", "note_error", "note_result", "run_inline", "tell_started"]
 
 _now = time.perf_counter_ns
 
 
+def may_start(job: HeldJob, line: Line) -> bool:
+    """Note the start; False where the lease may have run out, or the job waited too long on its way here."""
+    job.started = job.ended = started = _now()
+    if started > line.valid_until:
+        job.started = job.ended = 0
+        line.put_back(job)
+        return False
+    if job.expires_at and started > job.expires_at:
+        job.verdict = Verdict("expired")
+        line.end(job)
+        return False
+    return True
+
+
 def run_inline(job: HeldJob, workplace: Workplace, hooks: Hooks) -> None:
     """Run a plain function in this thread."""
-    if not may_start(job):
-        return
     try:
         if hooks.wants("started"):
             tell_started(job, hooks)
@@ -33,15 +46,6 @@ def run_inline(job: HeldJob, workplace: Workplace, hooks: Hooks) -> None:
     ) as error:  # Whatever a handler raises, SystemExit too, is the end of its job, not of the worker.
         note_error(job, error)
     job.ended = _now()
-
-
-def may_start(job: HeldJob) -> bool:
-    """Note the start; False where the job waited too long on its way here."""
-    job.started = job.ended = _now()
-    if job.expires_at and job.started > job.expires_at:
-        job.verdict = Verdict("expired")
-        return False
-    return True
 
 
 def arguments_of(job: HeldJob, workplace: Workplace) -> dict[str, Any]:

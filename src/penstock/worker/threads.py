@@ -11,10 +11,9 @@ import threading
 from penstock.worker.children import Child
 from penstock.worker.context import Workplace
 from penstock.worker.hooks import Hooks
-from penstock.worker.job import HeldJob
 from penstock.worker.line import Line
 from penstock.worker.own_lease import settle_own_lease
-from penstock.worker.running import run_inline
+from penstock.worker.running import may_start, run_inline
 
 __all__ = ["Threads"]
 
@@ -42,17 +41,21 @@ class Threads:
 
     def _work(self) -> None:
         line, workplace, hooks = self._line, self._workplace, self._hooks
+        slot = line.slot()
         child: Child | None = None
-        job: HeldJob | None = None
         try:
-            while (job := line.take(job)) is not None:
-                if job.task.runs_in_process:
-                    child = child or Child(workplace, hooks)
-                    child.run(job)
-                else:
-                    run_inline(job, workplace, hooks)
-                    if job.own_lease is not None:
-                        settle_own_lease(job, workplace)
+            while line.take(slot):
+                while (job := slot.next()) is not None:
+                    if not may_start(job, line):
+                        continue
+                    if job.task.runs_in_process:
+                        child = child or Child(workplace, hooks)
+                        child.run(job)
+                    else:
+                        run_inline(job, workplace, hooks)
+                        if job.own_lease is not None:
+                            settle_own_lease(job, workplace)
+                    line.end(job)
         finally:
             if child is not None:
                 child.close()

@@ -123,7 +123,7 @@ class Worker:
                     return
                 conductor.look_again()
                 continue
-            if not did_something:
+            if not did_something or conductor.is_pacing:
                 conductor.wait()
 
     def _register(self) -> None:

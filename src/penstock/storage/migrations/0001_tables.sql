@@ -187,8 +187,8 @@ create table penstock.finished (
     finished_at  timestamptz not null default now(),
     worker       text,
     positions    smallint[] not null,
-    start_ages   real[],
-    run_times    real[],
+    start_ages   bigint[],
+    run_times    bigint[],
     results      json[],
     errors       text[],
     constraint outcome_is_known check (outcome between 0 and 4)
@@ -196,8 +196,8 @@ create table penstock.finished (
 
 create index finished_of_range on penstock.finished (range);
 
-comment on column penstock.finished.start_ages is 'Seconds from start to finished_at, job by job.';
-comment on column penstock.finished.run_times is 'Seconds a handler ran, job by job.';
+comment on column penstock.finished.start_ages is 'Microseconds from start to finished_at, job by job.';
+comment on column penstock.finished.run_times is 'Microseconds a handler ran, job by job.';
 
 create table penstock.slice (
     number    int primary key,
@@ -329,8 +329,8 @@ $$ select array(select p::smallint from generate_series(low::int, high - 1) as p
 
 create view penstock.finished_job as
 select f.range * 1024 + u.position as job_id, f.slice, f.partition_id, f.outcome, f.attempt,
-       f.finished_at - make_interval(secs => greatest(0, u.start_age - u.run_time)) as finished_at,
-       f.finished_at - make_interval(secs => u.start_age) as started_at,
+       f.finished_at - make_interval(secs => greatest(0, u.start_age - u.run_time) / 1e6) as finished_at,
+       f.finished_at - make_interval(secs => u.start_age / 1e6) as started_at,
        f.worker, u.result, u.error
   from penstock.finished as f,
        unnest(f.positions, f.start_ages, f.run_times, f.results, f.errors)

@@ -25,42 +25,76 @@ begin
       from masks as m where l.id = m.lease_id;
 end $$;
 
--- Settles jobs that succeeded. Arrays are parallel, an element a job, in any order; ages and run times are
--- microseconds; p_results is a JSON array of results, or null where there are none. Returns what was not held.
--- Locks: leases by id.
+-- Settles jobs that succeeded. Arrays are parallel, an element a lease: how many jobs of it, which (a map, or null
+-- for all that the lease has), their positions, ages and run times (microseconds) as array literals, their results as
+-- a JSON array or null. The facts of a lease go into one row of history as they come, without a row a job on the way;
+-- only where the lease does not hold all of them (one was cancelled, say) are they looked at one by one.
+-- Returns what was not held. Locks: leases by id.
 create function penstock.settle_succeeded_if_leased(
-    p_worker bigint, p_worker_name text, p_leases bigint[], p_positions smallint[], p_ages bigint[], p_runs bigint[],
-    p_results json) returns setof penstock.part_of_lease
+    p_worker bigint, p_worker_name text, p_leases bigint[], p_counts int[], p_masks bit(1024)[],
+    p_positions text[], p_ages text[], p_runs text[], p_results text[]) returns setof penstock.part_of_lease
 language plpgsql as $$
 declare
+    v_whole   bigint[];
     v_settled penstock.part_of_lease[];
 begin
     perform from penstock.lease where id = any (p_leases) and worker_id = p_worker order by id for update;
 
     with given as (
-        select * from unnest(p_leases, p_positions, p_ages, p_runs) with ordinality as g(lease_id, pos, age, run, n)
-    ), results as (
-        select value as result, n from json_array_elements(p_results) with ordinality as r(value, n)
-    ), mine as materialized (
-        select l.id, l.range, l.partition_id, l.attempt, g.pos, (g.age / 1e6)::real as age, (g.run / 1e6)::real as run, g.n
+        select * from unnest(p_leases, p_counts, p_masks, p_positions, p_ages, p_runs, p_results)
+                      as g(lease_id, n, mask, positions, ages, runs, results)
+    ), held as materialized (
+        select l.id, l.range, l.partition_id, l.attempt, g.*,
+               penstock.members_count(l.low, l.high, l.members) = g.n as is_whole
           from given as g join penstock.lease as l on l.id = g.lease_id and l.worker_id = p_worker
-         where g.pos >= l.low and g.pos < l.high and (l.members is null or get_bit(l.members, g.pos) = 1)
+         where case when g.mask is null then penstock.members_count(l.low, l.high, l.members) = g.n
+                    else coalesce(l.members, penstock.span(l.low, l.high)) & g.mask = g.mask end
     ), history as (
         insert into penstock.finished (slice, range, partition_id, outcome, attempt, worker, positions, start_ages, run_times, results)
-        select penstock.current_slice(), m.range, m.partition_id, 0, m.attempt, p_worker_name,
-               array_agg(m.pos), array_agg(m.age), array_agg(m.run),
-               case when p_results is not null then array_agg((select r.result from results as r where r.n = m.n)) end
-          from mine as m group by m.id, m.range, m.partition_id, m.attempt
+        select penstock.current_slice(), range, partition_id, 0, attempt, p_worker_name,
+               positions::smallint[], ages::bigint[], runs::bigint[],
+               case when results is not null then array(select json_array_elements(results::json)) end
+          from held
+    ), gone as (
+        delete from penstock.lease as l using held as h where l.id = h.id and h.is_whole
+    ), left_over as (
+        update penstock.lease as l set members = coalesce(l.members, penstock.span(l.low, l.high)) & ~h.mask
+          from held as h where l.id = h.id and not h.is_whole
+    ), counted as (
+        insert into penstock.tally (partition_id, opened, completed)
+        select partition_id, -sum(n), sum(n) from held group by partition_id
+    )
+    select array_agg(id) into v_whole from held;
+    if cardinality(v_whole) = cardinality(p_leases) then
+        return;
+    end if;
+
+    with given as (
+        select g.lease_id, u.* from unnest(p_leases, p_positions, p_ages, p_runs, p_results)
+               as g(lease_id, positions, ages, runs, results)
+         cross join lateral unnest(g.positions::smallint[], g.ages::bigint[], g.runs::bigint[],
+                                   array(select json_array_elements(g.results::json))) as u(pos, age, run, result)
+         where g.lease_id <> all (coalesce(v_whole, '{}'))
+    ), mine as materialized (
+        select l.id, l.range, l.partition_id, l.attempt, g.*
+          from given as g join penstock.lease as l on l.id = g.lease_id and l.worker_id = p_worker
+         where penstock.has_member(l.low, l.high, l.members, g.pos)
+    ), history as (
+        insert into penstock.finished (slice, range, partition_id, outcome, attempt, worker, positions, start_ages, run_times, results)
+        select penstock.current_slice(), range, partition_id, 0, attempt, p_worker_name,
+               array_agg(pos), array_agg(age), array_agg(run), array_agg(result)
+          from mine group by id, range, partition_id, attempt
     ), counted as (
         insert into penstock.tally (partition_id, opened, completed)
         select partition_id, -count(*), count(*) from mine group by partition_id
     )
     select array_agg(row(id, pos)::penstock.part_of_lease) into v_settled from mine;
-
     perform penstock.clear_bits(v_settled);
-    if coalesce(cardinality(v_settled), 0) < cardinality(p_leases) then
-        return query select * from unnest(p_leases, p_positions) except select * from unnest(v_settled);
-    end if;
+    return query
+        select g.lease_id, u.pos from unnest(p_leases, p_positions) as g(lease_id, positions)
+         cross join lateral unnest(g.positions::smallint[]) as u(pos)
+         where g.lease_id <> all (coalesce(v_whole, '{}'))
+        except select * from unnest(v_settled);
 end $$;
 
 -- Settles every other end, an object a job in p_ends: lease, position, end, error, due_in, age, run. The ends:
@@ -81,7 +115,7 @@ begin
     with mine as materialized (
         select l.id, l.range, l.partition_id, l.priority, l.pos as place, l.attempt, l.rescues, l.ready_at, l.task,
                g.position as pos, g."end", g.error, g.due_in, l.range * 1024 + g.position as job_id,
-               (g.age / 1e6)::real as age, (g.run / 1e6)::real as run
+               g.age, g.run
           from json_to_recordset(p_ends) as g(lease bigint, position smallint, "end" text, error text,
                                               due_in double precision, age bigint, run bigint)
           join penstock.lease as l on l.id = g.lease and l.worker_id = p_worker
@@ -101,7 +135,7 @@ begin
           from mine where "end" in ('retry', 'snooze') and due_in > 0
     ), dead_letters as (
         insert into penstock.dead (job_id, partition_id, task, attempt, started_at, worker, error)
-        select job_id, partition_id, task, attempt, now() - make_interval(secs => age), p_worker_name, error
+        select job_id, partition_id, task, attempt, now() - make_interval(secs => age / 1e6), p_worker_name, error
           from mine where "end" = 'failed'
     ), released as (
         insert into penstock.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at, task)

@@ -11,8 +11,8 @@ select id, partition_id, priority, pos, range, low, high, members::text, attempt
 
 -- name: settle_succeeded_if_leased
 select lease_id, pos from penstock.settle_succeeded_if_leased(
-    %(worker)s, %(name)s, %(leases)s::bigint[], %(positions)s::smallint[], %(ages)s::bigint[], %(runs)s::bigint[],
-    %(results)s::json)
+    %(worker)s, %(name)s, %(leases)s::bigint[], %(counts)s::int[], %(masks)s::bit(1024)[], %(positions)s::text[],
+    %(ages)s::text[], %(runs)s::text[], %(results)s::text[])
 
 -- name: settle_ended_if_leased
 select lease_id, pos from penstock.settle_ended_if_leased(%(worker)s, %(name)s, %(ends)s::json)
