@@ -61,7 +61,12 @@ declare
 begin
     if (v_range >> 10) % 64 = 0
        and v_range + 16384 * 1024 > (select max(high) from penstock.job_part) then
-        perform penstock.add_job_part(65536);
+        begin
+            perform penstock.add_job_part(65536);
+        exception when object_in_use then
+            -- The statement that draws also writes jobs, so it cannot add a table to them: a later draw will.
+            null;
+        end;
     end if;
     return v_range;
 end $$;
