@@ -1,15 +1,15 @@
 """Penstock: a partitioned, durable job queue on PostgreSQL.
 
-    from penstock import App
+from penstock import App
 
-    app = App()
-    emails = app.queue("emails")
+app = App()
+emails = app.queue("emails")
 
-    @emails.task
-    def send(to: str) -> None: ...
+@emails.task
+def send(to: str) -> None: ...
 
-    send.enqueue(to="a@b.c")
-    app.work(until_idle=True)
+send.enqueue(to="a@b.c")
+app.work(until_idle=True)
 """
 
 from penstock.app import App, Shard
@@ -28,6 +28,7 @@ from penstock.errors import (
     UnknownTask,
 )
 from penstock.model import (
+    Cron,
     Discard,
     Explanation,
     Failure,
@@ -39,12 +40,13 @@ from penstock.model import (
     Stats,
     WorkerInfo,
 )
-from penstock.version import VERSION as __version__
+from penstock.version import __version__
 from penstock.worker import Context, Event
 
 __all__ = [
     "App",
     "Context",
+    "Cron",
     "Discard",
     "Event",
     "Explanation",

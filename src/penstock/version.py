@@ -1,3 +1,5 @@
 """The version of this package."""
 
-VERSION = "0.1.0"
+__all__ = ["__version__"]
+
+__version__ = "0.1.0"

@@ -3,9 +3,19 @@
 jobs      read, cancel, retry, reschedule, purge, pause
 explain   why a job is not running
 figures   stats of queues, and the workers
+crons     cron entries
 doctor    what is wrong with the database, and what to do about it
 """
 
+from penstock.admin.crons import (
+    CronDefinition,
+    pause_cron,
+    read_crons,
+    remove_cron,
+    resume_cron,
+    run_cron,
+    write_cron,
+)
 from penstock.admin.doctor import Check, doctor
 from penstock.admin.explain import explain
 from penstock.admin.figures import all_stats, answers, stats, workers
@@ -13,6 +23,7 @@ from penstock.admin.jobs import cancel, job, jobs, pause, purge, reschedule, res
 
 __all__ = [
     "Check",
+    "CronDefinition",
     "all_stats",
     "answers",
     "cancel",
@@ -21,10 +32,16 @@ __all__ = [
     "job",
     "jobs",
     "pause",
+    "pause_cron",
     "purge",
+    "read_crons",
+    "remove_cron",
     "reschedule",
     "resume",
+    "resume_cron",
     "retry",
+    "run_cron",
     "stats",
     "workers",
+    "write_cron",
 ]

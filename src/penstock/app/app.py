@@ -10,7 +10,7 @@ import asyncio
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,20 +21,22 @@ from penstock import admin
 from penstock.app.connecting import Connecting
 from penstock.app.declarations import Declarations
 from penstock.client.options import Options
-from penstock.client.pending import PendingJob
+from penstock.client.pending import PendingJob, pending_rows
 from penstock.client.producer import Producer
 from penstock.client.task import Queue, Task
 from penstock.client.testing import Testing
 from penstock.clock import system
 from penstock.errors import InvalidJob, JobFailed, ResultTimeout
-from penstock.model import Explanation, Job, QueueDefinition, State, Stats, WorkerInfo
+from penstock.model import Cron, Explanation, Job, QueueDefinition, State, Stats, WorkerInfo
 from penstock.model.limits import checked_concurrency, checked_count, checked_name, checked_seconds
 from penstock.model.queue import refuse_unavailable_options
 from penstock.model.state import FINAL
+from penstock.policy.cron import Schedule
 from penstock.storage import Database
+from penstock.storage.handler_transaction import is_async
 from penstock.task.definition import TaskDefinition
 from penstock.upkeep import Upkeep
-from penstock.version import VERSION
+from penstock.version import __version__
 from penstock.worker import Event, Hooks, Worker
 
 __all__ = ["App", "Shard"]
@@ -123,14 +125,37 @@ class App:
         *,
         args: Mapping[str, Any] | None = None,
         timezone: str = "UTC",
-    ) -> admin.Cron:
-        """Enqueue a job of a task by the calendar; saying the same again changes nothing."""
-        queue = self._declarations.entry(task.definition.queue)
-        return admin.define_cron(self.database, queue, name, expression, timezone, task.definition, dict(args or {}))
+    ) -> None:
+        """Enqueue a job of a task by the calendar. A declaration: the next call that needs the database writes it."""
+        if not isinstance(task, Task):
+            raise InvalidJob("task", f"a task of this app is needed, not {type(task).__name__}")
+        Schedule(expression, timezone)
+        pending = task.job(**dict(args or {}))
+        self._declarations.add_cron(
+            admin.CronDefinition(
+                checked_name("name", name), expression, timezone, task.queue, task.name, pending.args_json, pending.key
+            )
+        )
 
-    def crons(self) -> list[admin.Cron]:
+    def crons(self) -> list[Cron]:
         """Every cron entry."""
         return admin.read_crons(self.database)
+
+    def pause_cron(self, name: str) -> None:
+        """Fire a cron entry no more, until it is resumed."""
+        admin.pause_cron(self.database, name)
+
+    def resume_cron(self, name: str) -> None:
+        """Fire a cron entry again, from its next instant on."""
+        admin.resume_cron(self.database, name)
+
+    def remove_cron(self, name: str) -> None:
+        """Delete a cron entry; one that is still declared comes back with the next start."""
+        admin.remove_cron(self.database, name)
+
+    def run_cron(self, name: str) -> int:
+        """Enqueue a cron entry's job now, out of turn; its id."""
+        return admin.run_cron(self.database, name)
 
     # Enqueuing
 
@@ -143,7 +168,7 @@ class App:
 
     async def aenqueue_many(self, jobs: Sequence[PendingJob], *, connection: Any = None) -> list[int]:
         """`enqueue_many` for coroutines."""
-        if connection is not None and admin.is_async(connection):
+        if connection is not None and is_async(connection):
             return await self.send_in_async(_checked_pending(jobs), connection)
         return await asyncio.to_thread(self.enqueue_many, jobs, connection=connection)
 
@@ -158,7 +183,7 @@ class App:
     ) -> list[int]:
         """Where every enqueue of many rows arrives."""
         if self._testing is not None:
-            return self._testing.enqueue([PendingJob(task, a, keys and keys[i], options) for i, a in enumerate(args)])
+            return self._testing.enqueue(pending_rows(task, options, args, keys))
         return self._opened_producer().enqueue_rows(task, options, args, keys)
 
     async def send_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
@@ -183,7 +208,7 @@ class App:
             served,
             concurrency=concurrency,
             lease_seconds=self._lease_seconds,
-            version=VERSION,
+            version=__version__,
             hooks=self._hooks,
             sweeper=upkeep,
         )
@@ -381,7 +406,7 @@ class App:
         """`explain` for coroutines."""
         return await asyncio.to_thread(self.explain, job_id)
 
-    async def aresult(self, job_id: int | str, timeout: float | None = None) -> Any:
+    async def aresult(self, job_id: int | str, timeout: float | None = None) -> Any:  # noqa: ASYNC109
         """`result` for coroutines."""
         return await asyncio.to_thread(self.result, job_id, timeout)
 
@@ -419,8 +444,8 @@ def _filters(filters: dict[str, Any]) -> dict[str, Any]:
     return filters
 
 
-def _checked_pending(jobs: Sequence[PendingJob]) -> list[PendingJob]:
-    if isinstance(jobs, (str, bytes)) or not hasattr(jobs, "__iter__"):
+def _checked_pending(jobs: object) -> list[PendingJob]:
+    if isinstance(jobs, (str, bytes)) or not isinstance(jobs, Iterable):
         raise InvalidJob("jobs", f"a list of task.job(...) is needed, not {type(jobs).__name__}")
     checked = list(jobs)
     for job in checked:

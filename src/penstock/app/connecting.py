@@ -22,7 +22,7 @@ class Connecting:
     """Opens the database when it is first needed, once, whichever thread comes first."""
 
     def __init__(self, url: str | None, *, pool_size: int, request_timeout: float, accept_data_loss: bool) -> None:
-        given = os.environ.get("PENSTOCK_URL") or None if url is None else url
+        given = url if url is not None else (os.environ.get("PENSTOCK_URL") or None)
         if given is not None and (not isinstance(given, str) or ("://" not in given and "=" not in given)):
             raise InvalidJob("url", "a PostgreSQL URL is needed, such as postgresql://localhost/jobs")
         if given is not None and "," in given.split("?")[0] and "://" in given.split(",", 1)[1]:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock.admin import CronDefinition, write_cron
 from penstock.client.task import Queue
 from penstock.clock import system
 from penstock.errors import InvalidJob, NotFound
@@ -36,7 +37,8 @@ class Declarations:
         self._database = database
         self._queues: dict[str, Queue] = {}
         self.tasks: dict[str, dict[str, TaskDefinition]] = {}
-        self._unwritten: list[QueueDefinition | TaskDefinition] = []
+        self._unwritten: list[QueueDefinition | TaskDefinition | CronDefinition] = []
+        self._crons: dict[str, CronDefinition] = {}
         self._entries: dict[str, tuple[QueueEntry, float]] = {}
         self._lock = threading.RLock()
 
@@ -64,6 +66,13 @@ class Declarations:
             tasks[task.name] = task
             self._unwritten.append(task)
 
+    def add_cron(self, cron: CronDefinition) -> None:
+        """Take in a cron entry."""
+        with self._lock:
+            if self._crons.setdefault(cron.name, cron) != cron:
+                raise InvalidJob("name", f"cron {cron.name!r} is declared twice on this app, differently")
+            self._unwritten.append(cron)
+
     def write_declarations(self) -> None:
         """Write what was declared since the last time."""
         if not self._unwritten:
@@ -73,6 +82,8 @@ class Declarations:
                 declared = self._unwritten[0]
                 if isinstance(declared, QueueDefinition):
                     self._write_queue(declared)
+                elif isinstance(declared, CronDefinition):
+                    write_cron(self._database(), declared)
                 else:
                     queue_id = self.entry(declared.queue).id
                     name, attempts = declared.name, declared.max_attempts
@@ -134,7 +145,8 @@ class Declarations:
         with self._lock:
             self._entries.clear()
             definitions = [queue.definition for queue in self._queues.values()]
-            self._unwritten = [*definitions, *(task for tasks in self.tasks.values() for task in tasks.values())]
+            tasks = [task for tasks in self.tasks.values() for task in tasks.values()]
+            self._unwritten = [*definitions, *tasks, *self._crons.values()]
 
     def _write_queue(self, declared: QueueDefinition) -> None:
         entry = self._database().run(lambda connection: catalogue.declare_queue(connection, declared))

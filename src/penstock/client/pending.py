@@ -8,7 +8,7 @@ from typing import Any
 from penstock.client.options import Options
 from penstock.task.definition import TaskDefinition
 
-__all__ = ["PendingJob", "prepare"]
+__all__ = ["PLAIN", "PendingJob", "pending_rows", "prepare"]
 
 PLAIN = Options()
 
@@ -30,3 +30,10 @@ def prepare(task: TaskDefinition, named: dict[str, Any], options: Options) -> Pe
     if key is None and task.key is not None:
         key = task.key_of(named)
     return PendingJob(task, args_json, key, options)
+
+
+def pending_rows(
+    task: TaskDefinition, options: Options, args: list[bytes], keys: list[bytes | None] | None
+) -> list[PendingJob]:
+    """Rows of one task as single jobs."""
+    return [PendingJob(task, each, keys[i] if keys else None, options) for i, each in enumerate(args)]

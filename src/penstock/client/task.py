@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from penstock.client.options import Options
-from penstock.client.pending import PLAIN, PendingJob, prepare
+from penstock.client.pending import PLAIN, PendingJob, pending_rows, prepare
 from penstock.errors import InvalidJob
 from penstock.model.queue import QueueDefinition
 from penstock.storage.handler_transaction import is_async
@@ -70,7 +70,7 @@ class Bound:
         connection = self._options.connection
         args, keys = self._encode_many(rows)
         if connection is not None and is_async(connection):
-            jobs = [PendingJob(self.definition, a, keys and keys[i], self._options) for i, a in enumerate(args)]
+            jobs = pending_rows(self.definition, self._options, args, keys)
             return await self._sender.send_in_async(jobs, connection)
         return await asyncio.to_thread(self._sender.send_rows, self.definition, self._options, args, keys)
 

@@ -92,7 +92,7 @@ class Testing:
 
     def enqueue(self, pending: Sequence[PendingJob]) -> list[int]:
         """Take jobs in, and run them at once where the test is inline."""
-        known = {
+        known: dict[tuple[str, str | None], int] = {
             (job.queue, job.pending.options.idempotency_key): job.id
             for job in self.jobs
             if job.pending.options.idempotency_key is not None

@@ -3,6 +3,7 @@
 Nothing here does I/O or knows a clock. Every object is frozen: what a call returned stays what it was.
 """
 
+from penstock.model.cron import Cron
 from penstock.model.explanation import Explanation
 from penstock.model.job import Failure, Job
 from penstock.model.queue import QueueDefinition
@@ -12,6 +13,7 @@ from penstock.model.stats import PartitionStats, Stats
 from penstock.model.worker import WorkerInfo
 
 __all__ = [
+    "Cron",
     "Discard",
     "Explanation",
     "Failure",

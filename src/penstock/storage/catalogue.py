@@ -80,7 +80,10 @@ def announce_task(connection: Connection, queue_id: int, name: str, max_attempts
 def read_queues(connection: Connection, name: str | None = None) -> list[QueueEntry]:
     """Every queue, or the one of that name."""
     rows = connection.execute(query("read_queues"), {"name": name}).fetchall()
-    return [QueueEntry(*row[:5], tuple(row[5]), tuple(row[6])) for row in rows]
+    return [
+        QueueEntry(id_, queue, max_length, max_wait, is_paused, tuple(ids), tuple(names))
+        for id_, queue, max_length, max_wait, is_paused, ids, names in rows
+    ]
 
 
 def find_queue(connection: Connection, name: str) -> QueueEntry:
@@ -93,7 +96,7 @@ def find_queue(connection: Connection, name: str) -> QueueEntry:
 
 def open_depths(connection: Connection, partitions: tuple[int, ...]) -> list[int]:
     """Jobs ready or leased, a number a partition, in the order given."""
-    depths = dict(connection.execute(query("read_depths"), {"partitions": list(partitions)}).fetchall())
+    depths: dict[int, int] = dict(connection.execute(query("read_depths"), {"partitions": list(partitions)}).fetchall())
     return [depths.get(partition, 0) for partition in partitions]
 
 

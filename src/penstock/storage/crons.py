@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
+from penstock.routing.key_hash import partition_of
+from penstock.routing.placement import least_loaded
+from penstock.storage.catalogue import QueueEntry, open_depths
 from penstock.storage.database import Connection
+from penstock.storage.enqueue import Span, drive, write_few
 from penstock.storage.queries import query
 
-__all__ = ["CronRow", "DueCron", "advance", "database_now", "due", "pause", "read", "remove", "write"]
+__all__ = ["CronRow", "DueCron", "advance", "database_now", "due", "enqueue", "pause", "read", "remove", "write"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,22 @@ def pause(connection: Connection, name: str, is_paused: bool, next_at: datetime)
 def remove(connection: Connection, name: str) -> bool:
     """Delete an entry; whether there was one."""
     return connection.execute(query("remove_cron"), {"name": name}).fetchone() is not None
+
+
+def enqueue(
+    connection: Connection, queue: QueueEntry, entry: DueCron | CronRow, attributes: dict[str, Any], priority: int
+) -> int:
+    """Write an entry's job; its id."""
+    if entry.key is not None:
+        number = partition_of(entry.key, len(queue.partition_ids))
+    else:
+        number = least_loaded(open_depths(connection, queue.partition_ids))
+    span = Span(queue.id, queue.partition_ids[number], priority, entry.task, args=[entry.args], places=[0])
+    span.keys = None if entry.key is None else [entry.key]
+    span.attributes = [{"cron": entry.name, **attributes}]
+    ids = [0]
+    drive(connection, write_few(span, ids))
+    return ids[0]
 
 
 def database_now(connection: Connection) -> datetime:

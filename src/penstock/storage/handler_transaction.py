@@ -66,7 +66,7 @@ async def async_connection_beneath(given: Any) -> psycopg.AsyncConnection[Any]:
 
 
 def _settle_parameters(worker: int, name: str, lease: int, position: int, result: Any) -> dict[str, Any]:
-    results = None if result is None else [encode_result(result)]
+    results: list[bytes | None] | None = None if result is None else [encode_result(result)]
     return succeeded_parameters(worker, name, [Succeeded(lease, 0, True, [position], [0], [0], results)])
 
 

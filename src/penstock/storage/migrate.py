@@ -71,7 +71,7 @@ def migrate(connection: Connection) -> list[str]:
                 (migration.number, migration.name, migration.checksum, migration.is_breaking),
             ).fetchone()
             if row is not None:
-                connection.execute(sql.SQL(migration.text))  # type: ignore[arg-type]  # our own files, not a string built
+                connection.execute(sql.SQL(migration.text))
                 applied.append(f"{migration.number:04} {migration.name}")
     check_schema(connection)
     return applied
@@ -97,7 +97,7 @@ def check_schema(connection: Connection) -> None:
     for number, (name, _, is_breaking) in applied.items():
         if number > newest and is_breaking:
             raise SchemaMismatch(
-                f"the database's schema ({number:04} {name}) is newer than this code ({newest:04}): upgrade penstock here"
+                f"the database's schema ({number:04} {name}) is newer than this code ({newest:04}): upgrade penstock"
             )
     for migration in MIGRATIONS:
         if applied[migration.number][1] != migration.checksum:

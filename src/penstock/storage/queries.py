@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
-from typing import LiteralString, cast
+from typing import LiteralString
 
 __all__ = ["QUERIES", "query"]
 
@@ -24,7 +24,7 @@ def _load() -> dict[str, LiteralString]:
             if name in found:
                 raise ValueError(f"two queries are named {name!r}")
             lines = [line for line in text.splitlines() if not line.startswith("--")]
-            found[name] = cast(LiteralString, "\n".join(lines).strip())
+            found[name] = "\n".join(lines).strip()
     return found
 
 

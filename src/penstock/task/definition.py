@@ -118,8 +118,8 @@ def _is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None))  # noqa: B004
 
 
-def _exceptions(field: str, given: Exceptions) -> tuple[type[BaseException], ...]:
-    kinds = given if isinstance(given, tuple) else tuple(given) if isinstance(given, list) else (given,)
+def _exceptions(field: str, given: Any) -> tuple[type[BaseException], ...]:
+    kinds = tuple(given) if isinstance(given, (tuple, list)) else (given,)
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise InvalidJob(field, f"exception types are needed, not {kind!r:.60}; write {field}=(TimeoutError, ...)")

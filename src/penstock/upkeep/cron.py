@@ -10,19 +10,17 @@ import logging
 from datetime import UTC, datetime
 
 from penstock.errors import PenstockError
+from penstock.model.limits import DEFAULT_PRIORITY
 from penstock.policy.cron import Schedule
-from penstock.routing.key_hash import partition_of
-from penstock.routing.placement import least_loaded
 from penstock.storage import catalogue, crons
 from penstock.storage.database import Connection
-from penstock.storage.enqueue import Span, drive, write_few
 
 __all__ = ["fire_crons"]
 
 log = logging.getLogger("penstock")
 
 
-def fire_crons(connection: Connection, default_priority: int) -> int:
+def fire_crons(connection: Connection) -> int:
     """Write the jobs of all entries that are due; how many."""
     with connection.transaction():
         due = crons.due(connection)
@@ -40,17 +38,7 @@ def fire_crons(connection: Connection, default_priority: int) -> int:
                 log.error("cron %r cannot be read and is passed over: %s", entry.name, error)
                 crons.advance(connection, entry.name, datetime(9998, 1, 1, tzinfo=UTC), entry.next_at)
                 continue
-            queue = queues[entry.queue_id]
-            if entry.key is not None:
-                number = partition_of(entry.key, len(queue.partition_ids))
-            else:
-                number = least_loaded(catalogue.open_depths(connection, queue.partition_ids))
-            span = Span(
-                queue.id, queue.partition_ids[number], default_priority, entry.task, args=[entry.args], places=[0]
-            )
-            span.keys = None if entry.key is None else [entry.key]
-            span.attributes = [{"cron": entry.name, "instant": instant.isoformat()}]
-            drive(connection, write_few(span, [0]))
+            crons.enqueue(connection, queues[entry.queue_id], entry, {"instant": instant.isoformat()}, DEFAULT_PRIORITY)
             crons.advance(connection, entry.name, upcoming, instant)
             fired += 1
         return fired

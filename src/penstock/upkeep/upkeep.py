@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.clock import system
-from penstock.model.limits import DEFAULT_PRIORITY
 from penstock.storage import sweep, workers
 from penstock.storage.database import Connection, ConnectionLost, Database
 from penstock.storage.prune import prune
@@ -70,7 +69,7 @@ class Upkeep:
 
     def sweep(self) -> None:
         """One whole round, now, in the calling thread; for whoever must know that nothing is left to do."""
-        for act in (sweep.rescue, sweep.promote, sweep.unblock_all, sweep.expire, _fire_crons, sweep.park):
+        for act in (sweep.rescue, sweep.promote, sweep.unblock_all, sweep.expire, fire_crons, sweep.park):
             self._do(act)
 
     def _run(self) -> None:
@@ -78,7 +77,7 @@ class Upkeep:
             self._promote()
             if self._is_time("sweep", SWEEP_SECONDS):
                 self._rescue()
-                for act in (sweep.expire, _fire_crons, sweep.park, sweep.fold, sweep.clean):
+                for act in (sweep.expire, fire_crons, sweep.park, sweep.fold, sweep.clean):
                     self._do(act)
             if self._is_time("unblock", UNBLOCK_SECONDS):
                 self._do(sweep.unblock_all)
@@ -125,7 +124,3 @@ class Upkeep:
                 return None
             log.warning("upkeep's %s failed and is tried again: %s", getattr(act, "__name__", "duty").strip("_"), error)
         return None
-
-
-def _fire_crons(connection: Connection) -> int:
-    return fire_crons(connection, DEFAULT_PRIORITY)

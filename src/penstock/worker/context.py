@@ -126,5 +126,5 @@ class Context:
 
     def _lost(self) -> LeaseLost:
         return LeaseLost(
-            f"job {self._job.id} is no longer this worker's: roll back what the handler did; another attempt has the job"
+            f"job {self._job.id} is no longer this worker's: roll back what the handler did; another attempt has it"
         )

@@ -7,6 +7,7 @@ is interrupted where it awaits.
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import time
 from collections import deque
@@ -103,7 +104,7 @@ class Lanes:
         lane = asyncio.current_task()
         loop = asyncio.get_running_loop()
         assert lane is not None  # noqa: S101
-        job.interrupt = lambda: loop.call_soon_threadsafe(_interrupt, lane, job)
+        job.interrupt = functools.partial(_ask, loop, lane, job)
         try:
             if self._hooks.wants("started"):
                 tell_started(job, self._hooks)
@@ -127,6 +128,10 @@ class Lanes:
             await asyncio.to_thread(settle_own_lease, job, self._workplace)
         while lane.cancelling():
             lane.uncancel()
+
+
+def _ask(loop: asyncio.AbstractEventLoop, lane: asyncio.Task[None], job: HeldJob) -> None:
+    loop.call_soon_threadsafe(_interrupt, lane, job)
 
 
 def _interrupt(lane: asyncio.Task[None], job: HeldJob) -> None:
