@@ -22,12 +22,7 @@ class Connecting:
     """Opens the database when it is first needed, once, whichever thread comes first."""
 
     def __init__(self, url: str | None, *, pool_size: int, request_timeout: float, accept_data_loss: bool) -> None:
-        given = url if url is not None else (os.environ.get("PENSTOCK_URL") or None)
-        if given is not None and (not isinstance(given, str) or ("://" not in given and "=" not in given)):
-            raise InvalidJob("url", "a PostgreSQL URL is needed, such as postgresql://localhost/jobs")
-        if given is not None and "," in given.split("?")[0] and "://" in given.split(",", 1)[1]:
-            raise InvalidJob("url", "several shards are not available in this version; give one URL")
-        self._given = given
+        self._given = _checked_url(url if url is not None else os.environ.get("PENSTOCK_URL") or None)
         # Fixed here: a program that changes its folder later keeps its server.
         self._folder = Path.cwd() / ".penstock"
         self._pool_size = pool_size
@@ -108,3 +103,13 @@ class Connecting:
         if not self._accept_data_loss:
             raise PenstockError(f"{problem}; switch these on, or pass accept_data_loss=True if that is meant")
         log.warning("%s (accepted)", problem)
+
+
+def _checked_url(url: object) -> str | None:
+    if url is None:
+        return None
+    if not isinstance(url, str) or ("://" not in url and "=" not in url):
+        raise InvalidJob("url", "a PostgreSQL URL is needed, such as postgresql://localhost/jobs")
+    if url.count("://") > 1:
+        raise InvalidJob("url", "several shards are not available in this version; give one URL")
+    return url

@@ -208,16 +208,16 @@ class Queue:
     def task(self, function: Any = None, /, **options: Any) -> Any:
         """Declare a handler as a task of this queue: `@queue.task`, or with options `@queue.task(...)`."""
 
-        def declare(handler: Callable[P, R]) -> Task[P, R]:
-            definition = define(self.definition.name, handler, **options)
+        def declare(function: Callable[P, R]) -> Task[P, R]:
+            definition = define(self.definition.name, function, **options)
             self._sender.register(definition)
-            return Task(definition, handler, self._sender)
+            return Task(definition, function, self._sender)
 
-        if function is None:
+        if not handler:
             return declare
-        if not callable(function):
+        if len(handler) > 1 or not callable(handler[0]):
             raise InvalidJob("task", "options are given by name: @queue.task(max_attempts=5)")
-        return declare(function)
+        return declare(handler[0])
 
     def __repr__(self) -> str:
         return f"Queue({self.definition.name})"
