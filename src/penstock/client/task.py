@@ -205,7 +205,7 @@ class Queue:
         executor: Literal["process"] | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
-    def task(self, function: Any = None, /, **options: Any) -> Any:
+    def task(self, *handler: Any, **options: Any) -> Any:
         """Declare a handler as a task of this queue: `@queue.task`, or with options `@queue.task(...)`."""
 
         def declare(function: Callable[P, R]) -> Task[P, R]:
