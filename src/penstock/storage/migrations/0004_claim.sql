@@ -9,16 +9,18 @@ language plpgsql as $$
 declare
     v_count int;
 begin
-    with head as materialized (
-        select r.ctid as tid, r.attempt, r.rescues, r.ready_at
-          from generate_series(0, 9) as level(priority)
+    -- Only what is late is locked: a lock on the others would hide them from the claims beside this one.
+    with late as materialized (
+        select r.tid from generate_series(0, 9) as level(priority)
          cross join lateral (
-               select ctid, * from penstock.ready
+               select ctid as tid, attempt, rescues, ready_at from penstock.ready
                 where partition_id = p_partition and not is_parked and priority = level.priority
-                order by pos limit 100 for update skip locked) as r
+                order by pos limit 100) as r
+         where r.attempt = 1 and r.rescues = 0 and r.ready_at < now() - p_max_wait
+    ), locked as materialized (
+        select ctid as tid from penstock.ready where ctid = any (array(select tid from late)) for update skip locked
     ), gone as (
-        delete from penstock.ready as r using head as h
-         where r.ctid = h.tid and h.attempt = 1 and h.rescues = 0 and h.ready_at < now() - p_max_wait
+        delete from penstock.ready as r using locked as l where r.ctid = l.tid
         returning r.range, r.attempt, penstock.positions(r.low, r.high, r.members) as positions
     ), ended as (
         insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)

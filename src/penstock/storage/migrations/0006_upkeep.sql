@@ -107,7 +107,9 @@ $$;
 
 -- unblock: children whose parents have all ended become ready, or are cancelled where a parent failed and
 -- they do not run on failure. p_children null: the next children after p_after, by id. Runs in a transaction
--- of its own, after the one that ended the parents. Returns how many it looked at and how many it let go.
+-- of its own, after the one that ended the parents: of two who end the last two parents, the later sees both. Only
+-- what is let go is locked, so that neither passes over a child because the other looks at it. Returns how many it
+-- looked at and how many it let go.
 create function penstock.unblock(p_children bigint[], p_after bigint, p_limit int,
                                  out looked_at int, out freed int, out last_id bigint, out cancelled bigint[])
 language plpgsql as $$
@@ -115,16 +117,20 @@ begin
     with child as materialized (
         select b.* from penstock.blocked as b
          where case when p_children is null then b.job_id > p_after else b.job_id = any (p_children) end
-         order by b.job_id limit p_limit for update skip locked
+         order by b.job_id limit p_limit
     ), judged as materialized (
         select c.*, j.queue_id, e.n_open, e.n_failed
           from child as c join penstock.partition as j on j.id = c.partition_id
          cross join lateral (
                select count(*) filter (where o is null) as n_open, count(*) filter (where o <> 0) as n_failed
                  from unnest(c.parents) as p(id) cross join lateral penstock.outcome_of(p.id) as o) as e
+    ), locked as materialized (
+        select b.job_id from penstock.blocked as b
+         where b.job_id in (select job_id from judged where n_open = 0 or (n_failed > 0 and not runs_on_failure))
+         order by b.job_id for update skip locked
     ), free as materialized (
-        select *, n_failed > 0 and not runs_on_failure as is_cancelled from judged
-         where n_open = 0 or (n_failed > 0 and not runs_on_failure)
+        select j.*, j.n_failed > 0 and not j.runs_on_failure as is_cancelled
+          from judged as j join locked as l on l.job_id = j.job_id
     ), gone as (
         delete from penstock.blocked where job_id in (select job_id from free)
     ), edges as (
@@ -165,15 +171,17 @@ begin
     with served as (
         select p.id, p.queue_id from penstock.partition as p
          where exists (select from penstock.worker_task as t where t.queue_id = p.queue_id)
-    ), head as materialized (
+    ), unknown as materialized (
         select r.tid from served as s cross join generate_series(0, 9) as level(priority)
          cross join lateral (
                select ctid as tid, task from penstock.ready
                 where partition_id = s.id and not is_parked and priority = level.priority
-                order by pos limit 1000 for update skip locked) as r
+                order by pos limit 1000) as r
          where not exists (select from penstock.worker_task as t where t.queue_id = s.queue_id and t.task = r.task)
+    ), locked as materialized (
+        select ctid as tid from penstock.ready where ctid = any (array(select tid from unknown)) for update skip locked
     ), parked as (
-        update penstock.ready set is_parked = true where ctid in (select tid from head) returning 1
+        update penstock.ready as r set is_parked = true from locked as l where r.ctid = l.tid returning 1
     )
     select count(*) into v_count from parked;
     with known as (
