@@ -1,0 +1,174 @@
+"""The rules a history is judged by, after the faults have stopped and the queue has drained.
+
+Every finding is definite: what nobody could know (an answer that was lost, a process that was killed) never counts
+against the queue. "Sometimes" counters tell whether the run got into the trouble it was made for: one that never did
+proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tests.judge.history import Event
+from tests.judge.snapshot import Snapshot
+
+__all__ = ["Verdict", "judge"]
+
+_ENDS = ("succeeded", "failed", "cancelled", "discarded", "expired")
+# Where `penstock.depth` counts the jobs of a state.
+_COUNTED = {"opened": ("ready", "running"), "scheduled": ("scheduled",), "blocked": ("blocked",), "dead": ("failed",)}
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was found, by rule, and how often something happened that the run was made for."""
+
+    findings: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    sometimes: Counter[str] = field(default_factory=Counter)
+
+    def flag(self, rule: str, what: str) -> None:
+        self.findings[rule].append(what)
+
+    def require(self, *names: str) -> None:
+        """Raise unless nothing was found and each of these happened at least once."""
+        if self.findings:
+            shown = "; ".join(f"{rule}: {len(found)}, e.g. {found[0]}" for rule, found in self.findings.items())
+            raise AssertionError(shown)
+        if missing := [name for name in names if not self.sometimes[name]]:
+            raise AssertionError(f"the run proves nothing, it never came to: {', '.join(missing)}")
+
+
+def judge(history: Sequence[Event], final: Snapshot, *, ordered: Iterable[str] = ()) -> Verdict:
+    """Judge a drained run. `ordered`: the groups whose jobs one worker with one slot ran."""
+    verdict = Verdict()
+    _check_enqueues(verdict, history, final)
+    _check_places(verdict, final)
+    _check_runs(verdict, history, final)
+    _check_settles(verdict, history, final)
+    for group in ordered:
+        _check_order(verdict, history, group)
+    return verdict
+
+
+def _check_enqueues(verdict: Verdict, history: Sequence[Event], final: Snapshot) -> None:
+    tried = {event.label for event in history if event.act == "enqueue" and event.type == "invoke"}
+    refused = {event.label for event in history if event.act == "enqueue" and event.type == "fail"}
+    accepted = {event.label: event.job for event in history if event.act == "enqueue" and event.type == "ok"}
+    stored: dict[str, list[int]] = defaultdict(list)
+    for job, label in final.labels.items():
+        stored[label].append(job)
+    for label, job in accepted.items():
+        if label not in stored:
+            verdict.flag("acknowledged and lost", label)
+        elif job not in stored[label]:
+            verdict.flag("acknowledged under an id that is not its own", f"{label}: {job}")
+    for label, jobs in stored.items():
+        if label not in tried:
+            verdict.flag("from nowhere", label)
+        if len(jobs) > 1:
+            verdict.flag("written twice", f"{label}: {jobs}")
+        if label in refused and label not in accepted:
+            verdict.flag("refused and yet written", label)
+    unknown = {event.label for event in history if event.act == "enqueue" and event.type == "unknown"}
+    verdict.sometimes["an enqueue of unknown outcome"] = len(unknown)
+    verdict.sometimes["an enqueue refused"] = len(refused)
+
+
+def _check_places(verdict: Verdict, final: Snapshot) -> None:
+    """Each stored job is in one place, an end; nothing else is anywhere; the totals say the same."""
+    found = Counter(job for job, _ in final.places)
+    for job in final.labels.keys() - found.keys():
+        verdict.flag("in no state", str(job))
+    for job in found.keys() - final.labels.keys():
+        verdict.flag("a state without a job", str(job))
+    ends = Counter(job for job, state in final.places if state in _ENDS)
+    for job, count in found.items():
+        if ends[job] > 1:
+            verdict.flag("settled twice", str(job))
+        elif count > 1:
+            verdict.flag("in two places", str(job))
+    for job, state in final.places:
+        if state not in _ENDS:
+            verdict.flag("never ended", f"{job} is {state}")
+    if final.totals:
+        states = final.states
+        counts = {name: sum(states[state] for state in counted) for name, counted in _COUNTED.items()}
+        counts |= {"enqueued": len(final.labels), "completed": states["succeeded"]}
+        for name, count in counts.items():
+            if final.totals[name] != count:
+                verdict.flag("not conserved", f"{name} is {final.totals[name]}, there are {count}")
+
+
+def _check_runs(verdict: Verdict, history: Sequence[Event], final: Snapshot) -> None:
+    holders: dict[tuple[int, int], str] = {}
+    runs: Counter[int] = Counter()
+    for event in history:
+        if event.act != "run" or event.type != "invoke":
+            continue
+        runs[event.job] += 1
+        if event.job not in final.labels:
+            verdict.flag("a run of a job that is not stored", str(event.job))
+        if holders.setdefault((event.job, event.lease), event.actor) != event.actor:
+            verdict.flag("one lease, two holders", f"job {event.job}, lease {event.lease}")
+    for job, state in final.places:
+        if state == "succeeded" and not runs[job]:
+            verdict.flag("succeeded without a run", str(job))
+    verdict.sometimes["a job run again"] = sum(1 for count in runs.values() if count > 1)
+
+
+def _check_settles(verdict: Verdict, history: Sequence[Event], final: Snapshot) -> None:
+    """A settle names its job and who made it; the lease is that of this actor's last run of the job before it."""
+    runs: dict[int, list[Event]] = defaultdict(list)
+    returned: dict[tuple[str, int], Event] = {}
+    settled: Counter[int] = Counter()
+    for event in history:
+        if event.act == "run" and event.type == "invoke":
+            runs[event.job].append(event)
+        elif event.act == "run" and event.type == "ok":
+            returned[event.actor, event.job] = event
+        elif event.act == "settle" and event.type == "fail":
+            verdict.sometimes["a stale settle refused"] += 1
+        elif event.act == "settle" and event.type == "ok":
+            settled[event.job] += 1
+            mine = returned.get((event.actor, event.job))
+            # The handler returned, so the settle began, only after somebody else had been given a newer lease.
+            newer = [run for run in runs[event.job] if mine is not None and run.lease > mine.lease and run.at < mine.at]
+            if mine is not None and newer:
+                verdict.flag("a stale settle accepted", f"job {event.job}: lease {mine.lease} after {newer[0].lease}")
+    for job, count in settled.items():
+        if count > 1:
+            verdict.flag("two workers were told that they settled it", str(job))
+        if final.state_of(job) != "succeeded":
+            verdict.flag("a settle acknowledged and lost", str(job))
+    verdict.sometimes["a settle"] = settled.total()
+
+
+def _check_order(verdict: Verdict, history: Sequence[Event], group: str) -> None:
+    """First runs follow enqueue order: earlier in the same call, or acknowledged before the other was called."""
+    begun: dict[str, tuple[int, int, int]] = {}
+    acknowledged: dict[int, tuple[int, int, str, int]] = {}
+    for place, event in enumerate(history):
+        if event.act == "enqueue" and event.group == group:
+            if event.type == "invoke":
+                begun[event.label] = (event.at, event.call, place)
+            elif event.type == "ok":
+                at, call, within = begun[event.label]
+                acknowledged[event.job] = (at, event.at, f"{event.actor}/{call}", within)
+    latest_start, latest = -1, 0
+    within_call: dict[str, int] = {}
+    seen: set[int] = set()
+    for event in history:
+        if event.act != "run" or event.type != "invoke" or event.job in seen or event.job not in acknowledged:
+            continue
+        seen.add(event.job)
+        called_at, acknowledged_at, made_by, within = acknowledged[event.job]
+        if acknowledged_at < latest_start:
+            verdict.flag("out of order", f"{event.job} after {latest}, which was enqueued later")
+        if within_call.get(made_by, -1) > within:
+            verdict.flag("out of order", f"{event.job} after a later one of its call")
+        within_call[made_by] = max(within_call.get(made_by, -1), within)
+        if called_at > latest_start:
+            latest_start, latest = called_at, event.job
+    verdict.sometimes["an order to keep"] += len(seen)

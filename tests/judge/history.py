@@ -1,0 +1,93 @@
+"""The history: one line of JSON for each thing an actor began, was told, or could not find out.
+
+Every process appends to the same file with O_APPEND, a line in one write, so that lines never mix and a process that
+is killed loses nothing it wrote. Times are the machine's monotonic clock, which all processes share.
+
+An act has the name of what is done: `enqueue` (label: a name the producer made up, job: the id it was given), `run`
+(job and the lease it runs under), `settle` (job). A type says how far it came: invoke, ok, fail (certainly not done),
+unknown.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+__all__ = ["Event", "EventType", "Recorder", "read_history"]
+
+EventType = Literal["invoke", "ok", "fail", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line. `call` joins the invoke of an enqueue with its answer; `group` is where order is promised."""
+
+    at: int
+    actor: str
+    act: str
+    type: EventType
+    label: str = ""
+    job: int = 0
+    lease: int = 0
+    attempt: int = 0
+    call: int = 0
+    group: str = ""
+
+
+class Recorder:
+    """One actor's pen."""
+
+    def __init__(self, path: Path, actor: str | None = None) -> None:
+        self.actor = actor or str(os.getpid())
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._calls = 0
+
+    def note(
+        self,
+        act: str,
+        type_: EventType,
+        *,
+        label: str = "",
+        job: int = 0,
+        lease: int = 0,
+        attempt: int = 0,
+        call: int = 0,
+        group: str = "",
+    ) -> None:
+        event = Event(time.monotonic_ns(), self.actor, act, type_, label, job, lease, attempt, call, group)
+        os.write(self._file, msgspec.json.encode(event) + b"\n")
+
+    @contextmanager
+    def enqueuing(self, labels: list[str], group: str = "") -> Iterator[list[int]]:
+        """Note a call of the jobs with these labels; the block puts the ids it was given into the list."""
+        self._calls += 1
+        call = self._calls
+        for label in labels:
+            self.note("enqueue", "invoke", label=label, call=call, group=group)
+        ids: list[int] = []
+        try:
+            yield ids
+        except Exception as error:
+            # Only an error that says so means that certainly nothing was written.
+            type_: EventType = "fail" if getattr(error, "outcome", "unknown") == "not written" else "unknown"
+            for label in labels:
+                self.note("enqueue", type_, label=label, call=call, group=group)
+            raise
+        for label, job in zip(labels, ids, strict=True):
+            self.note("enqueue", "ok", label=label, job=job, call=call, group=group)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def read_history(path: Path) -> list[Event]:
+    """All events in the order of their times."""
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    return sorted((msgspec.json.decode(line, type=Event) for line in lines), key=lambda event: event.at)

@@ -1,0 +1,73 @@
+"""Where every job stands, read from the tables themselves and not through the code under test."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import psycopg
+
+__all__ = ["Snapshot", "read_snapshot"]
+
+_ENDS = ("succeeded", "failed", "cancelled", "discarded", "expired")
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """`labels`: each stored job's label; `places`: (job, state) for each place a job was found in, in any order."""
+
+    labels: dict[int, str] = field(default_factory=dict)
+    places: list[tuple[int, str]] = field(default_factory=list)
+    totals: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def states(self) -> Counter[str]:
+        return Counter(state for _, state in self.places)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether every job has ended."""
+        return len(self.places) >= len(self.labels) and all(state in _ENDS for _, state in self.places)
+
+    def state_of(self, job: int) -> str | None:
+        return next((state for found, state in self.places if found == job), None)
+
+
+def read_snapshot(url: str) -> Snapshot:
+    """One consistent look. The label of a job is its argument `label`."""
+    with psycopg.connect(url) as connection:
+        connection.execute("set transaction isolation level repeatable read, read only")
+        labels = {
+            int(job): str(label or job)
+            for job, label in connection.execute("select id, args ->> 'label' from penstock.job_stored").fetchall()
+        }
+        places = [
+            (int(job), str(state))
+            for job, state in connection.execute(
+                """
+                select range * 1024 + m, 'ready' from penstock.ready,
+                       unnest(penstock.positions(low, high, members)) as m
+                union all
+                select range * 1024 + m, 'running' from penstock.lease,
+                       unnest(penstock.positions(low, high, members)) as m
+                union all
+                select range * 1024 + m, 'scheduled' from penstock.scheduled,
+                       unnest(penstock.positions(low, high, members)) as m
+                union all
+                select job_id, 'blocked' from penstock.blocked
+                union all
+                select job_id, 'failed' from penstock.dead
+                union all
+                select range * 1024 + m,
+                       (array['succeeded', 'failed', 'cancelled', 'discarded', 'expired'])[outcome + 1]
+                  from penstock.finished, unnest(positions) as m
+                """
+            ).fetchall()
+        ]
+        row = connection.execute(
+            "select coalesce(sum(opened), 0), coalesce(sum(scheduled), 0), coalesce(sum(blocked), 0),"
+            " coalesce(sum(dead), 0), coalesce(sum(enqueued), 0), coalesce(sum(completed), 0) from penstock.depth"
+        ).fetchone()
+    assert row is not None
+    names = ("opened", "scheduled", "blocked", "dead", "enqueued", "completed")
+    return Snapshot(labels, places, {name: int(value) for name, value in zip(names, row, strict=True)})

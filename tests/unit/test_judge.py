@@ -1,0 +1,182 @@
+"""The judge is judged: a queue that works passes, and each of these broken ones is caught by its rule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.judge.checker import judge
+from tests.judge.history import Event, EventType, Recorder, read_history
+from tests.judge.snapshot import Snapshot
+
+
+class Play:
+    """A queue in a few lines, and its history: three jobs of one call, one of another, and a worker that stalls.
+
+    Worker `a` starts job 1 under lease 1 and stalls; `b` is given it under lease 4 and settles it; `a` comes back and
+    is refused. `flaw` names what the queue does wrong.
+    """
+
+    def __init__(self, flaw: str = "") -> None:
+        self.flaw = flaw
+        self.events: list[Event] = []
+        self.final = Snapshot()
+        self._enqueue(["one", "two", "three"], first_job=1, call=1)
+        self._enqueue(["four"], first_job=4, call=2)
+        self._note("p", "enqueue", "invoke", label="five", call=3)
+        self._note("p", "enqueue", "fail" if flaw == "writes what it refused" else "unknown", label="five", call=3)
+        self._store(5, "five")
+        self._work()
+        self._flaws()
+        states = self.final.states
+        self.final.totals = {
+            "opened": states["ready"] + states["running"],
+            "scheduled": 0,
+            "blocked": 0,
+            "dead": states["failed"],
+            "enqueued": len(self.final.labels) + (flaw == "counts wrong"),
+            "completed": states["succeeded"],
+        }
+
+    def _note(self, actor: str, act: str, type_: EventType, **facts: object) -> None:
+        self.events.append(Event(len(self.events), actor, act, type_, **facts))  # type: ignore[arg-type]
+
+    def _enqueue(self, labels: list[str], first_job: int, call: int) -> None:
+        for label in labels:
+            self._note("p", "enqueue", "invoke", label=label, call=call, group="q")
+        for job, label in enumerate(labels, first_job):
+            self._note("p", "enqueue", "ok", label=label, job=job, call=call, group="q")
+            self._store(job, label)
+
+    def _store(self, job: int, label: str) -> None:
+        self.final.labels[job] = label
+        self.final.places.append((job, "succeeded"))
+
+    def _run(self, actor: str, job: int, lease: int) -> None:
+        self._note(actor, "run", "invoke", job=job, lease=lease)
+
+    def _end(self, actor: str, job: int, lease: int, type_: EventType = "ok") -> None:
+        self._note(actor, "run", "ok", job=job, lease=lease)
+        self._note(actor, "settle", type_, job=job)
+
+    def _work(self) -> None:
+        order = [2, 3, 4, 5]
+        if self.flaw == "runs the last of a call first":
+            order = [3, 2, 4, 5]
+        elif self.flaw == "runs what came later first":
+            order = [4, 2, 3, 5]
+        self._run("a", 1, 1)
+        self._run("b", 1, 1 if self.flaw == "gives one lease to two" else 6)
+        for job in order:
+            if self.flaw == "forgets to run" and job == 3:
+                continue
+            self._run("b", job, job)
+            self._end("b", job, job)
+        if self.flaw == "has no lease guard":
+            self._end("a", 1, 1)
+            self._end("b", 1, 6, "fail")
+        elif self.flaw == "tells two workers yes":
+            self._end("b", 1, 6)
+            self._end("a", 1, 1)
+        else:
+            self._end("b", 1, 6)
+            self._end("a", 1, 1, "fail")
+
+    def _flaws(self) -> None:
+        labels, places = self.final.labels, self.final.places
+        match self.flaw:
+            case "loses what it acknowledged":
+                del labels[4]
+                places.remove((4, "succeeded"))
+            case "publishes twice":
+                self._store(9, "five")
+                self._run("b", 9, 9)
+            case "makes jobs up":
+                self._store(9, "nine")
+                self._run("b", 9, 9)
+            case "settles twice":
+                places.append((2, "succeeded"))
+            case "keeps a finished job ready":
+                places.append((2, "ready"))
+            case "leaves a job with a dead worker":
+                places[places.index((4, "succeeded"))] = (4, "running")
+            case "drops a job on its way":
+                places.remove((5, "succeeded"))
+            case "keeps the state and loses the job":
+                del labels[5]
+            case "gives the wrong id":
+                labels[4], labels[5] = labels[5], labels[4]
+            case "forgets what it settled":
+                places[places.index((3, "succeeded"))] = (3, "cancelled")
+
+
+BROKEN = {
+    "loses what it acknowledged": "acknowledged and lost",
+    "gives the wrong id": "acknowledged under an id that is not its own",
+    "makes jobs up": "from nowhere",
+    "publishes twice": "written twice",
+    "writes what it refused": "refused and yet written",
+    "settles twice": "settled twice",
+    "keeps a finished job ready": "in two places",
+    "leaves a job with a dead worker": "never ended",
+    "drops a job on its way": "in no state",
+    "keeps the state and loses the job": "a state without a job",
+    "counts wrong": "not conserved",
+    "gives one lease to two": "one lease, two holders",
+    "forgets to run": "succeeded without a run",
+    "has no lease guard": "a stale settle accepted",
+    "tells two workers yes": "two workers were told that they settled it",
+    "forgets what it settled": "a settle acknowledged and lost",
+    "runs the last of a call first": "out of order",
+    "runs what came later first": "out of order",
+}
+
+
+def test_a_queue_that_works_passes_and_its_trouble_is_counted() -> None:
+    play = Play()
+    verdict = judge(play.events, play.final, ordered=["q"])
+    verdict.require("a job run again", "a stale settle refused", "an enqueue of unknown outcome", "an order to keep")
+
+
+@pytest.mark.parametrize("flaw", BROKEN)
+def test_a_broken_queue_is_caught(flaw: str) -> None:
+    play = Play(flaw)
+    verdict = judge(play.events, play.final, ordered=["q"])
+    assert BROKEN[flaw] in verdict.findings
+    with pytest.raises(AssertionError, match=BROKEN[flaw]):
+        verdict.require()
+
+
+def test_a_run_without_trouble_proves_nothing() -> None:
+    verdict = judge([], Snapshot())
+    with pytest.raises(AssertionError, match="proves nothing"):
+        verdict.require("a job run again")
+
+
+def test_two_recorders_write_one_history(tmp_path: Path) -> None:
+    first, second = Recorder(tmp_path / "history", "a"), Recorder(tmp_path / "history", "b")
+    with first.enqueuing(["x"], "q") as ids:
+        second.note("run", "invoke", job=1)
+        ids.append(7)
+    first.close()
+    second.close()
+    events = read_history(tmp_path / "history")
+    assert [(event.actor, event.act, event.type) for event in events] == [
+        ("a", "enqueue", "invoke"),
+        ("b", "run", "invoke"),
+        ("a", "enqueue", "ok"),
+    ]
+    assert events[-1].job == 7
+
+
+@pytest.mark.parametrize(("outcome", "type_"), [("not written", "fail"), ("unknown", "unknown")])
+def test_only_an_error_that_says_so_counts_as_refused(tmp_path: Path, outcome: str, type_: str) -> None:
+    class Broken(Exception):
+        def __init__(self) -> None:
+            self.outcome = outcome
+
+    recorder = Recorder(tmp_path / "history")
+    with pytest.raises(Broken), recorder.enqueuing(["x"]):
+        raise Broken
+    recorder.close()
+    assert read_history(tmp_path / "history")[-1].type == type_
