@@ -1,0 +1,15 @@
+"""The command line: every act of an app, for a terminal and for scripts.
+
+program     the commands by name, and what becomes of an error: one line, and an exit code
+target      from MODULE:APP or a URL to an app that answers
+parameter   arguments and options that several commands take
+work, enqueue, look, change, schema     the commands, by subject
+argument    key=value as the handler's annotations read it; moment: times and waits as a person writes them
+terminal    what is printed, as tables, as plain lines or as JSON; visible: text of users made safe to print
+
+Exit codes: 0 done, 1 refused, 2 wrong use, 130 interrupted.
+"""
+
+from penstock.cli.program import main
+
+__all__ = ["main"]

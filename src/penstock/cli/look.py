@@ -1,0 +1,227 @@
+"""Commands that only look: figures, jobs, why one waits, workers, crons."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import msgspec
+import typer
+
+from penstock.cli.moment import ago, instant
+from penstock.cli.parameter import (
+    AsJson,
+    JobId,
+    Key,
+    Load,
+    QueueOption,
+    StateOption,
+    Tag,
+    TaskOption,
+    Url,
+)
+from penstock.cli.record import cron_record, explanation_record, job_record, worker_record
+from penstock.cli.target import asked
+from penstock.cli.terminal import Column, is_terminal, say, show_facts, show_json, show_table
+from penstock.model import Job, PartitionStats, Stats
+
+__all__ = ["crons", "explain", "job", "jobs", "stats", "workers"]
+
+FIGURES = [
+    Column("ready", "right"),
+    Column("running", "right"),
+    Column("scheduled", "right"),
+    Column("blocked", "right", is_spared=True),
+    Column("dead", "right"),
+    Column("done", "right", is_spared=True),
+    Column("oldest", is_spared=True),
+]
+
+
+def stats(
+    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="One queue, by partition.")] = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the figures of every queue, or of one and its partitions."""
+    with asked(url) as app:
+        if queue is not None:
+            figures = app.stats(queue)
+            if as_json:
+                show_json(asdict(figures))
+                return
+            columns = [Column("partition", is_cut=True), *FIGURES]
+            show_table(columns, [_figures(part.name, part) for part in figures.partitions])
+            if figures.paused:
+                say(f"queue {queue!r} is paused: penstock resume {queue}", "yellow")
+            return
+        every = app.queues()
+    if as_json:
+        show_json([asdict(figures) for figures in every])
+    elif not every:
+        say("there is no queue yet: declare one with app.queue(...), then enqueue or work")
+    else:
+        columns = [Column("queue", is_cut=True), *FIGURES, Column("")]
+        show_table(columns, [[*_figures(s.queue, s), "paused" if s.paused else ""] for s in every])
+
+
+def _figures(name: str, figures: Stats | PartitionStats) -> list[str]:
+    counts = (
+        figures.queue_length,
+        figures.active_count,
+        figures.scheduled,
+        figures.blocked,
+        figures.dead,
+        figures.total_completed,
+    )
+    return [name, *(f"{count:,}" for count in counts), ago(figures.oldest_enqueued_at)]
+
+
+def jobs(
+    queue: QueueOption = None,
+    state: StateOption = None,
+    task: TaskOption = None,
+    key: Key = None,
+    load: Load = None,
+    tag: Tag = None,
+    limit: Annotated[int, typer.Option("--limit", help="At most this many.")] = 20,
+    before: Annotated[str | None, typer.Option("--before", metavar="ID", help="Only jobs older than this one.")] = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs, newest first."""
+    with asked(url) as app:
+        found = app.jobs(queue=queue, state=state, task=task, key=key, load=load, tag=tag, limit=limit, before=before)
+    if as_json:
+        show_json([job_record(each) for each in found])
+        return
+    if not found:
+        say("no such jobs")
+        return
+    columns = [
+        Column("id", "right"),
+        Column("state"),
+        Column("queue/task"),
+        Column("attempt", "right", is_spared=True),
+        Column("enqueued", is_spared=True),
+        Column("what", is_spared=True, is_cut=True),
+    ]
+    show_table(columns, [_row(each) for each in found])
+    if len(found) == limit and is_terminal():
+        say(f"older ones: add --before {found[-1].id}", "dim")
+
+
+def _row(each: Job) -> list[object]:
+    what = each.error.splitlines()[0] if each.error else _json(each.args)
+    return [each.id, each.state, f"{each.queue}/{each.task}", each.attempt, ago(each.enqueued_at), what]
+
+
+def job(job_id: JobId, url: Url = None, as_json: AsJson = False) -> None:
+    """Show everything about one job."""
+    with asked(url) as app:
+        found = app.job(job_id)
+    if as_json:
+        show_json(job_record(found))
+        return
+    show_facts(
+        {
+            "id": found.id,
+            "state": found.state.value,
+            "queue": found.queue,
+            "partition": found.partition if found.partition != found.queue else None,
+            "task": found.task,
+            "arguments": _json(found.args),
+            "key": found.key,
+            "priority": found.priority,
+            "after": ", ".join(map(str, found.after)),
+            "tags": ", ".join(found.tags),
+            "tenant": found.tenant,
+            "owner": found.owner,
+            "idempotency key": found.idempotency_key,
+            "load": found.load,
+            "enqueued": instant(found.enqueued_at),
+            "due": instant(found.run_at),
+            "started": instant(found.started_at),
+            "finished": instant(found.finished_at),
+            "worker": found.worker,
+            "attempts": found.attempt,
+            "progress": None if found.progress is None else _json(found.progress),
+            "result": None if found.result is None else _json(found.result),
+        }
+        | {f"failure {each.attempt}": f"{instant(each.at)}\n{each.error}" for each in found.failures}
+    )
+
+
+def explain(job_id: JobId, url: Url = None, as_json: AsJson = False) -> None:
+    """Say why a job is not running."""
+    with asked(url) as app:
+        found = app.explain(job_id)
+    if as_json:
+        show_json(explanation_record(found))
+    else:
+        say(f"job {found.job_id}: {found.reason}")
+
+
+def workers(url: Url = None, as_json: AsJson = False) -> None:
+    """List the workers that are alive."""
+    with asked(url) as app:
+        found = app.workers()
+    if as_json:
+        show_json([worker_record(each) for each in found])
+        return
+    if not found:
+        say("no worker is alive: penstock work MODULE:APP starts one")
+        return
+    columns = [
+        Column("worker"),
+        Column("running", "right"),
+        Column("at most", "right", is_spared=True),
+        Column("started", is_spared=True),
+        Column("heard of", is_spared=True),
+        Column("queues", is_cut=True, is_spared=True),
+    ]
+    show_table(
+        columns,
+        [
+            [f"{w.name}#{w.id}", w.running, w.concurrency, ago(w.started_at), ago(w.renewed_at), ", ".join(w.queues)]
+            for w in found
+        ],
+    )
+
+
+def crons(url: Url = None, as_json: AsJson = False) -> None:
+    """List the cron entries."""
+    with asked(url) as app:
+        found = app.crons()
+    if as_json:
+        show_json([cron_record(each) for each in found])
+        return
+    if not found:
+        say("there is no cron entry: declare one with app.cron(...)")
+        return
+    columns = [
+        Column("name", is_cut=True),
+        Column("when"),
+        Column("zone", is_spared=True),
+        Column("queue/task"),
+        Column("next"),
+        Column("last", is_spared=True),
+    ]
+    show_table(
+        columns,
+        [
+            [
+                each.name,
+                each.expression,
+                each.timezone,
+                f"{each.queue}/{each.task}",
+                "paused" if each.is_paused else ago(each.next_at),
+                ago(each.last_at),
+            ]
+            for each in found
+        ],
+    )
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,40 @@
+"""Arguments and options that several commands take, so that each is named and explained in one way."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["AsJson", "Filters", "JobId", "Key", "Load", "Preview", "QueueName", "QueueOption", "StateOption", "Tag"]
+__all__ += ["Target", "TaskOption", "Url", "chosen"]
+
+Url = Annotated[
+    str | None,
+    typer.Option("--url", help="The database; else $PENSTOCK_URL, else an embedded one in ./.penstock."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Preview = Annotated[bool, typer.Option("--preview", help="Change nothing; say how many it would be.")]
+
+Target = Annotated[
+    str,
+    typer.Argument(metavar="MODULE:APP", help="The app: a module of this folder or an installed one, and its name."),
+]
+JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
+QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
+
+QueueOption = Annotated[str | None, typer.Option("--queue", help="Only jobs of this queue.")]
+StateOption = Annotated[
+    str | None, typer.Option("--state", help="Only jobs in this state: ready, running, scheduled, failed, ...")
+]
+TaskOption = Annotated[str | None, typer.Option("--task", help="Only jobs of this task.")]
+Key = Annotated[str | None, typer.Option("--key", help="Only jobs with this key.")]
+Load = Annotated[str | None, typer.Option("--load", help="Only jobs of this load.")]
+Tag = Annotated[str | None, typer.Option("--tag", help="Only jobs with this tag.")]
+
+Filters = dict[str, Any]
+
+
+def chosen(**filters: Any) -> Filters:
+    """The filters that were given."""
+    return {name: value for name, value in filters.items() if value is not None}

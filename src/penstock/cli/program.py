@@ -1,0 +1,95 @@
+"""The program: its commands by name, and what becomes of an error."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from penstock.cli import change, enqueue, look, schema, work
+from penstock.cli.parameter import AsJson
+from penstock.cli.terminal import complain, say, show_json
+from penstock.errors import PenstockError
+from penstock.version import __version__
+
+__all__ = ["main", "program"]
+
+program = typer.Typer(
+    name="penstock",
+    help="A durable, partitioned job queue on PostgreSQL.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+COMMANDS = {
+    "Run": (work.work, enqueue.enqueue),
+    "Look": (look.stats, look.jobs, look.job, look.explain, look.workers, look.crons),
+    "Change": (change.cancel, change.retry, change.reschedule, change.pause, change.resume, change.purge),
+}
+
+
+def version(as_json: AsJson = False) -> None:
+    """Print the version."""
+    if as_json:
+        show_json({"version": __version__})
+    else:
+        say(f"penstock {__version__}")
+
+
+for panel, functions in (COMMANDS | {"Database": (schema.migrate, schema.sql, schema.doctor, version)}).items():
+    for function in functions:
+        program.command(function.__name__, rich_help_panel=panel)(function)
+
+
+@program.callback(invoke_without_command=True)
+def _no_command(
+    context: typer.Context,
+    is_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if is_version:
+        version()
+        raise typer.Exit()
+    if context.invoked_subcommand is None:
+        sys.stdout.write(context.get_help() + "\n")
+
+
+def main() -> NoReturn:
+    """Run the command that was asked for, and exit: 0 done, 1 refused, 2 wrong use, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        # What a terminal cannot write is shown as its escape.
+        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
+    # The pool tells of each connection it cannot make; the error at the end tells all of it.
+    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
+    sys.exit(_exit_code())
+
+
+def _exit_code() -> int:
+    try:
+        code = program(prog_name="penstock", standalone_mode=False)
+        sys.stdout.flush()
+    except PenstockError as error:
+        complain(str(error))
+        return 1
+    except typer.Abort:
+        complain("stopped")
+        return 1
+    except typer.TyperException as error:
+        complain(_wrong_use(error))
+        return 2
+    except Exception as error:
+        # Only the storage knows the driver, so its errors are told by where they come from. Others are our own bugs.
+        if not type(error).__module__.startswith("psycopg"):
+            raise
+        complain(f"the database refused: {str(error).strip()}")
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _wrong_use(error: typer.TyperException) -> str:
+    said = error.format_message() if hasattr(error, "format_message") else str(error)
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "penstock"
+    return f"{said.rstrip('.')} (see {command} --help)"

@@ -1,0 +1,44 @@
+"""What is read back, as JSON carries it: ids as text, because they pass what JavaScript's numbers can hold."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import asdict
+from typing import Any
+
+from penstock.model import Cron, Explanation, Job, WorkerInfo
+
+__all__ = ["cron_record", "explanation_record", "job_record", "worker_record"]
+
+
+def job_record(job: Job) -> dict[str, Any]:
+    """A job."""
+    return asdict(job) | {"id": str(job.id), "after": [str(parent) for parent in job.after], "key": _key(job.key)}
+
+
+def worker_record(worker: WorkerInfo) -> dict[str, Any]:
+    """A worker."""
+    return asdict(worker) | {"id": str(worker.id)}
+
+
+def cron_record(cron: Cron) -> dict[str, Any]:
+    """A cron entry."""
+    return asdict(cron) | {"key": _key(cron.key)}
+
+
+def explanation_record(explanation: Explanation) -> dict[str, Any]:
+    """Why a job is not running."""
+    detail = dict(explanation.detail)
+    if "parents" in detail:
+        detail["parents"] = [str(parent) for parent in detail["parents"]]
+    return {
+        "job_id": str(explanation.job_id),
+        "state": explanation.state,
+        "reason": explanation.reason,
+        "detail": detail,
+    }
+
+
+def _key(key: str | bytes | None) -> str | dict[str, str] | None:
+    """A key that is no text says so."""
+    return {"base64": base64.b64encode(key).decode()} if isinstance(key, bytes) else key

@@ -1,0 +1,80 @@
+"""Commands about the database itself: migrate, sql, doctor."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict
+
+import typer
+
+from penstock.admin import doctor as examine
+from penstock.app import App
+from penstock.cli.parameter import AsJson, Url
+from penstock.cli.target import PATIENCE_SECONDS, asked
+from penstock.cli.terminal import Column, is_terminal, say, show_json, show_table
+from penstock.storage.migrate import MIGRATIONS, Migration
+
+__all__ = ["doctor", "migrate", "sql"]
+
+# What `migrate` does before the first migration; a test sees to it that the two agree.
+PREAMBLE = """\
+-- The schema of Penstock. Run by psql, it does to a database without it what `penstock migrate` does.
+create schema if not exists penstock;
+create table if not exists penstock.migration (number int primary key, name text not null,
+    checksum text not null, is_breaking boolean not null, applied_at timestamptz not null default now());
+"""
+
+
+def migrate(url: Url = None, as_json: AsJson = False) -> None:
+    """Create or upgrade the schema; what is there already stays as it is."""
+    with asked(url) as app:
+        applied = app.migrate()
+    newest = f"{MIGRATIONS[-1].number:04} {MIGRATIONS[-1].name}"
+    if as_json:
+        show_json({"applied": applied, "newest": newest})
+        return
+    for name in applied:
+        say(f"applied {name}")
+    say(f"the schema is up to date: {newest}")
+
+
+def sql(as_json: AsJson = False) -> None:
+    """Print the schema's SQL, every migration in order, to be reviewed or run by psql."""
+    if as_json:
+        show_json(
+            [
+                {"number": m.number, "name": m.name, "breaking": m.is_breaking, "checksum": m.checksum, "sql": m.text}
+                for m in MIGRATIONS
+            ]
+        )
+    else:
+        sys.stdout.write(PREAMBLE + "".join(_script(migration) for migration in MIGRATIONS))
+
+
+def doctor(url: Url = None, as_json: AsJson = False) -> None:
+    """Check what durability and speed rest on, and say what to do; exit code 1 if something is wrong."""
+    with App(url, request_timeout=PATIENCE_SECONDS) as app:
+        if url is None and not os.environ.get("PENSTOCK_URL"):
+            app.migrate()  # an embedded server's schema is nobody's duty
+        checks = examine(app.unchecked_database)
+    if as_json:
+        show_json([asdict(check) for check in checks])
+    else:
+        good, bad = ("✓", "✗") if is_terminal() else ("ok", "bad")
+        columns = [Column(""), Column("check"), Column("found", is_cut=True)]
+        show_table(columns, [[good if check.ok else bad, check.name, check.found] for check in checks])
+        for check in checks:
+            if check.advice:
+                say(f"{check.name}: {check.advice}", "" if check.ok else "yellow")
+    if not all(check.ok for check in checks):
+        raise typer.Exit(1)
+
+
+def _script(migration: Migration) -> str:
+    """A migration as a transaction that records itself."""
+    record = f"{migration.number}, '{migration.name}', '{migration.checksum}', {str(migration.is_breaking).lower()}"
+    return (
+        f"\n-- {migration.number:04} {migration.name}\n\nbegin;\n\n{migration.text.strip()}\n\n"
+        f"insert into penstock.migration (number, name, checksum, is_breaking)\nvalues ({record});\ncommit;\n"
+    )

@@ -1,0 +1,84 @@
+"""From what stands on the command line to an app: MODULE:APP for what needs tasks, a URL for what needs none."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from penstock.app import App
+from penstock.errors import NotFound, PenstockError
+from penstock.storage.database import ConnectionLost
+
+__all__ = ["asked", "ensure_answering", "find_app"]
+
+# A person waits for the answer; a program's calls have more patience.
+PATIENCE_SECONDS = 10.0
+
+
+@contextmanager
+def asked(url: str | None) -> Iterator[App]:
+    """An app without tasks on this database, which answers."""
+    with App(url, request_timeout=PATIENCE_SECONDS) as app:
+        ensure_answering(app)
+        yield app
+
+
+def ensure_answering(app: App) -> None:
+    """Refuse at once, with the cause, where the database cannot be reached: the app itself would keep trying."""
+    database = app.unchecked_database
+    try:
+        database.connect().close()
+    except ConnectionLost as error:
+        raise database.unavailable(error) from error
+
+
+def find_app(target: str) -> App:
+    """The app that MODULE:APP names, with the modules that hold its tasks imported."""
+    module_name, _, attribute = target.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path[:1]:
+        sys.path.insert(0, here)
+    module = _import(module_name)
+    app = _attribute(module, attribute or "app")
+    for name in app.imports:
+        _import(name)
+    return app
+
+
+def _attribute(module: ModuleType, path: str) -> App:
+    found: object = module
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, App):
+        return found
+    apps = [f"{module.__name__}:{name}" for name, value in vars(module).items() if isinstance(value, App)]
+    advice = f"did you mean {' or '.join(apps)}?" if apps else "make one there: app = App()"
+    raise NotFound(f"module {module.__name__!r} has no App named {path!r}; {advice}")
+
+
+def _import(name: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")) or name.endswith(".py"):
+        advice = f"; write {Path(name).stem}" if name.endswith(".py") else ", such as tasks:app"
+        raise NotFound(f"{name!a:.200} is no name of a module{advice}")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise NotFound(f"there is no module {name!r} in {Path.cwd()} or among the installed ones") from None
+        raise _broken(name, error) from error
+    except PenstockError:
+        raise
+    except Exception as error:  # A user's module may raise anything while it is imported.
+        raise _broken(name, error) from error
+
+
+def _broken(name: str, error: Exception) -> PenstockError:
+    said = traceback.format_exception_only(error)[-1].strip()
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
+    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if len(frames) > 1 else ""
+    return PenstockError(f"module {name!r} cannot be imported: {said}{where}")

@@ -1,0 +1,138 @@
+"""What is printed: tables and facts for a person at a terminal, plain lines for a pipe, JSON for a program.
+
+A table fits the terminal it is shown in: columns that can be spared go first, then the one that may be cut is cut.
+Without a terminal nothing is cut and nothing is coloured. Nothing that is printed is read as markup.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.visible import as_json_text, visible
+
+__all__ = ["Column", "complain", "is_terminal", "say", "show_facts", "show_json", "show_table"]
+
+STYLES = {
+    "scheduled": "yellow",
+    "blocked": "yellow",
+    "running": "cyan",
+    "succeeded": "green",
+    "failed": "red",
+    "cancelled": "dim",
+    "discarded": "dim",
+    "expired": "magenta",
+    "paused": "yellow",
+}
+GAP = 2
+LEAST_WIDTH = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column. One that is spared goes when there is no room, the last of them first; one that is cut gives way."""
+
+    title: str
+    align: Literal["left", "right"] = "left"
+    is_spared: bool = False
+    is_cut: bool = False
+
+
+def is_terminal() -> bool:
+    """Whether a person sees what is printed."""
+    return _console().is_terminal
+
+
+def say(text: str = "", style: str = "") -> None:
+    """One line, however long."""
+    _console().print(Text(visible(text), style=style), soft_wrap=True)
+
+
+def complain(text: str) -> None:
+    """One line of refusal, where the output does not go."""
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+    line = Text.assemble(("error: ", "bold red"), visible(text.replace("\n", " ")))
+    console.print(line, soft_wrap=True)
+
+
+def show_json(value: Any) -> None:
+    """A value as JSON."""
+    raw = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    sys.stdout.write(as_json_text(raw) + "\n")
+
+
+def show_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
+    """Rows under their titles."""
+    cells = [[visible("" if cell is None else str(cell)) for cell in row] for row in rows]
+    widths = [
+        max(cell_len(column.title), *(cell_len(row[index]) for row in cells), 0) for index, column in enumerate(columns)
+    ]
+    console = _console()
+    if not console.is_terminal:
+        for line in [[column.title for column in columns], *cells]:
+            padded = [_padded(cell, width, column) for cell, width, column in zip(line, widths, columns, strict=True)]
+            sys.stdout.write((" " * GAP).join(padded).rstrip() + "\n")
+        return
+    kept = _fitting(columns, widths, console.width)
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for index in kept:
+        column = columns[index]
+        overflow: Literal["ellipsis", "fold"] = "ellipsis" if column.is_cut else "fold"
+        least = min(widths[index], LEAST_WIDTH) if column.is_cut else widths[index]
+        table.add_column(
+            column.title, justify=column.align, no_wrap=column.is_cut, overflow=overflow, min_width=least or None
+        )
+    for row in cells:
+        table.add_row(*(Text(row[index], style=STYLES.get(row[index], "")) for index in kept))
+    console.print(table)
+
+
+def show_facts(facts: Mapping[str, object]) -> None:
+    """Names and values, one beside the other; what there is nothing to say about is left out."""
+    known = {name: str(value) for name, value in facts.items() if value is not None and value != ""}
+    console = _console()
+    if not console.is_terminal:
+        for name, value in known.items():
+            sys.stdout.write(f"{name}: {_indented(visible(value, keeps_lines=True))}\n")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in known.items():
+        table.add_row(name, Text(visible(value, keeps_lines=True), style=STYLES.get(value, "")))
+    console.print(table)
+
+
+def _console() -> Console:
+    # Made anew each time: it looks at the stream and the size of the terminal as they are now.
+    return Console(markup=False, emoji=False, highlight=False)
+
+
+def _fitting(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
+    """The columns there is room for."""
+    kept = list(range(len(columns)))
+    least = [min(width, LEAST_WIDTH) if column.is_cut else width for column, width in zip(columns, widths, strict=True)]
+    for index in reversed(range(len(columns))):
+        if sum(least[i] for i in kept) + GAP * len(kept) <= room:
+            break
+        if columns[index].is_spared:
+            kept.remove(index)
+    return kept
+
+
+def _padded(cell: str, width: int, column: Column) -> str:
+    space = " " * (width - cell_len(cell))
+    return space + cell if column.align == "right" else cell + space
+
+
+def _indented(text: str) -> str:
+    """Text of several lines, so that each further one cannot pass for a fact of its own."""
+    return text.replace("\n", "\n  ")

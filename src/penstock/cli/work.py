@@ -1,0 +1,90 @@
+"""`penstock work`: a worker in this process, its log on stderr, until SIGTERM, SIGINT or until nothing is left."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from typing import Annotated
+
+import typer
+
+from penstock.app import App
+from penstock.cli.parameter import AsJson, Target
+from penstock.cli.target import ensure_answering, find_app
+from penstock.cli.terminal import show_json
+from penstock.cli.visible import visible
+from penstock.clock import system
+from penstock.errors import NotFound
+from penstock.worker import Event
+
+__all__ = ["work"]
+
+log = logging.getLogger("penstock")
+
+COUNTED = ("succeeded", "retried", "failed", "rescued")
+
+
+def work(
+    target: Target,
+    queue: Annotated[
+        list[str] | None, typer.Option("--queue", help="Only this queue; may be repeated. Else every queue of the app.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", help="How many jobs at once.")] = 16,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when there is nothing left to do.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run an app's jobs, until SIGTERM or Ctrl-C: what runs is ended, the rest handed back."""
+    app = find_app(target)
+    _log_to_stderr()
+    with app:
+        ensure_answering(app)
+        names = list(dict.fromkeys(queue or app.tasks))
+        for name in names:
+            if name not in app.tasks:
+                known = ", ".join(app.tasks) or "none"
+                raise NotFound(f"the app declares no queue {name!r}; it has: {known}")
+        log.info(
+            "working on %s, %d at a time, database %s",
+            ", ".join(names) or "no queue",
+            concurrency,
+            app.unchecked_database.address,
+        )
+        counts = _counted(app)
+        started = system.monotonic()
+        app.work(names or None, concurrency, until_idle=until_idle)
+        seconds = system.monotonic() - started
+    log.info("stopped after %.1f s: %s", seconds, ", ".join(f"{counts[name]} {name}" for name in COUNTED))
+    if as_json:
+        show_json({name: counts[name] for name in COUNTED} | {"seconds": round(seconds, 3)})
+
+
+def _counted(app: App) -> Counter[str]:
+    """Counts that grow while the app works."""
+    counts: Counter[str] = Counter()
+    lock = threading.Lock()
+
+    def count(event: Event) -> None:
+        with lock:
+            counts[event.name] += event.jobs
+
+    for name in COUNTED:
+        app.on(name, count)
+    return counts
+
+
+class _OneLine(logging.Formatter):
+    """What is logged may quote a handler's error: no character of it reaches the terminal as a command."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record), keeps_lines=True)
+
+
+def _log_to_stderr() -> None:
+    """Unless the app has set up logging itself."""
+    if logging.getLogger().handlers or log.handlers:
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
+    logging.getLogger().addHandler(handler)
+    log.setLevel(logging.INFO)
