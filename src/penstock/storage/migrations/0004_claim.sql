@@ -34,27 +34,45 @@ begin
     return v_count;
 end $$;
 
--- Takes up to p_wanted jobs of one priority, in order, as leases. A rescued range gives only what starts at
--- once (p_slots), one rescued twice a single job: one poison job must not take its neighbours with it.
+-- Takes up to p_wanted jobs of one priority, in order, as leases; it stops at the first that became ready after p_until.
+-- A rescued range gives only what starts at once (p_slots), one rescued twice a single job: one poison job must not
+-- take its neighbours with it. The rows are locked by a statement of its own and read by the next: a row that another
+-- claim cut since the first one's snapshot would be locked as it is now, but not be found again by its place in the
+-- same snapshot, and so its jobs be given out twice. What went back to a range stands beside the rest of it at the same
+-- pos, so all rows of the last pos are taken in: of a range the lowest go first.
 -- Locks: ready rows in order, skipping those others hold.
 create function penstock.take(
     p_worker bigint, p_partition int, p_priority int, p_from bigint, p_until timestamptz, p_tasks text[],
     p_slots int, p_wanted int, p_rows int) returns setof penstock.lease
 language plpgsql as $$
+declare
+    v_rows tid[];
 begin
+    with head as materialized (
+        select ctid as tid, pos from penstock.ready
+         where partition_id = p_partition and not is_parked and priority = p_priority and pos >= p_from
+           and task = any (p_tasks)
+         order by pos limit p_rows for update skip locked
+    ), beside as materialized (
+        select ctid as tid from penstock.ready
+         where partition_id = p_partition and not is_parked and priority = p_priority
+           and pos = (select max(pos) from head) and task = any (p_tasks)
+           for update skip locked
+    )
+    select array(select tid from head union select tid from beside) into v_rows;
+
     return query
     with head as materialized (
-        select ctid as tid, * from penstock.ready
-         where partition_id = p_partition and not is_parked and priority = p_priority and pos >= p_from
-           and task = any (p_tasks) and ready_at <= p_until
-         order by pos limit p_rows for update skip locked
+        select ctid as tid, * from penstock.ready where ctid = any (v_rows)
     ), counted as (
         select h.*, penstock.members_count(low, high, members) as n,
                sum(penstock.members_count(low, high, members)) over (order by pos, range, low)
                    - penstock.members_count(low, high, members) as before
           from head as h
     ), capped as (
-        select c.*, least(n, case rescues when 0 then p_wanted when 1 then p_slots else least(1 + before, p_slots) end - before)::int as n_taken
+        select c.*, case when ready_at <= p_until then
+                         least(n, case rescues when 0 then p_wanted when 1 then p_slots else least(1 + before, p_slots) end - before)
+                         else 0 end::int as n_taken
           from counted as c
     ), reached as (
         select c.*, coalesce(bool_and(n_taken = n) over (order by pos, range, low rows between unbounded preceding and 1 preceding), true) as is_reached
@@ -96,6 +114,7 @@ declare
     v_rows      int;
     v_got       int;
     v_asked     int;
+    v_is_suspect boolean;
 begin
     for v_partition in
         select p.id, q.max_wait_seconds, g.n,
@@ -133,17 +152,19 @@ begin
             v_asked := p_slots + p_ahead - v_taken;
             v_rows := least(v_asked, v_asked / v_first.size + 1);
             v_got := 0;
+            v_is_suspect := false;
             for v_lease in
                 select * from penstock.take(p_worker, v_partition.id, v_first.priority, v_first.pos_from,
                     greatest(v_second - v_first.priority * interval '60 s', v_first.ready_at), v_partition.tasks,
                     greatest(p_slots - v_taken, 0), v_asked, v_rows)
             loop
                 v_got := v_got + penstock.members_count(v_lease.low, v_lease.high, v_lease.members);
+                v_is_suspect := v_is_suspect or v_lease.rescues > 1;
                 return next v_lease;
             end loop;
             v_taken := v_taken + v_got;
             exit when v_taken >= p_slots + p_ahead;
-            if v_got = 0 then
+            if v_got = 0 or v_is_suspect then
                 v_open := array_remove(v_open, v_first.priority::int);
             end if;
         end loop;
