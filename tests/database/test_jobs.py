@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from tests.database.conftest import Scene
 
 from penstock.errors import NotFound
 from penstock.model.state import State
 from penstock.storage.jobs import find_job, list_jobs
+from penstock.storage.queries import query
 from penstock.storage.selection import Selection
 from penstock.storage.sweep import fold, promote
 
@@ -153,3 +155,21 @@ def test_a_job_that_moves_while_it_is_read_is_found_once(scene: Scene) -> None:
         scene.succeed(held, connection=other)
         assert find_job(scene.connection, id_).state == "running"
     assert find_job(scene.connection, id_).state == "succeeded"
+
+
+def test_listing_a_queue_reads_little_beside_a_large_backlog(scene: Scene) -> None:
+    busy = scene.declare("busy")
+    for queue, first in ((scene.queue, 1), (busy, 200_001)):
+        scene.connection.execute(
+            "insert into penstock.ready (partition_id, priority, pos, range, low, high, task)"
+            " select %s, 5, n, n, 0, 1, 't' from generate_series(%s, %s) as n",
+            (queue.partition_ids[0], first, first + 199_999),
+        )
+    scene.connection.execute("analyze penstock.ready")
+    plan = scene.connection.execute(
+        "explain (analyze, buffers, format json) " + query("look_at_ready_of_partitions"),
+        {"partitions": list(scene.queue.partition_ids), "top": 2**53, "looks": 1000},
+    ).fetchone()
+    assert plan is not None
+    top = msgspec.json.decode(plan[0])[0]["Plan"]
+    assert top["Shared Hit Blocks"] + top["Shared Read Blocks"] < 500

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 
 import pytest
@@ -221,15 +222,18 @@ def test_a_held_transaction_stops_pruning_and_nobody_else(scene: Scene, is_repea
         first = prune(scene.database, DAYS)
         assert first.waits_for
         assert first.job_parts == []
+        pruning = threading.Thread(target=lambda: [prune(scene.database, DAYS) for _ in range(5)])
+        pruning.start()
+        # Whoever had to wait for a lock would fail.
         scene.connection.execute("set lock_timeout = '1ms'")
-        for _ in range(3):
+        while pruning.is_alive():
             ids = scene.enqueue(3)
             held = scene.claim(3)
             assert {job for _, job in held} == set(ids)
             assert scene.succeed(held) == 0
             assert find_job(scene.connection, ids[0]).state == "succeeded"
-            make_ahead(scene.connection)
-            prune(scene.database, DAYS)
+        pruning.join()
+        make_ahead(scene.connection)
     run(scene)
     assert f"job_{low}" not in tables(scene, "job")
     assert "finished_1" not in tables(scene, "finished")

@@ -33,7 +33,7 @@ def job(database: Database, job_id: int | str) -> Job:
 
 
 def jobs(database: Database, *, limit: int = 100, before: int | str | None = None, **filters: Any) -> list[Job]:
-    """Jobs, newest first. A filter that matches little is looked for among the newest 200,000 below `before` only."""
+    """Jobs, newest first. A filter that matches little is looked for among the newest 50,000 below `before` only."""
     checked_count("limit", limit, most=MOST_LISTED)
     upper = None if before is None else checked_job_id(before, "before")
     return database.run(

@@ -1,9 +1,10 @@
 """Choosing jobs by what they are, newest first, in bounded looks.
 
 A look is driven by the table of the state that is asked for, through an index, so that a queue with millions waiting
-shows its newest as fast as an empty one; without a state it walks the jobs themselves. Each look reads a bounded
-number of rows and says where the next one goes on: a filter that matches little (a rare tag, a queue with little
-history beside busy ones) takes more looks, never one that scans without end.
+shows its newest as fast as an empty one; a look at a queue in any state goes through all of these tables, one at all
+queues through the jobs themselves. Each look reads a bounded number of rows and says where the next one goes on: a
+filter that matches little (a rare tag, a queue with little history beside busy ones) takes more looks, never one that
+scans without end.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from penstock.storage.queries import query
 __all__ = ["Look", "Selection", "look", "looks"]
 
 # Rows a look reads of an index; more than the 1,024 rows one range can be split into.
-_RANGES = 2_000
+_RANGES = 5_000
+# The same of history, which has no index by queue.
+_HISTORY = 20_000
 # Jobs a look takes apart.
 _JOBS = 5_000
 _RUN_STATES = {State.READY: "ready", State.RUNNING: "running", State.SCHEDULED: "scheduled"}
@@ -63,10 +66,9 @@ class Selection:
 
 
 class Look(NamedTuple):
-    """Ids that match, newest first; how many jobs were looked at; all from `floor` up are done, None: to the end."""
+    """Ids that match, newest first; all from `floor` up are done, None: to the end."""
 
     ids: list[int]
-    looked_at: int
     floor: int | None
 
 
@@ -81,17 +83,12 @@ def looks(connection: Connection, selection: Selection, before: int | None = Non
 
 def look(connection: Connection, selection: Selection, before: int) -> Look:
     """One bounded look at jobs with ids below `before`."""
-    state = selection.state
-    if state is None:
-        return _look_at_jobs(connection, selection, before)
-    if state is State.BLOCKED:
-        found = _look_at_ids(connection, "blocked", selection, before)
-    elif state is State.FAILED:
-        found = _look_at_ids(connection, "dead", selection, before)
-        if not selection.can_retry:
-            found = _merged(found, _look_at_ranges(connection, selection, before))
+    if selection.state is not None:
+        found = _look_at_state(connection, selection, selection.state, before)
+    elif selection.partitions is not None:
+        found = _merged([_look_at_state(connection, selection, state, before) for state in State])
     else:
-        found = _look_at_ranges(connection, selection, before)
+        return _look_at_jobs(connection, selection, before)
     if selection.is_by_place or not found.ids:
         return found
     rows = connection.execute(
@@ -106,54 +103,61 @@ def _look_at_jobs(connection: Connection, selection: Selection, before: int) -> 
     ).fetchone()
     assert row is not None  # noqa: S101
     looked_at, least, ids = row
-    return Look(ids, looked_at, least if looked_at == _JOBS else None)
+    return Look(ids, least if looked_at == _JOBS else None)
+
+
+def _look_at_state(connection: Connection, selection: Selection, state: State, before: int) -> Look:
+    if state is State.BLOCKED:
+        return _look_at_ids(connection, "blocked", selection, before)
+    if state is State.FAILED:
+        dead = _look_at_ids(connection, "dead", selection, before)
+        return dead if selection.can_retry else _merged([dead, _look_at_ranges(connection, selection, state, before)])
+    return _look_at_ranges(connection, selection, state, before)
 
 
 def _look_at_ids(connection: Connection, table: str, selection: Selection, before: int) -> Look:
     name = f"look_at_{table}" if selection.partitions is None else f"look_at_{table}_of_partitions"
     rows = connection.execute(query(name), {**selection.parameters(), "before": before, "looks": _JOBS}).fetchall()
     ids = [row[0] for row in rows]
-    return Look(ids, len(ids), ids[-1] if len(ids) == _JOBS else None)
+    return Look(ids, ids[-1] if len(ids) == _JOBS else None)
 
 
-def _look_at_ranges(connection: Connection, selection: Selection, before: int) -> Look:
-    state = selection.state
-    assert state is not None  # noqa: S101
+def _look_at_ranges(connection: Connection, selection: Selection, state: State, before: int) -> Look:
     source = _RUN_STATES.get(state, "finished")
     parameters = {**selection.parameters(), "outcome": OUTCOME.get(state)}
     has_index = source in ("ready", "scheduled") and selection.partitions is not None
     row = connection.execute(
         query(f"look_at_{source}_of_partitions" if has_index else f"look_at_{source}"),
-        {**parameters, "top": (before - 1) // RANGE, "looks": _RANGES},
+        {**parameters, "top": (before - 1) // RANGE, "looks": _HISTORY if source == "finished" else _RANGES},
     ).fetchone()
     assert row is not None  # noqa: S101
-    looked_at, least, ranges, sizes = row
-    picked, floor = _pick(ranges or [], sizes or [], least if looked_at == _RANGES else None)
+    cut_at, ranges, sizes = row
+    picked, floor = _pick(ranges or [], sizes or [], cut_at)
     if not picked:
-        return Look([], looked_at, floor)
+        return Look([], floor)
     rows = connection.execute(query(f"{source}_members"), {**parameters, "ranges": array_text(picked)}).fetchall()
     ids = sorted({row[0] for row in rows if row[0] < before}, reverse=True)
-    return Look(ids, max(looked_at, len(ids)), floor)
+    return Look(ids, floor)
 
 
-def _pick(ranges: Sequence[int], sizes: Sequence[int], least: int | None) -> tuple[list[int], int | None]:
+def _pick(ranges: Sequence[int], sizes: Sequence[int], cut_at: int | None) -> tuple[list[int], int | None]:
     """The newest ranges, whole, that hold enough jobs; and the id the next look goes on below.
 
-    `least` is the last range looked at where there may be more below it: rows of that one may be missing.
+    At the range where a look was cut, and below it, rows may be missing.
     """
     picked: dict[int, int] = {}
     jobs = 0
     for number, size in zip(ranges, sizes, strict=True):
-        if number == least:
+        if cut_at is not None and number <= cut_at:
             break
         if number not in picked and jobs >= _JOBS:
             return list(picked), min(picked) * RANGE
         picked[number] = size
         jobs += size
-    return list(picked), None if least is None else (least + 1) * RANGE
+    return list(picked), None if cut_at is None else (cut_at + 1) * RANGE
 
 
-def _merged(one: Look, other: Look) -> Look:
-    floor = max(one.floor or 0, other.floor or 0)
-    ids = sorted({id_ for id_ in (*one.ids, *other.ids) if id_ >= floor}, reverse=True)
-    return Look(ids, one.looked_at + other.looked_at, floor or None)
+def _merged(found: Sequence[Look]) -> Look:
+    floor = max(each.floor or 0 for each in found)
+    ids = sorted({id_ for each in found for id_ in each.ids if id_ >= floor}, reverse=True)
+    return Look(ids, floor or None)

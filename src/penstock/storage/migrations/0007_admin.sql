@@ -138,7 +138,8 @@ language sql as $$
             select ctid from penstock.ready
              where partition_id = p_partition and not is_parked and priority = p_priority and pos between p_from and p_until
              order by pos limit p_limit for update skip locked))
-        returning pos, range, attempt, penstock.positions(low, high, members) as positions
+        returning pos, range, attempt,
+                  case when high = low + 1 then array[low] else penstock.positions(low, high, members) end as positions
     ), ended as (
         insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
         select penstock.current_slice(), range, p_partition, 2, attempt, positions from gone
@@ -158,7 +159,8 @@ language sql as $$
             select ctid from penstock.ready
              where partition_id = p_partition and (pos <> range or is_parked) and is_parked and range between p_from and p_until
              order by range limit p_limit for update skip locked))
-        returning range, attempt, penstock.positions(low, high, members) as positions
+        returning range, attempt,
+                  case when high = low + 1 then array[low] else penstock.positions(low, high, members) end as positions
     ), ended as (
         insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
         select penstock.current_slice(), range, p_partition, 2, attempt, positions from gone
@@ -178,7 +180,8 @@ language sql as $$
             select ctid from penstock.scheduled
              where partition_id = p_partition and range between p_from and p_until
              order by range limit p_limit for update skip locked))
-        returning range, attempt, penstock.positions(low, high, members) as positions
+        returning range, attempt,
+                  case when high = low + 1 then array[low] else penstock.positions(low, high, members) end as positions
     ), ended as (
         insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
         select penstock.current_slice(), range, p_partition, 2, attempt, positions from gone

@@ -70,8 +70,8 @@ select (select count(*) from look), (select min(id) from look), array(
        and (%(attributes)s::jsonb is null or attributes @> %(attributes)s)
      order by id desc)
 
--- The looks at one state each take ranges, newest first, at most `looks` of them and none above `top`; they give how
--- many were looked at, the least of them, and those that match with the number of their jobs.
+-- The looks at one state each take ranges, newest first, about `looks` of them and none above `top`; they give the
+-- range at which they were cut (null: that was all), and those that match with the number of their jobs.
 
 -- name: look_at_ready
 -- Index: ready_of_range, backwards.
@@ -79,30 +79,33 @@ with look as materialized (
     select range, penstock.members_count(low, high, members) as n from penstock.ready
      where range <= %(top)s order by range desc limit %(looks)s
 )
-select count(*), min(range), array_agg(range order by range desc), array_agg(n order by range desc) from look
+select case when count(*) = %(looks)s then min(range) end, array_agg(range order by range desc), array_agg(n order by range desc) from look
 
 -- name: look_at_ready_of_partitions
 -- Rows that are where they were enqueued come through ready_in_order, the others through ready_out_of_order: neither
--- walks over what other queues hold.
-with look as materialized (
-    select r.range, penstock.members_count(r.low, r.high, r.members) as n
+-- walks over what other queues hold. All rows above the highest place at which one of the walks was cut are seen.
+with walk as materialized (
+    select r.*, r.pos as place, p.id as partition, level.priority as walk, r.pos = r.range and not r.is_parked as is_met
       from unnest(%(partitions)s::int[]) as p(id) cross join generate_series(0, 9) as level(priority)
      cross join lateral (
-           select range, low, high, members from penstock.ready
-            where partition_id = p.id and priority = level.priority and not is_parked and pos = range
-              and pos <= %(top)s
+           select pos, range, low, high, members, is_parked from penstock.ready
+            where partition_id = p.id and priority = level.priority and not is_parked and pos <= %(top)s
             order by pos desc limit %(looks)s) as r
     union all
-    select r.range, penstock.members_count(r.low, r.high, r.members)
+    select r.*, r.range, p.id, -1, true
       from unnest(%(partitions)s::int[]) as p(id)
      cross join lateral (
-           select range, low, high, members from penstock.ready
+           select pos, range, low, high, members, is_parked from penstock.ready
             where partition_id = p.id and (pos <> range or is_parked) and range <= %(top)s
             order by range desc limit %(looks)s) as r
 ), newest as (
-    select range, n from look order by range desc limit %(looks)s
+    select range, penstock.members_count(low, high, members) as n from walk where is_met order by range desc limit %(looks)s
+), cut as (
+    select min(place) as place from walk group by partition, walk having count(*) = %(looks)s
+    union all
+    select min(range) from newest having count(*) = %(looks)s
 )
-select count(*), min(range), array_agg(range order by range desc), array_agg(n order by range desc) from newest
+select (select max(place) from cut), array_agg(range order by range desc), array_agg(n order by range desc) from newest
 
 -- name: look_at_running
 -- Index: lease_of_range, backwards; there are only as many leases as jobs run.
@@ -110,7 +113,8 @@ with look as materialized (
     select range, partition_id, penstock.members_count(low, high, members) as n from penstock.lease
      where range <= %(top)s order by range desc limit %(looks)s
 )
-select count(*), min(range), array_agg(range order by range desc) filter (where m), array_agg(n order by range desc) filter (where m)
+select case when count(*) = %(looks)s then min(range) end,
+       array_agg(range order by range desc) filter (where m), array_agg(n order by range desc) filter (where m)
   from (select *, %(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]) as m from look) as seen
 
 -- name: look_at_scheduled
@@ -119,7 +123,7 @@ with look as materialized (
     select range, penstock.members_count(low, high, members) as n from penstock.scheduled
      where range <= %(top)s order by range desc limit %(looks)s
 )
-select count(*), min(range), array_agg(range order by range desc), array_agg(n order by range desc) from look
+select case when count(*) = %(looks)s then min(range) end, array_agg(range order by range desc), array_agg(n order by range desc) from look
 
 -- name: look_at_scheduled_of_partitions
 -- Index: scheduled_of_partition, backwards.
@@ -131,7 +135,7 @@ with look as materialized (
             order by range desc limit %(looks)s) as s
      order by s.range desc limit %(looks)s
 )
-select count(*), min(range), array_agg(range order by range desc), array_agg(n order by range desc) from look
+select case when count(*) = %(looks)s then min(range) end, array_agg(range order by range desc), array_agg(n order by range desc) from look
 
 -- name: look_at_finished
 -- Index: finished_of_range of each slice, backwards. History has no index by queue: a look may find few.
@@ -139,7 +143,8 @@ with look as materialized (
     select range, cardinality(positions) as n, partition_id, outcome from penstock.finished
      where range <= %(top)s order by range desc limit %(looks)s
 )
-select count(*), min(range), array_agg(range order by range desc) filter (where m), array_agg(n order by range desc) filter (where m)
+select case when count(*) = %(looks)s then min(range) end,
+       array_agg(range order by range desc) filter (where m), array_agg(n order by range desc) filter (where m)
   from (select *, outcome = %(outcome)s and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[])) as m
           from look) as seen
 
@@ -169,17 +174,20 @@ select d.job_id from unnest(%(partitions)s::int[]) as p(id)
 
 -- name: ready_members
 -- The jobs of these ranges that are ready. Index: ready_of_range.
-select range * 1024 + m from penstock.ready, unnest(penstock.positions(low, high, members)) as m
+select range * 1024 + m
+  from penstock.ready, unnest(case when high = low + 1 then array[low] else penstock.positions(low, high, members) end) as m
  where range = any (%(ranges)s::bigint[]) and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]))
 
 -- name: running_members
 -- Index: lease_of_range.
-select range * 1024 + m from penstock.lease, unnest(penstock.positions(low, high, members)) as m
+select range * 1024 + m
+  from penstock.lease, unnest(case when high = low + 1 then array[low] else penstock.positions(low, high, members) end) as m
  where range = any (%(ranges)s::bigint[]) and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]))
 
 -- name: scheduled_members
 -- Index: scheduled_of_range.
-select range * 1024 + m from penstock.scheduled, unnest(penstock.positions(low, high, members)) as m
+select range * 1024 + m
+  from penstock.scheduled, unnest(case when high = low + 1 then array[low] else penstock.positions(low, high, members) end) as m
  where range = any (%(ranges)s::bigint[]) and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]))
 
 -- name: finished_members
