@@ -98,6 +98,20 @@ def test_history_and_its_jobs_go_when_their_time_has_come_and_not_before(scene: 
     assert "finished_1" not in tables(scene, "finished")
 
 
+def test_an_idempotency_key_and_failures_go_with_the_history(scene: Scene) -> None:
+    scene.enqueue(idempotency_key="k")
+    scene.end(scene.claim(), "retry", error="x")
+    scene.succeed(scene.claim())
+    (waiting,) = scene.enqueue(idempotency_key="other")
+    rotate_slice(scene.connection)
+    age(scene, 8)
+    assert run(scene).slices == [1]
+    assert scene.connection.execute("select idempotency_key, job_id from penstock.dedup").fetchall() == [
+        ("other", waiting)
+    ]
+    assert scene.one("select count(*) from penstock.failure") == 0
+
+
 def test_what_must_stay_longer_is_carried_along(scene: Scene) -> None:
     succeeded = finish(scene, 3)
     cancelled = scene.enqueue(3)
