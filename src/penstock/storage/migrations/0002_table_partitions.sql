@@ -52,6 +52,22 @@ create function penstock.current_slice() returns int
 language sql stable as
 $$ select max(number) from penstock.slice where opened_at is not null $$;
 
+-- Calls for a table at commit, when no statement of the transaction is using the others.
+create table penstock.shortage (at timestamptz not null default now());
+
+create function penstock.mend_shortage() returns trigger
+language plpgsql as $$
+begin
+    delete from penstock.shortage where at <= now();
+    if (select last_value from penstock.range_number) + 16384 * 1024 > (select max(high) from penstock.job_part) then
+        perform penstock.add_job_part(65536);
+    end if;
+    return null;
+end $$;
+
+create constraint trigger a_shortage_is_mended_at_commit after insert on penstock.shortage
+    deferrable initially deferred for each row execute function penstock.mend_shortage();
+
 -- Draws a range number. Every 64th draw looks whether the tables ahead are running out: upkeep makes them
 -- in time, and where no worker has run for long the producer that comes near the end makes one itself.
 create function penstock.draw_range() returns bigint
@@ -64,8 +80,8 @@ begin
         begin
             perform penstock.add_job_part(65536);
         exception when object_in_use then
-            -- The statement that draws also writes jobs, so it cannot add a table to them: a later draw will.
-            null;
+            -- The statement that draws also writes jobs, so it cannot add a table to them: its commit will.
+            insert into penstock.shortage default values;
         end;
     end if;
     return v_range;
