@@ -181,6 +181,7 @@ def test_a_scheduled_job_can_be_run_now_or_moved_and_a_ready_one_put_off(scene: 
 def test_a_retry_of_a_ready_job_leaves_it_in_its_place(scene: Scene) -> None:
     first, second = scene.enqueue()[0], scene.enqueue()[0]
     assert control.retry_job(scene.connection, first) == "ready"
+    assert control.reschedule_job(scene.connection, first, datetime(2000, 1, 1, tzinfo=UTC)) == "ready"
     assert [job for _, job in scene.claim(1)] == [first]
     assert control.retry_job(scene.connection, first) == "running"
     assert state_of(scene, second) == "ready"

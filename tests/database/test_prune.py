@@ -12,6 +12,7 @@ from penstock.errors import NotFound
 from penstock.storage.ahead import make_ahead, rotate_slice
 from penstock.storage.claim import Lease, read_jobs
 from penstock.storage.control import retry_job
+from penstock.storage.enqueue import Span, drive, write_few
 from penstock.storage.jobs import find_job
 from penstock.storage.prune import Pruned, prune
 from penstock.storage.sweep import unblock_all
@@ -67,6 +68,20 @@ def test_three_tables_of_each_kind_lie_ahead(scene: Scene) -> None:
     assert rotate_slice(scene.connection) == 2
     assert scene.one("select penstock.current_slice()") == 2
     assert scene.one("select count(*) from penstock.slice where opened_at is null") == 3
+
+
+@pytest.mark.parametrize("is_one_statement", [True, False])
+def test_producers_alone_never_run_out_of_tables(scene: Scene, is_one_statement: bool) -> None:
+    high = scene.one("select max(high) from penstock.job_part")
+    scene.connection.execute("select setval('penstock.range_number', %s)", (high - 100 * 1024 + 1,))
+    for _ in range(200):
+        if is_one_statement:
+            span = Span(scene.queue.id, scene.queue.partition_ids[0], 5, "t", args=[b"{}"], places=[0])
+            drive(scene.connection, write_few(span, [0]))
+        else:
+            scene.enqueue()
+    assert scene.one("select count(*) from penstock.job") == 200
+    assert scene.one("select count(*) from penstock.shortage") == 0
 
 
 def test_a_new_slice_is_opened_each_day_by_the_databases_clock(scene: Scene) -> None:
