@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import combinations
 from queue import SimpleQueue
@@ -17,12 +18,48 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
+from tests.database.conftest import Scene
 
-from penstock.storage import Connection
+from penstock.storage import Connection, Database
 
-__all__ = ["Actor", "Played", "Step", "gate", "orders", "play"]
+__all__ = ["GATE", "Actor", "Played", "Step", "clear", "gate", "lasting_scene", "orders", "play", "transaction"]
 
 Step = Callable[[Connection], Any]
+
+
+_TABLES = (
+    *("ready", "lease", "scheduled", "blocked", "dependency", "dead", "failure", "finished", "dedup", "cancellation"),
+    *("tally", "total", "job", "job_kept", "worker"),
+)
+
+
+@contextmanager
+def lasting_scene(server_url: str, template: str, name: str) -> Iterator[Scene]:
+    """A scene for many tests, each of which clears it: far cheaper than a database for each order."""
+    start, _, _ = server_url.rpartition("/")
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("create database {} template {}").format(sql.Identifier(name), sql.Identifier(template))
+        )
+    database = Database(f"{start}/{name}")
+    with ExitStack() as opened:
+
+        def connect() -> Connection:
+            return opened.enter_context(database.connect())
+
+        yield Scene(database, connect(), connect)
+    database.close()
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+def clear(scene: Scene) -> None:
+    """Empty the tables, and let a new worker live."""
+    for table in _TABLES:
+        scene.connection.execute(sql.SQL("delete from penstock.{}").format(sql.Identifier(table)))
+    scene.connection.execute("update penstock.queue set max_wait_seconds = null")
+    scene.connection.execute("update penstock.job_part set is_detached = false")
+    scene.worker = scene.register()
 
 
 class Actor:
@@ -86,6 +123,16 @@ def orders(n_a: int, n_b: int) -> Iterator[str]:
         yield "".join("A" if place in places else "B" for place in range(n_a + n_b))
 
 
+def transaction(*steps: Step) -> list[Step]:
+    """Steps of one transaction; it begins with the first, and its commit is a step of its own."""
+
+    def first(connection: Connection) -> Any:
+        connection.execute("begin")
+        return steps[0](connection)
+
+    return [first, *steps[1:], _commit]
+
+
 def play(
     order: str,
     steps_a: Sequence[Step],
@@ -94,45 +141,35 @@ def play(
     watcher: Connection,
     between: Callable[[], Any] = lambda: None,
 ) -> Played:
-    """Run two sessions in one order, each in one transaction; `between` is called after every step."""
+    """Run two sessions in one order; `between` is called after every step."""
     actors = {"A": Actor("A", connections[0]), "B": Actor("B", connections[1])}
-    left = {"A": [_begin, *steps_a, _commit], "B": [_begin, *steps_b, _commit]}
+    left = {"A": list(steps_a), "B": list(steps_b)}
     played = Played(order)
-    # The begin belongs to the first step and the commit is a step of its own.
     wanted = list(order)
     try:
-        for actor in actors.values():
-            actor.start(left[actor.name].pop(0))
-            assert actor.has_ended(watcher)
-        while wanted or any(left.values()):
-            name = wanted.pop(0) if wanted else ("A" if left["A"] else "B")
-            if not left[name]:
-                continue
-            actor = actors[name]
-            if actor.is_busy and not actor.has_ended(watcher):
+        while any(left.values()):
+            name = wanted.pop(0)
+            actor, other = actors[name], actors["B" if name == "A" else "A"]
+            if not actor.has_ended(watcher):
                 # It waits for the other: that one makes its next step first.
-                other = "B" if name == "A" else "A"
-                wanted = [other, name, *wanted]
-                assert left[other], f"{name} waits, and {other} has no step left"
-                if actors[other].is_busy and not actors[other].has_ended(watcher):
+                if not other.has_ended(watcher):
                     raise AssertionError(f"both wait in {order}")
+                wanted.remove(other.name)
+                wanted = [other.name, name, *wanted]
                 continue
             actor.start(left[name].pop(0))
             if not actor.has_ended(watcher):
                 played.waited.append(name)
             between()
         for actor in actors.values():
-            while actor.is_busy:
-                actor.has_ended(watcher)
+            assert actor.has_ended(watcher), f"{actor.name} waits at the end of {order}"
     finally:
         for actor in actors.values():
             actor.close()
-    played.a, played.b = actors["A"].results[1:-1], actors["B"].results[1:-1]
+    played.a, played.b = actors["A"].results, actors["B"].results
+    failed = [result for result in (*played.a, *played.b) if isinstance(result, Exception)]
+    assert failed == [], f"in {order}"
     return played
-
-
-def _begin(connection: Connection) -> None:
-    connection.execute("begin")
 
 
 def _commit(connection: Connection) -> None:
@@ -156,6 +193,7 @@ def gate(connection: Connection, table: str) -> None:
         f" 'begin perform pg_advisory_lock_shared({GATE}); perform pg_advisory_unlock_shared({GATE}); return true; end'"
     )
     connection.execute(sql.SQL("alter table penstock.{} enable row level security").format(sql.Identifier(table)))
+    connection.execute(sql.SQL("drop policy if exists gated on penstock.{}").format(sql.Identifier(table)))
     connection.execute(
         sql.SQL("create policy gated on penstock.{} for all using (penstock.pass_gate()) with check (true)").format(
             sql.Identifier(table)
