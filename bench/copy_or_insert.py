@@ -1,0 +1,62 @@
+"""One statement or COPY: the two ways in which storage writes a call, for calls of different sizes, each with the
+receipt that a real call carries. Where they cross is what FEW in storage/enqueue.py should be.
+"""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+from bench.run import Run
+from bench.server import connect
+from bench.workload import ARGUMENTS, TASK, declare
+from penstock.storage.database import Connection, Database
+from penstock.storage.enqueue import FEW, Receipt, Span, drive, write_few, write_spans
+from penstock.task.arguments import Arguments
+
+QUESTION = "From how many jobs a call on is COPY faster than one statement?"
+
+SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
+
+
+def measure(run: Run) -> None:
+    seconds = run.size(1_000, 100) / 1_000
+    by_statement: dict[int, list[float]] = {size: [] for size in SIZES}
+    by_copy: dict[int, list[float]] = {size: [] for size in SIZES}
+    for _ in run.repeats():
+        with run.server.database() as url, connect(url) as plain:
+            app, task = declare(url)
+            with app:
+                app.migrate()
+            queue, partition = plain.execute("select queue_id, id from penstock.partition").fetchone()
+            args = [Arguments(task.definition.function).encode(row) for row in ARGUMENTS]
+            database = Database(url)
+            with database.connect() as connection:
+                for size in SIZES:
+                    span = Span(queue, partition, 5, TASK, args=args[:size], places=range(size))
+                    one, other = _alternate(connection, span, seconds)
+                    by_statement[size].append(one)
+                    by_copy[size].append(other)
+    for size in SIZES:
+        name = f"{size:>5,} jobs: one statement"
+        run.compare(name, "µs/job", by_statement[size], "COPY", by_copy[size])
+    slower = [size for size in SIZES if median(by_statement[size]) > median(by_copy[size])]
+    crossing = f"one statement is slower from {min(slower):,} on" if slower else "one statement is never slower"
+    run.note(f"{crossing}; FEW is {FEW}: calls below it are one statement")
+
+
+def _alternate(connection: Connection, span: Span, seconds: float) -> tuple[float, float]:
+    """Microseconds a job by one statement and by COPY: the medians of calls that take turns."""
+    ids = [0] * len(span.args)
+    times: tuple[list[float], list[float]] = ([], [])
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until or len(times[0]) < 10:
+        began = time.perf_counter()
+        drive(connection, write_few(span, ids, Receipt(token=123_456_789_012_345)))
+        between = time.perf_counter()
+        with connection.transaction():
+            drive(connection, write_spans([span], ids, Receipt()))
+        times[0].append(between - began)
+        times[1].append(time.perf_counter() - between)
+    # The first few plan and prepare.
+    return tuple(median(each[4:]) * 1e6 / len(ids) for each in times)  # type: ignore[return-value]

@@ -1,0 +1,60 @@
+"""Whole cycles: a producer process enqueues in calls of 1,000 while worker processes claim, run a handler that does
+nothing, and settle; against raw COPY of the same rows. The clock runs from the first call until the last job is
+durably completed. Producer and workers are warm: connected, their statements prepared, some thousand jobs done.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from bench import raw_copy
+from bench.completion import wait_for_completed
+from bench.processes import WARM_UP_CALLS, Gate, produce, running, work
+from bench.raw_copy import CALL
+from bench.run import Run
+from bench.server import Server, connect, wal_position
+from bench.workload import ARGUMENT_BYTES
+
+QUESTION = "How many whole cycles a second, against writing the rows alone?"
+
+
+class Cycle(NamedTuple):
+    """What one run of it gave."""
+
+    rate: float
+    wal_bytes_a_job: float
+
+
+def measure(run: Run) -> None:
+    jobs = run.size(300_000, 30_000)
+    copied, ready, one, two = [], [], [], []
+    for _ in run.repeats():
+        copied.append(raw_copy.from_dicts(run.server, jobs))
+        one.append(cycle(run.server, jobs, workers=1))
+        two.append(cycle(run.server, jobs, workers=2))
+        ready.append(raw_copy.from_bytes(run.server, jobs))
+    for name, cycles in (("whole cycles, 1 worker", one), ("whole cycles, 2 workers", two)):
+        rates = [each.rate for each in cycles]
+        run.compare(name, "jobs/s", rates, "raw COPY from dicts", copied, at_least=0.6 if cycles is one else None)
+    run.compare("whole cycles, 1 worker", "jobs/s", [each.rate for each in one], "raw COPY of ready-made bytes", ready)
+    run.state("WAL a job, 1 worker", "bytes", [each.wal_bytes_a_job for each in one], at_most=450)
+    run.state("WAL a job, 2 workers", "bytes", [each.wal_bytes_a_job for each in two])
+    run.note(f"{jobs:,} jobs, {ARGUMENT_BYTES:.0f} bytes of arguments on average; the bar on rates is for 1 worker")
+
+
+def cycle(server: Server, jobs: int, workers: int) -> Cycle:
+    """Enqueue and complete so many jobs."""
+    with server.database() as url, connect(url) as connection, ExitStack() as stack:
+        gate = Gate()
+        started = [stack.enter_context(running(work, url)) for _ in range(workers)]
+        started.append(stack.enter_context(running(produce, url, gate, jobs // CALL, CALL)))
+        gate.wait_for(1)
+        warm_up = WARM_UP_CALLS * CALL
+        wait_for_completed(connection, warm_up, started)
+        wal_before, began = wal_position(connection), time.perf_counter()
+        gate.open()
+        wait_for_completed(connection, warm_up + jobs, started)
+        seconds = time.perf_counter() - began
+        return Cycle(jobs / seconds, (wal_position(connection) - wal_before) / jobs)

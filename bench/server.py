@@ -1,0 +1,88 @@
+"""The PostgreSQL a question is measured on: the embedded one, in a folder that is thrown away."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+from penstock import embedded
+from penstock.storage.migrate import migrate
+
+__all__ = ["DURABILITY", "Connection", "Server", "connect", "started_server", "wal_position"]
+
+Connection = psycopg.Connection[tuple]
+
+TEMPLATE = "penstock_template"
+DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
+STATED = (*DURABILITY, "server_version", "shared_buffers", "max_wal_size", "wal_compression")
+
+
+def connect(url: str) -> Connection:
+    """A plain connection in autocommit mode."""
+    return psycopg.connect(url, autocommit=True)
+
+
+def wal_position(connection: Connection) -> int:
+    """How many bytes of WAL have been written so far."""
+    return int(connection.execute("select pg_current_wal_insert_lsn() - '0/0'::pg_lsn").fetchone()[0])
+
+
+class Server:
+    """Gives out fresh databases with the schema in them."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._numbers = count(1)
+        with connect(url) as connection:
+            connection.execute(sql.SQL("create database {}").format(sql.Identifier(TEMPLATE)))
+        with connect(self._url_of(TEMPLATE)) as connection:
+            migrate(connection)
+
+    @contextmanager
+    def database(self) -> Iterator[str]:
+        """The URL of a database that exists for as long as the block lasts, right after a checkpoint."""
+        name = f"bench_{next(self._numbers)}"
+        identifier = sql.Identifier(name)
+        with connect(self._url) as connection:
+            connection.execute(sql.SQL("create database {} template {}").format(identifier, sql.Identifier(TEMPLATE)))
+            connection.execute("checkpoint")
+        try:
+            yield self._url_of(name)
+        finally:
+            with connect(self._url) as connection:
+                connection.execute(sql.SQL("drop database {} with (force)").format(identifier))
+
+    def settings(self) -> dict[str, str]:
+        """What the figures depend on."""
+        with connect(self._url) as connection:
+            return {name: connection.execute("select current_setting(%s)", [name]).fetchone()[0] for name in STATED}
+
+    def _url_of(self, database: str) -> str:
+        return f"{self._url.rpartition('/')[0]}/{database}"
+
+
+@contextmanager
+def started_server() -> Iterator[Server]:
+    """A server for as long as the block lasts; nothing of it is left."""
+    parent = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
+    # Where root runs this, the server's account must be able to enter.
+    parent.chmod(0o755)
+    home = parent / ".penstock"
+    try:
+        held = embedded.start(home)
+        try:
+            yield Server(held.url)
+        finally:
+            held.close()
+            with (home / "supervisor.lock").open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+    finally:
+        shutil.rmtree(parent, ignore_errors=True)
