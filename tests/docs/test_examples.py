@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.docs.conftest import PAGES, ROOT, Block, blocks
 
-_RUN = "import sys; exec(compile(open(sys.argv[1], encoding='utf-8').read(), sys.argv[2], 'exec'))"
+_RUN = "import pathlib, sys; exec(compile(pathlib.Path('program').read_text('utf-8'), sys.argv[1], 'exec'))"
 _ARROW = "# → "
 
 
@@ -33,18 +34,19 @@ def test_the_examples_of_a_page_run_and_print_what_it_says(page: Path, database_
         program += [""] * (block.line - 1 - len(program)) + block.lines
         said += [line.split(_ARROW, 1)[1] for line in block.lines if _ARROW in line]
     (tmp_path / "program").write_text("\n".join(program) + "\n", encoding="utf-8")
+    environment = {**os.environ, "PENSTOCK_URL": database_url, "PYTHONPATH": str(tmp_path)}
 
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", _RUN, "program", page.relative_to(ROOT).as_posix()],
-        cwd=tmp_path,
-        env={**os.environ, "PENSTOCK_URL": database_url, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.splitlines() == said, run.stderr
-    assert "Traceback" not in run.stderr, run.stderr
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-W", "error", *arguments]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+
+    done = run("-c", _RUN, page.relative_to(ROOT).as_posix())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == said, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    if list(tmp_path.glob("test_*.py")):
+        tested = run("-m", "pytest", "-q", "-p", "no:cacheprovider")
+        assert tested.returncode == 0, tested.stdout
 
 
 def test_an_example_that_is_not_run_says_why() -> None:
@@ -62,9 +64,8 @@ def test_every_block_names_its_language() -> None:
     assert unnamed == []
 
 
-def test_the_examples_read_like_the_code() -> None:
-    """Python blocks are formatted as the code is: what a reader copies passes the same checks."""
+def test_every_python_block_is_python() -> None:
     for page in PAGES:
         for block in blocks(page):
             if block.language == "python":
-                compile(block.text, f"{page.name}:{block.line}", "exec", flags=0x2000)  # top-level await is allowed
+                ast.parse(block.text, f"{page.relative_to(ROOT)}:{block.line}")
