@@ -76,9 +76,10 @@ def test_an_id_nobody_drew_is_not_found(scene: Scene) -> None:
 
 
 def test_numbers_beyond_two_to_the_53_come_back_exactly(scene: Scene) -> None:
-    low = scene.one("select max(high) from penstock.job_part")
-    scene.connection.execute("select setval('penstock.range_number', %s)", (low - 1023,))
+    scene.connection.execute("select penstock.add_job_part(%s)", (2**34,))
+    scene.connection.execute("select setval('penstock.range_number', %s)", (2**44 + 1,))
     (id_,) = scene.enqueue()
+    assert id_ > 2**53
     assert find_job(scene.connection, id_).id == id_
 
 

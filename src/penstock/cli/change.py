@@ -75,7 +75,7 @@ def retry(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a dead letter again, or now what waits for a time; one job, or all that match."""
+    """Run dead letters again, or at once what waits for a time."""
     filters = chosen(queue=queue, state=state, task=task, key=key, load=load, tag=tag)
     _refuse_wrong_use(job_id, filters, preview)
     with asked(url) as app:
@@ -112,7 +112,7 @@ def reschedule(
 
 
 def pause(queue: QueueName, url: Url = None, as_json: AsJson = False) -> None:
-    """Give out none of a queue's jobs until `resume`; what runs goes on."""
+    """Give out none of a queue's jobs until it is resumed."""
     with asked(url) as app:
         app.pause(queue)
     _tell({"queue": queue, "paused": True}, f"queue {queue!r} is paused: what runs goes on", as_json)

@@ -99,9 +99,9 @@ def jobs(
         say("no such jobs")
         return
     columns = [
-        Column("id", "right"),
+        Column("id"),
         Column("state"),
-        Column("queue/task"),
+        Column("queue/task", is_cut=True),
         Column("attempt", "right", is_spared=True),
         Column("enqueued", is_spared=True),
         Column("what", is_spared=True, is_cut=True),
@@ -148,7 +148,7 @@ def job(job_id: JobId, url: Url = None, as_json: AsJson = False) -> None:
             "progress": None if found.progress is None else _json(found.progress),
             "result": None if found.result is None else _json(found.result),
         }
-        | {f"failure {each.attempt}": f"{instant(each.at)}\n{each.error}" for each in found.failures}
+        | {f"failure {each.attempt}": f"{instant(each.at)}\n{_error(each.error)}" for each in found.failures}
     )
 
 
@@ -203,7 +203,7 @@ def crons(url: Url = None, as_json: AsJson = False) -> None:
         Column("name", is_cut=True),
         Column("when"),
         Column("zone", is_spared=True),
-        Column("queue/task"),
+        Column("queue/task", is_cut=True),
         Column("next"),
         Column("last", is_spared=True),
     ]
@@ -221,6 +221,11 @@ def crons(url: Url = None, as_json: AsJson = False) -> None:
             for each in found
         ],
     )
+
+
+def _error(text: str) -> str:
+    """An error without the lines of ^^^^ that Python draws under the code: they do not survive being wrapped."""
+    return "\n".join(line for line in text.splitlines() if not line.strip() or line.strip(" ^~"))
 
 
 def _json(value: object) -> str:

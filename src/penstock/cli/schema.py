@@ -27,7 +27,7 @@ create table if not exists penstock.migration (number int primary key, name text
 
 
 def migrate(url: Url = None, as_json: AsJson = False) -> None:
-    """Create or upgrade the schema; what is there already stays as it is."""
+    """Create or upgrade the schema."""
     with asked(url) as app:
         applied = app.migrate()
     newest = f"{MIGRATIONS[-1].number:04} {MIGRATIONS[-1].name}"
@@ -40,7 +40,7 @@ def migrate(url: Url = None, as_json: AsJson = False) -> None:
 
 
 def sql(as_json: AsJson = False) -> None:
-    """Print the schema's SQL, every migration in order, to be reviewed or run by psql."""
+    """Print the schema's SQL, to be reviewed or run by psql."""
     if as_json:
         show_json(
             [
@@ -53,7 +53,7 @@ def sql(as_json: AsJson = False) -> None:
 
 
 def doctor(url: Url = None, as_json: AsJson = False) -> None:
-    """Check what durability and speed rest on, and say what to do; exit code 1 if something is wrong."""
+    """Check what Penstock rests on, and say what to do."""
     with App(url, request_timeout=PATIENCE_SECONDS) as app:
         if url is None and not os.environ.get("PENSTOCK_URL"):
             app.migrate()  # an embedded server's schema is nobody's duty

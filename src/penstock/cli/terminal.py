@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -72,27 +72,19 @@ def show_json(value: Any) -> None:
 def show_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
     """Rows under their titles."""
     cells = [[visible("" if cell is None else str(cell)) for cell in row] for row in rows]
-    widths = [
-        max(cell_len(column.title), *(cell_len(row[index]) for row in cells), 0) for index, column in enumerate(columns)
-    ]
+    lines = [[column.title for column in columns], *cells]
+    widths = [max(cell_len(line[index]) for line in lines) for index in range(len(columns))]
     console = _console()
-    if not console.is_terminal:
-        for line in [[column.title for column in columns], *cells]:
-            padded = [_padded(cell, width, column) for cell, width, column in zip(line, widths, columns, strict=True)]
-            sys.stdout.write((" " * GAP).join(padded).rstrip() + "\n")
-        return
-    kept = _fitting(columns, widths, console.width)
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    for index in kept:
-        column = columns[index]
-        overflow: Literal["ellipsis", "fold"] = "ellipsis" if column.is_cut else "fold"
-        least = min(widths[index], LEAST_WIDTH) if column.is_cut else widths[index]
-        table.add_column(
-            column.title, justify=column.align, no_wrap=column.is_cut, overflow=overflow, min_width=least or None
-        )
-    for row in cells:
-        table.add_row(*(Text(row[index], style=STYLES.get(row[index], "")) for index in kept))
-    console.print(table)
+    if console.is_terminal:
+        widths = _fitted(columns, widths, console.width)
+    for number, line in enumerate(lines):
+        text = Text(style="" if number else "bold")
+        for cell, width, column in zip(line, widths, columns, strict=True):
+            if width:
+                text.append(_sized(cell, width, column), STYLES.get(cell))
+                text.append(" " * GAP)
+        text.rstrip()
+        console.print(text, soft_wrap=True)
 
 
 def show_facts(facts: Mapping[str, object]) -> None:
@@ -116,19 +108,27 @@ def _console() -> Console:
     return Console(markup=False, emoji=False, highlight=False)
 
 
-def _fitting(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
-    """The columns there is room for."""
-    kept = list(range(len(columns)))
-    least = [min(width, LEAST_WIDTH) if column.is_cut else width for column, width in zip(columns, widths, strict=True)]
+def _fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
+    """The widths there is room for; 0 for a column that goes."""
+    fitted = [
+        min(width, LEAST_WIDTH) if column.is_cut else width for column, width in zip(columns, widths, strict=True)
+    ]
+
+    def left() -> int:
+        return room - sum(width + GAP for width in fitted if width) + GAP
+
     for index in reversed(range(len(columns))):
-        if sum(least[i] for i in kept) + GAP * len(kept) <= room:
-            break
-        if columns[index].is_spared:
-            kept.remove(index)
-    return kept
+        if left() < 0 and columns[index].is_spared:
+            fitted[index] = 0
+    for index, width in enumerate(widths):
+        if fitted[index]:
+            fitted[index] += max(0, min(width - fitted[index], left()))
+    return fitted
 
 
-def _padded(cell: str, width: int, column: Column) -> str:
+def _sized(cell: str, width: int, column: Column) -> str:
+    if cell_len(cell) > width:
+        return set_cell_size(cell, width - 1) + "…"
     space = " " * (width - cell_len(cell))
     return space + cell if column.align == "right" else cell + space
 

@@ -34,7 +34,7 @@ def work(
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when there is nothing left to do.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run an app's jobs, until SIGTERM or Ctrl-C: what runs is ended, the rest handed back."""
+    """Run an app's jobs, until SIGTERM or Ctrl-C."""
     app = find_app(target)
     _log_to_stderr()
     with app:

@@ -55,7 +55,12 @@ class Bound:
 
     def enqueue(self, *args: Any, **named: Any) -> int:
         """Write one job; durable on return. Its id."""
-        return self._send([self._prepare(args, named)])[0]
+        options = self._options
+        if options.idempotency_key is not None or options.after:
+            return self._send([self._prepare(args, named)])[0]
+        job = self._prepare(args, named)
+        keys: list[bytes | None] | None = None if job.key is None else [job.key]
+        return self._sender.send_rows(self.definition, options, [job.args_json], keys)[0]
 
     def enqueue_many(self, rows: Iterable[Mapping[str, Any]]) -> list[int]:
         """Write a job for each dict of arguments, all or nothing; their ids, in order."""
@@ -75,8 +80,8 @@ class Bound:
         return await asyncio.to_thread(self._sender.send_rows, self.definition, self._options, args, keys)
 
     def _prepare(self, args: tuple[Any, ...], named: dict[str, Any]) -> PendingJob:
-        bound = self.definition.arguments.bind(args, named) if args else named
-        return prepare(self.definition, dict(bound), self._options)
+        bound = dict(self.definition.arguments.bind(args, named)) if args else named
+        return prepare(self.definition, bound, self._options)
 
     def _encode_many(self, rows: Iterable[Mapping[str, Any]]) -> tuple[list[bytes], list[bytes | None] | None]:
         """The rows' arguments as JSON, and their keys."""

@@ -157,20 +157,30 @@ def write_few(span: Span, ids: list[int], receipt: Receipt | None = None) -> Ste
     if receipt is not None and receipt.token:
         attributes = list(attributes or [None] * len(span.args))
         attributes[0] = {**(attributes[0] or {}), "token": receipt.token}
-    rows = yield (
-        "enqueue_few",
-        {
-            "queue": span.queue_id,
-            "partition": span.partition_id,
-            "priority": span.priority,
-            "task": span.task,
-            "run_at": span.run_at,
-            "delay": span.delay,
-            "args": (b"[" + b",".join(span.args) + b"]").decode(),
-            "keys": span.keys,
-            "attributes": attributes and msgspec.json.encode(attributes).decode(),
-        },
-    )
+    place = {"queue": span.queue_id, "partition": span.partition_id, "priority": span.priority, "task": span.task}
+    if len(span.args) == 1 and span.run_at is None and span.delay is None:
+        only = attributes and attributes[0]
+        rows = yield (
+            "enqueue_one",
+            {
+                **place,
+                "key": span.keys and span.keys[0],
+                "args": span.args[0].decode(),
+                "attributes": only and msgspec.json.encode(only).decode(),
+            },
+        )
+    else:
+        rows = yield (
+            "enqueue_few",
+            {
+                **place,
+                "run_at": span.run_at,
+                "delay": span.delay,
+                "args": (b"[" + b",".join(span.args) + b"]").decode(),
+                "keys": span.keys,
+                "attributes": attributes and msgspec.json.encode(attributes).decode(),
+            },
+        )
     _set_ids(span, ids, rows[0][0])
 
 

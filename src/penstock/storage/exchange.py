@@ -26,6 +26,8 @@ class ClaimWish:
     positions: Sequence[int]
     slots: int
     ahead: int
+    # Whether the worker holds a job that was rescued twice: it is given no second one meanwhile.
+    has_suspect: bool = False
 
 
 @dataclass(slots=True)
@@ -69,6 +71,7 @@ def exchange(
                     "positions": array_text(wish.positions),
                     "slots": wish.slots,
                     "ahead": wish.ahead,
+                    "has_suspect": wish.has_suspect,
                 },
             )
     turn = Turn()

@@ -82,6 +82,8 @@ class Conductor:
         self._swept_at = 0.0
         self._batch = BatchSize()
         self._held: dict[int, Lease] = {}
+        # The held lease of a job that was rescued twice: it may be the one that kills workers.
+        self._suspect: Lease | None = None
         self._connection: Connection | None = None
         self._is_asleep = False
         self._dry_at = system.monotonic()
@@ -165,6 +167,7 @@ class Conductor:
         if self._held:
             log.warning("LeaseLost: this worker was silent for too long; %d leases went to others", len(self._held))
         self._held.clear()
+        self._suspect = None
         self._is_asleep = False
         self._is_dry = False
 
@@ -193,7 +196,9 @@ class Conductor:
             self._is_dry = True
             return None
         positions = [position for partition in open_partitions for position in self._positions[partition]]
-        return ClaimWish(open_partitions, positions, slots, total - slots)
+        if self._suspect is not None and self._suspect.left <= 0:
+            self._suspect = None
+        return ClaimWish(open_partitions, positions, slots, total - slots, self._suspect is not None)
 
     def _take_in(self, leases: list[Lease]) -> int:
         """Read the jobs of new leases and put them in line; how many."""
@@ -214,6 +219,8 @@ class Conductor:
                     job.expires_at = now + int((queue.max_wait - lease.waited_seconds) * 1e9)
             lease.left = len(members)
             self._held[lease.id] = lease
+            if lease.rescues > 1:
+                self._suspect = lease
             jobs += members
         mean = self._batch.mean_seconds
         is_fast = mean is not None and mean < FAST_SECONDS

@@ -59,7 +59,9 @@ create function penstock.mend_shortage() returns trigger
 language plpgsql as $$
 begin
     delete from penstock.shortage where at <= now();
-    if (select last_value from penstock.range_number) + 16384 * 1024 > (select max(high) from penstock.job_part) then
+    -- Somebody else who mends it now need not be waited for; and what he has mended is not mended again.
+    if pg_try_advisory_xact_lock(hashtext('penstock.add_job_part'))
+       and (select last_value from penstock.range_number) + 16384 * 1024 > (select max(high) from penstock.job_part) then
         perform penstock.add_job_part(65536);
     end if;
     return null;
@@ -68,8 +70,9 @@ end $$;
 create constraint trigger a_shortage_is_mended_at_commit after insert on penstock.shortage
     deferrable initially deferred for each row execute function penstock.mend_shortage();
 
--- Draws a range number. Every 64th draw looks whether the tables ahead are running out: upkeep makes them
--- in time, and where no worker has run for long the producer that comes near the end makes one itself.
+-- Draws a range number. Every 64th draw looks whether the tables ahead are running out: upkeep makes them in time,
+-- and where no worker has run for long the producer that comes near the end makes one as it commits. Not before: a
+-- statement that writes jobs cannot add a table to them, and a caller's transaction may last.
 create function penstock.draw_range() returns bigint
 language plpgsql as $$
 declare
@@ -77,12 +80,7 @@ declare
 begin
     if (v_range >> 10) % 64 = 0
        and v_range + 16384 * 1024 > (select max(high) from penstock.job_part) then
-        begin
-            perform penstock.add_job_part(65536);
-        exception when object_in_use then
-            -- The statement that draws also writes jobs, so it cannot add a table to them: its commit will.
-            insert into penstock.shortage default values;
-        end;
+        insert into penstock.shortage default values;
     end if;
     return v_range;
 end $$;

@@ -35,15 +35,15 @@ begin
 end $$;
 
 -- Takes up to p_wanted jobs of one priority, in order, as leases; it stops at the first that became ready after p_until.
--- A rescued range gives only what starts at once (p_slots), one rescued twice a single job: one poison job must not
--- take its neighbours with it. The rows are locked by a statement of its own and read by the next: a row that another
+-- A rescued range gives only what starts at once (p_slots). Of jobs rescued twice one is given, and none while the
+-- worker still has one (p_has_suspect): the poison job is among them, and must not take the others with it. The rows are locked by a statement of its own and read by the next: a row that another
 -- claim cut since the first one's snapshot would be locked as it is now, but not be found again by its place in the
 -- same snapshot, and so its jobs be given out twice. What went back to a range stands beside the rest of it at the same
 -- pos, so all rows of the last pos are taken in: of a range the lowest go first.
 -- Locks: ready rows in order, skipping those others hold.
 create function penstock.take(
     p_worker bigint, p_partition int, p_priority int, p_from bigint, p_until timestamptz, p_tasks text[],
-    p_slots int, p_wanted int, p_rows int) returns setof penstock.lease
+    p_slots int, p_wanted int, p_rows int, p_has_suspect boolean default false) returns setof penstock.lease
 language plpgsql as $$
 declare
     v_rows tid[];
@@ -51,12 +51,12 @@ begin
     with head as materialized (
         select ctid as tid, pos from penstock.ready
          where partition_id = p_partition and not is_parked and priority = p_priority and pos >= p_from
-           and task = any (p_tasks)
+           and task = any (p_tasks) and (rescues < 2 or not p_has_suspect)
          order by pos limit p_rows for update skip locked
     ), beside as materialized (
         select ctid as tid from penstock.ready
          where partition_id = p_partition and not is_parked and priority = p_priority
-           and pos = (select max(pos) from head) and task = any (p_tasks)
+           and pos = (select max(pos) from head) and task = any (p_tasks) and (rescues < 2 or not p_has_suspect)
            for update skip locked
     )
     select array(select tid from head union select tid from beside) into v_rows;
@@ -67,11 +67,13 @@ begin
     ), counted as (
         select h.*, penstock.members_count(low, high, members) as n,
                sum(penstock.members_count(low, high, members)) over (order by pos, range, low)
-                   - penstock.members_count(low, high, members) as before
+                   - penstock.members_count(low, high, members) as before,
+               count(*) filter (where rescues >= 2) over (order by pos, range, low) as suspects
           from head as h
     ), capped as (
         select c.*, case when ready_at <= p_until then
-                         least(n, case rescues when 0 then p_wanted when 1 then p_slots else least(1 + before, p_slots) end - before)
+                         least(n, case when rescues = 0 then p_wanted when rescues = 1 then p_slots
+                                       when suspects = 1 then least(1 + before, p_slots) else before end - before)
                          else 0 end::int as n_taken
           from counted as c
     ), reached as (
@@ -100,9 +102,11 @@ end $$;
 -- Claims up to p_slots jobs that start at once and p_ahead more that start within moments, from the
 -- partitions in the order given. p_from holds ten positions a partition, one a priority: where the last
 -- claim ended, so that dead rows at the head are not walked again. A waiting job rises one priority a
--- minute: the priority whose head has the least ready_at + priority * 60 s goes first.
+-- minute: the priority whose head has the least ready_at + priority * 60 s goes first. p_has_suspect: the worker
+-- has a job that was rescued twice, and is given no other of that kind.
 create function penstock.claim(
-    p_worker bigint, p_partitions int[], p_from bigint[], p_slots int, p_ahead int) returns setof penstock.lease
+    p_worker bigint, p_partitions int[], p_from bigint[], p_slots int, p_ahead int,
+    p_has_suspect boolean default false) returns setof penstock.lease
 language plpgsql as $$
 declare
     v_partition record;
@@ -114,7 +118,7 @@ declare
     v_rows      int;
     v_got       int;
     v_asked     int;
-    v_is_suspect boolean;
+    v_has_suspect boolean := p_has_suspect;
 begin
     for v_partition in
         select p.id, q.max_wait_seconds, g.n,
@@ -152,19 +156,18 @@ begin
             v_asked := p_slots + p_ahead - v_taken;
             v_rows := least(v_asked, v_asked / v_first.size + 1);
             v_got := 0;
-            v_is_suspect := false;
             for v_lease in
                 select * from penstock.take(p_worker, v_partition.id, v_first.priority, v_first.pos_from,
                     greatest(v_second - v_first.priority * interval '60 s', v_first.ready_at), v_partition.tasks,
-                    greatest(p_slots - v_taken, 0), v_asked, v_rows)
+                    greatest(p_slots - v_taken, 0), v_asked, v_rows, v_has_suspect)
             loop
                 v_got := v_got + penstock.members_count(v_lease.low, v_lease.high, v_lease.members);
-                v_is_suspect := v_is_suspect or v_lease.rescues > 1;
+                v_has_suspect := v_has_suspect or v_lease.rescues > 1;
                 return next v_lease;
             end loop;
             v_taken := v_taken + v_got;
             exit when v_taken >= p_slots + p_ahead;
-            if v_got = 0 or v_is_suspect then
+            if v_got = 0 then
                 v_open := array_remove(v_open, v_first.priority::int);
             end if;
         end loop;

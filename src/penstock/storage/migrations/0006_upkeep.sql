@@ -3,8 +3,8 @@
 
 -- rescue: what a dead worker held is ready again, in place, under a new lease number when claimed. First the
 -- dead workers' rows go (their renew then finds nothing), then every lease without a worker is taken: a
--- claim that committed late is found too. Only jobs that may have started are charged an attempt; one that
--- was claimed ahead is never dead-lettered by a crash, but runs again with few beside it.
+-- claim that committed late is found too. Jobs that were claimed ahead may not have started: they are charged no
+-- attempt, but run again with few beside them, never ahead, so that one of them that kills its worker is charged then.
 create function penstock.rescue(out workers int, out jobs int, out dead int)
 language plpgsql as $$
 begin
@@ -20,8 +20,8 @@ begin
          where not exists (select from penstock.worker as w where w.id = l.worker_id)
          order by l.id limit 200 for update skip locked
     ), verdict as materialized (
-        select o.*, p.queue_id, case when o.attempt < coalesce(t.max_attempts, 25) then 'again'
-                       when o.is_ahead then 'suspect' else 'dead' end as fate
+        select o.*, p.queue_id, case when o.is_ahead then 'suspect'
+                       when o.attempt < coalesce(t.max_attempts, 25) then 'again' else 'dead' end as fate
           from orphan as o
           join penstock.partition as p on p.id = o.partition_id
           left join penstock.task as t on t.queue_id = p.queue_id and t.name = o.task

@@ -2,7 +2,7 @@
 -- See penstock.claim. Locks: ready rows in order, skipping those held. Index: ready_in_order.
 select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
        extract(epoch from now() - ready_at)::double precision
-  from penstock.claim(%(worker)s, %(partitions)s::int[], %(positions)s::bigint[], %(slots)s, %(ahead)s)
+  from penstock.claim(%(worker)s, %(partitions)s::int[], %(positions)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s)
 
 -- name: held_leases
 select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
