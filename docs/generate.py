@@ -1,0 +1,282 @@
+"""Writes the pages of the reference that follow from the code: api.md, cli.md, and the vectors of key-hash.md.
+
+    python docs/generate.py
+
+A test sees to it that the pages in the repository are what this would write.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, get_overloads
+
+import typer
+
+import penstock
+from penstock.cli.program import program
+from penstock.client import Bound
+from penstock.client.testing import Testing, TestJob
+
+REFERENCE = Path(__file__).resolve().parent / "reference"
+
+SECTIONS: list[tuple[str, str, list[Any]]] = [
+    (
+        "The app",
+        "What each option means is told in [configuration](configuration.md).",
+        [penstock.App, penstock.Shard],
+    ),
+    (
+        "Queues, tasks, jobs to be",
+        "`app.queue(...)` gives a `Queue`, `@queue.task` a `Task`, `task.options(...)` a `Bound` and `task.job(...)` a "
+        "`PendingJob`. A `Task` can do all that a `Bound` can.",
+        [penstock.Queue, penstock.Task, Bound, penstock.PendingJob],
+    ),
+    (
+        "In a handler",
+        "A handler with a parameter named `context`, or annotated with `penstock.Context`, is given one. The others "
+        "are raised.",
+        [penstock.Context, penstock.Retry, penstock.Snooze, penstock.Discard],
+    ),
+    (
+        "What is read back",
+        "All of these are frozen: what a call returned stays what it was.",
+        [
+            penstock.Job,
+            penstock.Failure,
+            penstock.State,
+            penstock.Stats,
+            penstock.PartitionStats,
+            penstock.Explanation,
+            penstock.WorkerInfo,
+            penstock.Cron,
+            penstock.Event,
+        ],
+    ),
+    (
+        "In tests",
+        "`app.testing()` gives a `Testing`: see [test your tasks](../how-to/test-your-tasks.md).",
+        [Testing, TestJob],
+    ),
+]
+
+# What the layers around the app use; not for users, and free to change.
+INTERNAL = {
+    "App.database",
+    "App.register",
+    "App.send",
+    "App.send_in_async",
+    "App.send_rows",
+    "App.tasks",
+    "App.unchecked_database",
+    "Stats.of",
+    "Testing.enqueue",
+}
+# Made by calling them; the others come from a call of something else.
+CONSTRUCTED = (penstock.App, penstock.Retry, penstock.Snooze, penstock.Discard)
+ALIASES = {
+    "KeyOf": "str | Callable[..., Any] | None",
+    "Exceptions": "type[BaseException] | tuple[type[BaseException], ...]",
+}
+BY_HAND = "<!-- Written by docs/generate.py: change the code's docstrings, not this page. -->"
+
+
+def api_page() -> str:
+    """Every public name with its signature and meaning."""
+    lines = ["# Python API", "", BY_HAND, "", "Everything here is imported from `penstock`.", ""]
+    for title, about, kinds in SECTIONS:
+        lines += [f"## {title}", "", about, ""]
+        for kind in kinds:
+            lines += _kind(kind)
+    lines += ["## Errors", "", "Told in [errors](errors.md).", ""]
+    lines += [f"- `{name}`: {_summary(getattr(penstock, name))}" for name in _errors()]
+    lines += ["", "## The version", "", "`penstock.__version__` is the version as text.", ""]
+    return "\n".join(lines)
+
+
+def cli_page() -> str:
+    """Every command with its arguments and options."""
+    lines = [
+        "# Command line",
+        "",
+        BY_HAND,
+        "",
+        "`python -m penstock` is the same as `penstock`. Commands that print take `--json`. Exit codes: 0 done, 1 "
+        "refused, 2 wrong use.",
+        "",
+    ]
+    panel = ""
+    for name, command in typer.main.get_command(program).commands.items():  # type: ignore[attr-defined]
+        if command.rich_help_panel != panel:
+            panel = command.rich_help_panel
+            lines += [f"## {panel}", ""]
+        arguments = [each for each in command.params if each.param_type_name == "argument"]
+        options = [each for each in command.params if each.param_type_name == "option"]
+        usage = " ".join(["penstock", name, *(each.metavar for each in arguments), "[OPTIONS]" if options else ""])
+        lines += [f"### {name}", "", "```text", usage.rstrip(), "```", "", _joined(command.help), ""]
+        lines += ["| | |", "| --- | --- |"]
+        lines += [f"| `{_cell(each.metavar)}` | {_cell(each.help)} |" for each in arguments]
+        lines += [f"| {_option(each)} | {_cell(each.help)}{_default(each)} |" for each in options]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def key_hash_page() -> str:
+    """The page as it is, with its vectors anew."""
+    page = (REFERENCE / "key-hash.md").read_text(encoding="utf-8")
+    vectors = json.loads(files("penstock.routing").joinpath("vectors.json").read_text(encoding="utf-8"))["vectors"]
+    counts = list(vectors[0]["partition"])
+    table = [
+        f"| key, as bytes | h64 | {' | '.join(f'of {count}' for count in counts)} |",
+        "| --- | --- |" + " --- |" * len(counts),
+    ]
+    table += [
+        f"| {_key(each['key_hex'])} | {each['h64']} | {' | '.join(str(each['partition'][c]) for c in counts)} |"
+        for each in vectors
+    ]
+    return re.sub(
+        r"(<!-- vectors -->\n).*(<!-- /vectors -->)", lambda m: m[1] + "\n".join(table) + "\n" + m[2], page, flags=re.S
+    )
+
+
+PAGES = {"api.md": api_page, "cli.md": cli_page, "key-hash.md": key_hash_page}
+
+
+def _errors() -> Iterator[str]:
+    for name in penstock.__all__:
+        value = getattr(penstock, name)
+        if isinstance(value, type) and issubclass(value, penstock.PenstockError):
+            yield name
+
+
+def _kind(kind: type) -> list[str]:
+    lines = [f"### {kind.__name__}", ""]
+    if kind in CONSTRUCTED:
+        lines += _signature(kind.__name__, kind)
+    lines += [*_paragraphs(kind), ""]
+    if issubclass(kind, enum.Enum):
+        return [*lines, ", ".join(f"`{member.value}`" for member in kind) + ".", ""]
+    rows = []
+    if dataclasses.is_dataclass(kind) and kind is not penstock.PendingJob:
+        fields = [(each.name, each.type) for each in dataclasses.fields(kind)]
+        fields += [(name, _returned(each)) for name, each in vars(kind).items() if isinstance(each, property)]
+        rows += [f"| `{name}` | `{_cell(_type(type_))}` |" for name, type_ in fields]
+    if rows:
+        lines += ["| field | type |", "| --- | --- |", *rows, ""]
+    for name, member in _members(kind):
+        if isinstance(member, property):
+            lines += [f"#### {kind.__name__}.{name}", "", f"`{_returned(member)}`: {_summary(member.fget)}", ""]
+        else:
+            lines += [f"#### {kind.__name__}.{name}", ""]
+            lines += [*_signature(name, member, is_method=True), *_paragraphs(member), ""]
+    return lines
+
+
+def _members(kind: type) -> Iterator[tuple[str, Any]]:
+    for name, member in vars(kind).items():
+        if name.startswith("_") or f"{kind.__name__}.{name}" in INTERNAL:
+            continue
+        plain = member.__func__ if isinstance(member, classmethod) else member
+        if (isinstance(plain, property) and plain.fget.__doc__) or inspect.isfunction(plain):
+            yield name, plain
+
+
+def _returned(member: property) -> str:
+    assert member.fget is not None  # noqa: S101
+    return _type(inspect.signature(member.fget).return_annotation)
+
+
+def _signature(name: str, function: Any, *, is_method: bool = False) -> list[str]:
+    overloads = get_overloads(function) if is_method else []
+    signature = inspect.signature(overloads[-1] if overloads else function)
+    parameters = list(signature.parameters.values())[1 if is_method else 0 :]
+    shown: list[str] = []
+    has_star = False
+    for each in parameters:
+        if each.name == "unavailable":
+            continue
+        if each.kind is each.KEYWORD_ONLY and not has_star:
+            shown.append("*")
+            has_star = True
+        stars = "*" * (each.kind is each.VAR_POSITIONAL) + "**" * (each.kind is each.VAR_KEYWORD)
+        text = stars + each.name
+        if each.annotation is not each.empty:
+            text += f": {_type(each.annotation)}"
+        if each.default is not each.empty:
+            text += f" = {each.default!r}"
+        shown.append(text)
+    returned = signature.return_annotation
+    end = ")" if returned is signature.empty or not is_method else f") -> {_type(returned)}"
+    start = "async def " if inspect.iscoroutinefunction(function) else ""
+    line = f"{start}{name}({', '.join(shown)}{end}"
+    if len(line) > 100:
+        line = f"{start}{name}(\n" + "".join(f"    {each},\n" for each in shown) + end
+    return ["```py", line, "```", ""]
+
+
+def _type(annotation: Any) -> str:
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    for alias, meaning in ALIASES.items():
+        text = re.sub(rf"\b{alias}\b", meaning, text)
+    return text.replace(" | None | None", " | None")
+
+
+def _paragraphs(value: Any) -> list[str]:
+    """A docstring as Markdown: its paragraphs unwrapped, what is indented as code."""
+    lines: list[str] = []
+    for paragraph in inspect.getdoc(value).split("\n\n") if inspect.getdoc(value) else []:  # type: ignore[union-attr]
+        if paragraph.startswith("    "):
+            lines += ["", "```text", inspect.cleandoc(paragraph), "```"]
+        else:
+            lines += ["", _joined(paragraph)] if lines else [_joined(paragraph)]
+    return lines
+
+
+def _summary(value: Any) -> str:
+    return _joined((inspect.getdoc(value) or "").split("\n\n")[0])
+
+
+def _joined(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _cell(text: str) -> str:
+    return _joined(text).replace("|", "\\|")
+
+
+def _option(option: Any) -> str:
+    value = "" if option.is_flag else f" {option.metavar or option.opts[0].strip('-').upper().replace('-', '_')}"
+    return f"`{option.opts[0]}{value}`"
+
+
+def _default(option: Any) -> str:
+    return "" if option.is_flag or option.default is None else f" Default: {option.default}."
+
+
+def _key(key_hex: str) -> str:
+    octets = bytes.fromhex(key_hex)
+    if not octets:
+        return "(empty)"
+    if octets == bytes(range(256)):
+        return "`00` `01` … `ff`"
+    if len(octets) > 40:
+        return f"`{octets[:1].hex()}`, {len(octets)} times"
+    text = octets.decode(errors="replace")
+    is_shown = text.isprintable() and text.strip() and "\N{REPLACEMENT CHARACTER}" not in text
+    return f"`{key_hex}` ({_cell(text)})" if is_shown else f"`{key_hex}`"
+
+
+def main() -> None:
+    """Write every page."""
+    for name, page in PAGES.items():
+        (REFERENCE / name).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

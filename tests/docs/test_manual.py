@@ -1,0 +1,188 @@
+"""The manual is whole: its links lead somewhere, and everything public is told in it."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_overloads
+
+import psycopg
+import pytest
+import typer
+from tests.docs.conftest import DOCS, PAGES, ROOT, blocks
+
+import penstock
+from penstock import errors
+from penstock.cli.program import program
+from penstock.model import queue as queue_model
+
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_SHELL_COMMAND = re.compile(r"(?:^|`|\s)penstock ([a-z]+)")
+
+
+@cache
+def _generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def _anchors(page: Path) -> set[str]:
+    """What GitHub makes of the headings."""
+    headings = re.findall(r"^#+ (.+)$", _prose(page), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def _commands() -> set[str]:
+    return set(typer.main.get_command(program).commands)  # type: ignore[attr-defined]
+
+
+def test_every_link_leads_somewhere() -> None:
+    broken = []
+    for page in PAGES:
+        for target in _LINK.findall(_prose(page)):
+            if target.startswith(("https://", "http://")):
+                continue
+            name, _, anchor = target.partition("#")
+            file = (page.parent / name).resolve() if name else page
+            is_found = file.exists() and (not anchor or anchor in _anchors(file))
+            if not is_found:
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert broken == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    listed = {(DOCS / target.partition("#")[0]).resolve() for target in _LINK.findall(_prose(DOCS / "index.md"))}
+    adrs = set((DOCS / "adr").glob("*.md"))
+    missing = [page.name for page in DOCS.rglob("*.md") if page not in listed | adrs | {DOCS / "index.md"}]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", ["api.md", "cli.md", "key-hash.md"])
+def test_the_reference_is_what_the_code_says(name: str) -> None:
+    written = (DOCS / "reference" / name).read_text(encoding="utf-8")
+    assert written == _generator().PAGES[name](), f"run: python docs/generate.py ({name} is not up to date)"
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    reference = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+    missing = [name for name in penstock.__all__ if not re.search(rf"\b{re.escape(name)}\b", reference)]
+    assert missing == []
+
+
+def test_every_error_is_told_with_what_to_do() -> None:
+    page = (DOCS / "reference" / "errors.md").read_text(encoding="utf-8")
+    missing = [name for name in errors.__all__ if f"| `{name}`" not in page]
+    assert missing == []
+
+
+def test_every_option_is_explained() -> None:
+    page = (DOCS / "reference" / "configuration.md").read_text(encoding="utf-8")
+    functions: list[Callable[..., Any]] = [
+        penstock.App.__init__,
+        penstock.App.queue,
+        penstock.App.cron,
+        penstock.App.work,
+        penstock.Task.options,
+        *get_overloads(penstock.Queue.task)[-1:],
+    ]
+    names = {name for function in functions for name in inspect.signature(function).parameters}
+    names -= {"self", "unavailable", "expression", "args", "timezone", "task"}
+    assert sorted(name for name in names if f"`{name}`" not in page) == []
+
+
+def test_every_option_that_is_refused_by_name_is_listed() -> None:
+    refused = {*queue_model._NOT_AVAILABLE, "shards", "embedded_shards"}
+    for page in (DOCS / "reference" / "configuration.md", ROOT / "CHANGELOG.md"):
+        text = page.read_text(encoding="utf-8")
+        assert sorted(name for name in refused if f"`{name}`" not in text) == []
+
+
+def test_every_command_that_is_mentioned_exists() -> None:
+    mentioned = set()
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        mentioned |= {name for span in re.findall(r"`([^`\n]+)`", text) for name in _SHELL_COMMAND.findall(span)}
+        mentioned |= {name for b in blocks(page) if b.language == "sh" for name in _SHELL_COMMAND.findall(b.text)}
+    assert mentioned - _commands() == set()
+
+
+def test_the_sql_function_is_documented_as_it_is(database_url: str) -> None:
+    page = (DOCS / "reference" / "sql.md").read_text(encoding="utf-8")
+    with psycopg.connect(database_url) as connection:
+        row = connection.execute("select proargnames from pg_proc where oid = 'penstock.enqueue'::regproc").fetchone()
+    assert row is not None
+    names = row[0]
+    signature = next(block.text for block in blocks(DOCS / "reference" / "sql.md") if "penstock.enqueue(" in block.text)
+    assert (
+        re.findall(
+            r"(\w+) (?:text|jsonb|bytea|int|timestamptz|double precision|bigint)\b", signature.split(") returns")[0]
+        )
+        == names
+    )
+    assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_the_sql_of_the_reference_runs(database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        for name in ("sql.md", "key-hash.md"):
+            for block in blocks(DOCS / "reference" / name):
+                if block.language == "sql" and block.text.startswith("select"):
+                    connection.execute(block.text.encode())
+
+
+def test_the_columns_of_the_reference_exist(database_url: str) -> None:
+    told = {
+        "finished_job": "job_id partition_id outcome attempt started_at finished_at worker result error slice",
+        "job_stored": "id enqueued_at partition_id priority task key args attributes",
+        "dead": "job_id partition_id task attempt started_at failed_at worker error",
+        "failure": "job_id attempt at worker error",
+        "depth": "opened scheduled blocked dead enqueued completed failed",
+    }
+    page = (DOCS / "reference" / "sql.md").read_text(encoding="utf-8")
+    with psycopg.connect(database_url) as connection:
+        for table, columns in told.items():
+            rows = connection.execute(
+                "select attname from pg_attribute where attrelid = %s::regclass", [f"penstock.{table}"]
+            ).fetchall()
+            assert set(columns.split()) <= {row[0] for row in rows}, table
+            assert [column for column in columns.split() if f"`{column}`" not in page] == []
+
+
+def test_decisions_are_numbered_without_gaps_and_listed() -> None:
+    files = sorted(file.name for file in (DOCS / "adr").glob("[0-9]*.md"))
+    assert [int(name[:4]) for name in files] == list(range(1, len(files) + 1))
+    listed = (DOCS / "adr" / "README.md").read_text(encoding="utf-8")
+    for name in files:
+        text = (DOCS / "adr" / name).read_text(encoding="utf-8")
+        assert name in listed
+        assert text.startswith(f"# {int(name[:4])}. ")
+        assert "Status: " in text
+        assert [part for part in ("## Context", "## Decision", "## Consequences") if part not in text] == []
+
+
+def test_the_pages_for_maintainers_name_files_that_exist() -> None:
+    page = (DOCS / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    source = ROOT / "src" / "penstock"
+    named = set(re.findall(r"`([a-z_]+/[\w/]+\.(?:py|sql))`", page))
+    assert named
+    missing = [name for name in named if not (source / name).exists() and not (source / "storage" / name).exists()]
+    assert missing == []
+
+
+def test_every_word_of_the_states_is_in_the_glossary() -> None:
+    page = (DOCS / "explanation" / "glossary.md").read_text(encoding="utf-8")
+    assert [state.value for state in penstock.State if f"`{state.value}`" not in page] == []
