@@ -57,6 +57,14 @@ def list_jobs(
     return jobs
 
 
+def _arguments(raw: bytes) -> Any:
+    """A job's arguments; as text where SQL wrote what Python cannot read: a number of 5,000 digits, depth 2,000."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return raw.decode()
+
+
 def _job(
     id_: int,
     queue: str,
@@ -96,7 +104,7 @@ def _job(
         queue=queue,
         partition=partition,
         task=task,
-        args=msgspec.json.decode(args),
+        args=_arguments(args),
         key=None if key is None else key_from_bytes(key),
         state=state,
         # The tables hold the attempt a job is on, or would be on next: it counts once it has started.
