@@ -121,13 +121,17 @@ begin
         perform penstock.refuse('delay', 'give run_at or delay, not both');
     elsif not (enqueue.delay between 0 and 316224000) then
         perform penstock.refuse('delay', 'must be 0 to 316224000 seconds');
-    elsif v_run_at in ('infinity', '-infinity') then
-        perform penstock.refuse('run_at', 'must be a finite time');
+    elsif v_run_at not between '1900-01-01 00:00:00+00' and '9999-01-01 00:00:00+00' then
+        perform penstock.refuse('run_at', 'must be a time in the years 1900 to 9998');
+    elsif array_ndims(enqueue.after) > 1 or cardinality(enqueue.after) > 1000 then
+        perform penstock.refuse('after', 'must be a plain array of at most 1000 ids');
     elsif enqueue.on_parent_failure is null or enqueue.on_parent_failure not in ('cancel', 'run') then
         perform penstock.refuse('on_parent_failure', 'must be cancel or run');
-    elsif octet_length(enqueue.idempotency_key) not between 1 and 512 then
-        perform penstock.refuse('idempotency_key', 'must have 1 to 512 bytes');
-    elsif exists (select from unnest(enqueue.tags) as t where t is null or length(t) not between 1 and 200) then
+    elsif octet_length(enqueue.idempotency_key) > 512 or btrim(enqueue.idempotency_key) = '' then
+        perform penstock.refuse('idempotency_key', 'must have 1 to 512 bytes and not be blank');
+    elsif array_ndims(enqueue.tags) > 1 or cardinality(enqueue.tags) > 32 then
+        perform penstock.refuse('tags', 'must be a plain array of at most 32 texts');
+    elsif exists (select from unnest(enqueue.tags) as t where t is null or length(t) > 200 or btrim(t) = '') then
         perform penstock.refuse('tags', 'each must be text of 1 to 200 characters');
     end if;
     if enqueue.delay is not null then

@@ -47,7 +47,7 @@ begin
     for v_row in
         with gone as (
             delete from penstock.blocked
-             where job_id >= p_range * 1024 and job_id < (p_range + 1) * 1024 and get_bit(p_mask, (job_id % 1024)::int) = 1
+             where job_id between p_range * 1024 and p_range * 1024 + 1023 and get_bit(p_mask, (job_id % 1024)::int) = 1
             returning job_id, partition_id, parents
         ), edges as (
             delete from penstock.dependency as d using gone as g where d.parent_id = any (g.parents) and d.child_id = g.job_id
