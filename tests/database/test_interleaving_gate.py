@@ -38,7 +38,7 @@ def scene(lasting: Scene) -> Scene:
 
 def take(scene: Scene, connection: Connection, wanted: int = 3) -> list[tuple[int, ...]]:
     return connection.execute(
-        "select id, low, high from penstock.take(%s, %s, 5, 0, 'infinity', '{t}', %s, %s, 3)",
+        "select id, low, high from penstock.take(%s, %s, 5, 0, 'infinity', '{t}', %s, %s, 3, false)",
         [scene.worker, scene.queue.partition_ids[0], wanted, wanted],
     ).fetchall()
 

@@ -242,6 +242,7 @@ def rescue_and_rescue(scene: Scene) -> Play:
         assert played.a[0].workers + played.b[0].workers == 1
         assert all(ledger.attempts[job] == 2 for job in jobs_of(held))
         assert len(ledger.of("ready")) == 12
+        assert played.waited == []
 
     return Play(transaction(sweep.rescue), transaction(sweep.rescue), verdict)
 
@@ -265,6 +266,7 @@ def promote_and_promote(scene: Scene) -> Play:
     def verdict(played: Played, ledger: Ledger) -> None:
         assert played.a[0] + played.b[0] == 6
         assert ledger.of("ready") == set(ids)
+        assert played.waited == []
 
     return Play(transaction(sweep.promote), transaction(sweep.promote), verdict)
 
@@ -302,6 +304,7 @@ def unblock_and_unblock(scene: Scene) -> Play:
     def verdict(played: Played, ledger: Ledger) -> None:
         assert played.a[0] + played.b[0] == 3
         assert ledger.of("ready") == set(children)
+        assert played.waited == []
 
     return Play(
         transaction(lambda connection: sweep.unblock(connection, children)), transaction(sweep.unblock_all), verdict
@@ -500,6 +503,7 @@ def purge_and_claim(scene: Scene) -> Play:
     def verdict(played: Played, ledger: Ledger) -> None:
         assert len(ledger.of("cancelled")) == played.a[0]
         assert ledger.of("running") == set(jobs_of(played.b[0]))
+        assert played.waited == []
 
     return Play(transaction(purge), transaction(claim(scene)), verdict)
 
@@ -511,6 +515,7 @@ def park_and_claim(scene: Scene) -> Play:
     def verdict(played: Played, ledger: Ledger) -> None:
         assert not set(strange) & set(jobs_of(played.b[0]))
         assert len(played.b[0]) in (0, 4), "what park looks at is passed over, not waited for"
+        assert played.waited == []
 
     return Play(transaction(sweep.park), transaction(claim(scene)), verdict)
 
@@ -524,6 +529,7 @@ def expire_and_claim(scene: Scene) -> Play:
     def verdict(played: Played, ledger: Ledger) -> None:
         assert len(ledger.of("expired")) == 3
         assert set(jobs_of(played.b[0])) <= set(fresh)
+        assert played.waited == []
 
     return Play(transaction(sweep.expire), transaction(claim(scene)), verdict)
 
