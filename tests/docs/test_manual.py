@@ -162,6 +162,16 @@ def test_the_columns_of_the_reference_exist(database_url: str) -> None:
             assert [column for column in columns.split() if f"`{column}`" not in page] == []
 
 
+def test_every_table_is_in_the_architecture(database_url: str) -> None:
+    page = (DOCS / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute(
+            "select relname from pg_class where relnamespace = 'penstock'::regnamespace"
+            " and relkind in ('r', 'p') and not relispartition"
+        ).fetchall()
+    assert sorted(name for (name,) in rows if f"`{name}`" not in page) == []
+
+
 def test_decisions_are_numbered_without_gaps_and_listed() -> None:
     files = sorted(file.name for file in (DOCS / "adr").glob("[0-9]*.md"))
     assert [int(name[:4]) for name in files] == list(range(1, len(files) + 1))
