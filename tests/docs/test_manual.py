@@ -193,6 +193,18 @@ def test_the_pages_for_maintainers_name_files_that_exist() -> None:
     assert missing == []
 
 
+def test_every_promise_that_a_test_carries_is_explained() -> None:
+    page = (DOCS / "explanation" / "guarantees.md").read_text(encoding="utf-8")
+    named = re.compile(r"^def test_((?:g\d+_)+)", flags=re.M)
+    numbers = {
+        number
+        for file in (ROOT / "tests").rglob("test_*.py")
+        for carried in named.findall(file.read_text(encoding="utf-8"))
+        for number in re.findall(r"g\d+", carried)
+    }
+    assert sorted(number for number in numbers if f"## {number.upper()}: " not in page) == []
+
+
 def test_every_word_of_the_states_is_in_the_glossary() -> None:
     page = (DOCS / "explanation" / "glossary.md").read_text(encoding="utf-8")
     assert [state.value for state in penstock.State if f"`{state.value}`" not in page] == []
