@@ -42,15 +42,17 @@ def lasting_scene(server_url: str, template: str, name: str) -> Iterator[Scene]:
             sql.SQL("create database {} template {}").format(sql.Identifier(name), sql.Identifier(template))
         )
     database = Database(f"{start}/{name}")
-    with ExitStack() as opened:
+    try:
+        with ExitStack() as opened:
 
-        def connect() -> Connection:
-            return opened.enter_context(database.connect())
+            def connect() -> Connection:
+                return opened.enter_context(database.connect())
 
-        yield Scene(database, connect(), connect)
-    database.close()
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+            yield Scene(database, connect(), connect)
+    finally:
+        database.close()
+        with psycopg.connect(server_url, autocommit=True) as connection:
+            connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
 def clear(scene: Scene) -> None:

@@ -73,6 +73,14 @@ def test_two_claims_of_one_range_take_each_job_once(scene: Scene) -> None:
     assert [row[1:] for row in second] == [(3, 6)]
 
 
+def test_a_child_that_is_put_off_while_it_is_let_go_waits_for_its_time(scene: Scene) -> None:
+    children = blocked(scene)
+    run_late(scene, "blocked", sweep.unblock_all, lambda c: control.reschedule_job(c, children[0], LATER))
+    sweep.unblock_all(scene.connection)
+    ledger = check(scene.connection)
+    assert (ledger.of("scheduled"), ledger.of("ready")) == ({children[0]}, {children[1]})
+
+
 def claim_and_cancel(scene: Scene) -> Acts:
     ids = scene.enqueue(10)
     return lambda c: take(scene, c), lambda c: control.cancel_jobs(c, ids[1:4])

@@ -64,9 +64,10 @@ begin
       into jobs, dead from (select distinct queue_id from verdict) as q;
 end $$;
 
--- promote: what is due becomes ready. Retries that are due together rejoin their range.
+-- promote: what is due becomes ready. Retries that are due together rejoin their range. Never by a scan, which a server
+-- that has not looked at a fast growing table yet would choose. Index: scheduled_by_due_time.
 create function penstock.promote(p_limit int) returns int
-language plpgsql as $$
+language plpgsql set enable_seqscan = off as $$
 declare
     v_count int;
 begin
@@ -112,12 +113,13 @@ $$;
 -- looked at and how many it let go.
 create function penstock.unblock(p_children bigint[], p_after bigint, p_limit int,
                                  out looked_at int, out freed int, out last_id bigint, out cancelled bigint[])
-language plpgsql as $$
+language plpgsql set enable_seqscan = off as $$
 begin
     with child as materialized (
-        select b.* from penstock.blocked as b
-         where case when p_children is null then b.job_id > p_after else b.job_id = any (p_children) end
-         order by b.job_id limit p_limit
+        (select b.* from penstock.blocked as b where p_children is null and b.job_id > p_after
+          order by b.job_id limit p_limit)
+        union all
+        select b.* from penstock.blocked as b where b.job_id = any (p_children)
     ), judged as materialized (
         select c.*, j.queue_id, e.n_open, e.n_failed
           from child as c join penstock.partition as j on j.id = c.partition_id
@@ -125,11 +127,12 @@ begin
                select count(*) filter (where o is null) as n_open, count(*) filter (where o <> 0) as n_failed
                  from unnest(c.parents) as p(id) cross join lateral penstock.outcome_of(p.id) as o) as e
     ), locked as materialized (
-        select b.job_id from penstock.blocked as b
+        select b.job_id, b.run_at from penstock.blocked as b
          where b.job_id in (select job_id from judged where n_open = 0 or (n_failed > 0 and not runs_on_failure))
          order by b.job_id for update skip locked
     ), free as materialized (
-        select j.*, j.n_failed > 0 and not j.runs_on_failure as is_cancelled
+        select j.job_id, j.partition_id, j.queue_id, j.priority, j.task, j.parents, l.run_at,
+               j.n_failed > 0 and not j.runs_on_failure as is_cancelled
           from judged as j join locked as l on l.job_id = j.job_id
     ), gone as (
         delete from penstock.blocked where job_id in (select job_id from free)

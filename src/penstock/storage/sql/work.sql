@@ -61,13 +61,18 @@ delete from penstock.sleeper where worker_id = %(worker)s
 select extract(epoch from min(due_at) - now())::double precision from penstock.scheduled
 
 -- name: has_work
--- Whether any job a worker has a handler for is ready in queues that are not paused, or due. Index: ready_in_order,
--- scheduled_by_due_time. Blocked children whose parents have ended were made ready by upkeep just before.
+-- Whether any job a worker has a handler for is ready in queues that are not paused, or due. Index: ready_in_order
+-- (asked for in its order, so that another queue's backlog is never walked through), scheduled_by_due_time. Blocked
+-- children whose parents have ended were made ready by upkeep just before.
 select exists (
     select from penstock.worker_task as t
       join penstock.queue as q on q.id = t.queue_id and not q.is_paused
       join penstock.partition as p on p.queue_id = q.id
-      join penstock.ready as r on r.partition_id = p.id and r.task = t.task and not r.is_parked
+     cross join generate_series(0, 9) as level(priority)
+     cross join lateral (
+           select from penstock.ready as r
+            where r.partition_id = p.id and not r.is_parked and r.priority = level.priority and r.task = t.task
+            order by r.pos limit 1) as head
      where t.worker_id = %(worker)s)
   or exists (
     select from penstock.scheduled as s

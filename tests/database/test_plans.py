@@ -1,0 +1,257 @@
+"""Plan guards: at a backlog of 400,000 jobs every act of the claim path reads through an index and touches few pages.
+
+What is written inside functions is judged by what the server counted while it ran: rows read by scanning a table,
+and pages touched. Each statement is run as it is planned the first time, and again with a generic plan; also where
+the server has never looked at how large the tables have become.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from psycopg import sql
+from tests.database.conftest import Scene
+from tests.database.stepwise import lasting_scene
+
+from penstock.storage import Connection
+from penstock.storage.arrays import array_text, members_text
+from penstock.storage.claim import Lease, read_jobs
+from penstock.storage.queries import query
+
+SINGLES = 200_000
+RANGES = 200
+FIRST = 1
+# Tables whose whole reading would grow with the backlog or the history.
+LARGE = ("ready", "job", "scheduled", "dependency", "blocked", "dead", "finished", "failure", "dedup")
+FEW_PAGES = 400
+
+_FILL = """
+insert into penstock.job (id, enqueued_at, partition_id, priority, task, args)
+select (1 + n * 1024::bigint) * 1024, now() - interval '1 h', %(single)s, 5, 't', '{}'::json
+  from generate_series(1, %(singles)s) as n
+union all
+select (1 + (%(singles)s + n) * 1024::bigint) * 1024 + p, now(), %(ranged)s, 5, 't', '{}'
+  from generate_series(1, %(ranges)s) as n, generate_series(0, 999) as p;
+insert into penstock.ready (partition_id, priority, pos, range, low, high, task, ready_at)
+select %(single)s, 5, 1 + n * 1024::bigint, 1 + n * 1024::bigint, 0, 1, 't', now() - interval '1 h'
+  from generate_series(1, %(singles)s) as n
+union all
+select %(ranged)s, 5, number, number, 0, 1000, 't', now()
+  from (select 1 + (%(singles)s + n) * 1024::bigint as number from generate_series(1, %(ranges)s) as n) as g;
+insert into penstock.tally (partition_id, opened, enqueued)
+values (%(single)s, %(singles)s, %(singles)s), (%(ranged)s, %(ranges)s * 1000, %(ranges)s * 1000);
+insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, task)
+select now() + n * interval '1 min', %(ranged)s, 5, n, 0, 1, 't' from generate_series(1, 50000) as n;
+insert into penstock.blocked (job_id, partition_id, priority, task, runs_on_failure, parents)
+select 1024 * n + 1, %(ranged)s, 5, 't', false, array[1024 * n] from generate_series(1, 50000) as n;
+insert into penstock.dependency (parent_id, child_id) select 1024 * n, 1024 * n + 1 from generate_series(1, 50000) as n;
+insert into penstock.dead (job_id, partition_id, task, attempt)
+select 1024 * n + 2, %(ranged)s, 't', 1 from generate_series(1, 50000) as n;
+insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
+select penstock.current_slice(), n, %(ranged)s, 0, 1, '{0}' from generate_series(1, 50000) as n;
+insert into penstock.failure (job_id, attempt, error) select 1024 * n, 1, 'no' from generate_series(1, 50000) as n;
+insert into penstock.dedup (queue_id, idempotency_key, job_id)
+select 1, 'k' || n, 1024 * n from generate_series(1, 50000) as n;
+select setval('penstock.range_number', 1 + (%(singles)s + %(ranges)s) * 1024::bigint);
+"""
+
+
+@pytest.fixture(scope="module", params=["as the server finds them", "after ANALYZE"])
+def backlog(request: pytest.FixtureRequest, server_url: str, template_database: str) -> Iterator[Scene]:
+    with lasting_scene(server_url, template_database, "plans") as scene:
+        scene.queue = scene.declare("large", partitions=2)
+        scene.worker = scene.register()
+        single, ranged = scene.queue.partition_ids
+        values = {"single": single, "ranged": ranged, "singles": SINGLES, "ranges": RANGES}
+        with scene.connection.transaction():
+            for statement in _FILL.split(";\n"):
+                scene.connection.execute(sql.SQL(statement), values) if statement.strip() else None
+        if request.param == "after ANALYZE":
+            scene.connection.execute("vacuum analyze")
+        yield scene
+
+
+@dataclass(slots=True)
+class Cost:
+    """What a statement touched: pages, and rows read by scanning large tables."""
+
+    pages: int
+    scanned: dict[str, int]
+
+
+def costs(connection: Connection, name: str, parameters: dict[str, Any]) -> list[Cost]:
+    """What a query costs, planned for its parameters several times, then in general; everything is rolled back."""
+    found = []
+    for mode in ("auto", "force_generic_plan"):
+        for _ in range(7):
+            with connection.transaction(force_rollback=True):
+                connection.execute(sql.SQL("set local plan_cache_mode = {}").format(sql.Literal(mode)))
+                before = _scanned(connection)
+                row = connection.execute(
+                    sql.SQL("explain (analyze, buffers, format json) " + query(name)), parameters, prepare=True
+                ).fetchone()
+                assert row is not None
+                plan = msgspec.json.decode(row[0])[0]["Plan"]
+                after = _scanned(connection)
+                pages = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+                found.append(Cost(pages, {t: n - before.get(t, 0) for t, n in after.items() if n > before.get(t, 0)}))
+    # The first run of each mode also reads the catalogue, to plan.
+    return [cost for number, cost in enumerate(found) if number % 7]
+
+
+def _scanned(connection: Connection) -> dict[str, int]:
+    rows = connection.execute(
+        "select relname, seq_tup_read from pg_stat_xact_user_tables where schemaname = 'penstock' and seq_tup_read > 0"
+    )
+    return {name: count for name, count in rows if name.startswith(LARGE) and name != "job_part"}
+
+
+def assert_cheap(connection: Connection, name: str, parameters: dict[str, Any], pages: int = FEW_PAGES) -> None:
+    for cost in costs(connection, name, parameters):
+        assert cost.scanned == {}, f"{name} scanned {cost.scanned}"
+        assert cost.pages <= pages, f"{name} touched {cost.pages} pages"
+
+
+def wish(scene: Scene, partition: int, slots: int, ahead: int, position: int = 0) -> dict[str, Any]:
+    return {
+        "worker": scene.worker,
+        "partitions": array_text([scene.queue.partition_ids[partition]]),
+        "positions": array_text([position] * 10),
+        "slots": slots,
+        "ahead": ahead,
+        "has_suspect": False,
+    }
+
+
+@pytest.mark.parametrize(("slots", "ahead", "pages"), [(1, 0, 100), (16, 0, 400), (16, 100, 2_000)])
+def test_a_claim_touches_only_the_head(backlog: Scene, slots: int, ahead: int, pages: int) -> None:
+    for partition in (0, 1):
+        assert_cheap(backlog.connection, "claim", wish(backlog, partition, slots, ahead), pages)
+
+
+def test_a_claim_goes_on_where_the_last_one_ended(backlog: Scene) -> None:
+    assert_cheap(backlog.connection, "claim", wish(backlog, 0, 16, 0, 1 + 150_000 * 1024))
+
+
+def test_settling_touches_only_the_leases(backlog: Scene) -> None:
+    connection = backlog.connection
+    rows = connection.execute(query("claim"), wish(backlog, 1, 1000, 1000)).fetchall()
+    lease, number = rows[0][0], rows[0][4]
+    done = {
+        "worker": backlog.worker, "name": "w", "leases": array_text([lease]), "counts": "{2}",
+        "masks": array_text([members_text([0, 1])]), "positions": '{"{0,1}"}', "ages": '{"{1,1}"}', "runs": '{"{1,1}"}',
+        "results": None,
+    }  # fmt: skip
+    assert_cheap(connection, "settle_succeeded_if_leased", done)
+    assert_cheap(connection, "settle_succeeded_if_leased", {**done, "worker": 0})
+    for end in ("retry", "snooze", "failed", "release", "discarded"):
+        ends = [{"lease": lease, "position": 5, "end": end, "error": "no", "due_in": 0.0, "age": 1, "run": 1}]
+        assert_cheap(
+            connection,
+            "settle_ended_if_leased",
+            {"worker": backlog.worker, "name": "w", "ends": msgspec.json.encode(ends).decode()},
+        )
+    assert_cheap(connection, "split_lease_if_leased", {"worker": backlog.worker, "lease": lease, "position": 7})
+    assert_cheap(connection, "children_of_ranges", {"ranges": array_text([1, 2, 3, 40_000, number])})
+    assert_cheap(connection, "held_leases", {"worker": backlog.worker})
+    connection.execute("delete from penstock.lease")
+
+
+def test_looking_for_work_touches_few_pages(backlog: Scene) -> None:
+    connection = backlog.connection
+    assert_cheap(connection, "has_work", {"worker": backlog.worker})
+    with_nothing_to_do = backlog.register(queue=backlog.declare("empty"))
+    assert_cheap(connection, "has_work", {"worker": with_nothing_to_do})
+    assert_cheap(connection, "next_due", {})
+    assert_cheap(connection, "read_depths", {"partitions": list(backlog.queue.partition_ids)})
+    assert_cheap(connection, "waiting_in", {"partition": backlog.queue.partition_ids[0]})
+    partitions = array_text(backlog.queue.partition_ids)
+    assert_cheap(connection, "read_stats", {"partitions": partitions})
+    assert_cheap(connection, "ready_heads", {"partitions": partitions})
+
+
+def test_enqueuing_touches_few_pages(backlog: Scene) -> None:
+    connection = backlog.connection
+    last = (1 + (SINGLES + RANGES) * 1024) * 1024
+    assert_cheap(
+        connection,
+        "enqueue_few",
+        {
+            "queue": backlog.queue.id, "partition": backlog.queue.partition_ids[0], "priority": 5, "task": "t",
+            "run_at": None, "delay": None, "args": "[{}]", "keys": None, "attributes": None,
+        },
+    )  # fmt: skip
+    assert_cheap(connection, "find_token", {"after": last, "token": '{"token":1}'})
+    assert_cheap(connection, "was_written", {"id": last, "enqueued_at": datetime(2030, 1, 1, tzinfo=UTC)})
+    assert_cheap(connection, "unknown_parents", {"parents": [last, last + 1]})
+    queue, keys = [1, 1], ["k1", "k70000"]
+    assert_cheap(connection, "insert_idempotency_keys", {"queues": queue, "keys": keys, "ids": [1, 2]})
+    assert_cheap(connection, "read_idempotency_keys", {"queues": queue, "keys": keys})
+
+
+def test_upkeep_touches_only_what_is_due(backlog: Scene) -> None:
+    connection = backlog.connection
+    assert_cheap(connection, "rescue", {})
+    assert_cheap(connection, "promote", {"limit": 10_000})
+    children = [1024 * n + 1 for n in (1, 500, 49_999)]
+    assert_cheap(connection, "unblock", {"children": children, "after": 0, "limit": 3})
+    assert_cheap(connection, "unblock", {"children": None, "after": 1024 * 40_000, "limit": 10})
+    assert_cheap(connection, "children_of_jobs", {"parents": [1024 * n for n in (1, 500, 49_999)]})
+    assert_cheap(connection, "dead_before", {"age_seconds": 1e9, "limit": 100})
+    assert_cheap(connection, "clean_progress", {})
+
+
+def test_a_person_s_acts_touch_one_job(backlog: Scene) -> None:
+    connection = backlog.connection
+    number = 1 + 1000 * 1024
+    assert_cheap(
+        connection, "cancel_in_ranges", {"ranges": array_text([number]), "masks": array_text([members_text([0])])}
+    )
+    assert_cheap(connection, "reschedule_job", {"id": number * 1024, "run_at": datetime(2030, 1, 1, tzinfo=UTC)})
+    assert_cheap(connection, "bury_dead", {"ids": array_text([1024 * 7 + 2])})
+    assert_cheap(connection, "look_at_dead", {"before": 1024 * 30_000, "looks": 10})
+
+
+def lease_of(scene: Scene, number: int, size: int) -> Lease:
+    return Lease(1, scene.queue.partition_ids[1], 5, number, number, 0, size, None, 1, 0, False, "t", 0.0)
+
+
+def test_jobs_are_read_by_literal_bounds_from_one_table(backlog: Scene) -> None:
+    connection = backlog.connection
+    number = 1 + (SINGLES + 3) * 1024
+    with connection.transaction():
+        assert len(read_jobs(connection, [lease_of(backlog, number, 1000)])) == 1000
+        locked = connection.execute(
+            "select count(*) from pg_locks as l join pg_class as c on c.oid = l.relation"
+            " where l.pid = pg_backend_pid() and c.relkind = 'r' and c.relname like 'job\\_%'"
+        ).fetchone()
+    assert locked == (1,)
+    with connection.transaction():
+        assert len(read_jobs(connection, [lease_of(backlog, number, 3)])) == 3
+        locked = connection.execute(
+            "select count(*) from pg_locks as l join pg_class as c on c.oid = l.relation"
+            " where l.pid = pg_backend_pid() and c.relkind = 'r' and c.relname like 'job\\_%'"
+        ).fetchone()
+    assert locked == (1,)
+
+
+def test_one_job_is_shown_from_the_tables_that_may_hold_it(backlog: Scene) -> None:
+    connection = backlog.connection
+    ids = array_text([(1 + 5 * 1024) * 1024, (1 + (SINGLES + 3) * 1024) * 1024 + 17])
+    for _ in range(2):
+        with connection.transaction(force_rollback=True):
+            before = _scanned(connection)
+            row = connection.execute(
+                sql.SQL("explain (analyze, buffers, format json) " + query("read_jobs_with_state")),
+                {"ids": ids},
+                prepare=False,
+            ).fetchone()
+            assert row is not None
+            plan = msgspec.json.decode(row[0])[0]["Plan"]
+            assert _scanned(connection) == before
+            assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] <= FEW_PAGES
