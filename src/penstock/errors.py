@@ -112,7 +112,9 @@ class JobFailed(PenstockError):
             if state == "failed"
             else f"it has no result; app.job({job_id}) tells more"
         )
-        super().__init__(f"job {job_id} ended as {state}{f': {error}' if error else ''}; {remedy}")
+        # Only what the error says: its traceback would stand between it and the advice.
+        said = f": {error.splitlines()[0]}" if error else ""
+        super().__init__(f"job {job_id} ended as {state}{said}; {remedy}")
         self.job_id = job_id
         self.state = state
         self.error = error

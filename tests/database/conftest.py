@@ -109,7 +109,8 @@ class Scene:
         for each in done.values():
             each.results = [b'{"done":true}' for _ in each.positions]
         rows = (connection or self.connection).execute(
-            query("settle_succeeded_if_leased"), succeeded_parameters(self.worker, "worker-a", list(done.values()))
+            query("settle_succeeded_if_leased"),
+            succeeded_parameters(self.worker, f"worker-a#{self.worker}", list(done.values())),
         )
         return len(rows.fetchall())
 
@@ -136,7 +137,7 @@ class Scene:
             for lease, job in held
         ]
         rows = (connection or self.connection).execute(
-            "select * from penstock.settle_ended_if_leased(%s, 'worker-a', %s)",
+            "select * from penstock.settle_ended_if_leased(%s, 'worker-a#1', %s)",
             (self.worker, msgspec.json.encode(ends).decode()),
         )
         return len(rows.fetchall())

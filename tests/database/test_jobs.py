@@ -29,7 +29,7 @@ def test_a_job_is_found_in_every_state_it_goes_through(scene: Scene) -> None:
 
     held = scene.claim()
     job = find_job(scene.connection, id_)
-    assert (job.state, job.attempt, job.worker) == ("running", 1, "worker-a")
+    assert (job.state, job.attempt, job.worker) == ("running", 1, "worker-a#1")
     assert job.started_at is not None
 
     scene.end(held, "retry", error="ValueError: first", due_in=3600)
@@ -43,10 +43,10 @@ def test_a_job_is_found_in_every_state_it_goes_through(scene: Scene) -> None:
     assert find_job(scene.connection, id_).state == "ready"
     scene.end(scene.claim(), "failed", error="ValueError: second")
     job = find_job(scene.connection, id_)
-    assert (job.state, job.attempt, job.error, job.worker) == ("failed", 2, "ValueError: second", "worker-a")
+    assert (job.state, job.attempt, job.error, job.worker) == ("failed", 2, "ValueError: second", "worker-a#1")
     assert [(f.attempt, f.error, f.worker) for f in job.failures] == [
-        (1, "ValueError: first", "worker-a"),
-        (2, "ValueError: second", "worker-a"),
+        (1, "ValueError: first", "worker-a#1"),
+        (2, "ValueError: second", "worker-a#1"),
     ]
     assert job.started_at is not None
     assert job.finished_at is not None

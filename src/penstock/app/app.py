@@ -7,15 +7,16 @@ call. An app may be used from any number of threads.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from penstock import admin
 from penstock.app.connecting import Connecting
@@ -26,7 +27,7 @@ from penstock.client.producer import Producer
 from penstock.client.task import Queue, Task
 from penstock.client.testing import Testing
 from penstock.clock import system
-from penstock.errors import InvalidJob, JobFailed, ResultTimeout
+from penstock.errors import InvalidJob, JobFailed, PenstockError, ResultTimeout
 from penstock.model import Cron, Explanation, Job, QueueDefinition, State, Stats, WorkerInfo
 from penstock.model.limits import checked_concurrency, checked_count, checked_name, checked_seconds
 from penstock.model.queue import refuse_unavailable_options
@@ -51,12 +52,19 @@ class Shard:
     """One database of an app. `health` is "up" or "down"."""
 
     name: str
-    url: str
+    url: str = field(repr=False)  # it holds a password
     health: str
 
 
 class App:
-    """See the package's documentation for the whole of it; the ten lines in the README show the start."""
+    """One queue system: where its database is, which queues and tasks it has, and every question and act about them.
+
+    Without a URL it is `$PENSTOCK_URL`, or else a PostgreSQL of its own under `./.penstock`, which starts when it is
+    first needed and stops when the last app that uses it is closed or dead. `lease` is how many seconds a worker may be
+    silent before it counts as dead, `request_timeout` how long an enqueue keeps trying, `retention` how many days
+    ended jobs are kept, by final state; `imports` names modules that hold tasks. Settings of the database that could
+    lose acknowledged jobs are refused, unless `accept_data_loss` says that this is meant.
+    """
 
     def __init__(
         self,
@@ -166,11 +174,15 @@ class App:
         timeout = None if request_timeout is None else checked_seconds("request_timeout", request_timeout)
         return self.send(_checked_pending(jobs), connection, timeout)
 
-    async def aenqueue_many(self, jobs: Sequence[PendingJob], *, connection: Any = None) -> list[int]:
+    async def aenqueue_many(
+        self, jobs: Sequence[PendingJob], *, connection: Any = None, request_timeout: float | None = None
+    ) -> list[int]:
         """`enqueue_many` for coroutines."""
         if connection is not None and is_async(connection):
             return await self.send_in_async(_checked_pending(jobs), connection)
-        return await asyncio.to_thread(self.enqueue_many, jobs, connection=connection)
+        return await asyncio.to_thread(
+            lambda: self.enqueue_many(jobs, connection=connection, request_timeout=request_timeout)
+        )
 
     def send(self, jobs: Sequence[PendingJob], connection: Any, timeout: float | None) -> list[int]:
         """Where every enqueue arrives."""
@@ -200,6 +212,8 @@ class App:
     ) -> None:
         """Run jobs here until `stop`, SIGTERM or SIGINT, or until nothing is left to do."""
         checked_concurrency(concurrency)
+        for module in self.imports:
+            importlib.import_module(module)
         served = self._declarations.served(queues)
         database = self.database
         upkeep = Upkeep(database, self._retention, lambda jobs: self._hooks.call(Event(name="rescued", jobs=jobs)))
@@ -306,17 +320,25 @@ class App:
 
     # Changing
 
-    def cancel(self, job_id: int | str | None = None, *, preview: bool = False, **filters: Any) -> Any:
+    @overload
+    def cancel(self, job_id: int | str, /) -> State: ...
+    @overload
+    def cancel(self, /, *, preview: bool = False, **filters: Any) -> int: ...
+    def cancel(self, job_id: int | str | None = None, /, *, preview: bool = False, **filters: Any) -> State | int:
         """Cancel one job, or by filter all that have not ended; a running one is asked to stop."""
         return admin.cancel(self.database, job_id, preview=preview, **_filters(filters))
 
-    def retry(self, job_id: int | str | None = None, *, preview: bool = False, **filters: Any) -> Any:
+    @overload
+    def retry(self, job_id: int | str, /) -> State: ...
+    @overload
+    def retry(self, /, *, preview: bool = False, **filters: Any) -> int: ...
+    def retry(self, job_id: int | str | None = None, /, *, preview: bool = False, **filters: Any) -> State | int:
         """Run a dead letter again, or by filter many; a job that waits for a time runs now."""
         return admin.retry(self.database, job_id, preview=preview, **_filters(filters))
 
-    def reschedule(self, job_id: int | str, run_at: datetime) -> None:
-        """Move a waiting job to another time."""
-        admin.reschedule(self.database, job_id, run_at)
+    def reschedule(self, job_id: int | str, run_at: datetime) -> State:
+        """Move a waiting job to another time; the state it is in then."""
+        return admin.reschedule(self.database, job_id, run_at)
 
     def pause(self, queue: str | Queue) -> None:
         """Give out none of a queue's jobs until `resume`; what runs goes on."""
@@ -339,6 +361,8 @@ class App:
     @property
     def database(self) -> Database:
         """The database, with everything declared so far written down."""
+        if self._testing is not None:
+            raise PenstockError("app.testing() keeps jobs in memory, without a database: ask the object it gave you")
         database = self._connecting.database()
         self._declarations.write_declarations()
         return database
@@ -401,6 +425,18 @@ class App:
     async def ajobs(self, **filters: Any) -> list[Job]:
         """`jobs` for coroutines."""
         return await asyncio.to_thread(lambda: self.jobs(**filters))
+
+    async def aqueues(self) -> list[Stats]:
+        """`queues` for coroutines."""
+        return await asyncio.to_thread(self.queues)
+
+    async def aworkers(self) -> list[WorkerInfo]:
+        """`workers` for coroutines."""
+        return await asyncio.to_thread(self.workers)
+
+    async def acrons(self) -> list[Cron]:
+        """`crons` for coroutines."""
+        return await asyncio.to_thread(self.crons)
 
     async def aexplain(self, job_id: int | str) -> Explanation:
         """`explain` for coroutines."""

@@ -50,10 +50,11 @@ def cancel(
     filters = chosen(queue=queue, state=state, task=task, key=key, load=load, tag=tag)
     _refuse_wrong_use(job_id, filters, preview)
     with asked(url) as app:
-        done = app.cancel(job_id, preview=preview, **filters)
-    if job_id is None:
-        _tell_how_many(done, "cancelled", preview, as_json)
-    elif as_json:
+        if job_id is None:
+            _tell_how_many(app.cancel(preview=preview, **filters), "cancelled", preview, as_json)
+            return
+        done = app.cancel(job_id)
+    if as_json:
         show_json({"job_id": job_id, "state": done})
     elif done == State.RUNNING:
         say(f"job {job_id} is running and has been asked to stop")
@@ -79,10 +80,11 @@ def retry(
     filters = chosen(queue=queue, state=state, task=task, key=key, load=load, tag=tag)
     _refuse_wrong_use(job_id, filters, preview)
     with asked(url) as app:
-        done = app.retry(job_id, preview=preview, **filters)
-    if job_id is None:
-        _tell_how_many(done, "retried", preview, as_json)
-    elif as_json:
+        if job_id is None:
+            _tell_how_many(app.retry(preview=preview, **filters), "retried", preview, as_json)
+            return
+        done = app.retry(job_id)
+    if as_json:
         show_json({"job_id": job_id, "state": done})
     elif done in FINAL:
         say(f"job {job_id} has ended as {done}: only failed jobs can be retried")

@@ -67,6 +67,9 @@ class TestContext:
         self.queue = job.queue
         self.task = job.task
         self.key = job.key
+        attributes = job.pending.options.attributes or {}
+        self.tags: list[str] = attributes.get("tags", [])
+        self.tenant: str | None = attributes.get("tenant")
         self.is_cancelled = False
         self.reported: list[tuple[float | None, str | None]] = []
 

@@ -11,11 +11,11 @@ import msgspec
 
 from penstock.storage.arrays import array_text
 from penstock.storage.claim import Lease
-from penstock.storage.database import Connection
+from penstock.storage.database import Connection, Database
 from penstock.storage.queries import query
 from penstock.storage.settle import End, Succeeded, succeeded_parameters
 
-__all__ = ["ClaimWish", "Turn", "exchange", "held_leases"]
+__all__ = ["ClaimWish", "Turn", "exchange", "held_leases", "settled_by", "wait_for_session_to_end"]
 
 
 @dataclass(slots=True)
@@ -88,3 +88,21 @@ def exchange(
 def held_leases(connection: Connection, worker: int) -> list[Lease]:
     """Every lease of a worker: after a lost answer it may hold some that it never heard of."""
     return [Lease(*row) for row in connection.execute(query("held_leases"), {"worker": worker}).fetchall()]
+
+
+def settled_by(connection: Connection, name: str, attempts: Sequence[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Of these attempts, pairs of job and number, those whose end this worker wrote: it is not held and yet its own."""
+    rows = connection.execute(
+        query("settled_by"),
+        {"name": name, "jobs": [job for job, _ in attempts], "attempts": [attempt for _, attempt in attempts]},
+    ).fetchall()
+    return {(job, attempt) for job, attempt in rows}
+
+
+def wait_for_session_to_end(connection: Connection, database: Database, session: int) -> None:
+    """Wait until the server process of a session that was cut off is gone. A pooler does not tell which it is."""
+    while not database.is_pooled and connection.info.backend_pid != session:
+        row = connection.execute(query("backend_is_alive"), {"pid": session}).fetchone()
+        if row is None or not row[0]:
+            return
+        database.clock.sleep(0.02)

@@ -12,6 +12,7 @@ from penstock.storage.queries import query
 __all__ = [
     "asked_to_stop",
     "fall_asleep",
+    "full_name",
     "has_work",
     "next_due",
     "paused_queues",
@@ -50,11 +51,17 @@ def register(
             },
         ).fetchone()
         assert row is not None  # noqa: S101
+        connection.execute(query("name_worker"), {"worker": row[0], "name": full_name(name, row[0])})
         connection.execute(
             query("register_worker_tasks"),
             {"worker": row[0], "queues": [queue for queue, _ in tasks], "tasks": [task for _, task in tasks]},
         )
     return int(row[0])
+
+
+def full_name(name: str, worker: int) -> str:
+    """What a worker is called everywhere: where it runs, and its number, which no other has."""
+    return f"{name}#{worker}"
 
 
 def renew(connection: Connection, worker: int) -> bool:

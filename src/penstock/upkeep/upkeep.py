@@ -31,7 +31,6 @@ log = logging.getLogger("penstock")
 
 SWEEP_SECONDS = 2.0
 LOOK_SECONDS = 0.25
-UNBLOCK_SECONDS = 10.0
 PRUNE_SECONDS = 60.0
 
 
@@ -47,6 +46,7 @@ class Upkeep:
         self._wake = threading.Event()
         self._is_stopping = False
         self._look_at = 0.0
+        self._unblock_seconds = SWEEP_SECONDS
         self._thread = threading.Thread(target=self._run, name="penstock-upkeep", daemon=True)
         self._last: dict[str, float] = {}
 
@@ -79,8 +79,8 @@ class Upkeep:
                 self._rescue()
                 for act in (sweep.expire, fire_crons, sweep.park, sweep.fold, sweep.clean):
                     self._do(act)
-            if self._is_time("unblock", UNBLOCK_SECONDS):
-                self._do(sweep.unblock_all)
+            if self._is_time("unblock", self._unblock_seconds):
+                self._unblock()
             if self._is_time("prune", PRUNE_SECONDS):
                 self._prune()
             self._wake.wait(min(max(self._look_at - system.monotonic(), 0.0), LOOK_SECONDS))
@@ -100,6 +100,13 @@ class Upkeep:
             log.warning("%d workers died; %d jobs of theirs run again", rescued.workers, rescued.jobs - rescued.dead)
         if rescued is not None and rescued.jobs:
             self._on_rescued(rescued.jobs)
+
+    def _unblock(self) -> None:
+        # A child whose parents had ended before it was committed waits for this, so it comes often; with very many
+        # blocked jobs a look takes long, and then it comes so rarely that it takes a twentieth of the time.
+        started_at = system.monotonic()
+        self._do(sweep.unblock_all)
+        self._unblock_seconds = max(SWEEP_SECONDS, 20 * (system.monotonic() - started_at))
 
     def _prune(self) -> None:
         try:

@@ -45,12 +45,19 @@ class Progress:
 class ChildContext:
     """The context of a handler in a process: no transaction crosses that border, so it has no settle."""
 
-    def __init__(self, pipe: Pipe, job_id: int, attempt: int, lease: int) -> None:
+    # Asked to stop, the process ends; there is nobody left to ask.
+    is_cancelled = False
+
+    def __init__(self, pipe: Pipe, facts: dict[str, Any]) -> None:
         self._pipe = pipe
-        self.job_id = job_id
-        self.attempt = attempt
-        self.lease = lease
-        self.is_cancelled = False
+        self.job_id: int = facts["job_id"]
+        self.attempt: int = facts["attempt"]
+        self.lease: int = facts["lease"]
+        self.queue: str = facts["queue"]
+        self.task: str = facts["task"]
+        self.key: str | bytes | None = facts["key"]
+        self.tags: list[str] = facts["tags"]
+        self.tenant: str | None = facts["tenant"]
 
     def progress(self, value: float | None = None, note: str | None = None) -> None:
         """Say how far the job has come."""
@@ -62,7 +69,7 @@ def main(pipe: Pipe) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         try:
-            module, name, args, job_id, attempt, lease = pipe.recv()
+            module, name, args, facts = pipe.recv()
         except (EOFError, OSError):
             return
         answer: Returned | Failed
@@ -71,7 +78,7 @@ def main(pipe: Pipe) -> None:
             arguments = Arguments(function)
             named = arguments.decode(args)
             if arguments.context_parameter is not None:
-                named[arguments.context_parameter] = ChildContext(pipe, job_id, attempt, lease)
+                named[arguments.context_parameter] = ChildContext(pipe, facts)
             answer = _answer(function(**named))
         except BaseException as error:  # Whatever a handler raises is its job's end, not its process's.
             answer = Failed(_portable(error), describe(error))

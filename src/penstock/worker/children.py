@@ -9,12 +9,14 @@ from __future__ import annotations
 import multiprocessing
 import time
 from multiprocessing.connection import Connection as Pipe
+from typing import Any
 
+from penstock.clock import ticks
 from penstock.errors import InvalidJob
 from penstock.task.definition import TaskDefinition
 from penstock.task.verdict import Verdict
 from penstock.worker.child import Failed, Progress, Returned, main
-from penstock.worker.context import Workplace
+from penstock.worker.context import Context, Workplace
 from penstock.worker.hooks import Hooks
 from penstock.worker.job import HeldJob
 from penstock.worker.running import note_error, tell_started
@@ -47,7 +49,7 @@ class Child:
         except BaseException as error:  # A child may fail in any way; its thread goes on.
             note_error(job, error)
         job.interrupt = None
-        job.ended = time.perf_counter_ns()
+        job.ended = ticks()
 
     def close(self) -> None:
         """End the child."""
@@ -65,7 +67,7 @@ class Child:
         pipe = self._started()
         deadline = None if job.task.timeout is None else time.monotonic() + job.task.timeout
         try:
-            pipe.send((*_place(job.task), job.args, job.id, job.lease.attempt, job.lease.id))
+            pipe.send((*_place(job.task), job.args, _facts(Context(job, self._workplace))))
             while True:
                 if deadline is not None and not pipe.poll(max(deadline - time.monotonic(), 0)):
                     self._kill()
@@ -121,3 +123,9 @@ def _place(task: TaskDefinition) -> tuple[str, str]:
     if not module or not name or "<locals>" in name or "<lambda>" in name:
         raise InvalidJob("executor", f"the handler of task {task.name!r} must be at the top of a module for 'process'")
     return module, name
+
+
+def _facts(context: Context) -> dict[str, Any]:
+    """What a handler in the child may ask its context for."""
+    names = ("job_id", "attempt", "lease", "queue", "task", "key", "tags", "tenant")
+    return {name: getattr(context, name) for name in names}

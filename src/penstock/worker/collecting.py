@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
-from penstock.clock import system
+from penstock.clock import system, ticks
 from penstock.policy.batch import BatchSize
 from penstock.storage.claim import Lease
 from penstock.storage.settle import End, Succeeded
@@ -38,7 +37,7 @@ def collect(line: Line, batch: BatchSize, timed_out: list[HeldJob]) -> Collected
     if not done and not timed_out:
         return collected
     jobs, groups = collected.jobs, collected.succeeded
-    now = time.perf_counter_ns()
+    now = ticks()
     group = Succeeded(0, 0)
     while done:
         job = done.popleft()

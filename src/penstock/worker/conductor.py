@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from penstock.clock import system
+from penstock.clock import system, ticks
 from penstock.policy.batch import BatchSize
 from penstock.storage import workers
 from penstock.storage.claim import Lease, read_jobs
 from penstock.storage.database import Connection, ConnectionLost, Database, is_lost
-from penstock.storage.exchange import ClaimWish, Turn, exchange, held_leases
+from penstock.storage.exchange import ClaimWish, Turn, exchange, held_leases, settled_by, wait_for_session_to_end
 from penstock.storage.settle import End
 from penstock.storage.sweep import unblock
 from penstock.task.definition import TaskDefinition
@@ -29,7 +28,7 @@ from penstock.worker.hooks import Hooks
 from penstock.worker.job import HeldJob
 from penstock.worker.line import SETTLED_TOGETHER, Line
 
-__all__ = ["Conductor", "Served"]
+__all__ = ["Conductor", "DatabaseAway", "Served"]
 
 T = TypeVar("T")
 log = logging.getLogger("penstock")
@@ -43,6 +42,10 @@ AWAKE_SECONDS = 0.25
 FAST_SECONDS = 0.001
 FAST_TICK_SECONDS = 0.005
 SLOWEST_POLL_SECONDS = 1.0
+
+
+class DatabaseAway(Exception):
+    """The worker was told to stop, and the database did not come back in time to hear what became of its jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,8 @@ class Conductor:
         self._progressed_at = 0.0
         # Set by other threads.
         self.is_stopping = False
-        self.is_lost = False
+        # The monotonic time from which a database that is away is not waited for any more.
+        self.give_up_at: float | None = None
         self.paused: set[int] = set()
         # Called when a job was put off for so many seconds, so that upkeep looks in time.
         self.on_due: Callable[[float], None] = lambda _: None
@@ -205,7 +209,7 @@ class Conductor:
         if not leases:
             return 0
         rows = self._with_connection(lambda connection: read_jobs(connection, leases))
-        now = time.perf_counter_ns()
+        now = ticks()
         jobs: list[HeldJob] = []
         for lease in leases:
             queue = self._by_partition[lease.partition_id]
@@ -259,7 +263,7 @@ class Conductor:
         if self._is_dry:
             patience = min(patience, self._poll_seconds)
             self._poll_seconds = min(self._poll_seconds * 2, SLOWEST_POLL_SECONDS)
-        now = time.perf_counter_ns()
+        now = ticks()
         for job in self._line.active():
             if job.task.timeout is not None and job.started:
                 patience = min(patience, max(job.started / 1e9 + job.task.timeout - now / 1e9, 0.001))
@@ -267,7 +271,7 @@ class Conductor:
 
     def _timed_out(self) -> list[HeldJob]:
         """Jobs in threads that ran past their timeout. Their lease ends now; the thread returns when it returns."""
-        now = time.perf_counter_ns()
+        now = ticks()
         late = []
         for job in self._line.active():
             task = job.task
@@ -307,23 +311,35 @@ class Conductor:
         if collected.jobs:
             self._progressed_at = system.monotonic()
         worker, name = self._workplace.worker_id, self._workplace.name
+        session = 0
         try:
-            return exchange(self._opened(), worker, name, succeeded, collected.ends, wish)
+            connection = self._opened()
+            session = connection.info.backend_pid
+            return exchange(connection, worker, name, succeeded, collected.ends, wish)
         except ConnectionLost as error:
             if not is_lost(error):
                 raise
         # The answer was lost. What was settled is not held any more, and new leases may be ours unheard of.
         log.warning("the database does not answer; the worker goes on when it does")
+        attempts = {
+            (job.own_lease or job.lease.id, job.position): (job.id, job.lease.attempt) for job in collected.jobs
+        }
 
         def repeat(connection: Connection) -> Turn:
+            # Until the old session is gone it could still commit its claim, after the look at what is held.
+            wait_for_session_to_end(connection, self._database, session)
             turn = exchange(connection, worker, name, succeeded, collected.ends, None)
-            active = {job.id for job in self._line.active()}
-            known = self._held.keys()
-            turn.lost = []
+            if not_held := [attempts[part] for part in turn.lost if part in attempts]:
+                settled = settled_by(connection, name, not_held)
+                turn.lost = [part for part in turn.lost if part in attempts and attempts[part] not in settled]
+            else:
+                turn.lost = []
+            # What has a lease of its own is not to be taken for new.
+            known_jobs = {job.id for job in [*self._line.active(), *self._line.done]}
             turn.leases = [
                 lease
                 for lease in held_leases(connection, worker)
-                if lease.id not in known and lease.range * 1024 + lease.low not in active
+                if lease.id not in self._held and lease.range * 1024 + lease.low not in known_jobs
             ]
             return turn
 
@@ -339,6 +355,8 @@ class Conductor:
                 if not is_lost(error):
                     raise
                 self.close()
+                if self.give_up_at is not None and system.monotonic() >= self.give_up_at:
+                    raise DatabaseAway from error
                 system.sleep(pause)
                 pause = min(pause * 2, 1.0)
 

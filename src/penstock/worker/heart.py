@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from penstock.clock import system
+from penstock.clock import ticks
 from penstock.storage import workers
 from penstock.storage.database import Connection, ConnectionLost, Database
 from penstock.worker.line import Line
@@ -41,10 +41,10 @@ class Heart:
         self._progress: dict[int, tuple[float | None, str | None]] = {}
         self.worker_id = 0
 
-    def start(self, worker_id: int, registered_at: float) -> None:
-        """Begin to beat for a worker registered at this monotonic time."""
+    def start(self, worker_id: int, registered_at: int) -> None:
+        """Begin to beat for a worker registered at this tick."""
         self.worker_id = worker_id
-        self._line.valid_until = int((registered_at + self._lease_seconds) * 1e9)
+        self._line.valid_until = registered_at + int(self._lease_seconds * 1e9)
         if self._thread is None:
             self._thread = threading.Thread(target=self._beat, name="penstock-heart", daemon=True)
             self._thread.start()
@@ -76,14 +76,14 @@ class Heart:
 
     def _renew(self, connection: Connection) -> None:
         worker_id = self.worker_id
-        sent_at = system.monotonic()
+        sent_at = ticks()
         if not workers.renew(connection, worker_id):
             if worker_id == self.worker_id:
                 self._line.valid_until = 0
                 self._on_dead()
             return
-        was_invalid = self._line.valid_until < sent_at * 1e9
-        self._line.valid_until = int((sent_at + self._lease_seconds) * 1e9)
+        was_invalid = self._line.valid_until < sent_at
+        self._line.valid_until = sent_at + int(self._lease_seconds * 1e9)
         if was_invalid:
             self._line.prod()
         asked = workers.asked_to_stop(connection, worker_id)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-import time
 from collections import deque
 
+from penstock.clock import ticks
 from penstock.worker.context import Workplace
 from penstock.worker.hooks import Hooks
 from penstock.worker.job import HeldJob
@@ -123,7 +123,7 @@ class Lanes:
         except BaseException as error:  # Whatever a handler raises is the end of its job, not of the lane.
             note_error(job, error)
         job.interrupt = None
-        job.ended = time.perf_counter_ns()
+        job.ended = ticks()
         if job.own_lease is not None:
             await asyncio.to_thread(settle_own_lease, job, self._workplace)
         while lane.cancelling():

@@ -11,10 +11,10 @@ one then takes long after all, the rest of its bunch is put back at the head.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from penstock.clock import ticks
 from penstock.worker.job import HeldJob
 
 __all__ = ["SETTLED_TOGETHER", "Line", "Slot"]
@@ -158,7 +158,7 @@ class Line:
         self._wake_lanes(self.concurrency)
 
     def _may_start(self) -> bool:
-        return bool(self._waiting) and self.running < self.concurrency and time.perf_counter_ns() < self.valid_until
+        return bool(self._waiting) and self.running < self.concurrency and ticks() < self.valid_until
 
     def _rest(self, slot: Slot) -> None:
         if slot.current is not None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
-from penstock.clock import system
+from penstock.clock import system, ticks
 from penstock.errors import InvalidJob
 from penstock.model.encoding import encode_result
 from penstock.task.verdict import Verdict, describe, judge
@@ -16,12 +15,10 @@ from penstock.worker.line import Line
 
 __all__ = ["arguments_of", "may_start", "note_error", "note_result", "run_inline", "tell_started"]
 
-_now = time.perf_counter_ns
-
 
 def may_start(job: HeldJob, line: Line) -> bool:
     """Note the start; False where the lease may have run out, or the job waited too long on its way here."""
-    job.started = job.ended = started = _now()
+    job.started = job.ended = started = ticks()
     if started > line.valid_until:
         job.started = job.ended = 0
         line.put_back(job)
@@ -45,7 +42,7 @@ def run_inline(job: HeldJob, workplace: Workplace, hooks: Hooks) -> None:
         BaseException
     ) as error:  # Whatever a handler raises, SystemExit too, is the end of its job, not of the worker.
         note_error(job, error)
-    job.ended = _now()
+    job.ended = ticks()
 
 
 def arguments_of(job: HeldJob, workplace: Workplace) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 
+from penstock.clock import system
 from penstock.worker.children import Child
 from penstock.worker.context import Workplace
 from penstock.worker.hooks import Hooks
@@ -36,8 +37,9 @@ class Threads:
 
     def join(self) -> None:
         """Wait for threads whose handlers have returned; one that hangs in a handler is left behind."""
+        deadline = system.monotonic() + 1.0
         for thread in self._threads:
-            thread.join(timeout=1.0)
+            thread.join(timeout=max(deadline - system.monotonic(), 0.0))
 
     def _work(self) -> None:
         line, workplace, hooks = self._line, self._workplace, self._hooks

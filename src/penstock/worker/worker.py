@@ -16,10 +16,10 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol
 
-from penstock.clock import system
+from penstock.clock import system, ticks
 from penstock.storage import workers
 from penstock.storage.database import Connection, Database
-from penstock.worker.conductor import Conductor, Served
+from penstock.worker.conductor import Conductor, DatabaseAway, Served
 from penstock.worker.context import Workplace
 from penstock.worker.heart import Heart
 from penstock.worker.hooks import Hooks
@@ -87,6 +87,8 @@ class Worker:
         self._sweeper.start()
         try:
             self._work(until_idle)
+        except DatabaseAway:
+            log.warning("the database did not come back in time; what this worker held goes to other workers")
         finally:
             self._line.close()
             self._threads.join()
@@ -100,6 +102,7 @@ class Worker:
     def stop(self) -> None:
         """From any thread or signal handler: end gently. Asked again: at once, without waiting for handlers."""
         self._stop_at = system.monotonic() + self._grace_seconds if self._stop_at is None else 0.0
+        self._conductor.give_up_at = self._stop_at
         self._conductor.is_stopping = True
         self._signal.set()
 
@@ -128,7 +131,7 @@ class Worker:
 
     def _register(self) -> None:
         host, pid = socket.gethostname(), os.getpid()
-        registered_at = system.monotonic()
+        registered_at = ticks()
         tasks = [(queue.queue_id, task) for queue in self._served for task in queue.tasks]
 
         def register(connection: Connection) -> int:
@@ -145,7 +148,7 @@ class Worker:
 
         worker_id = self._database.run(register)
         self._workplace.worker_id = worker_id
-        self._workplace.name = f"{host}:{pid}#{worker_id}"
+        self._workplace.name = workers.full_name(f"{host}:{pid}", worker_id)
         self._heart.start(worker_id, registered_at)
 
     def _leave(self) -> None:

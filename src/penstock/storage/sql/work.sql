@@ -9,6 +9,15 @@ select id, partition_id, priority, pos, range, low, high, members::text, attempt
        extract(epoch from now() - ready_at)::double precision
   from penstock.lease where worker_id = %(worker)s
 
+-- name: settled_by
+-- Of these attempts, those whose end a worker wrote. Index: finished_of_range, failure_of_job.
+select g.job_id, g.attempt from unnest(%(jobs)s::bigint[], %(attempts)s::smallint[]) as g(job_id, attempt)
+ where exists (select from penstock.finished as f
+                where f.range = g.job_id / 1024 and (g.job_id %% 1024)::smallint = any (f.positions)
+                  and f.worker = %(name)s and f.attempt = g.attempt)
+    or exists (select from penstock.failure as x
+                where x.job_id = g.job_id and x.attempt = g.attempt and x.worker = %(name)s)
+
 -- name: settle_succeeded_if_leased
 select lease_id, pos from penstock.settle_succeeded_if_leased(
     %(worker)s, %(name)s, %(leases)s::bigint[], %(counts)s::int[], %(masks)s::bit(1024)[], %(positions)s::text[],
@@ -28,6 +37,9 @@ select distinct d.child_id from unnest(%(ranges)s::bigint[]) as r
 -- name: register_worker
 insert into penstock.worker (name, host, pid, version, concurrency, lease_seconds)
 values (%(name)s, %(host)s, %(pid)s, %(version)s, %(concurrency)s, %(lease_seconds)s) returning id
+
+-- name: name_worker
+update penstock.worker set name = %(name)s where id = %(worker)s
 
 -- name: register_worker_tasks
 insert into penstock.worker_task (worker_id, queue_id, task)
@@ -50,7 +62,9 @@ select c.job_id from penstock.cancellation as c
 select id from penstock.queue where is_paused
 
 -- name: fall_asleep
-insert into penstock.sleeper (queue_id, worker_id) select q, %(worker)s from unnest(%(queues)s::int[]) as q
+-- Nothing where the worker was declared dead: it is about to find out. Locks: its own row against removal.
+with alive as (select id from penstock.worker where id = %(worker)s for key share)
+insert into penstock.sleeper (queue_id, worker_id) select q, alive.id from alive, unnest(%(queues)s::int[]) as q
 on conflict do nothing
 
 -- name: wake_up
