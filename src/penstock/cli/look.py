@@ -29,8 +29,8 @@ __all__ = ["crons", "explain", "job", "jobs", "stats", "workers"]
 
 FIGURES = [
     Column("ready", "right"),
-    Column("running", "right"),
-    Column("scheduled", "right"),
+    Column("running", "right", is_spared=True),
+    Column("scheduled", "right", is_spared=True),
     Column("blocked", "right", is_spared=True),
     Column("dead", "right"),
     Column("done", "right", is_spared=True),

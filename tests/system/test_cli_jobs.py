@@ -1,0 +1,187 @@
+"""The command line from enqueue to the end of a job, and what a person does in between."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.system.cli_runs import CommandLine
+
+NASTY = "[bold]x[/bold] \x1b[31mred \x9b1m \u202eback"
+
+TASKS = f"""
+NASTY = {NASTY!r}
+from datetime import date
+from decimal import Decimal
+from uuid import UUID
+
+from penstock import App
+
+app = App(imports=["more_tasks"])
+emails = app.queue("emails", partitions=2)
+reports = app.queue("reports")
+
+
+@emails.task(max_attempts=1)
+def send(to: str, count: int = 1) -> dict:
+    if to == "nowhere":
+        raise ValueError(NASTY)
+    return {{"to": to, "count": count}}
+
+
+@reports.task
+def typed(day: date, price: Decimal, item: UUID | None = None, zip_code: str = "", note: str | None = "",
+          numbers: list[int] = (), anything=None, flag: bool = False) -> list:
+    return [type(day).__name__, str(price), item, zip_code, note, numbers, anything, flag]
+
+
+@emails.task(name="same")
+def same_of_emails(): ...
+
+
+@reports.task(name="same")
+def same_of_reports(): ...
+
+
+app.cron("nightly", "0 3 * * *", send, args={{"to": "all"}}, timezone="Europe/Berlin")
+"""
+
+
+@pytest.fixture
+def penstock(tmp_path: Path, database_url: str) -> CommandLine:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    (tmp_path / "more_tasks.py").write_text(
+        "from tasks import reports\n\n\n@reports.task\ndef imported(): ...\n", encoding="utf-8"
+    )
+    return CommandLine(tmp_path, database_url)
+
+
+def enqueued(penstock: CommandLine, *words: str) -> str:
+    id_: str = penstock.done("enqueue", "tasks:app", *words, "--json").json["id"]
+    return id_
+
+
+def test_a_job_goes_from_enqueue_to_its_result(penstock: CommandLine) -> None:
+    id_ = penstock.done("enqueue", "tasks:app", "send", "to=00123", "count=2").out.strip()
+    assert "no worker" in penstock.done("explain", id_).out
+    run = penstock("work", "tasks", "--until-idle", "--json")
+    assert run.code == 0
+    assert run.json | {"seconds": 0} == {"succeeded": 1, "retried": 0, "failed": 0, "rescued": 0, "seconds": 0}
+    first, last = run.err.splitlines()
+    assert "working on emails, reports, 16 at a time, database 127.0.0.1:" in first
+    assert penstock.environment["PENSTOCK_URL"].split("@")[0].split(":")[2] not in run.err
+    assert "1 succeeded, 0 retried, 0 failed, 0 rescued" in last
+    job = penstock.done("job", id_, "--json").json
+    assert (job["id"], job["state"], job["result"]) == (id_, "succeeded", {"to": "00123", "count": 2})
+    assert job["enqueued_at"].endswith("Z")
+    assert penstock.done("explain", id_, "--json").json["reason"] == "finished: succeeded"
+
+
+def test_arguments_are_read_as_the_annotations_say(penstock: CommandLine) -> None:
+    id_ = enqueued(
+        penstock, "reports/typed", "day=2026-01-02", "price=1.50", "item=null", "zip_code=0123", "note=null",
+        "numbers=[1, 2]", "anything={\"a\": 1}", "flag=true",
+    )  # fmt: skip
+    penstock("work", "tasks", "--until-idle")
+    result = penstock.done("job", id_, "--json").json["result"]
+    assert result == ["date", "1.50", None, "0123", None, [1, 2], {"a": 1}, True]
+    assert "day: 'x' does not fit date" in penstock.refused("enqueue", "tasks", "typed", "day=x", "price=1")
+    assert "count: 'many' does not fit int" in penstock.refused("enqueue", "tasks", "send", "to=a", "count=many")
+
+
+def test_a_task_is_found_by_name_or_refused(penstock: CommandLine) -> None:
+    enqueued(penstock, "imported")
+    enqueued(penstock, "reports/same")
+    assert "write emails/same or reports/same" in penstock.refused("enqueue", "tasks", "same")
+    assert "the app defines no task 'other'; it has emails/same" in penstock.refused("enqueue", "tasks", "other")
+
+
+def test_every_option_of_a_job_is_kept(penstock: CommandLine) -> None:
+    parent = enqueued(penstock, "send", "to=a")
+    options = ("--priority", "2", "--delay", "2h", "--key", "k", "--tag", "x", "--tag", "y", "--tenant", "t")
+    words = ("send", "to=b", *options, "--owner", "o", "--after", parent, "--idempotency-key", "once")
+    id_ = enqueued(penstock, *words)
+    assert enqueued(penstock, *words) == id_
+    job = penstock.done("job", id_, "--json").json
+    expected = {"priority": 2, "key": "k", "tags": ["x", "y"], "tenant": "t", "owner": "o", "after": [parent]}
+    assert {name: job[name] for name in expected} == expected
+    assert (job["state"], job["idempotency_key"]) == ("blocked", "once")
+    assert penstock.done("explain", id_, "--json").json["detail"] == {"parents": [parent]}
+
+
+def test_dead_letters_are_retried_cancelled_and_purged(penstock: CommandLine) -> None:
+    ids = [enqueued(penstock, "send", "to=nowhere") for _ in range(3)]
+    penstock("work", "tasks", "--until-idle", "--queue", "emails")
+    assert {job["id"] for job in penstock.done("jobs", "--state", "failed", "--json").json} == set(ids)
+    assert penstock.done("retry", "--queue", "emails", "--preview").out == "3 jobs would be retried\n"
+    assert penstock.done("retry", ids[0], "--json").json == {"job_id": ids[0], "state": "ready"}
+    assert penstock.done("cancel", ids[0]).out == f"job {ids[0]} is cancelled\n"
+    assert penstock.done("retry", ids[0]).out.startswith(f"job {ids[0]} has ended as cancelled")
+    assert penstock.done("retry", "--queue", "emails", "--json").json == {"jobs": 2, "preview": False}
+    assert penstock.done("cancel", "--task", "send").out == "2 jobs cancelled\n"
+    enqueued(penstock, "send", "to=a")
+    assert "add --yes" in penstock.wrong("purge", "emails")
+    assert penstock.done("purge", "emails", "--preview").out == "1 job would be purged\n"
+    assert penstock.on_terminal("purge", "emails", answer="n\n").code == 1
+    assert penstock.on_terminal("purge", "emails", answer="y\n").out.endswith("1 job purged\n")
+    assert penstock.done("purge", "emails", "--state", "failed", "--yes", "--json").json["jobs"] == 0
+
+
+def test_a_waiting_job_is_moved_to_another_time(penstock: CommandLine) -> None:
+    id_ = enqueued(penstock, "send", "to=a", "--run-at", "2130-01-31T09:00Z")
+    assert penstock.done("job", id_, "--json").json["run_at"] == "2130-01-31T09:00:00Z"
+    moved = penstock.done("reschedule", id_, "2131-01-31T09:00+01:00", "--json").json
+    assert moved == {"job_id": id_, "state": "scheduled", "run_at": "2131-01-31T08:00:00Z"}
+    assert penstock.done("reschedule", id_, "15m").out.startswith(f"job {id_} is scheduled: ")
+    assert "has no time zone" in penstock.refused("reschedule", id_, "2130-01-31T09:00")
+    assert penstock.done("reschedule", id_, "now").out == f"job {id_} is ready\n"
+
+
+def test_pause_and_resume_and_what_can_be_looked_at(penstock: CommandLine) -> None:
+    enqueued(penstock, "send", "to=a")
+    assert penstock.done("pause", "emails", "--json").json == {"queue": "emails", "paused": True}
+    assert penstock("work", "tasks", "--until-idle").code == 0
+    (emails,) = [each for each in penstock.done("stats", "--json").json if each["queue"] == "emails"]
+    assert (emails["paused"], emails["queue_length"], len(emails["partitions"])) == (True, 1, 2)
+    penstock.done("resume", "emails")
+    figures = penstock.done("stats", "emails", "--json").json
+    assert (figures["paused"], figures["total_enqueued"]) == (False, 1)
+    assert penstock.done("workers", "--json").json == []
+    (cron,) = penstock.done("crons", "--json").json
+    assert (cron["name"], cron["timezone"], cron["args"]) == ("nightly", "Europe/Berlin", {"to": "all"})
+    for words in (("stats",), ("stats", "emails"), ("jobs",), ("workers",), ("crons",)):
+        assert penstock.done(*words).out
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_that_is_told_to_stop_ends_cleanly(penstock: CommandLine, number: signal.Signals) -> None:
+    process = subprocess.Popen(
+        penstock.command("work", "tasks", "--concurrency", "2"),
+        cwd=penstock.folder,
+        env=penstock.environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert "2 at a time" in process.stderr.readline()
+    while not (alive := penstock.done("workers", "--json").json):
+        assert process.poll() is None
+    assert (alive[0]["concurrency"], sorted(alive[0]["queues"])) == (2, ["emails", "reports"])
+    process.send_signal(number)
+    said = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(), said.count("\n")) == (0, 1)
+    assert "stopped after" in said
+    assert penstock.done("workers", "--json").json == []
+
+
+def test_text_of_users_is_shown_and_never_obeyed(penstock: CommandLine) -> None:
+    id_ = enqueued(penstock, "send", "to=nowhere", "--tag", NASTY.replace("\x1b", ""), "--key", NASTY)
+    penstock("work", "tasks", "--until-idle")
+    for words in (("job", id_), ("job", id_, "--json"), ("jobs",), ("jobs", "--json")):
+        for shown in (penstock.done(*words).out, penstock.on_terminal(*words, NO_COLOR="1", columns=200).out):
+            assert "[bold]x[/bold]" in shown
+            assert [bad for bad in ("\x1b[31m", "\x9b", "\u202e") if bad in shown] == []
+    assert penstock.done("job", id_, "--json").json["key"] == NASTY

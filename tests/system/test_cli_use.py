@@ -1,0 +1,201 @@
+"""The command line as such: help, exit codes, refusals in one line, terminals of any width."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+import typer.main
+from tests.system.cli_runs import CommandLine, Run
+
+from penstock.cli import main
+from penstock.cli.program import program
+from penstock.storage.database import Database
+from penstock.storage.migrate import MIGRATIONS, check_schema
+from penstock.version import __version__
+
+COMMANDS = [
+    "work", "enqueue", "stats", "jobs", "job", "explain", "workers", "crons", "cancel", "retry", "reschedule",
+    "pause", "resume", "purge", "migrate", "sql", "doctor", "version",
+]  # fmt: skip
+
+
+@pytest.fixture
+def penstock(tmp_path: Path, database_url: str) -> CommandLine:
+    return CommandLine(tmp_path, database_url)
+
+
+InProcess = Callable[..., Run]
+
+
+@pytest.fixture
+def in_process(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> InProcess:
+    """The same in the test's own process, for many short runs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PENSTOCK_URL", database_url)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def run(*words: str) -> Run:
+        monkeypatch.setattr(sys, "argv", ["penstock", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert isinstance(ended.value.code, int)
+        return Run(ended.value.code, *capfd.readouterr())
+
+    return run
+
+
+def test_every_command_argument_and_option_has_help() -> None:
+    group = typer.main.get_command(program)
+    commands = group.commands  # type: ignore[attr-defined]
+    assert list(commands) == COMMANDS
+    for name, command in commands.items():
+        assert 0 < len(command.help or "") <= 70, name
+        for parameter in command.params:
+            assert getattr(parameter, "help", None), (name, parameter.name)
+        options = {word for parameter in command.params for word in parameter.opts}
+        assert "--json" in options, name
+
+
+def test_help_and_version_are_printed(penstock: CommandLine) -> None:
+    for words in ((), ("--help",), ("-h",)):
+        shown = penstock.done(*words).out
+        assert all(f" {command} " in shown for command in COMMANDS)
+    assert "--until-idle" in penstock.done("work", "--help").out
+    assert penstock.done("version").out == penstock.done("--version").out == f"penstock {__version__}\n"
+    assert penstock.done("version", "--json").json == {"version": __version__}
+
+
+def test_wrong_use_is_exit_code_2_and_one_line(penstock: CommandLine) -> None:
+    assert "see penstock --help" in penstock.wrong("nonsense")
+    assert "see penstock jobs --help" in penstock.wrong("jobs", "--nonsense")
+    assert "filter" in penstock.wrong("cancel")
+    (penstock.folder / "tasks.py").write_text(
+        "from penstock import App\napp = App()\n@app.queue('q').task\ndef t(a): ..."
+    )
+    assert "write key=value" in penstock.wrong("enqueue", "tasks", "t", "a")
+    assert "given twice" in penstock.wrong("enqueue", "tasks", "t", "a=1", "a=2")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("job", "x"),
+        ("job", "0"),
+        ("job", "99999999999999999999"),
+        ("job", "\x1b[31m"),
+        ("job", "1024"),
+        ("explain", "1024"),
+        ("cancel", "1024"),
+        ("retry", "1024"),
+        ("reschedule", "1024", "now"),
+        ("reschedule", "1024", "tomorrow"),
+        ("reschedule", "1024", "999999999999d"),
+        ("stats", "nope"),
+        ("stats", "a\nb"),
+        ("stats", ""),
+        ("pause", "x" * 201),
+        ("resume", "nope"),
+        ("purge", "nope", "--yes"),
+        ("jobs", "--state", "[red]"),
+        ("jobs", "--limit", "0"),
+        ("jobs", "--before", "x"),
+        ("jobs", "--key", "k" * 513),
+        ("cancel", "--state", "succeeded"),
+        ("stats", "--url", "nonsense"),
+        ("stats", "--url", ""),
+        ("stats", "--url", "postgresql://u:secret@127.0.0.1:1/x"),
+        ("stats", "--url", "postgresql://u:secret@[x"),
+        ("work", "nope:app"),
+        ("work", "tasks.py"),
+        ("work", "../tasks:app"),
+        ("work", ":"),
+        ("work", "json:app"),
+        ("enqueue", "nope", "task"),
+    ],
+    ids=ascii,
+)
+def test_bad_input_is_refused_in_one_line(in_process: InProcess, words: tuple[str, ...]) -> None:
+    run = in_process(*words)
+    assert (run.code, run.out) == (1, "")
+    assert re.fullmatch("error: .+\n", run.err)
+    assert run.err[:-1].isprintable()
+    assert "secret" not in run.err
+
+
+def test_a_broken_module_is_refused_with_the_place_where_it_broke(penstock: CommandLine) -> None:
+    (penstock.folder / "broken.py").write_text("x = 1\ny = x / 0\n")
+    said = penstock.refused("work", "broken:app")
+    assert re.search(r"ZeroDivisionError: division by zero \(.*broken\.py, line 2\)", said)
+    (penstock.folder / "wants.py").write_text("import not_installed\n")
+    assert "No module named 'not_installed'" in penstock.refused("work", "wants:app")
+    (penstock.folder / "other.py").write_text("from penstock import App\nmine = App()\n")
+    assert "did you mean other:mine?" in penstock.refused("work", "other")
+    assert "declares no queue 'q'" in penstock.refused("work", "other:mine", "--queue", "q")
+
+
+def test_a_database_without_the_schema_is_refused_until_it_is_migrated(tmp_path: Path, empty_database_url: str) -> None:
+    penstock = CommandLine(tmp_path, empty_database_url)
+    assert "run `penstock migrate`" in penstock.refused("stats")
+    newest = f"{MIGRATIONS[-1].number:04} {MIGRATIONS[-1].name}"
+    made = penstock.done("migrate", "--json").json
+    assert (len(made["applied"]), made["newest"]) == (len(MIGRATIONS), newest)
+    assert penstock.done("migrate").out == f"the schema is up to date: {newest}\n"
+    assert "no queue yet" in penstock.done("stats").out
+
+
+def test_the_sql_that_is_printed_makes_the_same_schema(tmp_path: Path, empty_database_url: str) -> None:
+    penstock = CommandLine(tmp_path, empty_database_url)
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute(penstock.done("sql").out.encode())
+        check_schema(connection)
+    assert penstock.done("migrate", "--json").json["applied"] == []
+    assert [each["number"] for each in penstock.done("sql", "--json").json] == [m.number for m in MIGRATIONS]
+
+
+def test_the_doctor_says_what_is_wrong_by_its_exit_code(penstock: CommandLine) -> None:
+    run = penstock("doctor", "--json")
+    wrong = [check["name"] for check in run.json if not check["ok"]]
+    assert (run.code, wrong) == (1, ["workers"])
+    run = penstock("doctor")
+    assert "bad  workers" in run.out
+    assert "start one: penstock work MODULE:APP" in run.out
+
+
+@pytest.mark.parametrize("columns", [30, 80])
+def test_tables_fit_the_terminal(penstock: CommandLine, database_url: str, columns: int) -> None:
+    make_jobs(database_url)
+    for words in (("jobs",), ("stats",)):
+        lines = _without_escapes(penstock.on_terminal(*words, columns=columns).out).splitlines()
+        assert max(map(len, lines)) <= columns, lines
+        if words == ("jobs",):
+            assert [line.split()[1] for line in lines[:2]] == ["state", "ready"]
+
+
+def test_output_without_a_terminal_is_plain_and_whole(penstock: CommandLine, database_url: str) -> None:
+    make_jobs(database_url)
+    run = penstock("jobs", COLUMNS="20")
+    assert "\x1b" not in run.out
+    assert "x" * 150 in run.out
+    assert "\x1b[3" not in penstock.on_terminal("jobs", NO_COLOR="1").out
+
+
+def make_jobs(url: str) -> None:
+    with Database(url).connect() as connection:
+        connection.execute("insert into penstock.queue (name) values ('a-queue-with-quite-a-long-name')")
+        connection.execute(
+            "insert into penstock.partition (queue_id, number, name) select id, 0, name from penstock.queue"
+        )
+        connection.execute(
+            "select penstock.enqueue(name, 'task', jsonb_build_object('to', repeat('x', 150))) from penstock.queue"
+        )
+
+
+def _without_escapes(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
