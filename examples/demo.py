@@ -28,9 +28,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from penstock import PenstockError
+
 JOBS = int(os.environ.get("PENSTOCK_DEMO_JOBS", "200000"))
 JOBS_A_CALL = 2_000
 WORKERS = 3
+KILLED = 1
 KILL_AT = 0.4
 REFRESH_SECONDS = 0.25
 PLAIN_LINE_SECONDS = 2.0
@@ -147,7 +150,7 @@ class Workers:
 
     def kill_one(self) -> int:
         """SIGKILL: no handler runs, nothing is handed back. Its process id."""
-        self.killed = self.processes[1]
+        self.killed = self.processes[KILLED]
         self.killed.kill()
         self.killed.wait()
         return self.killed.pid
@@ -161,6 +164,7 @@ class Workers:
 
 def drain(database: psycopg.Connection[Any], workers: Workers) -> None:
     """Watch the workers, and kill one of them in the middle."""
+    database.execute(HELD)
     started = time.monotonic()
     seen: list[tuple[float, dict[int, int]]] = []
     done = 0
@@ -175,9 +179,9 @@ def drain(database: psycopg.Connection[Any], workers: Workers) -> None:
                 seen.insert(0, (started, {}))  # the last rates shown are those of the whole run
             rows = [worker_row(process, seen, process is workers.killed) for process in workers.processes]
             display.show("  drain", done, sum(rate_of(pid, seen) for pid in succeeded), rows)
-            if workers.killed is None and done >= KILL_AT * JOBS:
+            is_at_work = succeeded.get(workers.processes[KILLED].pid, 0) > 0
+            if workers.killed is None and is_at_work and done >= KILL_AT * JOBS:
                 pid = workers.kill_one()
-                database.execute(REMEMBER_HELD)
                 held = database.execute(HELD_BY_WORKER, [pid]).rowcount
                 display.say(f"[bold red]kill -9 {pid}[/bold red]: it held {held:,} jobs, which the others will rescue")
             if done < JOBS:
@@ -203,7 +207,7 @@ SUCCEEDED_BY_WORKER = """
     select split_part(split_part(worker, ':', 2), '#', 1)::int, sum(cardinality(positions))::int
       from penstock.finished where outcome = 0 group by 1"""
 
-REMEMBER_HELD = "create temporary table demo_held (job_id bigint, pid int)"
+HELD = "create temporary table demo_held (job_id bigint, pid int)"
 
 HELD_BY_WORKER = """
     insert into demo_held
@@ -303,5 +307,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         sys.exit(main())
+    except PenstockError as error:
+        sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
