@@ -81,12 +81,12 @@ def test_a_job_goes_from_enqueue_to_its_result(penstock: CommandLine) -> None:
 
 def test_arguments_are_read_as_the_annotations_say(penstock: CommandLine) -> None:
     id_ = enqueued(
-        penstock, "reports/typed", "day=2026-01-02", "price=1.50", "item=null", "zip_code=0123", "note=null",
+        penstock, "reports/typed", "day=2026-01-02", "price=1.50", "item=null", 'zip_code="0123"', "note=null",
         "numbers=[1, 2]", "anything={\"a\": 1}", "flag=true",
     )  # fmt: skip
     penstock("work", "tasks", "--until-idle")
     result = penstock.done("job", id_, "--json").json["result"]
-    assert result == ["date", "1.50", None, "0123", None, [1, 2], {"a": 1}, True]
+    assert result == ["date", "1.50", None, '"0123"', None, [1, 2], {"a": 1}, True]
     assert "day: 'x' does not fit date" in penstock.refused("enqueue", "tasks", "typed", "day=x", "price=1")
     assert "count: 'many' does not fit int" in penstock.refused("enqueue", "tasks", "send", "to=a", "count=many")
 
