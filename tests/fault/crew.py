@@ -1,0 +1,237 @@
+"""A worker process for the faults, and its tasks: `python -m tests.fault.crew` with its orders as JSON.
+
+Every run of a handler is noted before and after; the hooks note what the worker was told about its settles. A worker
+may be ordered to die at a named point of the engine: the function there is wrapped, in this process only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tests.judge.history import Recorder
+
+import penstock
+from penstock import App
+
+__all__ = ["POINTS", "Orders", "build"]
+
+# Where a worker can be ordered to die: (module, function, before or after it).
+POINTS = {
+    "before it registers": ("penstock.storage.workers", "register", "before"),
+    "before a turn": ("penstock.worker.conductor", "exchange", "before"),
+    "after a turn": ("penstock.worker.conductor", "exchange", "after"),
+    "before it reads what it claimed": ("penstock.worker.conductor", "read_jobs", "before"),
+    "after it read what it claimed": ("penstock.worker.conductor", "read_jobs", "after"),
+    "before a handler": ("penstock.worker.threads", "run_inline", "before"),
+    "after a handler": ("penstock.worker.threads", "run_inline", "after"),
+    "before it renews": ("penstock.storage.workers", "renew", "before"),
+    "before a rescue": ("penstock.storage.sweep", "rescue", "before"),
+    "after a rescue": ("penstock.storage.sweep", "rescue", "after"),
+    "before it unblocks": ("penstock.worker.conductor", "unblock", "before"),
+    "after it unblocked": ("penstock.worker.conductor", "unblock", "after"),
+}
+
+
+class Orders(msgspec.Struct):
+    """What a worker process is told."""
+
+    url: str
+    history: str
+    lease: float = 1.5
+    concurrency: int = 4
+    max_attempts: int = 25
+    request_timeout: float = 30.0
+    work_seconds: float = 0.0
+    # A name of POINTS, and the how manieth passing of it is the last.
+    die_at: str = ""
+    die_after: int = 1
+    until_idle: bool = False
+
+
+class Broken(Exception):
+    """An error that cannot be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text for you")
+
+
+class Hostile(Exception):
+    """An error whose text ends whoever asks for it."""
+
+    def __str__(self) -> str:
+        raise SystemExit("no text for you")
+
+
+def _fall() -> None:
+    return _fall()
+
+
+def _hang() -> None:
+    threading.Event().wait(600)
+
+
+def _raise(error: BaseException) -> Callable[[], Any]:
+    def act() -> None:
+        raise error
+
+    return act
+
+
+# What a handler may do to its worker.
+MISDEEDS: dict[str, Callable[[], Any]] = {
+    "raise": _raise(ValueError("on purpose")),
+    "exit": lambda: sys.exit(3),
+    "exit at once": lambda: os._exit(3),
+    "segfault": lambda: ctypes.string_at(0),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "hang": _hang,
+    "unserialisable": lambda: object(),
+    "broken error": _raise(Broken()),
+    "hostile error": _raise(Hostile()),
+    "base exception": _raise(BaseException("not an Exception")),
+    "interrupt": _raise(KeyboardInterrupt()),
+    "recurse": _fall,
+    "stop iteration": _raise(StopIteration(1)),
+    "generator exit": _raise(GeneratorExit()),
+}
+
+
+def build(orders: Orders, recorder: Recorder | None = None) -> App:
+    """The app that workers and producers of the faults share."""
+    app = App(orders.url, lease=orders.lease, pool_size=4, request_timeout=orders.request_timeout)
+    queue = app.queue("work")
+    options: dict[str, Any] = {"max_attempts": orders.max_attempts, "backoff": 0, "timeout": 1.0}
+
+    def begun(label: str, context: penstock.Context) -> None:
+        if recorder is not None:
+            recorder.note(
+                "run", "invoke", label=label, job=context.job_id, lease=context.lease, attempt=context.attempt
+            )
+
+    def returned(label: str, context: penstock.Context) -> None:
+        if recorder is not None:
+            recorder.note("run", "ok", label=label, job=context.job_id, lease=context.lease, attempt=context.attempt)
+
+    @queue.task(max_attempts=orders.max_attempts, backoff=0)
+    def plain(label: str, context: penstock.Context) -> str:
+        begun(label, context)
+        time.sleep(orders.work_seconds)
+        returned(label, context)
+        return label
+
+    @queue.task(max_attempts=orders.max_attempts, backoff=0)
+    async def lane(label: str, context: penstock.Context) -> str:
+        begun(label, context)
+        await asyncio.sleep(orders.work_seconds)
+        returned(label, context)
+        return label
+
+    @queue.task(backoff=0)
+    def stall(label: str, context: penstock.Context) -> str:
+        """Stop the whole process in the first attempt, and go on as if nothing had happened."""
+        begun(label, context)
+        if context.attempt == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        returned(label, context)
+        return label
+
+    @queue.task(backoff=0)
+    async def stall_lane(label: str, context: penstock.Context) -> str:
+        begun(label, context)
+        if context.attempt == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        returned(label, context)
+        return label
+
+    @queue.task(backoff=0)
+    def die_once(label: str, when: str, context: penstock.Context) -> str:
+        """Kill the process in the first attempt: before the handler's work is done, after it, or a little later."""
+        begun(label, context)
+        if context.attempt == 1 and when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        returned(label, context)
+        if context.attempt == 1 and when == "after":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if context.attempt == 1 and when == "later":
+            threading.Timer(0.0005, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        return label
+
+    @queue.task(**options)
+    def bad(label: str, misdeed: str, context: penstock.Context) -> Any:
+        begun(label, context)
+        return MISDEEDS[misdeed]()
+
+    @queue.task(**options)
+    async def bad_lane(label: str, misdeed: str, context: penstock.Context) -> Any:
+        begun(label, context)
+        if misdeed == "hang":
+            await asyncio.sleep(600)
+        return MISDEEDS[misdeed]()
+
+    queue.task(**options, executor="process", name="bad_child")(bad_child)
+    return app
+
+
+def bad_child(label: str, misdeed: str) -> Any:
+    """The same in a process of its own."""
+    return MISDEEDS[misdeed]()
+
+
+class _Refusals(logging.Handler):
+    """Notes what the worker was told about settles that came too late."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith("LeaseLost"):
+            self._recorder.note("settle", "fail", label=record.getMessage())
+
+
+def _die_at(point: str, passings: int) -> None:
+    module_name, name, when = POINTS[point]
+    module = __import__(module_name, fromlist=[name])
+    original = getattr(module, name)
+    left = [passings]
+
+    def passing() -> None:
+        left[0] -= 1
+        if left[0] <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def wrapped(*args: Any, **named: Any) -> Any:
+        if when == "before":
+            passing()
+        result = original(*args, **named)
+        if when == "after":
+            passing()
+        return result
+
+    setattr(module, name, wrapped)
+
+
+def main() -> None:
+    orders = msgspec.json.decode(sys.argv[1], type=Orders)
+    recorder = Recorder(Path(orders.history))
+    logging.getLogger("penstock").addHandler(_Refusals(recorder))
+    if orders.die_at:
+        _die_at(orders.die_at, orders.die_after)
+    app = build(orders, recorder)
+    app.on("succeeded", lambda event: recorder.note("settle", "ok", job=event.job_id or 0))
+    app.work(concurrency=orders.concurrency, until_idle=orders.until_idle)
+
+
+if __name__ == "__main__":
+    main()

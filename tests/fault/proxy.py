@@ -1,0 +1,122 @@
+"""A TCP proxy before PostgreSQL that cuts a connection at the worst moment: when a COMMIT is under way.
+
+`answered`   the server has done it and its answer is swallowed: it is certainly done, and the client cannot know
+`racing`     it was passed on and the client is cut off at once: it may be done, or be done in a moment
+`unsent`     it never arrives: it is certainly not done
+
+What a chunk of the client's says is known from its bytes: text that a statement contains, or, where statements are
+prepared, what the session has said before.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal
+from urllib.parse import urlsplit
+
+__all__ = ["Cut", "Proxy"]
+
+Cut = Literal["answered", "racing", "unsent"]
+READY = b"Z\x00\x00\x00\x05"
+
+
+class Proxy:
+    """Listens on a port of its own; `url` leads through it."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        self._server = (parts.hostname, parts.port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        port = self._listener.getsockname()[1]
+        self.url = url.replace(f":{parts.port}/", f":{port}/") + "?sslmode=disable&gssencmode=disable"
+        self._lock = threading.Lock()
+        self._cuts: list[tuple[Cut, Callable[[bytes, bytes], bool]]] = []
+        self.cut_count = 0
+        self._sockets: list[socket.socket] = []
+        self._is_down = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut_next(self, cut: Cut, is_meant: Callable[[bytes, bytes], bool]) -> None:
+        """Cut the next connection on which a client sends what is meant: is_meant(chunk, all it said before)."""
+        with self._lock:
+            self._cuts.append((cut, is_meant))
+
+    def go_down(self) -> None:
+        """Cut everybody off and refuse all who come."""
+        self._is_down = True
+        for each in list(self._sockets):
+            _close(each)
+
+    def come_up(self) -> None:
+        self._is_down = False
+
+    def close(self) -> None:
+        self._listener.close()
+        self.go_down()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            if self._is_down:
+                client.close()
+                continue
+            server = socket.create_connection(self._server)
+            self._sockets += [client, server]
+            is_swallowing = threading.Event()
+            for target in (self._forward, self._back):
+                threading.Thread(target=target, args=(client, server, is_swallowing), daemon=True).start()
+
+    def _forward(self, client: socket.socket, server: socket.socket, is_swallowing: threading.Event) -> None:
+        said = b""
+        with suppress(OSError):
+            while chunk := client.recv(1 << 20):
+                cut = self._meant(chunk, said)
+                said = (said + chunk)[-200_000:]
+                if cut == "unsent":
+                    break
+                if cut == "answered":
+                    is_swallowing.set()
+                server.sendall(chunk)
+                if cut == "racing":
+                    break
+        if not is_swallowing.is_set():
+            _close(client)
+            _close(server)
+
+    def _back(self, client: socket.socket, server: socket.socket, is_swallowing: threading.Event) -> None:
+        with suppress(OSError):
+            while chunk := server.recv(1 << 20):
+                if is_swallowing.is_set():
+                    # Read on until the server is ready for the next statement: what was asked is done.
+                    while READY not in chunk:
+                        more = server.recv(1 << 20)
+                        if not more:
+                            break
+                        chunk = chunk[-len(READY) :] + more
+                    break
+                client.sendall(chunk)
+        _close(client)
+        _close(server)
+
+    def _meant(self, chunk: bytes, said: bytes) -> Cut | None:
+        with self._lock:
+            for index, (cut, is_meant) in enumerate(self._cuts):
+                if is_meant(chunk, said):
+                    del self._cuts[index]
+                    self.cut_count += 1
+                    return cut
+        return None
+
+
+def _close(each: socket.socket) -> None:
+    with suppress(OSError):
+        each.shutdown(socket.SHUT_RDWR)
+    each.close()

@@ -1,0 +1,74 @@
+"""G1, G2, G3: sessions cut off by the server, and a server that takes no more."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+
+import msgspec
+import psycopg
+import pytest
+from tests.fault.crew import build
+from tests.fault.stage import MakeStage, OwnServer, Stage, eventually, times
+
+from penstock.errors import RequestTimeout
+
+BACKENDS = "select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+
+
+def test_g1_g2_g3_nothing_is_lost_when_sessions_are_terminated(stage: Stage) -> None:
+    stage.worker(work_seconds=0.005)
+    stage.worker(work_seconds=0.005)
+    cut = 0
+    with stage.producing(), psycopg.connect(stage.url, autocommit=True) as connection:
+        eventually(stage.runs, "the workers are at work")
+        while cut < times(20, 1000):
+            victims = [pid for (pid,) in connection.execute(BACKENDS).fetchall()]
+            if victims:
+                connection.execute("select pg_terminate_backend(%s)", [stage.random.choice(victims)])
+                cut += 1
+            stage.breathe()
+    stage.verdict().require("a settle")
+
+
+def test_g1_g2_g3_nothing_is_lost_when_the_server_is_killed(own_server: OwnServer, make_stage: MakeStage) -> None:
+    stage = make_stage(own_server.url)
+    stage.worker(work_seconds=0.005)
+    stage.worker(work_seconds=0.005)
+    for _ in range(times(3, 100)):
+        with stage.producing():
+            before = stage.settles()
+            eventually(lambda: stage.settles() > before, "jobs are settled")  # noqa: B023
+            own_server.kill()
+            eventually(lambda: stage.settles() > before, "jobs are settled again")  # noqa: B023
+    stage.verdict().require("a settle")
+
+
+def test_g11_calls_are_refused_whole_while_connections_are_exhausted(
+    own_server: OwnServer, make_stage: MakeStage
+) -> None:
+    stage = make_stage(own_server.url)
+    patient, stage.app = stage.app, build(msgspec.structs.replace(stage.orders, request_timeout=1.0))
+    patient.close()
+    stage.enqueue("plain", 3)
+    for _ in range(times(1, 10)):
+        with ExitStack() as stack:
+            keeper = stack.enter_context(psycopg.connect(own_server.url, autocommit=True))
+            exhaust(stack, own_server.url)
+            keeper.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'penstock'")
+            exhaust(stack, own_server.url)
+            worker = stage.worker()
+            with suppress(RequestTimeout):  # Sent on a session that had ended: nobody can know whether it arrived.
+                stage.enqueue("plain", 3)
+            with pytest.raises(RequestTimeout) as refused:
+                stage.enqueue("plain", 3)
+            assert refused.value.outcome == "not written"
+            assert worker.poll() is None
+        stage.enqueue("plain", 3)
+    stage.verdict().require("a settle", "an enqueue refused")
+
+
+def exhaust(stack: ExitStack, url: str) -> None:
+    """Take every connection the server has to give."""
+    with suppress(psycopg.OperationalError):
+        while True:
+            stack.enter_context(psycopg.connect(url))

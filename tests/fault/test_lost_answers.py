@@ -1,0 +1,134 @@
+"""G1, G2, G3: a COMMIT is done and its answer lost. Nobody may conclude that it was not, nor do it again."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import msgspec
+import psycopg
+import pytest
+from tests.fault.crew import build
+from tests.fault.proxy import Cut, Proxy
+from tests.fault.stage import Stage, eventually, times
+
+from penstock import App
+
+CUTS: list[Cut] = ["answered", "answered", "answered", "racing", "unsent"]
+
+
+# A claim's COMMIT waits for whoever holds the lock.
+SLOW_COMMIT = """
+create function public.wait_at_commit() returns trigger language plpgsql as
+$$ begin perform pg_advisory_xact_lock_shared(7); return null; end $$;
+create constraint trigger slow after insert on penstock.lease deferrable initially deferred
+for each row execute function public.wait_at_commit();
+"""
+
+HAS_LOOKED = """
+select from pg_stat_activity
+ where datname = current_database() and application_name = 'penstock'
+   and backend_start > %s
+   and (query like '%%from pg_stat_activity where pid%%' or query like '%%penstock.lease where worker_id%%'
+        or query like '%%penstock.claim(%%')
+"""
+
+
+@pytest.fixture
+def proxy(database_url: str) -> Iterator[Proxy]:
+    proxy = Proxy(database_url)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def distant(stage: Stage, proxy: Proxy) -> Iterator[App]:
+    """The producers' app, through the proxy."""
+    app = build(msgspec.structs.replace(stage.orders, url=proxy.url))
+    yield app
+    app.close()
+
+
+@pytest.mark.parametrize("count", [1, 5, 150], ids=["single", "few", "copied"])
+def test_g1_a_call_whose_answer_is_lost_is_written_once(stage: Stage, proxy: Proxy, distant: App, count: int) -> None:
+    def is_commit(chunk: bytes, said: bytes) -> bool:
+        # A large call ends with COMMIT; a small one is a single statement, known by the arguments it carries.
+        return b"COMMIT" in chunk if count >= 100 else b'"label"' in chunk
+
+    stage.enqueue("plain", count, distant)
+    stage.enqueue("plain", count, distant)
+    stage.enqueue("plain", count, distant)
+    for cut in CUTS * times(1, 20):
+        cuts = proxy.cut_count
+        proxy.cut_next(cut, is_commit)
+        stage.enqueue("plain", count, distant)
+        assert proxy.cut_count == cuts + 1
+    verdict = stage.verdict()
+    verdict.require("a settle")
+    assert not verdict.sometimes["an enqueue of unknown outcome"]
+
+
+def test_g7_idempotency_keys_hold_when_the_answer_is_lost(stage: Stage, proxy: Proxy, distant: App) -> None:
+    ids: dict[str, int] = {}
+    plain = distant.queue("keyed").task(name="plain", max_attempts=2)(_labelled)
+    for number, cut in enumerate(CUTS * times(1, 20)):
+        proxy.cut_next(cut, lambda chunk, said: b"COMMIT" in chunk)
+        ids[str(number)] = plain.options(idempotency_key=f"k-{number}").enqueue(label=str(number))
+    again = distant.enqueue_many([plain.options(idempotency_key=f"k-{n}").job(label=n) for n in ids])
+    assert again == list(ids.values())
+    stored = stage.snapshot().labels
+    assert stored == {job: label for label, job in ids.items()}
+
+
+def test_g2_g3_a_worker_whose_turn_was_committed_unheard_forgets_no_lease(stage: Stage, proxy: Proxy) -> None:
+    def is_turn(chunk: bytes, said: bytes) -> bool:
+        return b"COMMIT" in chunk and b"penstock.claim(" in said + chunk
+
+    stage.worker(url=proxy.url, concurrency=4, work_seconds=0.01)
+    for cut in CUTS * times(2, 40):
+        before, cuts = stage.settles(), proxy.cut_count
+        stage.enqueue("plain", 10)
+        stage.enqueue("plain", 1)
+        eventually(lambda: stage.settles() > before, "jobs are settled")  # noqa: B023
+        proxy.cut_next(cut, is_turn)
+        stage.enqueue("plain", 10)
+        eventually(lambda: proxy.cut_count > cuts, "a turn was cut")  # noqa: B023
+        eventually(lambda: stage.snapshot().is_drained, "everything was done all the same")
+    stage.verdict().require("a settle")
+
+
+def test_g2_a_claim_that_commits_after_its_worker_was_cut_off_is_not_forgotten(stage: Stage, proxy: Proxy) -> None:
+    stage.worker(url=proxy.url)
+    stage.enqueue("plain", 3)
+    eventually(lambda: stage.settles() == 3, "the worker is at work")
+    with psycopg.connect(stage.url, autocommit=True) as holder:
+        holder.execute(SLOW_COMMIT)
+        holder.execute("select pg_advisory_lock(7)")
+        since = holder.execute("select clock_timestamp()").fetchone()
+        proxy.cut_next("racing", lambda chunk, said: b"COMMIT" in chunk and stage.snapshot().states["ready"] > 0)
+        stage.enqueue("plain", 3)
+        eventually(lambda: proxy.cut_count, "a claim is under way and its worker cut off")
+        eventually(stage.has_waiting_session, "the claim waits in its COMMIT")
+        # The worker is back and has looked, at what it holds or whether its claim is still under way.
+        eventually(lambda: holder.execute(HAS_LOOKED, since).fetchone() is not None, "the worker is back")
+    stage.verdict().require("a settle")
+
+
+def test_a_worker_leaves_when_it_is_told_twice_though_the_database_is_away(stage: Stage, proxy: Proxy) -> None:
+    worker = stage.worker(url=proxy.url)
+    stage.enqueue("plain", 3)
+    eventually(stage.settles, "the worker is at work")
+    proxy.go_down()
+
+    def has_left() -> bool:
+        # Told again and again: signals that arrive together are one.
+        worker.terminate()
+        return worker.poll() is not None
+
+    eventually(has_left, "the worker has left")
+    assert worker.returncode in (0, -signal.SIGTERM)  # The latter where it was told once more while it left.
+    proxy.come_up()
+
+
+def _labelled(label: str) -> None:
+    return None
