@@ -48,7 +48,7 @@ def describe(error: BaseException) -> str:
     try:
         summary = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         frames = traceback.extract_tb(error.__traceback__)
-    except Exception:  # An exception's own __str__ may raise anything.
+    except BaseException:  # An exception's own __str__ may raise anything, SystemExit too.
         return type(error).__name__
     # The frames of Penstock itself, which called the handler, tell a user nothing.
     own = [frame for frame in frames if "/penstock/worker/" not in frame.filename.replace("\\", "/")]

@@ -67,6 +67,7 @@ class ChildContext:
 def main(pipe: Pipe) -> None:
     """Serve until the parent closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pipe.send(None)  # Up: from now on a handler's time counts.
     while True:
         try:
             module, name, args, facts = pipe.recv()
@@ -107,6 +108,6 @@ def _portable(error: BaseException) -> BaseException:
     """The error if the parent can rebuild it, else one of the same name and text."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301  (made here, a line above)
-    except Exception:
+    except BaseException:  # What an exception does when it is pickled is the user's own code.
         return RuntimeError(describe(error).splitlines()[0])
     return error

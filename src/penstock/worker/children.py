@@ -64,9 +64,9 @@ class Child:
             self._process = None
 
     def _converse(self, job: HeldJob) -> None:
-        pipe = self._started()
-        deadline = None if job.task.timeout is None else time.monotonic() + job.task.timeout
         try:
+            pipe = self._started()
+            deadline = None if job.task.timeout is None else time.monotonic() + job.task.timeout
             pipe.send((*_place(job.task), job.args, _facts(Context(job, self._workplace))))
             while True:
                 if deadline is not None and not pipe.poll(max(deadline - time.monotonic(), 0)):
@@ -82,6 +82,8 @@ class Child:
                 else:
                     self._note_failure(job, message)
                     return
+        except TimeoutError:  # It is an OSError too, and says more.
+            raise
         except (EOFError, OSError):
             code = self._exit_code()
             self.close()
@@ -103,6 +105,7 @@ class Child:
             self._process = _spawn.Process(target=main, args=(theirs,), daemon=True)
             self._process.start()
             theirs.close()
+            self._pipe.recv()
         return self._pipe
 
     def _kill(self) -> None:

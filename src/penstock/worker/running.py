@@ -65,7 +65,7 @@ def note_error(job: HeldJob, error: BaseException) -> None:
     """Decide what becomes of a job whose handler raised."""
     try:
         job.verdict = judge(job.task, job.lease.attempt, error, system.random_unit(), is_cancelled=job.is_cancelled)
-    except Exception as problem:  # An exception class of the user's may break anything that looks at it.
+    except BaseException as problem:  # An exception class of the user's may break anything that looks at it.
         job.verdict = Verdict("failed", f"{type(error).__name__} (and {type(problem).__name__} while looking at it)")
 
 
