@@ -30,6 +30,7 @@ from penstock.storage.enqueue import (
     Span,
     drive,
     drive_async,
+    drive_transaction,
     is_few,
     look_for,
     newest_id,
@@ -236,9 +237,11 @@ class Producer:
             drive(connection, write_few(call.spans[0], call.ids, receipt))
             if receipt is not None:
                 self._newest_id = call.ids[-1]
+        elif receipt is not None:
+            drive_transaction(connection, write_spans(call.spans, call.ids, receipt))
         else:
             with connection.transaction():
-                drive(connection, write_spans(call.spans, call.ids, receipt))
+                drive(connection, write_spans(call.spans, call.ids))
 
     def _was_written(self, call: Call, receipt: Receipt, deadline: float, timeout: float) -> bool:
         try:

@@ -93,23 +93,18 @@ class Bound:
                 "idempotency_key",
                 "one key for many jobs would keep only the first; use app.enqueue_many([task.job(...)])",
             )
-        encode = definition.arguments.encode
-        args: list[bytes] = []
-        keys: list[bytes | None] | None = None
+        rows = rows if isinstance(rows, list) else list(rows)
+        args = definition.arguments.encode_many(rows)
+        if options.key is not None:
+            return args, [options.key] * len(args)
+        if definition.key is None:
+            return args, None
+        keys: list[bytes | None] = []
         try:
-            if options.key is not None:
-                args = [encode(row) for row in rows]
-                keys = [options.key] * len(args)
-            elif definition.key is None:
-                for row in rows:
-                    args.append(encode(row))
-            else:
-                keys = []
-                for row in rows:
-                    args.append(encode(row))
-                    keys.append(definition.key_of(dict(row)))
+            for row in rows:
+                keys.append(definition.key_of(dict(row)))  # noqa: PERF401  (its length names the row)
         except InvalidJob as error:
-            raise InvalidJob(error.field, f"in row {len(keys or args)}: {error.problem}") from error
+            raise InvalidJob(error.field, f"in row {len(keys)}: {error.problem}") from error
         return args, keys
 
     def _send(self, jobs: Sequence[PendingJob]) -> list[int]:

@@ -7,6 +7,7 @@ limit and the remedy. Whatever passes here can be stored in PostgreSQL and comes
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
@@ -35,6 +36,7 @@ __all__ = [
     "checked_job_id",
     "checked_name",
     "checked_priority",
+    "checked_progress",
     "checked_run_at",
     "checked_seconds",
     "checked_tags",
@@ -96,6 +98,21 @@ def checked_name(field: str, value: object) -> str:
     if len(text) > NAME_CHARACTERS:
         raise InvalidJob(field, f"{len(text)} characters is too long; give at most {NAME_CHARACTERS}")
     return text
+
+
+def checked_progress(value: object, note: object) -> tuple[float | None, str | None]:
+    """How far a job has come, as precise as it is stored, and words about it, which are replaced and never refused."""
+    number: float | None = None
+    if value is not None:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise InvalidJob("progress", f"a number is needed, not {type(value).__name__}")
+        try:
+            (number,) = struct.unpack("<f", struct.pack("<f", value))
+        except OverflowError:
+            number = math.inf
+        if number is None or not math.isfinite(number):
+            raise InvalidJob("progress", "a number of usual size is needed, e.g. 0.5")
+    return number, None if note is None else storable_text(str(note), NAME_CHARACTERS)
 
 
 def storable_text(text: str, most_characters: int = ERROR_CHARACTERS) -> str:

@@ -21,7 +21,8 @@ _STEP = 1_024
 
 def make_ahead(connection: Connection, kept_days: float = 30.0) -> None:
     """Make tables of jobs and slices, so that three of each lie ahead. Raises LockNotAvailable where one is held."""
-    while True:
+    # Not until three lie ahead: after the last number there is nothing to make a table for.
+    for _ in range(TABLES_AHEAD):
         row = connection.execute(query("read_room")).fetchone()
         assert row is not None  # noqa: S101
         newest, ahead, attached, width = row

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import msgspec
 
 __all__ = ["array_text", "members_text", "nested_array_text"]
+
+_encode = msgspec.json.Encoder().encode
 
 
 def array_text(items: Iterable[int | str]) -> str:
@@ -12,9 +16,9 @@ def array_text(items: Iterable[int | str]) -> str:
     return "{" + ",".join(map(str, items)) + "}"
 
 
-def nested_array_text(lists: Iterable[Iterable[int]]) -> str:
+def nested_array_text(lists: Iterable[Sequence[int]]) -> str:
     """`{"{1,2}","{3}"}`: an array of texts, each of them an array; unlike an array of arrays it may be ragged."""
-    return "{" + ",".join(['"{' + ",".join(map(str, numbers)) + '}"' for numbers in lists]) + "}"
+    return "{" + ",".join(['"{' + _encode(numbers)[1:-1].decode() + '}"' for numbers in lists]) + "}"
 
 
 def members_text(positions: Iterable[int]) -> str:

@@ -69,9 +69,9 @@ def read_jobs(connection: Connection, leases: Sequence[Lease]) -> dict[int, Leas
     cursor = connection.cursor(binary=True)
     for low, high in bounds:
         which = sql.SQL("id >= {} and id < {}").format(sql.Literal(low), sql.Literal(high))
-        jobs.update((row[0], row) for row in cursor.execute(_statement("job", which), prepare=False).fetchall())
+        jobs.update({row[0]: row for row in cursor.execute(_statement("job", which), prepare=False).fetchall()})
     if ids:
-        jobs.update((row[0], row) for row in cursor.execute(_statement("job", _any(ids)), prepare=False).fetchall())
+        jobs.update({row[0]: row for row in cursor.execute(_statement("job", _any(ids)), prepare=False).fetchall()})
     expected = sum(high - low for low, high in bounds) + len(ids)
     if len(jobs) < expected:
         wanted = {id_ for low, high in bounds for id_ in range(low, high)}.union(ids)

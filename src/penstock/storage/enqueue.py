@@ -35,6 +35,7 @@ __all__ = [
     "Span",
     "drive",
     "drive_async",
+    "drive_transaction",
     "is_few",
     "look_for",
     "newest_id",
@@ -100,6 +101,10 @@ class Copy(bytes):
     """Lines for COPY, in place of parameters."""
 
 
+class Last(dict[str, Any]):
+    """The parameters of a call's last statement."""
+
+
 Parameters = dict[str, Any] | Copy
 Rows = list[tuple[Any, ...]]
 Steps = Generator[tuple[str, Parameters], Rows, T]
@@ -111,15 +116,44 @@ def drive(connection: Connection, steps: Steps[T]) -> T:
     try:
         name, parameters = next(steps)
         while True:
-            rows: Rows = []
-            if isinstance(parameters, Copy):
-                with cursor.copy(query(name)) as copy:
-                    copy.write(parameters)
-            else:
-                rows = cursor.execute(query(name), parameters).fetchall()
-            name, parameters = steps.send(rows)
+            name, parameters = steps.send(_sent(cursor, name, parameters))
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
+
+
+def drive_transaction(connection: Connection, steps: Steps[T]) -> T:
+    """The same in a transaction of its own: BEGIN travels with the first statement, COMMIT with the last."""
+    cursor = connection.cursor(row_factory=tuple_row)
+    try:
+        name, parameters = next(steps)
+        with connection.pipeline():
+            connection.execute("begin")
+            cursor.execute(query(name), parameters)
+        rows = cursor.fetchall()
+        while True:
+            name, parameters = steps.send(rows)
+            if isinstance(parameters, Last):
+                with connection.pipeline():
+                    cursor.execute(query(name), parameters)
+                    connection.execute("commit")
+                rows = cursor.fetchall()
+            else:
+                rows = _sent(cursor, name, parameters)
+    except StopIteration as end:
+        connection.commit()
+        return end.value  # type: ignore[no-any-return]
+    except BaseException:
+        if not connection.closed:
+            connection.rollback()
+        raise
+
+
+def _sent(cursor: psycopg.Cursor[tuple[Any, ...]], name: str, parameters: Parameters) -> Rows:
+    if isinstance(parameters, Copy):
+        with cursor.copy(query(name)) as copy:
+            copy.write(parameters)
+        return []
+    return cursor.execute(query(name), parameters).fetchall()
 
 
 async def drive_async(connection: psycopg.AsyncConnection[Any], steps: Steps[T]) -> T:
@@ -181,7 +215,7 @@ def write_few(span: Span, ids: list[int], receipt: Receipt | None = None) -> Ste
                 "attributes": attributes and msgspec.json.encode(attributes).decode(),
             },
         )
-    _set_ids(span, ids, rows[0][0])
+    _set_ids(span.places, ids, rows[0][0])
 
 
 def write_spans(spans: Sequence[Span], ids: list[int], receipt: Receipt | None = None) -> Steps[None]:
@@ -192,8 +226,7 @@ def write_spans(spans: Sequence[Span], ids: list[int], receipt: Receipt | None =
     ((ranges, now),) = yield "draw_ranges", {"count": len(pieces)}
     for piece, number in zip(pieces, ranges, strict=True):
         piece.range = number
-        for position, place in enumerate(piece.span.places[piece.low : piece.high]):
-            ids[place] = number * RANGE + position
+        _set_ids(piece.span.places[piece.low : piece.high], ids, number * RANGE)
     if any(span.idempotency_keys for span in spans):
         yield from _insert_idempotency_keys(pieces, ids)
     if receipt is not None:
@@ -225,7 +258,7 @@ def look_for(database: Database, receipt: Receipt, spans: Sequence[Span], ids: l
         row = connection.execute(query("find_token"), {"after": receipt.after, "token": token}).fetchone()
         if row is None:
             return False
-        _set_ids(spans[0], ids, row[0])
+        _set_ids(spans[0].places, ids, row[0])
         return True
 
     return database.run(look, timeout=max(deadline - clock.monotonic(), 0.1))
@@ -245,9 +278,12 @@ class Piece:
         self.positions = range(self.high - self.low)
 
 
-def _set_ids(span: Span, ids: list[int], first_id: int) -> None:
-    for position, place in enumerate(span.places):
-        ids[place] = first_id + position
+def _set_ids(places: Sequence[int], ids: list[int], first_id: int) -> None:
+    if isinstance(places, range):
+        ids[places.start : places.stop] = range(first_id, first_id + len(places))
+    else:
+        for job_id, place in enumerate(places, first_id):
+            ids[place] = job_id
 
 
 def _insert_idempotency_keys(pieces: Sequence[Piece], ids: list[int]) -> Steps[None]:
@@ -353,31 +389,32 @@ def _open(pieces: Sequence[Piece], ids: list[int], now: datetime) -> Steps[None]
             size = free[-1] + 1
             opened.append((span, piece.range, size, None if len(free) == size else members_text(free)))
     if opened:
+        opening = Last if not children else dict
         yield (
             "open_ranges",
-            {
-                "queues": [span.queue_id for span, *_ in opened],
-                "partitions": [span.partition_id for span, *_ in opened],
-                "priorities": [span.priority for span, *_ in opened],
-                "tasks": [span.task for span, *_ in opened],
-                "run_ats": [_run_at(span, now) for span, *_ in opened],
-                "ranges": [number for _, number, _, _ in opened],
-                "sizes": [size for _, _, size, _ in opened],
-                "members": [members for *_, members in opened],
-            },
+            opening(
+                queues=[span.queue_id for span, *_ in opened],
+                partitions=[span.partition_id for span, *_ in opened],
+                priorities=[span.priority for span, *_ in opened],
+                tasks=[span.task for span, *_ in opened],
+                run_ats=[_run_at(span, now) for span, *_ in opened],
+                ranges=[number for _, number, _, _ in opened],
+                sizes=[size for _, _, size, _ in opened],
+                members=[members for *_, members in opened],
+            ),
         )
     if children:
         yield (
             "block_jobs",
-            {
-                "ids": [job_id for _, job_id, _ in children],
-                "partitions": [span.partition_id for span, _, _ in children],
-                "priorities": [span.priority for span, _, _ in children],
-                "tasks": [span.task for span, _, _ in children],
-                "run_ats": [_run_at(span, now) for span, _, _ in children],
-                "runs_on_failure": [child.runs_on_failure for _, _, child in children],
-                "parents": [msgspec.json.encode(_parent_ids(child, ids)).decode() for _, _, child in children],
-            },
+            Last(
+                ids=[job_id for _, job_id, _ in children],
+                partitions=[span.partition_id for span, _, _ in children],
+                priorities=[span.priority for span, _, _ in children],
+                tasks=[span.task for span, _, _ in children],
+                run_ats=[_run_at(span, now) for span, _, _ in children],
+                runs_on_failure=[child.runs_on_failure for _, _, child in children],
+                parents=[msgspec.json.encode(_parent_ids(child, ids)).decode() for _, _, child in children],
+            ),
         )
 
 

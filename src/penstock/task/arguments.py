@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from penstock.errors import InvalidJob
-from penstock.model.encoding import encode_arguments, encode_result
+from penstock.model.encoding import encode_arguments, encode_many_scalars, encode_result
 from penstock.task.conversion import Converter, converter_for, is_context, resolved
 
 __all__ = ["Arguments", "encode_result"]
@@ -78,6 +78,18 @@ class Arguments:
         if named.keys() != self.names:
             self._refuse_names(named)
         return encode_arguments(named)
+
+    def encode_many(self, rows: Sequence[Mapping[str, Any]]) -> list[bytes]:
+        """The same for many jobs; a refusal names the row too."""
+        encoded = encode_many_scalars(rows, self.names) if type(rows) is list else None
+        if encoded is None:
+            encoded = []
+            try:
+                for row in rows:
+                    encoded.append(self.encode(row))
+            except InvalidJob as error:
+                raise InvalidJob(error.field, f"in row {len(encoded)}: {error.problem}") from error
+        return encoded
 
     def decode(self, raw: bytes | str) -> dict[str, Any]:
         """The handler's keyword arguments, converted by its annotations."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.errors import InvalidJob
 from penstock.model.encoding import encode_result
+from penstock.model.limits import checked_progress
 from penstock.task.arguments import Arguments
 from penstock.task.verdict import describe
 
@@ -61,7 +62,7 @@ class ChildContext:
 
     def progress(self, value: float | None = None, note: str | None = None) -> None:
         """Say how far the job has come."""
-        self._pipe.send(Progress(value, note))
+        self._pipe.send(Progress(*checked_progress(value, note)))
 
 
 def main(pipe: Pipe) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.errors import InvalidJob, LeaseLost
-from penstock.model.limits import key_from_bytes, storable_text
+from penstock.errors import LeaseLost
+from penstock.model.limits import checked_progress, key_from_bytes
 from penstock.storage.handler_transaction import settle_in, settle_in_async
 from penstock.storage.settle import split_lease
 
@@ -90,9 +90,7 @@ class Context:
 
     def progress(self, value: float | None = None, note: str | None = None) -> None:
         """Say how far the job has come; shown by `app.job` within about a second."""
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            raise InvalidJob("progress", f"a number is needed, not {type(value).__name__}")
-        self._workplace.progress(self._job.id, value, None if note is None else storable_text(str(note), 200))
+        self._workplace.progress(self._job.id, *checked_progress(value, note))
 
     def settle(self, connection: Any, result: Any = None) -> None:
         """Complete the job inside the handler's own transaction: it succeeds if and only if that commits."""

@@ -66,8 +66,9 @@ class Heart:
             try:
                 connection = connection or self._database.connect()
                 self._renew(connection)
-            except ConnectionLost as error:
-                log.debug("the heart missed a beat: %s", error)
+            except Exception as error:  # Whatever it is, a heart that stopped would cost every job the worker holds.
+                is_away = isinstance(error, ConnectionLost)
+                log.log(logging.DEBUG if is_away else logging.ERROR, "the heart missed a beat: %s", error)
                 if connection is not None:
                     connection.close()
                     connection = None

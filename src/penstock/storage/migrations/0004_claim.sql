@@ -107,7 +107,7 @@ end $$;
 create function penstock.claim(
     p_worker bigint, p_partitions int[], p_from bigint[], p_slots int, p_ahead int,
     p_has_suspect boolean default false) returns setof penstock.lease
-language plpgsql as $$
+language plpgsql set enable_seqscan = off as $$
 declare
     v_partition record;
     v_first     record;

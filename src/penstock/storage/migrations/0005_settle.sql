@@ -1,7 +1,8 @@
 -- breaking: no
 -- Settle: what ended leaves the map of its lease, under the lease's row lock; an empty lease is gone.
 -- History is written only for the bits that were cleared, so that a settle repeated after a lost answer
--- changes nothing, and a worker without the lease is told which jobs are not its own any more.
+-- changes nothing, and a worker without the lease is told which jobs are not its own any more. Leases are found by
+-- their number, never by a scan: a server that last saw the table empty would compare each lease with each.
 
 create type penstock.part_of_lease as (lease_id bigint, pos smallint);
 
@@ -33,7 +34,7 @@ end $$;
 create function penstock.settle_succeeded_if_leased(
     p_worker bigint, p_worker_name text, p_leases bigint[], p_counts int[], p_masks bit(1024)[],
     p_positions text[], p_ages text[], p_runs text[], p_results text[]) returns setof penstock.part_of_lease
-language plpgsql as $$
+language plpgsql set enable_seqscan = off as $$
 declare
     v_whole   bigint[];
     v_settled penstock.part_of_lease[];
@@ -104,7 +105,7 @@ end $$;
 -- Locks: leases by id.
 create function penstock.settle_ended_if_leased(p_worker bigint, p_worker_name text, p_ends json)
 returns setof penstock.part_of_lease
-language plpgsql as $$
+language plpgsql set enable_seqscan = off as $$
 declare
     v_settled penstock.part_of_lease[];
 begin
@@ -174,7 +175,7 @@ end $$;
 -- Moves one running job to a lease of its own, so that its handler's transaction can settle it without
 -- holding its neighbours' lease. Returns the new lease's number, or null where the job is not held.
 create function penstock.split_lease_if_leased(p_worker bigint, p_lease bigint, p_position smallint) returns bigint
-language plpgsql as $$
+language plpgsql set enable_seqscan = off as $$
 declare
     v_lease penstock.lease;
 begin
