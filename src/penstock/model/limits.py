@@ -108,7 +108,7 @@ def checked_progress(value: object, note: object) -> tuple[float | None, str | N
             raise InvalidJob("progress", f"a number is needed, not {type(value).__name__}")
         try:
             (number,) = struct.unpack("<f", struct.pack("<f", value))
-        except OverflowError:
+        except (OverflowError, struct.error):
             number = math.inf
         if number is None or not math.isfinite(number):
             raise InvalidJob("progress", "a number of usual size is needed, e.g. 0.5")
