@@ -1,0 +1,47 @@
+"""Handlers for processes: they must be found at the top of a module."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from penstock import App
+from penstock.client.task import Task
+
+
+def square(n: int) -> int:
+    return n * n
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hang() -> None:
+    time.sleep(600)
+
+
+def wait(path: str) -> None:
+    Path(path).write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def report(context: Any) -> None:
+    for value in (0.5, 1e300, 10**400, float("nan"), "much"):
+        with suppress(Exception):
+            context.progress(value, "half\x00 done\udc80")
+
+
+def declare(app: App) -> dict[str, Task[..., Any]]:
+    """The tasks of these handlers, each tried once."""
+    queue = app.queue("processes")
+    return {
+        handler.__name__: queue.task(
+            name=handler.__name__, max_attempts=1, executor="process", timeout=2.0 if handler is hang else None
+        )(handler)
+        for handler in (square, die, hang, wait, report)
+    }

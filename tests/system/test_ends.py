@@ -1,0 +1,244 @@
+"""How jobs end: returning, raising, retrying, snoozing, discarding, timing out; results, progress, hooks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.system import in_processes
+from tests.system.conftest import Working
+from tests.system.facts import eventually
+
+import penstock
+from penstock import App
+from penstock.worker import Event
+
+
+def test_a_result_comes_back_and_a_failure_raises(app: App) -> None:
+    queue = app.queue("q")
+
+    @queue.task
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    @queue.task
+    async def greet(name: str) -> dict[str, str]:
+        await asyncio.sleep(0)
+        return {"hello": name}
+
+    @queue.task(max_attempts=1)
+    def fail() -> None:
+        raise ValueError("on purpose")
+
+    first, second, third = add.enqueue(1, 2), greet.enqueue(name="you"), fail.enqueue()
+    app.work(until_idle=True)
+    assert app.result(first) == 3
+    assert app.result(second) == {"hello": "you"}
+    with pytest.raises(penstock.JobFailed, match="on purpose"):
+        app.result(third)
+    with pytest.raises(penstock.ResultTimeout):
+        app.result(add.options(delay=3600).enqueue(1, 2), timeout=0)
+
+
+@pytest.mark.parametrize("max_attempts", [1, 2, 5])
+def test_a_job_that_always_fails_is_tried_exactly_max_attempts_times(app: App, max_attempts: int) -> None:
+    attempts: list[int] = []
+
+    @app.queue("q").task(max_attempts=max_attempts, backoff=0)
+    def fail(context: penstock.Context) -> None:
+        attempts.append(context.attempt)
+        raise ValueError("on purpose")
+
+    job = fail.enqueue()
+    app.work(until_idle=True)
+    assert attempts == list(range(1, max_attempts + 1))
+    assert app.job(job).state == "failed"
+    assert [failure.attempt for failure in app.job(job).failures] == attempts
+
+
+def test_retry_after_counts_and_respects_max_attempts(app: App) -> None:
+    attempts: list[int] = []
+
+    @app.queue("q").task(max_attempts=2)
+    def again(context: penstock.Context) -> None:
+        attempts.append(context.attempt)
+        raise penstock.Retry(after=0)
+
+    job = again.enqueue()
+    app.work(until_idle=True)
+    assert attempts == [1, 2]
+    assert app.job(job).state == "failed"
+
+
+def test_snoozing_counts_no_attempt_and_discarding_ends(app: App) -> None:
+    queue = app.queue("q")
+    attempts: list[int] = []
+
+    @queue.task(max_attempts=1)
+    def sleepy(context: penstock.Context) -> None:
+        attempts.append(context.attempt)
+        if len(attempts) < 5:
+            raise penstock.Snooze(for_=0)
+
+    @queue.task
+    def drop() -> None:
+        raise penstock.Discard("not worth it")
+
+    snoozed, discarded = sleepy.enqueue(), drop.enqueue()
+    app.work(until_idle=True)
+    assert attempts == [1] * 5
+    assert app.job(snoozed).state == "succeeded"
+    assert app.job(discarded).state == "discarded"
+    assert "not worth it" in str(app.job(discarded).error)
+
+
+def test_a_dead_letter_runs_again_when_it_is_retried(app: App) -> None:
+    is_broken = True
+
+    @app.queue("q").task(max_attempts=1)
+    def work(n: int) -> int:
+        if is_broken:
+            raise ValueError("on purpose")
+        return n
+
+    jobs = work.enqueue_many([{"n": n} for n in range(5)])
+    app.work(until_idle=True)
+    assert app.stats("q").dead == 5
+    is_broken = False
+    app.retry(jobs[0])
+    assert app.retry(queue="q", state="failed", preview=True) == 4
+    app.work(until_idle=True)
+    assert app.result(jobs[0]) == 0
+    assert app.retry(queue="q", state="failed") == 4
+    app.work(until_idle=True)
+    assert [app.result(job) for job in jobs] == list(range(5))
+    assert app.stats("q").dead == 0
+
+
+def test_retry_on_and_discard_on_decide_by_the_kind_of_error(app: App) -> None:
+    runs: list[str] = []
+
+    @app.queue("q").task(max_attempts=3, backoff=0, retry_on=OSError, discard_on=KeyError)
+    def work(what: str) -> None:
+        runs.append(what)
+        raise {"os": OSError("x"), "key": KeyError("x"), "value": ValueError("x")}[what]
+
+    jobs = {what: work.enqueue(what=what) for what in ("os", "key", "value")}
+    app.work(until_idle=True)
+    assert sorted(runs) == ["key", "os", "os", "os", "value"]
+    assert {what: app.job(job).state for what, job in jobs.items()} == {
+        "os": "failed",
+        "key": "discarded",
+        "value": "failed",
+    }
+
+
+def test_backoff_waits_with_jitter_that_differs(app: App, database_url: str) -> None:
+    @app.queue("q").task(backoff=lambda attempt: 100.0)
+    def fail() -> None:
+        raise ValueError("on purpose")
+
+    fail.enqueue_many([{}] * 20)
+    app.work(until_idle=True)
+    with psycopg.connect(database_url) as connection:
+        dues = [due for (due,) in connection.execute("select due_at from penstock.scheduled").fetchall()]
+    assert len(dues) == 20
+    assert len(set(dues)) > 10
+
+
+def test_a_handler_that_ran_too_long_is_ended_in_a_thread_and_on_the_loop(app: App) -> None:
+    queue = app.queue("q")
+    let_go = threading.Event()
+
+    @queue.task(max_attempts=1, timeout=0.05)
+    def slow(context: penstock.Context) -> str:
+        eventually(lambda: context.is_cancelled, "the handler is told")
+        let_go.wait(30)
+        return "too late"
+
+    @queue.task(max_attempts=1, timeout=0.05)
+    async def slow_lane() -> None:
+        await asyncio.sleep(600)
+
+    jobs = [slow.enqueue(), slow_lane.enqueue()]
+
+    def release() -> None:
+        eventually(lambda: app.job(jobs[0]).state == "failed", "the job was ended before its handler")
+        let_go.set()
+
+    releasing = threading.Thread(target=release)
+    releasing.start()
+    app.work(until_idle=True)
+    releasing.join()
+    assert [app.job(job).state for job in jobs] == ["failed", "failed"]
+    assert all("longer than its timeout" in str(app.job(job).error) for job in jobs)
+
+
+@pytest.mark.parametrize("value", [0.5, 1e300, 1e-300, float("nan"), pytest.param(10**400, id="huge")])
+def test_progress_is_shown_and_no_value_of_it_stops_the_worker(app: App, working: Working, value: float) -> None:
+    let_go = threading.Event()
+
+    @app.queue("q").task
+    def work(context: penstock.Context) -> None:
+        with suppress(penstock.InvalidJob):
+            context.progress(value, "half\x00 done\udc80")
+        let_go.wait(30)
+
+    job = work.enqueue()
+    with working(app):
+        eventually(lambda: app.job(job).state == "running", "it runs")
+        for _ in range(2):
+            renewed = app.workers()[0].renewed_at
+            eventually(lambda: app.workers()[0].renewed_at > renewed, "the worker is still renewed")  # noqa: B023
+        if value == 0.5:
+            assert app.job(job).progress is not None
+        let_go.set()
+        eventually(lambda: app.job(job).state == "succeeded", "the job ended")
+    assert app.job(job).attempt == 1
+
+
+def test_hooks_are_told_what_became_of_jobs_and_cost_nothing(app: App) -> None:
+    events: list[Event] = []
+
+    @app.queue("q").task(max_attempts=2, backoff=0)
+    def work(n: int) -> None:
+        if n:
+            raise ValueError("on purpose")
+
+    def broken(event: Event) -> None:
+        events.append(event)
+        raise RuntimeError("a hook of the user's")
+
+    for name in ("started", "succeeded", "retried", "failed"):
+        app.on(name, broken)
+    good, bad = work.enqueue_many([{"n": 0}, {"n": 1}])
+    app.work(until_idle=True)
+    told = sorted((event.job_id, event.name, event.attempt) for event in events)
+    assert told == sorted(
+        [
+            (good, "started", 1),
+            (good, "succeeded", 1),
+            (bad, "started", 1),
+            (bad, "retried", 1),
+            (bad, "started", 2),
+            (bad, "failed", 2),
+        ]
+    )
+
+
+def test_jobs_in_processes_return_results_and_fail_alone(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+    tasks = in_processes.declare(app)
+    jobs = [tasks["square"].enqueue(n=n) for n in range(4)]
+    dead = tasks["die"].enqueue()
+    late = tasks["hang"].enqueue()
+    progress = tasks["report"].enqueue()
+    app.work(until_idle=True, concurrency=2)
+    assert [app.result(job) for job in jobs] == [0, 1, 4, 9]
+    assert "died with signal 9" in str(app.job(dead).error)
+    assert "longer than its timeout" in str(app.job(late).error)
+    assert app.job(progress).state == "succeeded"
