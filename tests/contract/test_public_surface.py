@@ -1,0 +1,234 @@
+"""The public surface, kept exact: what users write may grow, and changes only on purpose, here."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import App, InvalidJob, NotFound, PenstockError, Queue, Task
+from penstock.client import Bound
+
+NAMES = {
+    "App", "Context", "Cron", "Discard", "Event", "Explanation", "Failure", "InvalidJob", "Job", "JobFailed", "LeaseLost",
+    "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob", "PenstockError", "Queue", "QueueFull",
+    "RequestTimeout", "ResultTimeout", "Retry", "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task",
+    "UnknownTask", "WorkerInfo", "__version__",
+}  # fmt: skip
+
+# Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.
+APP = {
+    "__init__": "url= * request_timeout= lease= retention= pool_size= imports= accept_data_loss= **unavailable",
+    "queue": "name * partitions= max_length= max_wait= **unavailable",
+    "cron": "name expression task * args= timezone=",
+    "crons": "",
+    "acrons": "",
+    "pause_cron": "name",
+    "resume_cron": "name",
+    "remove_cron": "name",
+    "run_cron": "name",
+    "enqueue_many": "jobs * connection= request_timeout=",
+    "aenqueue_many": "jobs * connection=",
+    "work": "queues= concurrency= * until_idle=",
+    "awork": "queues= concurrency= * until_idle=",
+    "stop": "",
+    "on": "event function",
+    "result": "job_id timeout=",
+    "aresult": "job_id timeout=",
+    "stats": "queue",
+    "astats": "queue",
+    "queues": "",
+    "aqueues": "",
+    "workers": "",
+    "aworkers": "",
+    "job": "job_id",
+    "ajob": "job_id",
+    "jobs": "* queue= state= task= key= load= tag= limit= before=",
+    "ajobs": "**filters",
+    "explain": "job_id",
+    "aexplain": "job_id",
+    "cancel": "job_id= * preview= **filters",
+    "retry": "job_id= * preview= **filters",
+    "reschedule": "job_id run_at",
+    "pause": "queue",
+    "resume": "queue",
+    "purge": "queue * state= preview=",
+    "limit": "queue **limits",
+    "migrate": "",
+    "testing": "* inline=",
+    "close": "",
+}
+# For the package's other parts, not for users; they are no part of the contract.
+INNER = {"register", "send", "send_rows", "send_in_async"}
+PROPERTIES = {"url", "shards", "tasks", "database", "unchecked_database"}
+
+TASK_OPTIONS = (
+    "priority run_at delay after on_parent_failure idempotency_key key tenant owner tags connection request_timeout"
+)
+STATES = ["scheduled", "blocked", "ready", "running", "succeeded", "failed", "cancelled", "discarded", "expired"]
+
+
+def shape(function: Callable[..., Any]) -> str:
+    words = []
+    has_star = False
+    for parameter in list(inspect.signature(function).parameters.values()):
+        if parameter.name == "self":
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not has_star:
+            words.append("*")
+            has_star = True
+        default = "=" if parameter.default is not parameter.empty else ""
+        prefix = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+        words.append(f"{prefix}{parameter.name}{default}")
+    return " ".join(words)
+
+
+def test_the_package_offers_these_names_and_no_others() -> None:
+    assert set(penstock.__all__) == NAMES
+    assert len(penstock.__all__) == len(set(penstock.__all__))
+    assert all(hasattr(penstock, name) for name in NAMES)
+
+
+def test_an_app_has_these_methods_with_these_parameters() -> None:
+    public = {name for name in vars(App) if not name.startswith("_")} - PROPERTIES - INNER
+    assert public | {"__init__"} == set(APP)
+    assert {name: shape(getattr(App, name)) for name in APP} == APP
+
+
+def test_an_app_has_these_properties() -> None:
+    assert {name for name, value in vars(App).items() if isinstance(value, property)} == PROPERTIES
+
+
+def test_a_task_is_called_and_enqueued_like_this() -> None:
+    assert shape(Task.options).replace("* ", "").replace("=", "") == TASK_OPTIONS
+    public = {name for kind in (Task, Bound) for name in vars(kind) if not name.startswith("_")}
+    assert public == {
+        "definition", "name", "queue", "options", "job", "enqueue", "enqueue_many", "aenqueue", "aenqueue_many",
+    }  # fmt: skip
+    assert {name for name in vars(Queue) if not name.startswith("_")} == {"name", "task"}
+
+
+def test_a_task_is_still_a_plain_function() -> None:
+    with App("postgresql://nowhere/x") as app:
+
+        @app.queue("q").task
+        def add(a: int, b: int = 2) -> int:
+            """Adds."""
+            return a + b
+
+        assert add(1) == 3
+        assert (add.__doc__, add.name, add.queue) == ("Adds.", "add", "q")
+
+
+def test_every_error_is_one_of_ours_and_says_so() -> None:
+    tree = {
+        name: kind.__mro__[1].__name__
+        for name in NAMES
+        if isinstance(kind := getattr(penstock, name), type) and issubclass(kind, PenstockError)
+    }
+    assert tree == {
+        "PenstockError": "Exception",
+        **dict.fromkeys(
+            ("QueueFull", "PartitionUnavailable", "RequestTimeout", "LeaseLost", "UnknownTask", "InvalidJob",
+             "SchemaMismatch", "NotFound", "JobFailed", "ResultTimeout"),
+            "PenstockError",
+        ),
+    }  # fmt: skip
+    assert issubclass(penstock.ResultTimeout, TimeoutError)
+    assert str(penstock.QueueFull("x", 10_000)) == "queue 'x' is full: max_length 10000"
+
+
+def test_the_states_are_these_and_equal_their_text() -> None:
+    assert [str(state) for state in penstock.State] == STATES
+    assert all(state == text for state, text in zip(penstock.State, STATES, strict=True))
+
+
+@pytest.mark.parametrize(
+    "name", ["order", "per_key", "limit", "rate", "per_key_rate", "fair_by", "weights", "on_retry", "on_dead"]
+)
+def test_an_option_of_a_queue_that_is_not_built_is_refused_by_name(name: str) -> None:
+    app = App("postgresql://nowhere/x")
+    with pytest.raises(InvalidJob, match="not available in this version") as caught:
+        app.queue("q", **{name: None})  # type: ignore[arg-type]
+    assert caught.value.field == name
+
+
+@pytest.mark.parametrize("name", ["shards", "embedded_shards"])
+def test_an_option_of_an_app_that_is_not_built_is_refused_by_name(name: str) -> None:
+    with pytest.raises(InvalidJob, match="not available in this version") as caught:
+        App(**{name: 2})  # type: ignore[arg-type]
+    assert caught.value.field == name
+
+
+def test_an_option_that_never_existed_is_refused_by_name() -> None:
+    with pytest.raises(InvalidJob, match="colour"):
+        App("postgresql://nowhere/x").queue("q", colour="red")
+    with pytest.raises(InvalidJob, match="colour"):
+        App("postgresql://nowhere/x", colour="red")
+
+
+def test_a_queue_declared_twice_alike_is_one_and_differently_is_refused() -> None:
+    app = App("postgresql://nowhere/x")
+    assert app.queue("q", partitions=2) is app.queue("q", partitions=2)
+    with pytest.raises(InvalidJob, match="twice") as caught:
+        app.queue("q", partitions=3)
+    assert caught.value.field == "queue"
+
+
+def test_a_task_declared_twice_on_a_queue_is_refused_and_on_two_queues_is_two() -> None:
+    app = App("postgresql://nowhere/x")
+    app.queue("a").task(name="t")(print)
+    app.queue("b").task(name="t")(print)
+    with pytest.raises(InvalidJob, match="already") as caught:
+        app.queue("a").task(name="t")(print)
+    assert caught.value.field == "name"
+
+
+def test_declaring_does_no_input_or_output() -> None:
+    app = App("postgresql://nowhere.invalid/x")
+    app.queue("q").task(name="t")(print)
+    app.close()
+
+
+def test_what_the_database_says_otherwise_is_logged_once_and_used(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with App(database_url) as first:
+        first.queue("q", partitions=2, max_length=5)
+        first.migrate()
+    with App(database_url) as second, caplog.at_level(logging.WARNING, logger="penstock"):
+        second.queue("q", partitions=4, max_length=7, max_wait=9.0)
+        for _ in range(3):
+            assert len(second.stats("q").partitions) == 2
+        second.queues()
+    (record,) = [record for record in caplog.records if "declared here" in record.getMessage()]
+    said = record.getMessage()
+    assert "partitions=4 (the database has 2)" in said
+    assert "max_length=7 (the database has 5)" in said
+    assert "max_wait=9.0 (the database has None)" in said
+
+
+def test_a_queue_whose_name_is_another_s_partition_is_refused(database_url: str) -> None:
+    with App(database_url) as app:
+        app.queue("q", partitions=2)
+        app.migrate()
+        app.queue("q__p1")
+        with pytest.raises(InvalidJob, match="partition"):
+            app.migrate()
+
+
+def test_any_queue_the_database_knows_can_be_asked_about(database_url: str) -> None:
+    with App(database_url) as first:
+        first.queue("q")
+        first.migrate()
+    with App(database_url) as second:
+        assert second.stats("q").queue_length == 0
+        assert [stats.queue for stats in second.queues()] == ["q"]
+        second.pause("q")
+        assert second.stats("q").paused
+        with pytest.raises(NotFound, match="nowhere"):
+            second.stats("nowhere")
