@@ -85,10 +85,11 @@ begin
                          else (penstock.positions(low, high, members))[n_taken + 1] end as cut
           from reached as r where is_reached and n_taken > 0
     ), whole as (
-        delete from penstock.ready as r using cut as c where r.ctid = c.tid and c.cut = c.high
+        delete from penstock.ready where ctid = any (array(select tid from cut as c where c.cut = c.high))
     ), rest as (
         update penstock.ready as r set low = c.cut, members = c.members & penstock.span(c.cut, c.high)
           from cut as c where r.ctid = c.tid and c.cut < c.high
+           and r.ctid = any (array(select tid from cut as c where c.cut < c.high))
     )
     insert into penstock.lease (worker_id, partition_id, priority, pos, range, low, high, members,
                                 attempt, rescues, is_ahead, ready_at, task)

@@ -2,7 +2,8 @@
 -- Settle: what ended leaves the map of its lease, under the lease's row lock; an empty lease is gone.
 -- History is written only for the bits that were cleared, so that a settle repeated after a lost answer
 -- changes nothing, and a worker without the lease is told which jobs are not its own any more. Leases are found by
--- their number, never by a scan: a server that last saw the table empty would compare each lease with each.
+-- their number, one by one, never by a scan or a join: a server that last saw the table empty would compare each lease
+-- with each.
 
 create type penstock.part_of_lease as (lease_id bigint, pos smallint);
 
@@ -14,16 +15,16 @@ begin
         select g.lease_id, count(*) as n from unnest(p_parts) as g group by g.lease_id
     ), found as (
         select l.id, c.n = penstock.members_count(l.low, l.high, l.members) as is_whole
-          from cleared as c join penstock.lease as l on l.id = c.lease_id
+          from cleared as c cross join lateral (select * from penstock.lease where id = c.lease_id limit 1) as l
     ), whole as (
-        delete from penstock.lease as l using found as f where l.id = f.id and f.is_whole
+        delete from penstock.lease where id = any (array(select id from found where is_whole))
     ), masks as (
         select g.lease_id, bit_or(penstock.single(g.pos)) as mask
           from unnest(p_parts) as g join found as f on f.id = g.lease_id and not f.is_whole group by g.lease_id
     )
     update penstock.lease as l
        set members = coalesce(l.members, penstock.span(l.low, l.high)) & ~m.mask
-      from masks as m where l.id = m.lease_id;
+      from masks as m where l.id = m.lease_id and l.id = any (array(select lease_id from masks));
 end $$;
 
 -- Settles jobs that succeeded. Arrays are parallel, an element a lease: how many jobs of it, which (a map, or null
@@ -47,7 +48,8 @@ begin
     ), held as materialized (
         select l.id, l.range, l.partition_id, l.attempt, g.*,
                penstock.members_count(l.low, l.high, l.members) = g.n as is_whole
-          from given as g join penstock.lease as l on l.id = g.lease_id and l.worker_id = p_worker
+          from given as g
+         cross join lateral (select * from penstock.lease where id = g.lease_id and worker_id = p_worker limit 1) as l
          where case when g.mask is null then penstock.members_count(l.low, l.high, l.members) = g.n
                     else coalesce(l.members, penstock.span(l.low, l.high)) & g.mask = g.mask end
     ), history as (
@@ -57,10 +59,10 @@ begin
                case when results is not null then array(select json_array_elements(results::json)) end
           from held
     ), gone as (
-        delete from penstock.lease as l using held as h where l.id = h.id and h.is_whole
+        delete from penstock.lease where id = any (array(select id from held where is_whole))
     ), left_over as (
         update penstock.lease as l set members = coalesce(l.members, penstock.span(l.low, l.high)) & ~h.mask
-          from held as h where l.id = h.id and not h.is_whole
+          from held as h where l.id = h.id and not h.is_whole and l.id = any (array(select id from held where not is_whole))
     ), counted as (
         insert into penstock.tally (partition_id, opened, completed)
         select partition_id, -sum(n), sum(n) from held group by partition_id
@@ -78,7 +80,8 @@ begin
          where g.lease_id <> all (coalesce(v_whole, '{}'))
     ), mine as materialized (
         select l.id, l.range, l.partition_id, l.attempt, g.*
-          from given as g join penstock.lease as l on l.id = g.lease_id and l.worker_id = p_worker
+          from given as g
+         cross join lateral (select * from penstock.lease where id = g.lease_id and worker_id = p_worker limit 1) as l
          where penstock.has_member(l.low, l.high, l.members, g.pos)
     ), history as (
         insert into penstock.finished (slice, range, partition_id, outcome, attempt, worker, positions, start_ages, run_times, results)
@@ -122,7 +125,7 @@ begin
                     then 'cancelled' else g."end" end as "end"
           from json_to_recordset(p_ends) as g(lease bigint, position smallint, "end" text, error text,
                                               due_in double precision, age bigint, run bigint)
-          join penstock.lease as l on l.id = g.lease and l.worker_id = p_worker
+         cross join lateral (select * from penstock.lease where id = g.lease and worker_id = p_worker limit 1) as l
          where penstock.has_member(l.low, l.high, l.members, g.position)
     ), attempts as (
         insert into penstock.failure (job_id, attempt, worker, error)
