@@ -14,7 +14,8 @@ from penstock import App, InvalidJob, NotFound, PenstockError, Queue, Task
 from penstock.client import Bound
 
 NAMES = {
-    "App", "Context", "Cron", "Discard", "Event", "Explanation", "Failure", "InvalidJob", "Job", "JobFailed", "LeaseLost",
+    "App", "Context", "Cron", "Discard", "Event", "Explanation", "Failure", "InvalidJob", "Job", "JobFailed",
+    "LeaseLost",
     "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob", "PenstockError", "Queue", "QueueFull",
     "RequestTimeout", "ResultTimeout", "Retry", "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task",
     "UnknownTask", "WorkerInfo", "__version__",
@@ -32,7 +33,7 @@ APP = {
     "remove_cron": "name",
     "run_cron": "name",
     "enqueue_many": "jobs * connection= request_timeout=",
-    "aenqueue_many": "jobs * connection=",
+    "aenqueue_many": "jobs * connection= request_timeout=",
     "work": "queues= concurrency= * until_idle=",
     "awork": "queues= concurrency= * until_idle=",
     "stop": "",
