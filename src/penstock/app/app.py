@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, overload
 
@@ -460,14 +461,25 @@ def _stopped_by_signals(worker: Worker) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    # A signal may come while the main thread holds the very lock that stopping needs: another thread stops the worker.
+    asked: SimpleQueue[bool] = SimpleQueue()
+
+    def stop_when_asked() -> None:
+        while asked.get():
+            worker.stop()
+
+    stopper = threading.Thread(target=stop_when_asked, name="penstock-signals", daemon=True)
+    stopper.start()
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     for number in before:
-        signal.signal(number, lambda *_: worker.stop())
+        signal.signal(number, lambda *_: asked.put(True))
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        asked.put(False)
+        stopper.join()
 
 
 def _name(queue: str | Queue) -> str:
