@@ -128,6 +128,7 @@ def settle_and_rescue(scene: Scene) -> Play:
         assert played.a[0] in (0, 2), "the worker is told of both or of none"
         assert ledger.of("succeeded") == (set() if played.a[0] else set(jobs_of(held[:2])))
         assert ledger.of("running") == set()
+        assert "B" not in played.waited, "a handler that settles in its own transaction keeps no rescue waiting"
 
     return Play(transaction(succeed(scene, held[:2])), transaction(sweep.rescue), verdict)
 
