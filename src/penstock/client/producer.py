@@ -37,7 +37,12 @@ from penstock.storage.enqueue import (
     write_few,
     write_spans,
 )
-from penstock.storage.handler_transaction import async_connection_beneath, connection_beneath
+from penstock.storage.handler_transaction import (
+    async_connection_beneath,
+    connection_beneath,
+    part_of_transaction,
+    part_of_transaction_async,
+)
 from penstock.storage.sweep import unblock
 from penstock.task.definition import TaskDefinition
 
@@ -102,7 +107,7 @@ class Producer:
         if is_few(call.spans):
             await drive_async(beneath, write_few(call.spans[0], call.ids))
         else:
-            async with beneath.transaction():
+            async with part_of_transaction_async(beneath):
                 await drive_async(beneath, write_spans(call.spans, call.ids))
         return call.ids
 
@@ -240,7 +245,7 @@ class Producer:
         elif receipt is not None:
             drive_transaction(connection, write_spans(call.spans, call.ids, receipt))
         else:
-            with connection.transaction():
+            with part_of_transaction(connection):
                 drive(connection, write_spans(call.spans, call.ids))
 
     def _was_written(self, call: Call, receipt: Receipt, deadline: float, timeout: float) -> bool:

@@ -6,9 +6,12 @@ it need not be installed.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from penstock.errors import InvalidJob
@@ -16,7 +19,15 @@ from penstock.model.encoding import encode_result
 from penstock.storage.queries import query
 from penstock.storage.settle import Succeeded, succeeded_parameters
 
-__all__ = ["async_connection_beneath", "connection_beneath", "is_async", "settle_in", "settle_in_async"]
+__all__ = [
+    "async_connection_beneath",
+    "connection_beneath",
+    "is_async",
+    "part_of_transaction",
+    "part_of_transaction_async",
+    "settle_in",
+    "settle_in_async",
+]
 
 _REMEDY = "pass a psycopg connection or cursor, or a SQLAlchemy session or connection that uses psycopg 3"
 
@@ -63,6 +74,30 @@ async def async_connection_beneath(given: Any) -> psycopg.AsyncConnection[Any]:
     if not isinstance(found, psycopg.AsyncConnection):
         raise InvalidJob("connection", f"{type(given).__name__} is not asynchronous; {_REMEDY}")
     return found
+
+
+@contextmanager
+def part_of_transaction(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """All or nothing of the block, as a part of the caller's transaction; in autocommit mode a transaction of its own."""
+    if _is_about_to_begin(connection):
+        # The driver begins the caller's transaction with its first statement. Without one the block would be taken
+        # for a whole transaction, and committed at its end whatever the caller decides.
+        connection.execute("select")
+    with connection.transaction():
+        yield
+
+
+@asynccontextmanager
+async def part_of_transaction_async(connection: psycopg.AsyncConnection[Any]) -> AsyncIterator[None]:
+    """The same on an asynchronous connection."""
+    if _is_about_to_begin(connection):
+        await connection.execute("select")
+    async with connection.transaction():
+        yield
+
+
+def _is_about_to_begin(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    return not connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE
 
 
 def _settle_parameters(worker: int, name: str, lease: int, position: int, result: Any) -> dict[str, Any]:
