@@ -77,8 +77,10 @@ select extract(epoch from min(due_at) - now())::double precision from penstock.s
 -- name: has_work
 -- Whether any job a worker has a handler for is ready in queues that are not paused, or due. Index: ready_in_order
 -- (asked for in its order, so that another queue's backlog is never walked through), scheduled_by_due_time. Blocked
--- children whose parents have ended were made ready by upkeep just before.
-select exists (
+-- children whose parents have ended were made ready by upkeep just before. A worker that was declared dead knows
+-- nothing here, and must find that out before it says that nothing is left to do.
+select not exists (select from penstock.worker where id = %(worker)s)
+  or exists (
     select from penstock.worker_task as t
       join penstock.queue as q on q.id = t.queue_id and not q.is_paused
       join penstock.partition as p on p.queue_id = q.id
