@@ -1,0 +1,221 @@
+"""G10, and settling in the handler's own transaction: it exists, or is done, if and only if that commits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
+from tests.judge.snapshot import read_snapshot
+
+import penstock
+from penstock import App
+from penstock.client.task import Task
+
+
+class Changed(Exception):
+    """The caller changed its mind."""
+
+
+@pytest.fixture
+def work(app: App) -> Task[..., Any]:
+    @app.queue("q").task
+    def work(n: int) -> int:
+        return n
+
+    return work
+
+
+def alchemy(url: str) -> str:
+    return url.replace("postgresql://", "postgresql+psycopg://")
+
+
+@contextmanager
+def psycopg_connection(url: str) -> Iterator[Any]:
+    with psycopg.connect(url) as connection:
+        yield connection
+
+
+@contextmanager
+def psycopg_cursor(url: str) -> Iterator[Any]:
+    with psycopg.connect(url) as connection, connection.cursor() as cursor:
+        yield cursor
+
+
+@contextmanager
+def dict_row_connection(url: str) -> Iterator[Any]:
+    with psycopg.connect(url, row_factory=psycopg.rows.dict_row) as connection:
+        yield connection
+
+
+@contextmanager
+def sqlalchemy_connection(url: str) -> Iterator[Any]:
+    with sqlalchemy.create_engine(alchemy(url), poolclass=NullPool).begin() as connection:
+        yield connection
+
+
+@contextmanager
+def sqlalchemy_session(url: str) -> Iterator[Any]:
+    engine = sqlalchemy.create_engine(alchemy(url), poolclass=NullPool)
+    with Session(engine) as session, session.begin():
+        yield session
+
+
+SYNC = [psycopg_connection, psycopg_cursor, dict_row_connection, sqlalchemy_connection, sqlalchemy_session]
+
+
+@pytest.mark.parametrize("count", [1, 150], ids=["one", "many"])
+@pytest.mark.parametrize("opened", SYNC, ids=lambda opened: opened.__name__)
+def test_g10_a_job_exists_if_and_only_if_the_transaction_commits(
+    app: App, work: Task[..., Any], database_url: str, opened: Callable[[str], Any], count: int
+) -> None:
+    app.migrate()
+    with pytest.raises(Changed), opened(database_url) as connection:  # noqa: PT012
+        work.options(connection=connection).enqueue_many([{"n": n} for n in range(count)])
+        raise Changed
+    assert not read_snapshot(database_url).labels
+    with opened(database_url) as connection:
+        ids = work.options(connection=connection).enqueue_many([{"n": n} for n in range(count)])
+        one = work.options(connection=connection).enqueue(n=7)
+        keyed = work.options(connection=connection, idempotency_key="k").enqueue(n=8)
+        assert not read_snapshot(database_url).labels
+    assert set(read_snapshot(database_url).labels) == {*ids, one, keyed}
+    app.work(until_idle=True)
+    assert app.result(one) == 7
+
+
+async def in_psycopg(url: str, act: Callable[[Any], Awaitable[Any]]) -> None:
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        await act(connection)
+
+
+async def in_psycopg_cursor(url: str, act: Callable[[Any], Awaitable[Any]]) -> None:
+    async with await psycopg.AsyncConnection.connect(url) as connection, connection.cursor() as cursor:
+        await act(cursor)
+
+
+async def in_sqlalchemy_connection(url: str, act: Callable[[AsyncConnection], Awaitable[Any]]) -> None:
+    async with create_async_engine(alchemy(url), poolclass=NullPool).begin() as connection:
+        await act(connection)
+
+
+async def in_sqlalchemy_session(url: str, act: Callable[[AsyncSession], Awaitable[Any]]) -> None:
+    async with AsyncSession(create_async_engine(alchemy(url), poolclass=NullPool)) as session, session.begin():
+        await act(session)
+
+
+ASYNC = [in_psycopg, in_psycopg_cursor, in_sqlalchemy_connection, in_sqlalchemy_session]
+
+
+@pytest.mark.parametrize("count", [1, 150], ids=["one", "many"])
+@pytest.mark.parametrize("within", ASYNC, ids=lambda within: within.__name__)
+def test_g10_a_job_exists_if_and_only_if_the_async_transaction_commits(
+    app: App, work: Task[..., Any], database_url: str, within: Any, count: int
+) -> None:
+    app.migrate()
+    ids: list[int] = []
+
+    async def enqueue(connection: Any) -> None:
+        ids[:] = await work.options(connection=connection).aenqueue_many([{"n": n} for n in range(count)])
+        ids.append(await work.options(connection=connection).aenqueue(n=7))
+        ids.extend(await app.aenqueue_many([work.options(idempotency_key="k").job(n=8)], connection=connection))
+        assert not read_snapshot(database_url).labels
+
+    async def change(connection: Any) -> None:
+        await enqueue(connection)
+        raise Changed
+
+    with pytest.raises(Changed):
+        asyncio.run(within(database_url, change))
+    assert not read_snapshot(database_url).labels
+    asyncio.run(within(database_url, enqueue))
+    assert set(read_snapshot(database_url).labels) == set(ids)
+
+
+def test_g10_a_savepoint_that_is_rolled_back_takes_its_jobs_along(work: Task[..., Any], database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        kept = work.options(connection=connection).enqueue(n=1)
+        with pytest.raises(Changed), connection.transaction():  # noqa: PT012
+            work.options(connection=connection).enqueue(n=2)
+            raise Changed
+    assert set(read_snapshot(database_url).labels) == {kept}
+
+
+def test_a_job_settled_in_its_handlers_transaction_is_done_if_and_only_if_that_commits(
+    app: App, database_url: str
+) -> None:
+    queue = app.queue("q")
+    attempts: list[tuple[str, int]] = []
+
+    @queue.task(max_attempts=3, backoff=0)
+    def transfer(name: str, context: penstock.Context) -> str:
+        attempts.append((name, context.attempt))
+        with psycopg.connect(database_url) as connection:
+            connection.execute("insert into public.effect values (%s, %s)", [name, context.attempt])
+            context.settle(connection, result=name)
+            if name == "rolled back" and context.attempt == 1:
+                connection.rollback()
+            if name == "raised" and context.attempt == 1:
+                raise Changed
+        if name == "raised after" and context.attempt == 1:
+            raise Changed
+        return "not this"
+
+    @queue.task(max_attempts=3, backoff=0)
+    async def transfer_lane(name: str, context: penstock.Context) -> None:
+        attempts.append((name, context.attempt))
+        async with await psycopg.AsyncConnection.connect(database_url) as connection:
+            await connection.execute("insert into public.effect values (%s, %s)", [name, context.attempt])
+            await context.asettle(connection, result=name)
+            if context.attempt == 1 and name == "async rolled back":
+                await connection.rollback()
+
+    with psycopg.connect(database_url) as connection:
+        connection.execute("create table public.effect (name text, attempt int)")
+    plain = ("committed", "rolled back", "raised", "raised after")
+    lanes = ("async committed", "async rolled back")
+    jobs = {name: transfer.enqueue(name=name) for name in plain}
+    jobs |= {name: transfer_lane.enqueue(name=name) for name in lanes}
+    app.work(until_idle=True)
+    twice = {"rolled back", "raised", "async rolled back"}
+    assert sorted(attempts) == sorted(
+        (name, attempt) for name in jobs for attempt in ((1, 2) if name in twice else (1,))
+    )
+    with psycopg.connect(database_url) as connection:
+        effects = connection.execute("select name, attempt from public.effect").fetchall()
+    assert sorted(effects) == sorted((name, 2 if name in twice else 1) for name in jobs)
+    assert {name: app.result(job) for name, job in jobs.items()} == {name: name for name in jobs}
+    final = read_snapshot(database_url)
+    assert final.states == {"succeeded": 6}
+    assert final.totals["completed"] == 6
+
+
+def test_g4_a_handler_without_its_lease_is_told_when_it_settles(app: App, database_url: str) -> None:
+    told: list[type[BaseException]] = []
+
+    @app.queue("q").task(max_attempts=3, backoff=0)
+    def work(context: penstock.Context) -> None:
+        with psycopg.connect(database_url) as connection:
+            if context.attempt == 1:
+                # Somebody declares this worker dead and takes its jobs.
+                connection.execute("delete from penstock.worker")
+                connection.execute("select penstock.rescue()")
+                connection.commit()
+            try:
+                context.settle(connection)
+            except penstock.LeaseLost as error:
+                told.append(type(error))
+                raise
+
+    job = work.enqueue()
+    app.work(until_idle=True)
+    assert told == [penstock.LeaseLost]
+    assert app.job(job).state == "succeeded"
+    assert read_snapshot(database_url).states == {"succeeded": 1}
