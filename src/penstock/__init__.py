@@ -41,7 +41,7 @@ from penstock.model import (
     WorkerInfo,
 )
 from penstock.version import __version__
-from penstock.worker import Context, Event
+from penstock.worker import Context, Event, Worked
 
 __all__ = [
     "App",
@@ -72,6 +72,7 @@ __all__ = [
     "Stats",
     "Task",
     "UnknownTask",
+    "Worked",
     "WorkerInfo",
     "__version__",
 ]

@@ -18,7 +18,7 @@ NAMES = {
     "LeaseLost",
     "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob", "PenstockError", "Queue", "QueueFull",
     "RequestTimeout", "ResultTimeout", "Retry", "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task",
-    "UnknownTask", "WorkerInfo", "__version__",
+    "UnknownTask", "Worked", "WorkerInfo", "__version__",
 }  # fmt: skip
 
 # Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.

@@ -159,13 +159,19 @@ def test_the_sql_that_is_printed_makes_the_same_schema(tmp_path: Path, empty_dat
     assert [each["number"] for each in penstock.done("sql", "--json").json] == [m.number for m in MIGRATIONS]
 
 
-def test_the_doctor_says_what_is_wrong_by_its_exit_code(penstock: CommandLine) -> None:
+def test_the_doctor_says_what_is_wrong_by_its_exit_code(penstock: CommandLine, database_url: str) -> None:
+    run = penstock("doctor")
+    assert run.code == 0
+    assert "start one: penstock work MODULE:APP" in run.out
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(
+            "insert into penstock.worker (name, host, pid, version, concurrency, lease_seconds, renewed_at)"
+            " values ('silent', 'h', 1, '0', 1, 1, now() - interval '1 hour')"
+        )
     run = penstock("doctor", "--json")
     wrong = [check["name"] for check in run.json if not check["ok"]]
     assert (run.code, wrong) == (1, ["workers"])
-    run = penstock("doctor")
-    assert "bad  workers" in run.out
-    assert "start one: penstock work MODULE:APP" in run.out
+    assert "bad  workers" in penstock("doctor").out
 
 
 @pytest.mark.parametrize("columns", [30, 80])

@@ -109,9 +109,13 @@ def _tables(connection: Connection) -> Check:
     return _check("tables ahead", is_well, found, "run a worker: its upkeep makes new tables and drops old ones")
 
 
+_START_ONE = "start one: penstock work MODULE:APP"
+
+
 def _workers(connection: Connection) -> Check:
     alive, entered = health.workers_alive(connection)
-    return _check("workers", alive > 0, f"{alive} alive of {entered}", "start one: penstock work MODULE:APP")
+    # None at all is no illness: before the first deployment, say. One that was there and is silent is.
+    return Check("workers", alive == entered, f"{alive} alive of {entered}", "" if alive else _START_ONE)
 
 
 def _tasks(connection: Connection) -> Check:

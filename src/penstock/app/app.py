@@ -39,7 +39,7 @@ from penstock.storage.handler_transaction import is_async
 from penstock.task.definition import TaskDefinition
 from penstock.upkeep import Upkeep
 from penstock.version import __version__
-from penstock.worker import Event, Hooks, Worker
+from penstock.worker import Event, Hooks, Worked, Worker
 
 __all__ = ["App", "Shard"]
 
@@ -210,14 +210,20 @@ class App:
 
     def work(
         self, queues: Sequence[str | Queue] | None = None, concurrency: int = 16, *, until_idle: bool = False
-    ) -> None:
-        """Run jobs here until `stop`, SIGTERM or SIGINT, or until nothing is left to do."""
+    ) -> Worked:
+        """Run jobs here until `stop`, SIGTERM or SIGINT, or until nothing is left to do; what came of it."""
         checked_concurrency(concurrency)
         for module in self.imports:
             importlib.import_module(module)
         served = self._declarations.served(queues)
         database = self.database
-        upkeep = Upkeep(database, self._retention, lambda jobs: self._hooks.call(Event(name="rescued", jobs=jobs)))
+        rescued: list[int] = []
+
+        def note_rescued(jobs: int) -> None:
+            rescued.append(jobs)
+            self._hooks.call(Event(name="rescued", jobs=jobs))
+
+        upkeep = Upkeep(database, self._retention, note_rescued)
         worker = Worker(
             database,
             served,
@@ -235,12 +241,13 @@ class App:
         finally:
             with self._lock:
                 self._workers.remove(worker)
+        return worker.worked(sum(rescued))
 
     async def awork(
         self, queues: Sequence[str | Queue] | None = None, concurrency: int = 16, *, until_idle: bool = False
-    ) -> None:
+    ) -> Worked:
         """`work` for coroutines."""
-        await asyncio.to_thread(self.work, queues, concurrency, until_idle=until_idle)
+        return await asyncio.to_thread(self.work, queues, concurrency, until_idle=until_idle)
 
     def stop(self) -> None:
         """End every `work` of this app gently, from any thread."""

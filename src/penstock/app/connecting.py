@@ -9,8 +9,9 @@ from pathlib import Path
 
 from penstock import embedded
 from penstock.clock import system
-from penstock.errors import InvalidJob, PenstockError
+from penstock.errors import PenstockError
 from penstock.storage import Database
+from penstock.storage.database import checked_url
 from penstock.storage.migrate import check_schema, migrate
 
 __all__ = ["Connecting"]
@@ -22,7 +23,8 @@ class Connecting:
     """Opens the database when it is first needed, once, whichever thread comes first."""
 
     def __init__(self, url: str | None, *, pool_size: int, request_timeout: float, accept_data_loss: bool) -> None:
-        self._given = _checked_url(url if url is not None else os.environ.get("PENSTOCK_URL") or None)
+        given = url if url is not None else os.environ.get("PENSTOCK_URL") or None
+        self._given = None if given is None else checked_url(given)
         # Fixed here: a program that changes its folder later keeps its server.
         self._folder = Path.cwd() / ".penstock"
         self._pool_size = pool_size
@@ -103,13 +105,3 @@ class Connecting:
         if not self._accept_data_loss:
             raise PenstockError(f"{problem}; switch these on, or pass accept_data_loss=True if that is meant")
         log.warning("%s (accepted)", problem)
-
-
-def _checked_url(url: object) -> str | None:
-    if url is None:
-        return None
-    if not isinstance(url, str) or ("://" not in url and "=" not in url):
-        raise InvalidJob("url", "a PostgreSQL URL is needed, such as postgresql://localhost/jobs")
-    if url.count("://") > 1:
-        raise InvalidJob("url", "several shards are not available in this version; give one URL")
-    return url

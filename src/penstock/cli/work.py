@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections import Counter
 from typing import Annotated
 
 import typer
 
-from penstock.app import App
 from penstock.cli.parameter import AsJson, Target
 from penstock.cli.target import ensure_answering, find_app
 from penstock.cli.terminal import show_json
 from penstock.cli.visible import visible
 from penstock.clock import system
 from penstock.errors import NotFound
-from penstock.worker import Event
 
 __all__ = ["work"]
 
 log = logging.getLogger("penstock")
-
-COUNTED = ("succeeded", "retried", "failed", "rescued")
 
 
 def work(
@@ -50,27 +44,13 @@ def work(
             concurrency,
             app.unchecked_database.address,
         )
-        counts = _counted(app)
         started = system.monotonic()
-        app.work(names or None, concurrency, until_idle=until_idle)
+        worked = app.work(names or None, concurrency, until_idle=until_idle)
         seconds = system.monotonic() - started
-    log.info("stopped after %.1f s: %s", seconds, ", ".join(f"{counts[name]} {name}" for name in COUNTED))
+    counts = worked._asdict()
+    log.info("stopped after %.1f s: %s", seconds, ", ".join(f"{count} {name}" for name, count in counts.items()))
     if as_json:
-        show_json({name: counts[name] for name in COUNTED} | {"seconds": round(seconds, 3)})
-
-
-def _counted(app: App) -> Counter[str]:
-    """Counts that grow while the app works."""
-    counts: Counter[str] = Counter()
-    lock = threading.Lock()
-
-    def count(event: Event) -> None:
-        with lock:
-            counts[event.name] += event.jobs
-
-    for name in COUNTED:
-        app.on(name, count)
-    return counts
+        show_json(counts | {"seconds": round(seconds, 3)})
 
 
 class _OneLine(logging.Formatter):

@@ -18,9 +18,9 @@ from psycopg.pq import Format
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from penstock.clock import Clock, system
-from penstock.errors import PartitionUnavailable, SchemaMismatch
+from penstock.errors import InvalidJob, PartitionUnavailable, SchemaMismatch
 
-__all__ = ["Connection", "ConnectionLost", "Database", "is_lost"]
+__all__ = ["Connection", "ConnectionLost", "Database", "checked_url", "is_lost"]
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 T = TypeVar("T")
@@ -150,6 +150,21 @@ class Database:
             if row[1] < 140_000:
                 raise SchemaMismatch(f"PostgreSQL {row[1] // 10_000} is too old: Penstock needs 14 or later")
         connection.prepare_threshold = None if self.is_pooled else 2
+
+
+def checked_url(url: object) -> str:
+    """A URL the driver can read, or InvalidJob; what is quoted of it never holds a password."""
+    if not isinstance(url, str) or ("://" not in url and "=" not in url):
+        raise InvalidJob("url", "a PostgreSQL URL is needed, such as postgresql://localhost/jobs")
+    if url.count("://") > 1:
+        raise InvalidJob("url", "several shards are not available in this version; give one URL")
+    try:
+        psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.Error:
+        raise InvalidJob(
+            "url", "it cannot be read; write postgresql://user:password@host:5432/database, special characters as %XX"
+        ) from None
+    return url
 
 
 def is_lost(error: BaseException) -> bool:

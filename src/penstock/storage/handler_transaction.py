@@ -78,7 +78,7 @@ async def async_connection_beneath(given: Any) -> psycopg.AsyncConnection[Any]:
 
 @contextmanager
 def part_of_transaction(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """All or nothing of the block, as a part of the caller's transaction; in autocommit mode a transaction of its own."""
+    """All or nothing of the block, as a part of the caller's transaction; its own transaction in autocommit mode."""
     if _is_about_to_begin(connection):
         # The driver begins the caller's transaction with its first statement. Without one the block would be taken
         # for a whole transaction, and committed at its end whatever the caller decides.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from penstock.clock import system, ticks
@@ -13,7 +14,7 @@ from penstock.worker.hooks import Event, Hooks
 from penstock.worker.job import HeldJob
 from penstock.worker.line import Line
 
-__all__ = ["Collected", "collect", "tell"]
+__all__ = ["Collected", "collect", "count_ends", "tell"]
 
 
 @dataclass(slots=True)
@@ -105,6 +106,17 @@ def _note_end(collected: Collected, job: HeldJob, now: int, batch: BatchSize) ->
     if verdict.end in ("retry", "snooze") and verdict.due_in > 0:
         soonest = collected.soonest_due
         collected.soonest_due = verdict.due_in if soonest is None else min(soonest, verdict.due_in)
+
+
+def count_ends(counts: Counter[str], collected: Collected, lost: list[tuple[int, int]]) -> None:
+    """Add what was committed to a worker's own counts, by how it ended."""
+    for group in collected.succeeded.values():
+        counts["succeeded"] += len(group.positions)
+    for end in collected.ends:
+        counts[end.end] += 1
+    for lease, position in lost:
+        ended = next((end.end for end in collected.ends if (end.lease, end.position) == (lease, position)), "succeeded")
+        counts[ended] -= 1
 
 
 def tell(hooks: Hooks, collected: Collected, lost: list[tuple[int, int]]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -22,7 +23,7 @@ from penstock.storage.exchange import ClaimWish, Turn, exchange, held_leases, se
 from penstock.storage.settle import End
 from penstock.storage.sweep import unblock
 from penstock.task.definition import TaskDefinition
-from penstock.worker.collecting import Collected, collect, tell
+from penstock.worker.collecting import Collected, collect, count_ends, tell
 from penstock.worker.context import Workplace
 from penstock.worker.hooks import Hooks
 from penstock.worker.job import HeldJob
@@ -93,6 +94,8 @@ class Conductor:
         self._is_dry = False
         self._poll_seconds = 0.05
         self._progressed_at = 0.0
+        # What ended here so far, by its end.
+        self.counts: Counter[str] = Counter()
         # Set by other threads.
         self.is_stopping = False
         # The monotonic time from which a database that is away is not waited for any more.
@@ -113,6 +116,7 @@ class Conductor:
             if lease.left <= 0:
                 self._held.pop(lease.id, None)
         self._report_lost(turn)
+        count_ends(self.counts, collected, turn.lost)
         tell(self._hooks, collected, turn.lost)
         if collected.soonest_due is not None:
             self.on_due(collected.soonest_due)

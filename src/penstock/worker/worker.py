@@ -14,7 +14,7 @@ import os
 import socket
 import threading
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.clock import system, ticks
 from penstock.storage import workers
@@ -28,7 +28,7 @@ from penstock.worker.line import Line
 from penstock.worker.listener import Listener
 from penstock.worker.threads import Threads
 
-__all__ = ["Sweeper", "Worker"]
+__all__ = ["Sweeper", "Worked", "Worker"]
 
 log = logging.getLogger("penstock")
 
@@ -40,6 +40,15 @@ class Sweeper(Protocol):
     def stop(self) -> None: ...
     def look_in(self, seconds: float) -> None: ...
     def sweep(self) -> None: ...
+
+
+class Worked(NamedTuple):
+    """What came of one call of `app.work`: attempts by their end, and the jobs of dead workers that upkeep rescued."""
+
+    succeeded: int
+    retried: int
+    failed: int
+    rescued: int
 
 
 class Worker:
@@ -98,6 +107,11 @@ class Worker:
             self._heart.stop()
             self._leave()
             self._conductor.close()
+
+    def worked(self, rescued: int) -> Worked:
+        """What came of it."""
+        counts = self._conductor.counts
+        return Worked(counts["succeeded"], counts["retry"], counts["failed"], rescued)
 
     def stop(self) -> None:
         """From any thread or signal handler: end gently. Asked again: at once, without waiting for handlers."""
