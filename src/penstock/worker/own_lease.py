@@ -7,6 +7,7 @@ same is retried, since what it did is undone.
 
 from __future__ import annotations
 
+from penstock.errors import PenstockError
 from penstock.storage.exchange import held_leases
 from penstock.task.verdict import Verdict
 from penstock.worker.context import Workplace
@@ -17,8 +18,14 @@ __all__ = ["settle_own_lease"]
 
 def settle_own_lease(job: HeldJob, workplace: Workplace) -> None:
     """Find out, and leave the job to be settled under the lease it has, if it still has one."""
-    leases = workplace.database.run(lambda connection: held_leases(connection, workplace.worker_id))
-    if any(lease.id == job.own_lease for lease in leases):
+    try:
+        leases = workplace.database.run(lambda connection: held_leases(connection, workplace.worker_id))
+        is_held = any(lease.id == job.own_lease for lease in leases)
+    except PenstockError:
+        # The database is away. Settled as not committed it goes on, once that can be said: where the transaction did
+        # commit the lease is gone, and nothing is changed by it.
+        is_held = True
+    if is_held:
         if job.verdict is None:
             exhausted = job.lease.attempt >= job.task.max_attempts
             text = "the transaction that settled the job was rolled back"
