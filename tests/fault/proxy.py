@@ -38,7 +38,8 @@ class Proxy:
         self._cuts: list[tuple[Cut, Callable[[bytes, bytes], bool]]] = []
         self.cut_count = 0
         self._sockets: list[socket.socket] = []
-        self._is_down = False
+        self.is_down = False
+        self._refused = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut_next(self, cut: Cut, is_meant: Callable[[bytes, bytes], bool]) -> None:
@@ -48,12 +49,17 @@ class Proxy:
 
     def go_down(self) -> None:
         """Cut everybody off and refuse all who come."""
-        self._is_down = True
+        self.is_down = True
         for each in list(self._sockets):
             _close(each)
 
     def come_up(self) -> None:
-        self._is_down = False
+        self.is_down = False
+
+    def refused_someone(self) -> bool:
+        """Whether somebody came in vain since this was last asked."""
+        refused, self._refused = self._refused, 0
+        return refused > 0
 
     def close(self) -> None:
         self._listener.close()
@@ -65,7 +71,8 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            if self._is_down:
+            if self.is_down:
+                self._refused += 1
                 client.close()
                 continue
             server = socket.create_connection(self._server)

@@ -13,7 +13,10 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
+from tests.fault.proxy import Proxy
 from tests.judge.snapshot import read_snapshot
+from tests.system.conftest import MakeApp, Working
+from tests.system.facts import eventually
 
 import penstock
 from penstock import App
@@ -219,3 +222,48 @@ def test_g4_a_handler_without_its_lease_is_told_when_it_settles(app: App, databa
     assert told == [penstock.LeaseLost]
     assert app.job(job).state == "succeeded"
     assert read_snapshot(database_url).states == {"succeeded": 1}
+
+
+@pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "rolled back"])
+def test_a_job_settled_by_its_handler_ends_though_the_database_goes_away_right_after(
+    make_app: MakeApp, working: Working, database_url: str, is_committed: bool
+) -> None:
+    proxy = Proxy(database_url)
+    app, near = make_app(proxy.url, request_timeout=0.2, lease=30.0), make_app()
+    queue = app.queue("q")
+
+    def leave(connection: psycopg.Connection[Any]) -> None:
+        if not is_committed:
+            connection.rollback()
+        connection.close()
+        proxy.go_down()
+
+    @queue.task(backoff=0)
+    def work(context: penstock.Context) -> None:
+        if context.attempt == 1:
+            connection = psycopg.connect(database_url)
+            context.settle(connection)
+            if is_committed:
+                connection.commit()
+            leave(connection)
+
+    @queue.task(backoff=0)
+    async def work_lane(context: penstock.Context) -> None:
+        if context.attempt == 1:
+            connection = psycopg.connect(database_url)
+            await asyncio.to_thread(context.settle, connection)
+            if is_committed:
+                connection.commit()
+            leave(connection)
+
+    near.queue("q")
+    with working(app):
+        for task in (work, work_lane):
+            job = task.enqueue()
+            eventually(lambda: proxy.is_down, "the handler has settled")
+            eventually(proxy.refused_someone, "the worker misses its database")
+            eventually(proxy.refused_someone, "and misses it still")
+            proxy.come_up()
+            eventually(lambda: near.job(job).state == "succeeded", "it ended")  # noqa: B023
+            assert near.job(job).attempt == (1 if is_committed else 2)
+    proxy.close()
