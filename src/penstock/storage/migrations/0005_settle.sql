@@ -120,7 +120,7 @@ begin
         select l.id, l.range, l.partition_id, l.priority, l.pos as place, l.attempt, l.rescues, l.ready_at, l.task,
                g.position as pos, g.error, g.due_in, l.range * 1024 + g.position as job_id, g.age, g.run,
                -- Whoever was asked to stop does not run again.
-               case when g."end" in ('retry', 'snooze') and exists (
+               case when g."end" in ('retry', 'snooze', 'release') and exists (
                         select from penstock.cancellation as c where c.job_id = l.range * 1024 + g.position)
                     then 'cancelled' else g."end" end as "end"
           from json_to_recordset(p_ends) as g(lease bigint, position smallint, "end" text, error text,
