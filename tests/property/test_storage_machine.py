@@ -38,6 +38,8 @@ MAX_ATTEMPTS = 3
 LATER = datetime.now(UTC) + timedelta(days=30)
 ENDED = {"succeeded", "failed", "cancelled", "discarded", "expired", "dead"}
 
+KINDS: list[EndKind] = ["retry", "snooze", "failed", "release", "cancelled", "discarded", "expired"]
+
 picks = st.lists(st.integers(0, 10_000), min_size=1, max_size=6)
 
 
@@ -86,6 +88,10 @@ class StorageMachine(RuleBasedStateMachine):
             self.connection.execute(f"delete from penstock.{table}")
         self.entry = self.app._declarations.entry("q")
         self.worker = self._new_worker()
+        # Something to do from the start: most acts need jobs, and many need jobs that run.
+        self.enqueue(20, 5)
+        self.enqueue_mixed(3, True, False)
+        self.claim(6, 6)
 
     def _new_worker(self) -> Worker:
         return Worker(
@@ -253,23 +259,27 @@ class StorageMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.worker.held)
     @rule(
         numbers=st.lists(st.integers(0, 10_000), min_size=1, max_size=30),
-        end=st.sampled_from(["retry", "snooze", "failed", "release", "cancelled", "discarded", "expired"]),
-        due_in=st.sampled_from([0.0, 60.0]),
+        kinds=st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from([0.0, 60.0])), min_size=1, max_size=8),
     )
-    def end_otherwise(self, numbers: list[int], end: EndKind, due_in: float) -> None:
-        chosen = self._pick(sorted(self.worker.held), numbers)
+    def end_otherwise(self, numbers: list[int], kinds: list[tuple[EndKind, float]]) -> None:
+        """Several ends in one call."""
+        chosen = [
+            (job, *kinds[number % len(kinds)])
+            for number, job in enumerate(self._pick(sorted(self.worker.held), numbers))
+        ]
         ends = [
             End(lease.id, job % 1024, lease.range, end, "ValueError: no", due_in, 10, 5)
-            for job in chosen
+            for job, end, due_in in chosen
             for lease in [self.worker.held[job]]
         ]
+        self._note_order([job for job, end, _ in chosen if end == "release"])
         assert self._settle(self.worker, [], ends) == set()
-        for job in chosen:
+        for job, end, due_in in chosen:
             model = self.jobs[job]
-            if end == "release":
-                asked = model.is_asked
+            if model.is_asked and end in ("retry", "snooze", "release"):
+                self._end(job, "cancelled")
+            elif end == "release":
                 self._end(job, "ready")
-                model.is_asked = asked
             elif end in ("retry", "snooze"):
                 model.attempt += end == "retry"
                 model.is_in_order = False
@@ -278,11 +288,22 @@ class StorageMachine(RuleBasedStateMachine):
                 self._end(job, "dead" if end == "failed" else end)
         self._free_children()
 
+    def _note_order(self, released: Sequence[int]) -> None:
+        """A worker hands back the end of a lease. Of one that hands back from the middle and then dies, the two parts
+        come back one after the other: their order is not promised."""
+        for lease in {self.worker.held[job].id for job in released}:
+            rest = [job for job, each in self.worker.held.items() if each.id == lease]
+            if set(released) & set(rest) != set(sorted(rest)[-len(set(released) & set(rest)) :]):
+                for job in rest:
+                    self.jobs[job].is_in_order = False
+
     @precondition(lambda self: self.worker.held)
     @rule(number=st.integers(0, 10_000))
     def split(self, number: int) -> None:
         (job,) = self._pick(sorted(self.worker.held), [number])
         lease = self.worker.held[job]
+        self._note_order([job])
+        self.jobs[job].is_in_order = False
         own = split_lease(self.connection, self.worker.id, lease.id, job % 1024)
         assert own is not None
         self.worker.held[job] = Lease(
@@ -319,6 +340,18 @@ class StorageMachine(RuleBasedStateMachine):
         done = sorted(ghost.held) if is_success else []
         ends = [] if is_success else [End(e.id, job % 1024, e.range, "failed") for job, e in ghost.held.items()]
         assert self._settle(ghost, done, ends) == set(ghost.held)
+
+    @precondition(lambda self: self.worker.held)
+    @rule(is_success=st.booleans())
+    def a_stranger_settles(self, is_success: bool) -> None:
+        """G4 again: the number of a lease is of no use to another worker."""
+        stranger = Worker(self._new_worker().id, self.worker.held)
+        done = sorted(stranger.held) if is_success else []
+        ends = [] if is_success else [End(e.id, job % 1024, e.range, "failed") for job, e in stranger.held.items()]
+        assert self._settle(stranger, done, ends) == set(stranger.held)
+        job, lease = next(iter(stranger.held.items()))
+        assert split_lease(self.connection, stranger.id, lease.id, job % 1024) is None
+        self.connection.execute("delete from penstock.worker where id = %s", [stranger.id])
 
     # Upkeep
 
