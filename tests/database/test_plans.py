@@ -128,7 +128,7 @@ def wish(scene: Scene, partition: int, slots: int, ahead: int, position: int = 0
     }
 
 
-@pytest.mark.parametrize(("slots", "ahead", "pages"), [(1, 0, 100), (16, 0, 400), (16, 100, 2_000)])
+@pytest.mark.parametrize(("slots", "ahead", "pages"), [(1, 0, 200), (16, 0, 400), (16, 100, 2_000)])
 def test_a_claim_touches_only_the_head(backlog: Scene, slots: int, ahead: int, pages: int) -> None:
     for partition in (0, 1):
         assert_cheap(backlog.connection, "claim", wish(backlog, partition, slots, ahead), pages)

@@ -43,6 +43,8 @@ class Lease:
     waited_seconds: float
     # Jobs of it that have not been settled; kept by the worker.
     left: int = 0
+    # Monotonic seconds of when the worker got it.
+    taken_at: float = 0.0
 
     @property
     def positions(self) -> list[int]:

@@ -10,7 +10,7 @@ from penstock.storage.arrays import array_text, members_text, nested_array_text
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
 
-__all__ = ["End", "EndKind", "Succeeded", "split_lease", "succeeded_parameters"]
+__all__ = ["End", "EndKind", "Succeeded", "note_started", "split_lease", "succeeded_parameters"]
 
 EndKind = Literal["retry", "snooze", "failed", "release", "cancelled", "discarded", "expired"]
 
@@ -63,6 +63,11 @@ def succeeded_parameters(worker: int, name: str, done: Sequence[Succeeded]) -> d
         "runs": nested_array_text([each.runs for each in done]),
         "results": [each.results_json for each in done] if has_results else None,
     }
+
+
+def note_started(connection: Connection, worker: int, leases: Sequence[int]) -> None:
+    """Note that everything left of these leases has started."""
+    connection.execute(query("note_started_if_leased"), {"worker": worker, "leases": array_text(leases)})
 
 
 def split_lease(connection: Connection, worker: int, lease: int, position: int) -> int | None:

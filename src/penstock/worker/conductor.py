@@ -20,7 +20,7 @@ from penstock.storage import workers
 from penstock.storage.claim import Lease, read_jobs
 from penstock.storage.database import Connection, ConnectionLost, Database, is_lost
 from penstock.storage.exchange import ClaimWish, Turn, exchange, held_leases, settled_by, wait_for_session_to_end
-from penstock.storage.settle import End
+from penstock.storage.settle import End, note_started
 from penstock.storage.sweep import unblock
 from penstock.task.definition import TaskDefinition
 from penstock.worker.collecting import Collected, collect, count_ends, tell
@@ -34,8 +34,9 @@ __all__ = ["Conductor", "DatabaseAway", "Served"]
 T = TypeVar("T")
 log = logging.getLogger("penstock")
 
-# How long unstarted jobs may be held while nothing gets through; then others may have them.
+# How long a job may wait here unstarted; then others may have it.
 HOLD_SECONDS = 1.0
+STUCK_SECONDS = 0.05
 # Positions are remembered so that dead rows at the head are not walked again; what lies before them is found by this.
 SWEEP_SECONDS = 1.0
 # A worker that has found work for so long needs no waking.
@@ -94,6 +95,7 @@ class Conductor:
         self._is_dry = False
         self._poll_seconds = 0.05
         self._progressed_at = 0.0
+        self._noted_at = 0.0
         # What ended here so far, by its end.
         self.counts: Counter[str] = Counter()
         # Set by other threads.
@@ -108,6 +110,7 @@ class Conductor:
         """Settle and claim once, where there is anything to do; whether there was."""
         collected = collect(self._line, self._batch, self._timed_out())
         collected.ends += self._handed_back()
+        self._note_started()
         wish = None if self.is_stopping else self._wish()
         if wish is None and not collected:
             return False
@@ -190,9 +193,12 @@ class Conductor:
         waiting = len(self._line)
         slots, ahead = self._batch.wanted(free, self._line.concurrency)
         total = slots + ahead - max(waiting - max(self._line.concurrency - self._line.running, 0), 0)
+        now = system.monotonic()
         if total <= 0 or (slots == 0 and waiting > (slots + ahead) // 2):
             return None
-        now = system.monotonic()
+        if slots == 0 and now - self._progressed_at > STUCK_SECONDS:
+            # All slots are busy for longer than jobs took of late: what is claimed ahead now would wait behind them.
+            return None
         if now - self._swept_at > SWEEP_SECONDS:
             self._swept_at = now
             for positions in self._positions.values():
@@ -214,6 +220,7 @@ class Conductor:
             return 0
         rows = self._with_connection(lambda connection: read_jobs(connection, leases))
         now = ticks()
+        taken_at = system.monotonic()
         jobs: list[HeldJob] = []
         for lease in leases:
             queue = self._by_partition[lease.partition_id]
@@ -226,6 +233,7 @@ class Conductor:
                 for job in members:
                     job.expires_at = now + int((queue.max_wait - lease.waited_seconds) * 1e9)
             lease.left = len(members)
+            lease.taken_at = taken_at
             self._held[lease.id] = lease
             if lease.rescues > 1:
                 self._suspect = lease
@@ -294,12 +302,15 @@ class Conductor:
         return late
 
     def _handed_back(self) -> list[End]:
-        """Jobs that go back unstarted: all when stopping, those of paused queues, all when nothing gets through."""
+        """Jobs that go back unstarted: all when stopping, those of paused queues, those that waited for too long."""
         waiting = len(self._line)
         if not waiting:
             return []
-        if self.is_stopping or system.monotonic() - self._progressed_at > HOLD_SECONDS:
+        now = system.monotonic()
+        if self.is_stopping:
             jobs = self._line.withdraw()
+        elif now - self._line.oldest() > HOLD_SECONDS:
+            jobs = self._line.withdraw(lambda job: now - job.lease.taken_at > HOLD_SECONDS)
         elif self.paused:
             jobs = self._line.withdraw(lambda job: self._by_partition[job.lease.partition_id].queue_id in self.paused)
         else:
@@ -309,6 +320,24 @@ class Conductor:
             if job.lease.left <= 0:
                 self._held.pop(job.lease.id, None)
         return [End(job.lease.id, job.position, job.lease.range, "release") for job in jobs]
+
+    def _note_started(self) -> None:
+        """Have it noted, once a second, which leases claimed ahead have nothing left in them that has not started."""
+        now = system.monotonic()
+        if now - self._noted_at < HOLD_SECONDS:
+            return
+        self._noted_at = now
+        waiting = self._line.waiting_leases()
+        begun = [
+            lease
+            for lease in self._held.values()
+            if lease.is_ahead and lease.id not in waiting and now - lease.taken_at > HOLD_SECONDS
+        ]
+        if begun:
+            ids = [lease.id for lease in begun]
+            self._with_connection(lambda connection: note_started(connection, self._workplace.worker_id, ids))
+            for lease in begun:
+                lease.is_ahead = False
 
     def _exchange(self, collected: Collected, wish: ClaimWish | None) -> Turn:
         succeeded = list(collected.succeeded.values())

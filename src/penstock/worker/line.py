@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from penstock.clock import ticks
+from penstock.clock import system, ticks
 from penstock.worker.job import HeldJob
 
 __all__ = ["SETTLED_TOGETHER", "Line", "Slot"]
@@ -85,6 +85,17 @@ class Line:
     def active(self) -> list[HeldJob]:
         """The jobs that run now."""
         return [job for slot in list(self._slots) if (job := slot.current) is not None]
+
+    def oldest(self) -> float:
+        """When the worker got the job at the head; now, where there is none."""
+        with self._lock:
+            return self._waiting[0].lease.taken_at if self._waiting else system.monotonic()
+
+    def waiting_leases(self) -> dict[int, float]:
+        """The leases of jobs that have not started, and when the worker got them."""
+        with self._lock:
+            bunches = [job for slot in self._slots for job in slot.bunch]
+            return {job.lease.id: job.lease.taken_at for job in [*self._waiting, *bunches]}
 
     def feed(self, jobs: Iterable[HeldJob], threads: int) -> None:
         """Add jobs at the end and wake so many idle threads."""

@@ -84,6 +84,13 @@ begin
                          when members is null then (low + n_taken)::smallint
                          else (penstock.positions(low, high, members))[n_taken + 1] end as cut
           from reached as r where is_reached and n_taken > 0
+    ), parted as (
+        -- What starts at once and what follows are leases of their own: after a crash only the first is sure to have begun.
+        select c.*, case when before >= p_slots then low
+                         when before + n_taken <= p_slots then c.cut
+                         when members is null then (low + p_slots - before)::smallint
+                         else (penstock.positions(low, high, members))[p_slots - before + 1] end as middle
+          from cut as c
     ), whole as (
         delete from penstock.ready where ctid = any (array(select tid from cut as c where c.cut = c.high))
     ), rest as (
@@ -93,10 +100,13 @@ begin
     )
     insert into penstock.lease (worker_id, partition_id, priority, pos, range, low, high, members,
                                 attempt, rescues, is_ahead, ready_at, task)
-    select p_worker, partition_id, priority, pos, range, low, cut,
-           case when cut < high then members & penstock.span(low, cut) else members end,
-           attempt, rescues, before + n_taken > p_slots, ready_at, task
-      from cut order by pos, range, low
+    select p_worker, partition_id, priority, pos, range, g.low, g.high,
+           case when g.low = p.low and g.high = p.high then members else members & penstock.span(g.low, g.high) end,
+           attempt, rescues, g.is_ahead, ready_at, task
+      from parted as p
+     cross join lateral (values (p.low, p.middle, false), (p.middle, p.cut, true)) as g(low, high, is_ahead)
+     where g.low < g.high
+     order by pos, range, g.low
     returning *;
 end $$;
 

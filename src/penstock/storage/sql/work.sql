@@ -26,6 +26,10 @@ select lease_id, pos from penstock.settle_succeeded_if_leased(
 -- name: settle_ended_if_leased
 select lease_id, pos from penstock.settle_ended_if_leased(%(worker)s, %(name)s, %(ends)s::json)
 
+-- name: note_started_if_leased
+-- Everything that is left of these leases has started by now: a crash is charged to it.
+update penstock.lease set is_ahead = false where id = any (%(leases)s::bigint[]) and worker_id = %(worker)s
+
 -- name: split_lease_if_leased
 select penstock.split_lease_if_leased(%(worker)s, %(lease)s, %(position)s)
 
