@@ -28,7 +28,14 @@ from penstock.client.producer import Producer
 from penstock.client.task import Queue, Task
 from penstock.client.testing import Testing
 from penstock.clock import system
-from penstock.errors import InvalidJob, JobFailed, PenstockError, ResultTimeout
+from penstock.errors import (
+    InvalidJob,
+    JobFailed,
+    PartitionUnavailable,
+    PenstockError,
+    RequestTimeout,
+    ResultTimeout,
+)
 from penstock.model import Cron, Explanation, Job, QueueDefinition, State, Stats, WorkerInfo
 from penstock.model.limits import checked_concurrency, checked_count, checked_name, checked_seconds
 from penstock.model.queue import refuse_unavailable_options
@@ -45,6 +52,7 @@ __all__ = ["App", "Shard"]
 
 log = logging.getLogger("penstock")
 
+FILTERS = ("queue", "state", "task", "key", "load", "tag")
 RETENTION_DAYS = {"succeeded": 7.0, "failed": 30.0, "cancelled": 7.0, "discarded": 7.0, "expired": 7.0}
 
 
@@ -189,7 +197,7 @@ class App:
         """Where every enqueue arrives."""
         if self._testing is not None:
             return self._testing.enqueue(jobs)
-        return self._opened_producer().enqueue(jobs, connection, timeout)
+        return self._producer_for(any(job.key is not None for job in jobs)).enqueue(jobs, connection, timeout)
 
     def send_rows(
         self, task: TaskDefinition, options: Options, args: list[bytes], keys: list[bytes | None] | None
@@ -197,7 +205,7 @@ class App:
         """Where every enqueue of many rows arrives."""
         if self._testing is not None:
             return self._testing.enqueue(pending_rows(task, options, args, keys))
-        return self._opened_producer().enqueue_rows(task, options, args, keys)
+        return self._producer_for(keys is not None).enqueue_rows(task, options, args, keys)
 
     async def send_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
         """The same, inside an asynchronous caller's transaction."""
@@ -454,6 +462,14 @@ class App:
         """`result` for coroutines."""
         return await asyncio.to_thread(self.result, job_id, timeout)
 
+    def _producer_for(self, has_keys: bool) -> Producer:
+        try:
+            return self._opened_producer()
+        except PartitionUnavailable as error:
+            if has_keys:
+                raise
+            raise RequestTimeout(f"{error}; nothing was written", outcome="not written") from error
+
     def _opened_producer(self) -> Producer:
         database = self.database
         producer = self._producer
@@ -494,6 +510,9 @@ def _name(queue: str | Queue) -> str:
 
 
 def _filters(filters: dict[str, Any]) -> dict[str, Any]:
+    for name in filters:
+        if name not in FILTERS:
+            raise InvalidJob(name, f"jobs cannot be chosen by {name!r}; the filters are {', '.join(FILTERS)}")
     if isinstance(filters.get("queue"), Queue):
         filters["queue"] = filters["queue"].name
     return filters

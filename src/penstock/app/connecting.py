@@ -94,7 +94,13 @@ class Connecting:
     def _started(self) -> embedded.Server:
         with self._lock:
             if self._server is None:
-                self._server = embedded.start(self._folder)
+                try:
+                    self._server = embedded.start(self._folder)
+                except OSError as error:
+                    raise PenstockError(
+                        f"no PostgreSQL can be kept in {self._folder} ({error.strerror or error}): "
+                        "work in another folder, or set PENSTOCK_URL to a server"
+                    ) from error
             return self._server
 
     def _refuse_data_loss(self, database: Database) -> None:

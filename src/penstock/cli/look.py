@@ -182,10 +182,7 @@ def workers(url: Url = None, as_json: AsJson = False) -> None:
     ]
     show_table(
         columns,
-        [
-            [f"{w.name}#{w.id}", w.running, w.concurrency, ago(w.started_at), ago(w.renewed_at), ", ".join(w.queues)]
-            for w in found
-        ],
+        [[w.name, w.running, w.concurrency, ago(w.started_at), ago(w.renewed_at), ", ".join(w.queues)] for w in found],
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
@@ -21,6 +22,7 @@ from penstock.task.definition import Exceptions, KeyOf, TaskDefinition, define
 __all__ = ["Bound", "Queue", "Sender", "Task"]
 
 P = ParamSpec("P")
+OPTIONS = tuple(inspect.signature(define).parameters)[2:]
 R = TypeVar("R")
 
 
@@ -209,6 +211,9 @@ class Queue:
         """Declare a handler as a task of this queue: `@queue.task`, or with options `@queue.task(...)`."""
 
         def declare(function: Callable[P, R]) -> Task[P, R]:
+            for name in options:
+                if name not in OPTIONS:
+                    raise InvalidJob(name, f"a task has no option {name!r}; the options are {', '.join(OPTIONS)}")
             definition = define(self.definition.name, function, **options)
             self._sender.register(definition)
             return Task(definition, function, self._sender)

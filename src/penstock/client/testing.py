@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 from penstock.client.pending import PendingJob
-from penstock.errors import JobFailed, NotFound
+from penstock.errors import JobFailed, NotFound, PenstockError
 from penstock.model.encoding import encode_result
 from penstock.model.limits import key_from_bytes
-from penstock.model.state import State
+from penstock.model.state import FINAL, State
 from penstock.task.verdict import judge
 
 __all__ = ["TestContext", "TestJob", "Testing"]
@@ -155,6 +155,8 @@ class Testing:
     def result(self, job_id: int) -> Any:
         """The job's result, or its error."""
         job = self.job(job_id)
+        if job.state not in FINAL:
+            raise PenstockError(f"job {job.id} has not ended, it is {job.state}: call drain() or run(job) first")
         if job.state != State.SUCCEEDED:
             raise JobFailed(job.id, job.state, job.error)
         return job.result

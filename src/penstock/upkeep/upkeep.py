@@ -97,7 +97,12 @@ class Upkeep:
     def _rescue(self) -> None:
         rescued = self._do(sweep.rescue)
         if rescued is not None and rescued.workers:
-            log.warning("%d workers died; %d jobs of theirs run again", rescued.workers, rescued.jobs - rescued.dead)
+            log.warning(
+                "workers found dead: %d; of their jobs %d run again, %d went to the dead letters",
+                rescued.workers,
+                rescued.jobs - rescued.dead,
+                rescued.dead,
+            )
         if rescued is not None and rescued.jobs:
             self._on_rescued(rescued.jobs)
 

@@ -120,6 +120,7 @@ class Conductor:
                 self._held.pop(lease.id, None)
         self._report_lost(turn)
         count_ends(self.counts, collected, turn.lost)
+        self._report_dead_letters(collected)
         tell(self._hooks, collected, turn.lost)
         if collected.soonest_due is not None:
             self.on_due(collected.soonest_due)
@@ -397,6 +398,13 @@ class Conductor:
         if self._connection is None or self._connection.closed:
             self._connection = self._database.connect()
         return self._connection
+
+    def _report_dead_letters(self, collected: Collected) -> None:
+        dead = [end for end in collected.ends if end.end == "failed"]
+        if dead:
+            said = (dead[0].error or "").splitlines()[:1]
+            job_id = dead[0].range * 1024 + dead[0].position
+            log.warning("dead letters: %d, the first is job %d: %s", len(dead), job_id, *(said or [""]))
 
     def _report_lost(self, turn: Turn) -> None:
         if turn.lost:
