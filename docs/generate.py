@@ -193,8 +193,13 @@ def _returned(member: property) -> str:
 
 
 def _signature(name: str, function: Any, *, is_method: bool = False) -> list[str]:
-    overloads = get_overloads(function) if is_method else []
-    signature = inspect.signature(overloads[-1] if overloads else function)
+    """Every form in which a function may be called, as code."""
+    forms = (get_overloads(function) if is_method else []) or [function]
+    return ["```py", *(_form(name, form, is_method=is_method) for form in forms), "```", ""]
+
+
+def _form(name: str, function: Any, *, is_method: bool) -> str:
+    signature = inspect.signature(function)
     parameters = list(signature.parameters.values())[1 if is_method else 0 :]
     shown: list[str] = []
     has_star = False
@@ -217,7 +222,7 @@ def _signature(name: str, function: Any, *, is_method: bool = False) -> list[str
     line = f"{start}{name}({', '.join(shown)}{end}"
     if len(line) > 100:
         line = f"{start}{name}(\n" + "".join(f"    {each},\n" for each in shown) + end
-    return ["```py", line, "```", ""]
+    return line
 
 
 def _type(annotation: Any) -> str:
