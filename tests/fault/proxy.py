@@ -38,6 +38,7 @@ class Proxy:
         self._cuts: list[tuple[Cut, Callable[[bytes, bytes], bool]]] = []
         self.cut_count = 0
         self._sockets: list[socket.socket] = []
+        self._said: dict[socket.socket, bytes] = {}
         self.is_down = False
         self._refused = 0
         threading.Thread(target=self._accept, daemon=True).start()
@@ -46,6 +47,12 @@ class Proxy:
         """Cut the next connection on which a client sends what is meant: is_meant(chunk, all it said before)."""
         with self._lock:
             self._cuts.append((cut, is_meant))
+
+    def cut_now(self, is_meant: Callable[[bytes], bool]) -> None:
+        """Cut every client off that has said what is meant, whatever it waits for."""
+        for client, said in list(self._said.items()):
+            if is_meant(said):
+                _close(client)
 
     def go_down(self) -> None:
         """Cut everybody off and refuse all who come."""
@@ -86,7 +93,7 @@ class Proxy:
         with suppress(OSError):
             while chunk := client.recv(1 << 20):
                 cut = self._meant(chunk, said)
-                said = (said + chunk)[-200_000:]
+                said = self._said[client] = (said + chunk)[-2_000_000:]
                 if cut == "unsent":
                     break
                 if cut == "answered":
