@@ -34,6 +34,7 @@ __all__ = [
 
 # Rows a purge takes at once: up to two million jobs where the ranges are full.
 _ROWS = 2_000
+_CHILDREN = 1_000
 _TRIES = 20
 
 
@@ -113,9 +114,14 @@ def purge(connection: Connection, partitions: Sequence[int], state: State) -> in
         return _bury_all(connection, Selection(partitions=tuple(partitions), state=state, can_retry=True))
     until = newest_id(connection) // RANGE
     total = 0
+    children: set[int] = set()
     # Again until nothing is found: a row that a claim was cutting just then is passed over.
-    while found := sum(_purge_partition(connection, partition, state, until) for partition in partitions):
+    while found := sum(_purge_partition(connection, partition, state, until, children) for partition in partitions):
         total += found
+    # Not before: a child that is let go to wait in this state would be met by the purge that let it go.
+    waiting = sorted(children)
+    for start in range(0, len(waiting), _CHILDREN):
+        unblock(connection, waiting[start : start + _CHILDREN])
     return total
 
 
@@ -127,20 +133,26 @@ def bury_dead(connection: Connection, ids: Sequence[int]) -> int:
 
 def tell_children(connection: Connection, ranges: Sequence[int]) -> None:
     """Let the children of ended jobs of these ranges go, or end with them."""
+    if children := _children_of(connection, ranges):
+        unblock(connection, children)
+
+
+def _children_of(connection: Connection, ranges: Sequence[int]) -> list[int]:
     rows = connection.execute(query("children_of_ranges"), {"ranges": array_text(ranges)}).fetchall()
-    if rows:
-        unblock(connection, [row[0] for row in rows])
+    return [row[0] for row in rows]
 
 
-def _purge_partition(connection: Connection, partition: int, state: State, until: int) -> int:
+def _purge_partition(connection: Connection, partition: int, state: State, until: int, children: set[int]) -> int:
     where = {"partition": partition, "until": until}
     if state is not State.READY:
-        return _purge(connection, f"purge_{state}", where)
-    in_order = sum(_purge(connection, "purge_ready", {**where, "priority": priority}) for priority in range(10))
-    return in_order + _purge(connection, "purge_parked", where)
+        return _purge(connection, f"purge_{state}", where, children)
+    levels = ({**where, "priority": priority} for priority in range(10))
+    in_order = sum(_purge(connection, "purge_ready", level, children) for level in levels)
+    return in_order + _purge(connection, "purge_parked", where, children)
 
 
-def _purge(connection: Connection, name: str, where: dict[str, int]) -> int:
+def _purge(connection: Connection, name: str, where: dict[str, int], children: set[int]) -> int:
+    """One kind of row to the end; how many jobs. Their children are added to those given."""
     total, place = 0, 0
     while True:
         row = connection.execute(query(name), {**where, "from": place, "limit": _ROWS}).fetchone()
@@ -148,7 +160,7 @@ def _purge(connection: Connection, name: str, where: dict[str, int]) -> int:
             return total
         place, jobs, ranges = row
         total += jobs
-        tell_children(connection, ranges)
+        children.update(_children_of(connection, ranges))
 
 
 def _bury_all(connection: Connection, selection: Selection) -> int:
