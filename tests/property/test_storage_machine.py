@@ -56,6 +56,7 @@ class Model:
     runs_on_failure: bool = False
     is_later: bool = False
     is_known: bool = True
+    rescues: int = 0
     is_asked: bool = False
 
 
@@ -320,6 +321,9 @@ class StorageMachine(RuleBasedStateMachine):
         ghost, self.worker = self.worker, self._new_worker()
         for job, lease in ghost.held.items():
             model = self.jobs[job]
+            model.rescues += 1
+            # Of those rescued twice one goes at a time, and others pass them.
+            model.is_in_order = model.is_in_order and model.rescues < 2
             if model.is_asked:
                 self._end(job, "cancelled")
             elif lease.is_ahead:
