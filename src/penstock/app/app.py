@@ -415,7 +415,10 @@ class App:
 
     def close(self) -> None:
         """Give back every connection; an embedded server stops when its last app is closed."""
-        self.stop()
+        with self._lock:
+            workers = list(self._workers)
+        for worker in workers:
+            worker.stop(may_hurry=False)
         self._connecting.close()
         self._producer = None
         self._declarations.forget()

@@ -20,13 +20,21 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from penstock.clock import Clock, system
 from penstock.errors import InvalidJob, PartitionUnavailable, SchemaMismatch
 
-__all__ = ["Connection", "ConnectionLost", "Database", "checked_url", "is_lost"]
+__all__ = ["Connection", "ConnectionLost", "Database", "checked_url", "is_lost", "may_repeat"]
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 T = TypeVar("T")
 
 # What a broken connection or a server that is starting, stopping, full or read-only raises; repeating may help.
-ConnectionLost = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
+ConnectionLost = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.ReadOnlySqlTransaction,
+    PoolTimeout,
+)
+
+# Cancelled by somebody, a lock not had in time, a serialisation failure, a deadlock: nothing was written.
+_ROLLED_BACK = frozenset({"57014", "55P03", "40001", "40P01"})
 
 DURABILITY_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 
@@ -165,6 +173,11 @@ def checked_url(url: object) -> str:
             "url", "it cannot be read; write postgresql://user:password@host:5432/database, special characters as %XX"
         ) from None
     return url
+
+
+def may_repeat(error: BaseException) -> bool:
+    """Whether a worker should simply try again: the database is away, or rolled the transaction back."""
+    return is_lost(error) or getattr(error, "sqlstate", None) in _ROLLED_BACK
 
 
 def is_lost(error: BaseException) -> bool:

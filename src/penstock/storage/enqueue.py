@@ -26,6 +26,7 @@ from penstock.errors import InvalidJob
 from penstock.storage.arrays import members_text
 from penstock.storage.database import Connection, Database
 from penstock.storage.queries import query
+from penstock.storage.sessions import end_session
 
 __all__ = [
     "FEW",
@@ -245,11 +246,8 @@ def look_for(database: Database, receipt: Receipt, spans: Sequence[Span], ids: l
     clock = database.clock
 
     def look(connection: Connection) -> bool:
-        while not database.is_pooled and clock.monotonic() < deadline:
-            row = connection.execute(query("backend_is_alive"), {"pid": receipt.backend_pid}).fetchone()
-            if row is None or not row[0] or connection.info.backend_pid == receipt.backend_pid:
-                break
-            clock.sleep(0.02)
+        if not end_session(connection, database, receipt.backend_pid):
+            raise database.unavailable(TimeoutError("the session that sent the jobs is still there"))
         if not receipt.token:
             found = {"id": receipt.first_id, "enqueued_at": receipt.enqueued_at}
             row = connection.execute(query("was_written"), found).fetchone()

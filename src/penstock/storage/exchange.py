@@ -11,11 +11,11 @@ import msgspec
 
 from penstock.storage.arrays import array_text
 from penstock.storage.claim import Lease
-from penstock.storage.database import Connection, Database
+from penstock.storage.database import Connection
 from penstock.storage.queries import query
 from penstock.storage.settle import End, Succeeded, succeeded_parameters
 
-__all__ = ["ClaimWish", "Turn", "exchange", "held_leases", "settled_by", "wait_for_session_to_end"]
+__all__ = ["ClaimWish", "Turn", "exchange", "held_leases", "settled_by"]
 
 
 @dataclass(slots=True)
@@ -60,8 +60,9 @@ def exchange(
                 {"worker": worker, "name": name, "ends": msgspec.json.encode(ends).decode()},
             )
         if succeeded or ends:
-            ranges = {end.range for end in ends} | {each.range for each in succeeded}
-            children = connection.execute(query("children_of_ranges"), {"ranges": array_text(ranges)})
+            ended = [each.range * 1024 + position for each in succeeded for position in each.positions]
+            ended += [end.range * 1024 + end.position for end in ends if end.end not in ("retry", "snooze", "release")]
+            children = connection.execute(query("children_of_jobs"), {"parents": array_text(ended)})
         if wish is not None:
             claimed = connection.execute(
                 query("claim"),
@@ -97,12 +98,3 @@ def settled_by(connection: Connection, name: str, attempts: Sequence[tuple[int, 
         {"name": name, "jobs": [job for job, _ in attempts], "attempts": [attempt for _, attempt in attempts]},
     ).fetchall()
     return {(job, attempt) for job, attempt in rows}
-
-
-def wait_for_session_to_end(connection: Connection, database: Database, session: int) -> None:
-    """Wait until the server process of a session that was cut off is gone. A pooler does not tell which it is."""
-    while not database.is_pooled and connection.info.backend_pid != session:
-        row = connection.execute(query("backend_is_alive"), {"pid": session}).fetchone()
-        if row is None or not row[0]:
-            return
-        database.clock.sleep(0.02)

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgspec
+from psycopg import errors
+
 from penstock.storage.arrays import array_text, members_text, nested_array_text
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
 
-__all__ = ["End", "EndKind", "Succeeded", "note_started", "split_lease", "succeeded_parameters"]
+__all__ = ["End", "EndKind", "Succeeded", "note_started", "settle_alone", "split_lease", "succeeded_parameters"]
 
 EndKind = Literal["retry", "snooze", "failed", "release", "cancelled", "discarded", "expired"]
 
@@ -65,14 +68,29 @@ def succeeded_parameters(worker: int, name: str, done: Sequence[Succeeded]) -> d
     }
 
 
+def settle_alone(connection: Connection, worker: int, name: str, end: End) -> Literal["settled", "not held", "busy"]:
+    """Settle one job in a transaction of its own, without waiting long for somebody who has its lease locked."""
+    try:
+        with connection.transaction():
+            connection.execute("select set_config('lock_timeout', '1s', true)")
+            lost = connection.execute(
+                query("settle_ended_if_leased"),
+                {"worker": worker, "name": name, "ends": msgspec.json.encode([end]).decode()},
+            ).fetchall()
+    except errors.LockNotAvailable:
+        return "busy"
+    return "not held" if lost else "settled"
+
+
 def note_started(connection: Connection, worker: int, leases: Sequence[int]) -> None:
     """Note that everything left of these leases has started."""
     connection.execute(query("note_started_if_leased"), {"worker": worker, "leases": array_text(leases)})
 
 
-def split_lease(connection: Connection, worker: int, lease: int, position: int) -> int | None:
+def split_lease(connection: Connection, worker: int, lease: int, job_id: int) -> int | None:
     """Give one job a lease of its own; its number, or None where the job is not held."""
     row = connection.execute(
-        query("split_lease_if_leased"), {"worker": worker, "lease": lease, "position": position}
+        query("split_lease_if_leased"),
+        {"worker": worker, "lease": lease, "range": job_id // 1024, "position": job_id % 1024},
     ).fetchone()
     return row[0] if row else None

@@ -127,6 +127,8 @@ class Upkeep:
         return True
 
     def _do(self, act: Callable[[Connection], Any]) -> Any:
+        if self._is_stopping:
+            return None  # Where the database is away each duty would wait for it in turn.
         try:
             return self._database.run(act, timeout=5.0)
         except ConnectionLost as error:

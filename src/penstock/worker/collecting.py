@@ -89,7 +89,7 @@ def _note_end(collected: Collected, job: HeldJob, now: int, batch: BatchSize) ->
     lease.left -= 1
     collected.leases[lease.id] = lease
     batch.observe(lease.task, (job.ended - job.started) / 1e9)
-    if verdict is None:
+    if verdict is None or job.is_settled:
         return
     collected.ends.append(
         End(

@@ -18,8 +18,9 @@ from penstock.clock import system, ticks
 from penstock.policy.batch import BatchSize
 from penstock.storage import workers
 from penstock.storage.claim import Lease, read_jobs
-from penstock.storage.database import Connection, ConnectionLost, Database, is_lost
-from penstock.storage.exchange import ClaimWish, Turn, exchange, held_leases, settled_by, wait_for_session_to_end
+from penstock.storage.database import Connection, ConnectionLost, Database, may_repeat
+from penstock.storage.exchange import ClaimWish, Turn, exchange, held_leases, settled_by
+from penstock.storage.sessions import end_session
 from penstock.storage.settle import End, note_started
 from penstock.storage.sweep import unblock
 from penstock.task.definition import TaskDefinition
@@ -139,7 +140,7 @@ class Conductor:
             return
         self._signal.wait(self._patience())
         self._signal.clear()
-        if len(self._line) and system.monotonic() - self._progressed_at > FAST_TICK_SECONDS:
+        if self._line.unstarted and system.monotonic() - self._progressed_at > FAST_TICK_SECONDS:
             self._start_threads(self._line.concurrency)
             self._line.prod()
 
@@ -272,7 +273,7 @@ class Conductor:
         """How long to wait for a signal."""
         if self._line.is_fast and (len(self._line) or self._line.running):
             return FAST_TICK_SECONDS
-        patience = 0.05 if len(self._line) else SLOWEST_POLL_SECONDS
+        patience = 0.05 if self._line.unstarted else SLOWEST_POLL_SECONDS
         if self._is_dry:
             patience = min(patience, self._poll_seconds)
             self._poll_seconds = min(self._poll_seconds * 2, SLOWEST_POLL_SECONDS)
@@ -304,8 +305,7 @@ class Conductor:
 
     def _handed_back(self) -> list[End]:
         """Jobs that go back unstarted: all when stopping, those of paused queues, those that waited for too long."""
-        waiting = len(self._line)
-        if not waiting:
+        if not self._line.unstarted:
             return []
         now = system.monotonic()
         if self.is_stopping:
@@ -351,7 +351,7 @@ class Conductor:
             session = connection.info.backend_pid
             return exchange(connection, worker, name, succeeded, collected.ends, wish)
         except ConnectionLost as error:
-            if not is_lost(error):
+            if not may_repeat(error):
                 raise
         # The answer was lost. What was settled is not held any more, and new leases may be ours unheard of.
         log.warning("the database does not answer; the worker goes on when it does")
@@ -361,7 +361,7 @@ class Conductor:
 
         def repeat(connection: Connection) -> Turn:
             # Until the old session is gone it could still commit its claim, after the look at what is held.
-            wait_for_session_to_end(connection, self._database, session)
+            end_session(connection, self._database, session)
             turn = exchange(connection, worker, name, succeeded, collected.ends, None)
             if not_held := [attempts[part] for part in turn.lost if part in attempts]:
                 settled = settled_by(connection, name, not_held)
@@ -369,11 +369,9 @@ class Conductor:
             else:
                 turn.lost = []
             # What has a lease of its own is not to be taken for new.
-            known_jobs = {job.id for job in [*self._line.active(), *self._line.done]}
+            own = {job.own_lease for job in [*self._line.active(), *self._line.done]}
             turn.leases = [
-                lease
-                for lease in held_leases(connection, worker)
-                if lease.id not in self._held and lease.range * 1024 + lease.low not in known_jobs
+                lease for lease in held_leases(connection, worker) if lease.id not in self._held and lease.id not in own
             ]
             return turn
 
@@ -386,7 +384,7 @@ class Conductor:
             try:
                 return act(self._opened())
             except ConnectionLost as error:
-                if not is_lost(error):
+                if not may_repeat(error):
                     raise
                 self.close()
                 if self.give_up_at is not None and system.monotonic() >= self.give_up_at:

@@ -117,7 +117,7 @@ class Context:
             raise self._lost()
         if job.own_lease is None:
             worker = self._workplace.worker_id
-            job.own_lease = self._workplace.database.run(lambda c: split_lease(c, worker, job.lease.id, job.position))
+            job.own_lease = self._workplace.database.run(lambda c: split_lease(c, worker, job.lease.id, job.id))
         if job.own_lease is None:
             raise self._lost()
         return job.own_lease

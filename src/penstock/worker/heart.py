@@ -87,7 +87,7 @@ class Heart:
         self._line.valid_until = sent_at + int(self._lease_seconds * 1e9)
         if was_invalid:
             self._line.prod()
-        asked = workers.asked_to_stop(connection, worker_id)
+        asked = self._line.asked_to_stop = workers.asked_to_stop(connection, worker_id)
         for job in self._line.active():
             if job.id in asked and not job.is_cancelled:
                 job.is_cancelled = True

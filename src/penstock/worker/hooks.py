@@ -55,5 +55,5 @@ class Hooks:
         for function in self._functions.get(event.name, ()):
             try:
                 function(event)
-            except Exception:
+            except BaseException:  # Not even SystemExit of a hook may end the worker.
                 log.exception("a hook for %r raised", event.name)

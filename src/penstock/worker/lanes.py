@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import threading
 from collections import deque
 
@@ -15,11 +16,13 @@ from penstock.clock import ticks
 from penstock.worker.context import Workplace
 from penstock.worker.hooks import Hooks
 from penstock.worker.job import HeldJob
-from penstock.worker.line import Line
+from penstock.worker.line import Line, Slot
 from penstock.worker.own_lease import settle_own_lease
 from penstock.worker.running import arguments_of, may_start, note_error, note_result, tell_started
 
 __all__ = ["Lanes"]
+
+log = logging.getLogger("penstock")
 
 
 class Lanes:
@@ -33,6 +36,7 @@ class Lanes:
         self._thread: threading.Thread | None = None
         self._idle: deque[asyncio.Future[None]] = deque()
         self._lanes: set[asyncio.Task[None]] = set()
+        self._slots: list[Slot] = []
 
     def start(self, line: Line) -> None:
         """Start the loop."""
@@ -54,7 +58,26 @@ class Lanes:
             self._thread.join(timeout=1.0)
 
     def _run(self, started: threading.Event) -> None:
-        asyncio.run(self._main(started))
+        assert self._line is not None  # noqa: S101
+        while True:
+            try:
+                asyncio.run(self._main(started))
+            except BaseException as error:  # A task of a handler's may raise SystemExit, or stop the loop.
+                log.error("a handler ended the event loop (%s): %s", type(error).__name__, error)
+            if self._line.is_closed:
+                return
+            self._start_over()
+
+    def _start_over(self) -> None:
+        """End the jobs of a loop that was ended under them, and forget its lanes."""
+        slots, self._slots, self._lanes, self._idle = self._slots, [], set(), deque()
+        for slot in slots:
+            job = slot.current
+            if job is not None and self._line is not None:
+                note_error(job, RuntimeError("a handler ended the event loop that this one ran on"))
+                job.ended = ticks()
+                self._line.end(job)
+                self._line.retire(slot)
 
     async def _main(self, started: threading.Event) -> None:
         assert self._line is not None  # noqa: S101
@@ -85,6 +108,7 @@ class Lanes:
         assert line is not None  # noqa: S101
         loop = asyncio.get_running_loop()
         slot = line.slot()
+        self._slots.append(slot)
         while True:
             if not line.take_async(slot):
                 if line.is_closed:

@@ -51,6 +51,8 @@ class Line:
         self.running = 0
         # Nanoseconds of the performance counter until which the lease certainly holds.
         self.valid_until = 0
+        # Jobs somebody wants stopped: they are not started.
+        self.asked_to_stop: set[int] = set()
         # Jobs that ended and await settling; appended by slots, drained by the conductor.
         self.done: deque[HeldJob] = deque()
         # Whether handlers are fast: ends are then signalled only when the line runs dry, and taken by the bunch.
@@ -66,6 +68,11 @@ class Line:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def unstarted(self) -> int:
+        """Jobs that wait, also those that a slot has in hand behind the one it runs."""
+        return len(self._waiting) + sum(len(slot.bunch) for slot in list(self._slots))
 
     @property
     def free_slots(self) -> int:
@@ -87,15 +94,25 @@ class Line:
         return [job for slot in list(self._slots) if (job := slot.current) is not None]
 
     def oldest(self) -> float:
-        """When the worker got the job at the head; now, where there is none."""
+        """When the worker got the job that has waited longest; now, where none waits."""
         with self._lock:
-            return self._waiting[0].lease.taken_at if self._waiting else system.monotonic()
+            heads = [line[0] for line in (self._waiting, *(slot.bunch for slot in self._slots)) if line]
+            return min([job.lease.taken_at for job in heads], default=system.monotonic())
 
     def waiting_leases(self) -> dict[int, float]:
         """The leases of jobs that have not started, and when the worker got them."""
         with self._lock:
             bunches = [job for slot in self._slots for job in slot.bunch]
             return {job.lease.id: job.lease.taken_at for job in [*self._waiting, *bunches]}
+
+    def retire(self, slot: Slot) -> None:
+        """Give up a slot whose lane is gone; what it had in hand goes back."""
+        with self._lock:
+            self._rest(slot)
+            self._waiting.extendleft(reversed(slot.bunch))
+            slot.bunch.clear()
+            self._slots.remove(slot)
+            self._wake(len(self._waiting))
 
     def feed(self, jobs: Iterable[HeldJob], threads: int) -> None:
         """Add jobs at the end and wake so many idle threads."""

@@ -27,6 +27,10 @@ def may_start(job: HeldJob, line: Line) -> bool:
         job.verdict = Verdict("expired")
         line.end(job)
         return False
+    if line.asked_to_stop and job.id in line.asked_to_stop:
+        job.verdict = Verdict("cancelled", "stopped on request before it started")
+        line.end(job)
+        return False
     return True
 
 

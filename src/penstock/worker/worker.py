@@ -113,9 +113,12 @@ class Worker:
         counts = self._conductor.counts
         return Worked(counts["succeeded"], counts["retry"], counts["failed"], rescued)
 
-    def stop(self) -> None:
+    def stop(self, *, may_hurry: bool = True) -> None:
         """From any thread or signal handler: end gently. Asked again: at once, without waiting for handlers."""
-        self._stop_at = system.monotonic() + self._grace_seconds if self._stop_at is None else 0.0
+        if self._stop_at is None:
+            self._stop_at = system.monotonic() + self._grace_seconds
+        elif may_hurry:
+            self._stop_at = 0.0
         self._conductor.give_up_at = self._stop_at
         self._conductor.is_stopping = True
         self._signal.set()

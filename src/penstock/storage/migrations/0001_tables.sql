@@ -103,7 +103,8 @@ create table penstock.ready (
     attempt      smallint not null default 1,
     rescues      smallint not null default 0,
     is_parked    boolean not null default false,
-    ready_at     timestamptz not null default now(),
+    -- Not now(): a caller's transaction may have begun long ago, and max_wait counts from here.
+    ready_at     timestamptz not null default clock_timestamp(),
     task         text not null,
     constraint ready_span_is_within_its_range check (0 <= low and low < high and high <= 1024)
 ) with (fillfactor = 80);

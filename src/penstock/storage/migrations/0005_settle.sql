@@ -177,14 +177,17 @@ end $$;
 
 -- Moves one running job to a lease of its own, so that its handler's transaction can settle it without
 -- holding its neighbours' lease. Returns the new lease's number, or null where the job is not held.
-create function penstock.split_lease_if_leased(p_worker bigint, p_lease bigint, p_position smallint) returns bigint
+create function penstock.split_lease_if_leased(p_worker bigint, p_lease bigint, p_range bigint, p_position smallint) returns bigint
 language plpgsql set enable_seqscan = off as $$
 declare
     v_lease penstock.lease;
 begin
     select * into v_lease from penstock.lease where id = p_lease and worker_id = p_worker for update;
     if v_lease.id is null or not penstock.has_member(v_lease.low, v_lease.high, v_lease.members, p_position) then
-        return null;
+        -- Asked again after a lost answer: it may have a lease of its own already.
+        return (select l.id from penstock.lease as l
+                 where l.range = p_range and l.worker_id = p_worker and l.low = p_position and l.high = p_position + 1
+                   and l.id > p_lease);
     end if;
     perform penstock.clear_bits(array[row(p_lease, p_position)::penstock.part_of_lease]);
     v_lease.id := nextval('penstock.lease_number');

@@ -92,5 +92,9 @@ select id from penstock.job where id > %(after)s and attributes @> %(token)s::js
 -- name: newest_range
 select last_value from penstock.range_number
 
+-- name: end_backend
+-- Only where it is a session of the same role: process numbers are given again.
+select pg_terminate_backend(pid) from pg_stat_activity where pid = %(pid)s and usename = current_user
+
 -- name: backend_is_alive
 select exists (select from pg_stat_activity where pid = %(pid)s)

@@ -31,7 +31,7 @@ select lease_id, pos from penstock.settle_ended_if_leased(%(worker)s, %(name)s, 
 update penstock.lease set is_ahead = false where id = any (%(leases)s::bigint[]) and worker_id = %(worker)s
 
 -- name: split_lease_if_leased
-select penstock.split_lease_if_leased(%(worker)s, %(lease)s, %(position)s)
+select penstock.split_lease_if_leased(%(worker)s, %(lease)s, %(range)s, %(position)s::smallint)
 
 -- name: children_of_ranges
 -- Children of any job of these ranges. Index: the primary key of dependency.
