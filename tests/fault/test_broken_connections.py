@@ -10,7 +10,7 @@ import pytest
 from tests.fault.crew import build
 from tests.fault.stage import MakeStage, OwnServer, Stage, eventually, times
 
-from penstock.errors import RequestTimeout
+from penstock.errors import PartitionUnavailable, RequestTimeout
 
 BACKENDS = "select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
 
@@ -59,12 +59,23 @@ def test_g11_calls_are_refused_whole_while_connections_are_exhausted(
             worker = stage.worker()
             with suppress(RequestTimeout):  # Sent on a session that had ended: nobody can know whether it arrived.
                 stage.enqueue("plain", 3)
-            with pytest.raises(RequestTimeout) as refused:
+            with pytest.raises((RequestTimeout, PartitionUnavailable)) as refused:
                 stage.enqueue("plain", 3)
-            assert refused.value.outcome == "not written"
+            assert getattr(refused.value, "outcome", "not written") == "not written"
             assert worker.poll() is None
-        stage.enqueue("plain", 3)
-    stage.verdict().require("a settle", "an enqueue refused")
+        eventually(lambda: enqueued(stage), "calls are taken again")
+        # The worker that began without a connection has found one, and leaves before the next round takes them all.
+        eventually(lambda: stage.snapshot().is_drained, "everything was done")
+        stage.end_workers()
+    stage.verdict().require("a settle")
+
+
+def enqueued(stage: Stage) -> list[int]:
+    """The ids of a call, or nothing where it was refused."""
+    try:
+        return stage.enqueue("plain", 3)
+    except (RequestTimeout, PartitionUnavailable):
+        return []
 
 
 def exhaust(stack: ExitStack, url: str) -> None:
