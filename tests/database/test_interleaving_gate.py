@@ -144,7 +144,7 @@ def rescue_and_split(scene: Scene) -> Acts:
     scene.enqueue(5)
     ((lease, job), *_) = scene.claim(5)
     kill(scene)
-    split = {"worker": scene.worker, "lease": lease, "position": job % 1024}
+    split = {"worker": scene.worker, "lease": lease, "range": job // 1024, "position": job % 1024}
     return sweep.rescue, lambda c: c.execute(query("split_lease_if_leased"), split)
 
 
@@ -167,7 +167,8 @@ def end_and_settle(scene: Scene) -> Acts:
 def split_and_settle(scene: Scene) -> Acts:
     scene.enqueue(5)
     held = scene.claim(5)
-    split = {"worker": scene.worker, "lease": held[0][0], "position": held[0][1] % 1024}
+    lease, job = held[0]
+    split = {"worker": scene.worker, "lease": lease, "range": job // 1024, "position": job % 1024}
     return lambda c: c.execute(query("split_lease_if_leased"), split), lambda c: scene.succeed(held[:2], connection=c)
 
 

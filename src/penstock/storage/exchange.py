@@ -18,6 +18,9 @@ from penstock.storage.settle import End, Succeeded, succeeded_parameters
 __all__ = ["ClaimWish", "Turn", "exchange", "held_leases", "settled_by"]
 
 
+FEW_ENDED = 64
+
+
 @dataclass(slots=True)
 class ClaimWish:
     """What a worker would take: partitions in the order to try, ten start positions each, and how much."""
@@ -62,7 +65,11 @@ def exchange(
         if succeeded or ends:
             ended = [each.range * 1024 + position for each in succeeded for position in each.positions]
             ended += [end.range * 1024 + end.position for end in ends if end.end not in ("retry", "snooze", "release")]
-            children = connection.execute(query("children_of_jobs"), {"parents": array_text(ended)})
+            ranges = {job // 1024 for job in ended}
+            # One by one is a look-up a job, by ranges a walk through all children of a range: few and many want each.
+            name_of_query = "children_of_jobs" if len(ended) <= FEW_ENDED else "children_of_many_jobs"
+            parents = {"parents": array_text(ended), "ranges": array_text(ranges)}
+            children = connection.execute(query(name_of_query), parents)
         if wish is not None:
             claimed = connection.execute(
                 query("claim"),

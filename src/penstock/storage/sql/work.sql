@@ -115,4 +115,14 @@ select w.id, w.name, w.host, w.pid, w.started_at, w.renewed_at, w.concurrency,
   from penstock.worker as w order by w.id
 
 -- name: children_of_jobs
-select child_id from penstock.dependency where parent_id = any (%(parents)s::bigint[])
+-- Children of these few jobs, looked up one by one. Index: the primary key of dependency.
+select d.child_id from unnest(%(parents)s::bigint[]) as p
+ cross join lateral (select child_id from penstock.dependency where parent_id = p offset 0) as d
+
+-- name: children_of_many_jobs
+-- Children of these many jobs, which are of these few ranges. Index: the primary key of dependency.
+select d.child_id from unnest(%(ranges)s::bigint[]) as r
+ cross join lateral (
+       select parent_id, child_id from penstock.dependency
+        where parent_id >= r * 1024 and parent_id < (r + 1) * 1024 offset 0) as d
+ where d.parent_id = any (%(parents)s::bigint[])
