@@ -83,8 +83,9 @@ def test_g11_an_unkeyed_call_is_refused_whole_by_its_timeout() -> None:
     with App("postgresql://nobody@127.0.0.1:1/nothing", request_timeout=0.2) as app:
         task = app.queue("q").task(_task)
         # Already what the app declares cannot be written: nothing was, and nobody waits longer than was asked for.
-        with pytest.raises(penstock.PartitionUnavailable, match="does not answer"):
+        with pytest.raises(penstock.RequestTimeout, match="does not answer") as refused:
             task.enqueue(n=1)
+        assert refused.value.outcome == "not written"
 
 
 def test_querator_unkeyed_calls_go_whole_to_the_least_loaded_partition(app: App) -> None:
