@@ -63,7 +63,7 @@ class Served:
 
 
 class Conductor:
-    """Used by one thread; `signal`, `lose_everything` and the attributes marked so may be used by others."""
+    """Used by one thread; only the attributes marked so are set by others."""
 
     def __init__(
         self,
@@ -157,11 +157,6 @@ class Conductor:
     @property
     def has_held_jobs(self) -> bool:
         return bool(self._held)
-
-    def release_unstarted(self) -> None:
-        """Hand back everything that has not started."""
-        self.is_stopping = True
-        self._signal.set()
 
     def look_again(self) -> None:
         """Claim again at the next turn, from the start."""
