@@ -8,7 +8,6 @@ the database's, never these: two machines need not agree on the time for jobs to
 from __future__ import annotations
 
 import random
-import secrets
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -39,7 +38,7 @@ class Clock:
 
     def random_token(self) -> int:
         """63 random bits, as PostgreSQL's bigint can hold them: for telling one call from every other."""
-        return secrets.randbits(63)
+        return random.getrandbits(63)
 
 
 class ManualClock(Clock):

@@ -33,10 +33,11 @@ union all
 select 'finished', job_id, partition_id, attempt, outcome, null from penstock.finished_job
 union all
 select case when bit_count(members) = 0 then 'empty' else 'outside' end, range, partition_id, attempt, null, null
-  from (select range, partition_id, attempt, low, high, members from penstock.ready
-        union all select range, partition_id, attempt, low, high, members from penstock.lease
-        union all select range, partition_id, attempt, low, high, members from penstock.scheduled) as r
+  from (select range, partition_id, attempt, low, high, members, priority from penstock.ready
+        union all select range, partition_id, attempt, low, high, members, priority from penstock.lease
+        union all select range, partition_id, attempt, low, high, members, priority from penstock.scheduled) as r
  where bit_count(members) = 0 or bit_count(members & ~penstock.span(low, high)) > 0
+    or not (0 <= low and low < high and high <= 1024 and priority between 0 and 9)
 union all
 select 'orphaned edge', child_id, 0, null, null, null from penstock.dependency as d
  where not exists (select from penstock.blocked as b where b.job_id = d.child_id and d.parent_id = any (b.parents))

@@ -65,7 +65,7 @@ def cancel(ids: Sequence[int]) -> Step:
 def children_of(parents: Sequence[int]) -> Step:
     def step(connection: Connection) -> list[int]:
         ranges = array_text({parent // 1024 for parent in parents})
-        return [row[0] for row in connection.execute(query("children_of_ranges"), {"ranges": ranges})]
+        return [row[1] for row in connection.execute(query("children_of_ranges"), {"ranges": ranges})]
 
     return step
 

@@ -160,8 +160,6 @@ def test_settling_touches_only_the_leases(backlog: Scene) -> None:
     assert_cheap(connection, "split_lease_if_leased", part)
     assert_cheap(connection, "split_lease_if_leased", part)
     assert_cheap(connection, "children_of_ranges", {"ranges": array_text([1, 2, 3, 40_000, number])})
-    ended = {"parents": array_text(range(number * 1024, number * 1024 + 1000)), "ranges": array_text([number])}
-    assert_cheap(connection, "children_of_many_jobs", ended)
     assert_cheap(connection, "children_of_jobs", {"parents": array_text([1024, number * 1024])})
     assert_cheap(connection, "held_leases", {"worker": backlog.worker})
     connection.execute("delete from penstock.lease")

@@ -32,7 +32,7 @@ def test_fast_handlers_get_what_will_start_within_25_ms() -> None:
 def test_there_is_a_most_that_is_held_ahead(seconds: float) -> None:
     batch = BatchSize()
     batch.observe("nothing", seconds)
-    assert batch.wanted(free_slots=16, concurrency=1_000) == (16, 4_096 - 16)
+    assert batch.wanted(free_slots=16, concurrency=1_000) == (16, 8_192 - 16)
 
 
 def test_the_mean_follows_what_a_task_does_now() -> None:
@@ -84,4 +84,4 @@ def test_what_is_wanted_stays_within_bounds(runs: list[tuple[str, float, int]], 
         batch.observe(task, seconds, jobs)
     wanted = batch.wanted(free, concurrency)
     assert wanted.slots == free
-    assert 0 <= wanted.ahead <= 4_096
+    assert 0 <= wanted.ahead <= 8_192

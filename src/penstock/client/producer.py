@@ -59,6 +59,9 @@ class Call:
     spans: list[Span]
     limited: dict[int, QueueEntry]
     is_keyed: bool = False
+    has_children: bool = False
+    # Whether one statement writes it.
+    is_few: bool = False
 
     @property
     def children(self) -> list[int]:
@@ -90,7 +93,9 @@ class Producer:
         return self._enqueue(self._plan_rows(task, options, args, keys), options.connection, options.request_timeout)
 
     def _enqueue(self, call: Call, connection: Any, timeout: float | None) -> list[int]:
-        self._check_lengths(call)
+        call.is_few = is_few(call.spans)
+        if call.limited:
+            self._check_lengths(call)
         if connection is None:
             self._write(call, self._database.request_timeout if timeout is None else timeout)
         else:
@@ -132,6 +137,7 @@ class Producer:
             partition = entry.partition_ids[number]
             span = Span(entry.id, partition, priority, name, run_at, delay, places=places)
             _fill(span, [jobs[place] for place in places], earlier)
+            call.has_children = call.has_children or span.children is not None
             call.spans.append(span)
             if entry.max_length is not None:
                 call.limited[partition] = entry
@@ -156,7 +162,7 @@ class Producer:
                 number = self._place(entry, 1) if key is None else partition_of(key, count)
                 by_partition.setdefault(number, []).append(place)
             groups = dict(by_partition)
-        call = Call([0] * len(args), [], {}, is_keyed=keys is not None)
+        call = Call([0] * len(args), [], {}, is_keyed=keys is not None, has_children=bool(options.after))
         for number, places in groups.items():
             is_all = len(places) == len(args)
             partition = entry.partition_ids[number]
@@ -210,13 +216,14 @@ class Producer:
         clock = self._database.clock
         deadline = clock.monotonic() + timeout
         pause = 0.02
+        remaining = timeout
         while True:
             receipt = Receipt()
             try:
-                with self._database.connection(max(deadline - clock.monotonic(), 0.05)) as connection:
+                with self._database.connection(remaining) as connection:
                     self._prepare_receipt(connection, call, receipt)
                     self._send(connection, call, receipt)
-                    if call.children:
+                    if call.has_children:
                         unblock(connection, call.children)
                 return
             except ConnectionLost as error:
@@ -228,17 +235,18 @@ class Producer:
                     raise self._refusal(call, timeout, error) from error
             clock.sleep(pause)
             pause = min(pause * 2, 0.5)
+            remaining = max(deadline - clock.monotonic(), 0.05)
 
     def _prepare_receipt(self, connection: Connection, call: Call, receipt: Receipt) -> None:
         receipt.backend_pid = connection.info.backend_pid
-        if is_few(call.spans):
+        if call.is_few:
             if self._newest_id is None:
                 self._newest_id = newest_id(connection)
             receipt.after = self._newest_id - 1024
             receipt.token = self._database.clock.random_token()
 
     def _send(self, connection: Connection, call: Call, receipt: Receipt | None) -> None:
-        if is_few(call.spans):
+        if call.is_few:
             drive(connection, write_few(call.spans[0], call.ids, receipt))
             if receipt is not None:
                 self._newest_id = call.ids[-1]

@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from itertools import chain, repeat
+from operator import eq
 from typing import Any
 from uuid import UUID
 
@@ -57,10 +59,10 @@ def encode_many_scalars(rows: list[dict[str, Any]], names: frozenset[str]) -> li
 
     The fast way for what is most common: every row has just these names and plain values, none of them null.
     """
-    is_plain = _SCALARS.issuperset
-    for row in rows:
-        if type(row) is not dict or row.keys() != names or not is_plain(map(type, row.values())):
-            return None
+    if set(map(type, rows)) != {dict} or not all(map(eq, map(dict.keys, rows), repeat(names))):
+        return None
+    if not _SCALARS.issuperset(map(type, chain.from_iterable(map(dict.values, rows)))):
+        return None
     try:
         lines = _encode_lines(rows)
     except Exception:  # Encoded one by one, the row that raised is named.

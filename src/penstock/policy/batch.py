@@ -14,7 +14,7 @@ from typing import NamedTuple
 __all__ = ["BatchSize", "Wanted"]
 
 HORIZON_SECONDS = 0.025
-MOST_AHEAD = 4_096
+MOST_AHEAD = 8_192
 # Of each new run time this much enters the mean: some thirty jobs after a change the old is forgotten.
 WEIGHT = 1 / 16
 # A task with a smaller share of the recent jobs than this no longer counts.

@@ -139,7 +139,7 @@ def tell_children(connection: Connection, ranges: Sequence[int]) -> None:
 
 def _children_of(connection: Connection, ranges: Sequence[int]) -> list[int]:
     rows = connection.execute(query("children_of_ranges"), {"ranges": array_text(ranges)}).fetchall()
-    return [row[0] for row in rows]
+    return list({child for _, child in rows})
 
 
 def _purge_partition(connection: Connection, partition: int, state: State, until: int, children: set[int]) -> int:

@@ -8,8 +8,7 @@ known by the process id it makes up: there nothing is prepared and nobody relies
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import psycopg
@@ -50,6 +49,23 @@ class _RawJsonBinary(_RawJson):
     format = Format.BINARY
 
 
+class Lent:
+    """A connection of the pool for the length of a `with` block."""
+
+    __slots__ = ("_connection", "_pool", "_timeout")
+
+    def __init__(self, pool: ConnectionPool[Connection], timeout: float) -> None:
+        self._pool = pool
+        self._timeout = timeout
+
+    def __enter__(self) -> Connection:
+        self._connection = self._pool.getconn(self._timeout)
+        return self._connection
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.putconn(self._connection)
+
+
 class Database:
     """One PostgreSQL database. Safe to use from any number of threads."""
 
@@ -71,11 +87,9 @@ class Database:
         self._lock = threading.Lock()
         self.is_pooled: bool | None = None
 
-    @contextmanager
-    def connection(self, timeout: float | None = None) -> Iterator[Connection]:
-        """Lend a connection; it goes back to the pool, or is replaced where it broke."""
-        with self._opened_pool().connection(timeout=timeout or self.request_timeout) as connection:
-            yield connection
+    def connection(self, timeout: float | None = None) -> Lent:
+        """Lend a connection for a `with` block; it goes back to the pool, or is replaced where it broke."""
+        return Lent(self._pool or self._opened_pool(), timeout or self.request_timeout)
 
     def connect(self) -> Connection:
         """A connection of one's own, for what lasts: a worker's conversation, LISTEN."""

@@ -45,6 +45,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+_encode = msgspec.json.Encoder().encode
 RANGE = 1024
 # Below this, one statement with the rows in it beats COPY: see bench/copy_or_insert.py.
 FEW = 100
@@ -188,32 +189,35 @@ def is_few(spans: Sequence[Span]) -> bool:
 
 def write_few(span: Span, ids: list[int], receipt: Receipt | None = None) -> Steps[None]:
     """Write fewer than FEW plain jobs of one span in a single statement, and set the call's ids."""
-    attributes = span.attributes
-    if receipt is not None and receipt.token:
-        attributes = list(attributes or [None] * len(span.args))
-        attributes[0] = {**(attributes[0] or {}), "token": receipt.token}
-    place = {"queue": span.queue_id, "partition": span.partition_id, "priority": span.priority, "task": span.task}
+    first = (span.attributes and span.attributes[0]) or {}
+    if receipt is not None:
+        first = {**first, "token": receipt.token}
     if len(span.args) == 1 and span.run_at is None and span.delay is None:
-        only = attributes and attributes[0]
         rows = yield (
             "enqueue_one",
             {
-                **place,
-                "key": span.keys and span.keys[0],
+                "queue": span.queue_id,
+                "partition": span.partition_id,
+                "priority": span.priority,
+                "task": span.task,
+                "key": span.keys[0] if span.keys else None,
                 "args": span.args[0].decode(),
-                "attributes": only and msgspec.json.encode(only).decode(),
+                "attributes": _encode(first).decode() if first else None,
             },
         )
     else:
         rows = yield (
             "enqueue_few",
             {
-                **place,
+                "queue": span.queue_id,
+                "partition": span.partition_id,
+                "priority": span.priority,
+                "task": span.task,
                 "run_at": span.run_at,
                 "delay": span.delay,
                 "args": (b"[" + b",".join(span.args) + b"]").decode(),
                 "keys": span.keys,
-                "attributes": attributes and msgspec.json.encode(attributes).decode(),
+                "attributes": _encode([first or None, *(span.attributes or [])[1:]]).decode(),
             },
         )
     _set_ids(span.places, ids, rows[0][0])
@@ -252,7 +256,7 @@ def look_for(database: Database, receipt: Receipt, spans: Sequence[Span], ids: l
             found = {"id": receipt.first_id, "enqueued_at": receipt.enqueued_at}
             row = connection.execute(query("was_written"), found).fetchone()
             return bool(row and row[0])
-        token = msgspec.json.encode({"token": receipt.token}).decode()
+        token = _encode({"token": receipt.token}).decode()
         row = connection.execute(query("find_token"), {"after": receipt.after, "token": token}).fetchone()
         if row is None:
             return False
@@ -354,7 +358,7 @@ def _lines(pieces: Sequence[Piece], ids: list[int], now: datetime) -> bytes:
                     head,
                     _NULL if key is None else b"\\\\x" + key.hex().encode(),
                     _copied(span.args[index]),
-                    _NULL if attributes is None else _copied(msgspec.json.encode(attributes)),
+                    _NULL if attributes is None else _copied(_encode(attributes)),
                 )
             )
     return b"".join(lines)
@@ -411,7 +415,7 @@ def _open(pieces: Sequence[Piece], ids: list[int], now: datetime) -> Steps[None]
                 tasks=[span.task for span, _, _ in children],
                 run_ats=[_run_at(span, now) for span, _, _ in children],
                 runs_on_failure=[child.runs_on_failure for _, _, child in children],
-                parents=[msgspec.json.encode(_parent_ids(child, ids)).decode() for _, _, child in children],
+                parents=[_encode(_parent_ids(child, ids)).decode() for _, _, child in children],
             ),
         )
 

@@ -63,13 +63,13 @@ def exchange(
                 {"worker": worker, "name": name, "ends": msgspec.json.encode(ends).decode()},
             )
         if succeeded or ends:
-            ended = [each.range * 1024 + position for each in succeeded for position in each.positions]
-            ended += [end.range * 1024 + end.position for end in ends if end.end not in ("retry", "snooze", "release")]
-            ranges = {job // 1024 for job in ended}
             # One by one is a look-up a job, by ranges a walk through all children of a range: few and many want each.
-            name_of_query = "children_of_jobs" if len(ended) <= FEW_ENDED else "children_of_many_jobs"
-            parents = {"parents": array_text(ended), "ranges": array_text(ranges)}
-            children = connection.execute(query(name_of_query), parents)
+            if sum(len(each.positions) for each in succeeded) + len(ends) <= FEW_ENDED:
+                parents = array_text(_ended(succeeded, ends))
+                children = connection.execute(query("children_of_jobs"), {"parents": parents})
+            else:
+                ranges = array_text({each.range for each in succeeded} | {each.range for each in ends})
+                children = connection.execute(query("children_of_ranges"), {"ranges": ranges})
         if wish is not None:
             claimed = connection.execute(
                 query("claim"),
@@ -86,11 +86,18 @@ def exchange(
     for cursor in (settled, others):
         if cursor is not None:
             turn.lost += [(lease, position) for lease, position in cursor.fetchall()]
-    if children is not None:
-        turn.children = [row[0] for row in children.fetchall()]
+    if children is not None and (pairs := children.fetchall()):
+        ended = set(_ended(succeeded, ends))
+        turn.children = [child for parent, child in pairs if parent in ended]
     if claimed is not None:
         turn.leases = [Lease(*row) for row in claimed.fetchall()]
     return turn
+
+
+def _ended(succeeded: Sequence[Succeeded], ends: Sequence[End]) -> list[int]:
+    """The jobs that will not run again."""
+    ended = [each.range * 1024 + position for each in succeeded for position in each.positions]
+    return ended + [end.range * 1024 + end.position for end in ends if end.end not in ("retry", "snooze", "release")]
 
 
 def held_leases(connection: Connection, worker: int) -> list[Lease]:

@@ -74,7 +74,7 @@ def unblock_all(connection: Connection) -> int:
 
 def _children_of(connection: Connection, parents: Sequence[int]) -> list[int]:
     rows = connection.execute(query("children_of_jobs"), {"parents": list(parents)}).fetchall()
-    return [row[0] for row in rows]
+    return [row[1] for row in rows]
 
 
 def expire(connection: Connection) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 
 from penstock.clock import system, ticks
 from penstock.policy.batch import BatchSize
@@ -15,6 +17,8 @@ from penstock.worker.job import HeldJob
 from penstock.worker.line import Line
 
 __all__ = ["Collected", "collect", "count_ends", "tell"]
+
+_lease_of = attrgetter("lease")
 
 
 @dataclass(slots=True)
@@ -37,29 +41,28 @@ def collect(line: Line, batch: BatchSize, timed_out: list[HeldJob]) -> Collected
     done = line.done
     if not done and not timed_out:
         return collected
-    jobs, groups = collected.jobs, collected.succeeded
+    groups = collected.succeeded
     now = ticks()
-    group = Succeeded(0, 0)
-    while done:
-        job = done.popleft()
-        if job.is_abandoned:
+    ended = [done.popleft() for _ in range(len(done))]
+    collected.jobs = jobs = [job for job in ended if not job.is_abandoned]
+    for lease, members in groupby(jobs, _lease_of):
+        plain = []
+        for job in members:
+            if job.verdict is None and not job.is_settled:
+                plain.append(job)
+            else:
+                _note_end(collected, job, now, batch)
+        if not plain:
             continue
-        jobs.append(job)
-        if job.verdict is not None or job.is_settled:
-            _note_end(collected, job, now, batch)
-            continue
-        lease = job.lease
-        if group.lease != lease.id:
-            known = groups.get(lease.id)
-            if known is None:
-                collected.leases[lease.id] = lease
-                known = groups[lease.id] = Succeeded(lease.id, lease.range)
-            group = known
-        group.positions.append(job.id & 1023)
-        group.ages.append((now - job.started) // 1000)
-        group.runs.append((job.ended - job.started) // 1000)
-        if job.result is not None or group.results is not None:
-            _note_result(group, job.result)
+        group = groups.get(lease.id)
+        if group is None:
+            collected.leases[lease.id] = lease
+            group = groups[lease.id] = Succeeded(lease.id, lease.range)
+        if group.results is not None or any(job.result is not None for job in plain):
+            group.results = (group.results or [None] * len(group.positions)) + [job.result for job in plain]
+        group.positions += [job.id & 1023 for job in plain]
+        group.ages += [(now - job.started) // 1000 for job in plain]
+        group.runs += [(job.ended - job.started) // 1000 for job in plain]
     for lease_id, group in groups.items():
         lease = collected.leases[lease_id]
         lease.left -= len(group.positions)
@@ -75,12 +78,6 @@ def collect(line: Line, batch: BatchSize, timed_out: list[HeldJob]) -> Collected
     for lease_id, group in groups.items():
         group.is_whole = collected.leases[lease_id].left == 0 and lease_id not in mixed
     return collected
-
-
-def _note_result(group: Succeeded, result: bytes | None) -> None:
-    if group.results is None:
-        group.results = [None] * (len(group.positions) - 1)
-    group.results.append(result)
 
 
 def _note_end(collected: Collected, job: HeldJob, now: int, batch: BatchSize) -> None:

@@ -225,7 +225,7 @@ class Conductor:
             positions[lease.priority] = max(positions[lease.priority], lease.pos)
             task = queue.tasks[lease.task]
             base = lease.range * 1024
-            members = [HeldJob(lease, task, *rows[base + position]) for position in lease.positions]
+            members = [HeldJob(lease, task, rows[base + position]) for position in lease.positions]
             if queue.max_wait is not None and lease.attempt == 1 and lease.rescues == 0:
                 for job in members:
                     job.expires_at = now + int((queue.max_wait - lease.waited_seconds) * 1e9)

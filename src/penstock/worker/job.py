@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.storage.claim import Lease
+from penstock.storage.claim import Lease, LeasedJob
 from penstock.task.definition import TaskDefinition
 from penstock.task.verdict import Verdict
 
@@ -35,15 +35,20 @@ class HeldJob:
     # Stops a handler that can be stopped: an async one, one in a process.
     interrupt: Callable[[], None] | None = None
 
-    def __init__(
-        self, lease: Lease, task: TaskDefinition, job_id: int, args: str, key: bytes | None, attributes: str | None
-    ) -> None:
+    def __init__(self, lease: Lease, task: TaskDefinition, stored: LeasedJob) -> None:
         self.lease = lease
         self.task = task
-        self.id = job_id
-        self.args = args
-        self.key = key
-        self.attributes = attributes
+        self.id = stored[0]
+        self.args = stored[1]
+        self._stored = stored
+
+    @property
+    def key(self) -> bytes | None:
+        return self._stored[2]
+
+    @property
+    def attributes(self) -> str | None:
+        return self._stored[3]
 
     @property
     def position(self) -> int:

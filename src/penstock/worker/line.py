@@ -20,7 +20,7 @@ from penstock.worker.job import HeldJob
 __all__ = ["SETTLED_TOGETHER", "Line", "Slot"]
 
 # With fast handlers, so many ends at least are settled in one turn while there is work in line.
-SETTLED_TOGETHER = 1024
+SETTLED_TOGETHER = 4096
 BUNCH = 32
 
 

@@ -36,10 +36,15 @@ def may_start(job: HeldJob, line: Line) -> bool:
 
 def run_inline(job: HeldJob, workplace: Workplace, hooks: Hooks) -> None:
     """Run a plain function in this thread."""
+    task = job.task
+    arguments = task.arguments
     try:
         if hooks.wants("started"):
             tell_started(job, hooks)
-        result = job.task.function(**arguments_of(job, workplace))
+        if arguments.context_parameter is None:
+            result = task.function(**arguments.decode(job.args))
+        else:
+            result = task.function(**arguments_of(job, workplace))
         if result is not None:
             note_result(job, result)
     except (

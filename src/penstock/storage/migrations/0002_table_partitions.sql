@@ -71,6 +71,15 @@ end $$;
 create constraint trigger a_shortage_is_mended_at_commit after insert on penstock.shortage
     deferrable initially deferred for each row execute function penstock.mend_shortage();
 
+-- Asks for another table partition of `job` where the last one made will soon be reached.
+create function penstock.note_shortage(p_range bigint) returns void
+language plpgsql as $$
+begin
+    if p_range + 16384 * 1024 > (select max(high) from penstock.job_part) then
+        insert into penstock.shortage default values;
+    end if;
+end $$;
+
 -- Draws a range number. Every 64th draw looks whether the tables ahead are running out: upkeep makes them in time,
 -- and where no worker has run for long the producer that comes near the end makes one as it commits. Not before: a
 -- statement that writes jobs cannot add a table to them, and a caller's transaction may last.
@@ -79,9 +88,8 @@ language plpgsql as $$
 declare
     v_range bigint := nextval('penstock.range_number');
 begin
-    if (v_range >> 10) % 64 = 0
-       and v_range + 16384 * 1024 > (select max(high) from penstock.job_part) then
-        insert into penstock.shortage default values;
+    if (v_range >> 10) % 64 = 0 then
+        perform penstock.note_shortage(v_range);
     end if;
     return v_range;
 end $$;

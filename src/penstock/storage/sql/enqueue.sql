@@ -1,22 +1,7 @@
 -- name: enqueue_one
 -- Writes one job that may run now, in one round trip and one transaction: what most producers do most of the time.
 -- Locks: none that another producer wants.
-with drawn as materialized (
-    select penstock.draw_range() as range
-), written as (
-    insert into penstock.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
-    select range * 1024, now(), %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s::json, %(attributes)s::jsonb
-      from drawn
-), at_once as (
-    insert into penstock.ready (partition_id, priority, pos, range, low, high, task)
-    select %(partition)s, %(priority)s, range, range, 0, 1, %(task)s from drawn
-), counted as (
-    insert into penstock.tally (partition_id, enqueued, opened) values (%(partition)s, 1, 1)
-)
-select range * 1024 as first_id,
-       case when exists (select from penstock.sleeper where queue_id = %(queue)s)
-            then pg_notify('penstock_' || %(queue)s::int, '') end
-  from drawn
+select penstock.enqueue_one(%(queue)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s, %(attributes)s)
 
 -- name: enqueue_few
 -- Writes one range of a few jobs and makes it visible, in one round trip and one transaction.

@@ -33,11 +33,6 @@ update penstock.lease set is_ahead = false where id = any (%(leases)s::bigint[])
 -- name: split_lease_if_leased
 select penstock.split_lease_if_leased(%(worker)s, %(lease)s, %(range)s, %(position)s::smallint)
 
--- name: children_of_ranges
--- Children of any job of these ranges. Index: the primary key of dependency.
-select distinct d.child_id from unnest(%(ranges)s::bigint[]) as r
-  join penstock.dependency as d on d.parent_id >= r * 1024 and d.parent_id < (r + 1) * 1024
-
 -- name: register_worker
 insert into penstock.worker (name, host, pid, version, concurrency, lease_seconds)
 values (%(name)s, %(host)s, %(pid)s, %(version)s, %(concurrency)s, %(lease_seconds)s) returning id
@@ -116,13 +111,12 @@ select w.id, w.name, w.host, w.pid, w.started_at, w.renewed_at, w.concurrency,
 
 -- name: children_of_jobs
 -- Children of these few jobs, looked up one by one. Index: the primary key of dependency.
-select d.child_id from unnest(%(parents)s::bigint[]) as p
- cross join lateral (select child_id from penstock.dependency where parent_id = p offset 0) as d
+select d.parent_id, d.child_id from unnest(%(parents)s::bigint[]) as p
+ cross join lateral (select parent_id, child_id from penstock.dependency where parent_id = p offset 0) as d
 
--- name: children_of_many_jobs
--- Children of these many jobs, which are of these few ranges. Index: the primary key of dependency.
-select d.child_id from unnest(%(ranges)s::bigint[]) as r
+-- name: children_of_ranges
+-- Children of any job of these ranges, each with its parent. Index: the primary key of dependency.
+select d.parent_id, d.child_id from unnest(%(ranges)s::bigint[]) as r
  cross join lateral (
        select parent_id, child_id from penstock.dependency
         where parent_id >= r * 1024 and parent_id < (r + 1) * 1024 offset 0) as d
- where d.parent_id = any (%(parents)s::bigint[])
