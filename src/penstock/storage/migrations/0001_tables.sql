@@ -18,7 +18,33 @@ create table penstock.queue (
     max_length       bigint constraint max_length_is_positive check (max_length > 0),
     max_wait_seconds double precision constraint max_wait_is_positive check (max_wait_seconds > 0),
     is_paused        boolean not null default false,
-    created_at       timestamptz not null default now()
+    created_at       timestamptz not null default now(),
+    -- How many of its partitions are in use now, and which map of keys to partitions that is.
+    partitions       int not null default 1 constraint partitions_are_positive check (partitions > 0),
+    epoch            int not null default 1,
+    -- Gate: at most so many running, so many starts a second; both for each partition.
+    running_limit    int constraint limit_is_positive check (running_limit > 0),
+    rate             double precision constraint rate_is_positive check (rate > 0),
+    -- Rules about keys, decided by a partition's owner.
+    per_key          int constraint per_key_is_positive check (per_key > 0),
+    key_rate         double precision constraint per_key_rate_is_positive check (key_rate > 0),
+    fair_by          text constraint fair_by_is_known check (fair_by = 'tenant'),
+    weights          json,
+    holds_on_retry   boolean not null default true,
+    halts_on_dead    boolean not null default false,
+    is_owned         boolean not null generated always as
+                     (per_key is not null or key_rate is not null or fair_by is not null) stored
+);
+
+-- Each map of keys to partitions a queue has had. Closed: nobody writes by it any more. Drained: nothing is left of it.
+create table penstock.queue_map (
+    queue_id   int not null references penstock.queue,
+    epoch      int not null,
+    partitions int not null,
+    opened_at  timestamptz not null default now(),
+    is_closed  boolean not null default false,
+    is_drained boolean not null default false,
+    primary key (queue_id, epoch)
 );
 
 create table penstock.partition (
@@ -26,8 +52,11 @@ create table penstock.partition (
     queue_id int not null references penstock.queue,
     number   int not null constraint partition_number_is_not_negative check (number >= 0),
     name     text not null constraint partition_name_is_unique unique,
+    -- The worker that holds it for now, where its queue has rules about keys; the epoch grows with each change.
+    owner_id    bigint,
+    owner_epoch bigint not null default 0,
     constraint partition_is_unique_in_its_queue unique (queue_id, number)
-);
+) with (fillfactor = 50);
 
 create table penstock.task (
     queue_id     int not null references penstock.queue,
@@ -106,12 +135,18 @@ create table penstock.ready (
     is_parked    boolean not null default false,
     -- Not now(): a caller's transaction may have begun long ago, and max_wait counts from here.
     ready_at     timestamptz not null default clock_timestamp(),
+    -- On queues with an owner: the transaction that wrote the row, by which the owner finds what is new, and the map
+    -- its jobs were routed by; such a range holds jobs of any task, and `task` is empty.
+    changed      xid8,
+    epoch        int,
     task         text not null
 ) with (fillfactor = 80);
 
 create index ready_in_order on penstock.ready (partition_id, priority, pos) where not is_parked;
 create index ready_of_range on penstock.ready (range);
 create index ready_parked on penstock.ready (partition_id, task) where is_parked;
+create index ready_changed on penstock.ready (partition_id, changed) where changed is not null;
+create index ready_of_epoch on penstock.ready (partition_id, epoch) where epoch is not null;
 
 -- What is running: a worker's numbered right to run a range. The number only grows: it is the fence.
 
@@ -130,6 +165,7 @@ create table penstock.lease (
     is_ahead     boolean not null,
     ready_at     timestamptz not null,
     claimed_at   timestamptz not null default now(),
+    epoch        int,
     task         text not null
 ) with (fillfactor = 80);
 
@@ -150,6 +186,9 @@ create table penstock.scheduled (
     members      bit(1024),
     attempt      smallint not null default 1,
     rescues      smallint not null default 0,
+    -- Of a retry that keeps its place and holds its key until it runs; null: it takes a place when it is due.
+    pos          bigint,
+    epoch        int,
     task         text not null,
     constraint scheduled_span_is_within_its_range check (0 <= low and low < high and high <= 1024)
 );
@@ -230,6 +269,30 @@ create table penstock.failure (
 );
 
 create index failure_of_job on penstock.failure (job_id, attempt);
+
+-- Keys that wait for a person, since a job of theirs is a dead letter.
+create table penstock.halted (
+    queue_id int not null references penstock.queue,
+    key      bytea not null,
+    job_id   bigint not null,
+    since    timestamptz not null default now(),
+    primary key (queue_id, key)
+);
+
+-- What a partition's rate has left: the newest row says when its bucket would be full again. Rows are added, never
+-- changed: a row changed all the time is slow behind a long transaction.
+create table penstock.spent (
+    partition_id int not null,
+    id           bigint generated always as identity,
+    full_at      timestamptz not null,
+    primary key (partition_id, id)
+);
+
+-- Partitions whose owner found nothing that could start, as of a snapshot: only what came since may be work.
+create table penstock.quiet (
+    partition_id int primary key references penstock.partition,
+    as_of        pg_snapshot not null
+);
 
 -- Idempotency keys, asks to stop, progress.
 
