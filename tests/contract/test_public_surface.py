@@ -24,7 +24,10 @@ NAMES = {
 # Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.
 APP = {
     "__init__": "url= * request_timeout= lease= retention= pool_size= imports= accept_data_loss= **unavailable",
-    "queue": "name * partitions= max_length= max_wait= **unavailable",
+    "queue": (
+        "name * partitions= order= per_key= limit= rate= per_key_rate= fair_by= weights= on_retry= on_dead= "
+        "max_length= max_wait= **unavailable"
+    ),
     "cron": "name expression task * args= timezone=",
     "crons": "",
     "acrons": "",
@@ -148,16 +151,6 @@ def test_the_states_are_these_and_equal_their_text() -> None:
     assert all(state == text for state, text in zip(penstock.State, STATES, strict=True))
 
 
-@pytest.mark.parametrize(
-    "name", ["order", "per_key", "limit", "rate", "per_key_rate", "fair_by", "weights", "on_retry", "on_dead"]
-)
-def test_an_option_of_a_queue_that_is_not_built_is_refused_by_name(name: str) -> None:
-    app = App("postgresql://nowhere/x")
-    with pytest.raises(InvalidJob, match="not available in this version") as caught:
-        app.queue("q", **{name: None})  # type: ignore[arg-type]
-    assert caught.value.field == name
-
-
 @pytest.mark.parametrize("name", ["shards", "embedded_shards"])
 def test_an_option_of_an_app_that_is_not_built_is_refused_by_name(name: str) -> None:
     with pytest.raises(InvalidJob, match="not available in this version") as caught:
@@ -211,6 +204,60 @@ def test_what_the_database_says_otherwise_is_logged_once_and_used(
     assert "partitions=4 (the database has 2)" in said
     assert "max_length=7 (the database has 5)" in said
     assert "max_wait=9.0 (the database has None)" in said
+
+
+def test_what_the_database_says_otherwise_about_limits_is_logged_in_one_line(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with App(database_url) as first:
+        first.queue("q", limit=2, rate="30/m", fair_by="tenant", weights={"a": 2})
+        first.migrate()
+    with App(database_url) as second, caplog.at_level(logging.WARNING, logger="penstock"):
+        second.queue("q", limit=3, rate="60/m", per_key_rate="1/s", fair_by="tenant", on_dead="halt")
+        second.migrate()
+        assert second.stats("q").limit == 2
+    (record,) = [record for record in caplog.records if "declared here" in record.getMessage()]
+    assert record.getMessage() == (
+        "queue 'q' is declared here with limit=3 (the database has 2), rate=1/s (the database has 30/m), "
+        "per_key_rate=1/s (the database has None), weights=None (the database has {'a': 2.0}), "
+        "on_dead=halt (the database has continue): the database's value is used"
+    )
+
+
+def test_the_same_rules_written_otherwise_are_no_difference(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with App(database_url) as first:
+        first.queue("q", order="key", per_key=3, rate="60/m")
+        first.migrate()
+    with App(database_url) as second, caplog.at_level(logging.WARNING, logger="penstock"):
+        second.queue("q", per_key=3, rate="1/s")
+        second.migrate()
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ({}, {"order": "key"}, "order='key', per_key=1 (the database has order=None)"),
+        ({"order": "key"}, {}, "order=None (the database has order='key', per_key=1)"),
+        ({"order": "key"}, {"per_key": 2}, "per_key=2 (the database has order='key', per_key=1)"),
+        ({"fair_by": "tenant"}, {}, "fair_by: None (the database has 'tenant')"),
+    ],
+)
+def test_another_order_than_the_database_has_is_refused_and_both_are_named(
+    database_url: str, first: dict[str, Any], second: dict[str, Any], said: str
+) -> None:
+    with App(database_url) as app:
+        app.queue("q", **first)
+        app.migrate()
+    with App(database_url) as other:
+        task = other.queue("q", **second).task(name="t")(print)
+        for call in (other.migrate, task.enqueue, lambda: other.stats("q"), lambda: other.work(until_idle=True)):
+            with pytest.raises(InvalidJob) as caught:
+                call()
+            assert said in str(caught.value)
+            assert caught.value.field == "queue"
 
 
 def test_a_queue_whose_name_is_another_s_partition_is_refused(database_url: str) -> None:

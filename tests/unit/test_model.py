@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import InvalidJob
 from penstock.model import Explanation, Failure, Job, PartitionStats, QueueDefinition, State, Stats, WorkerInfo
-from penstock.model.queue import partition_name, refuse_unavailable_options
+from penstock.model.queue import LIVE_OPTIONS, partition_name, refuse_unknown_options
 from penstock.model.state import FINAL, OUTCOME, STATE_OF_OUTCOME
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -91,6 +91,31 @@ def test_a_queue_is_one_partition_without_bounds_unless_declared_otherwise() -> 
         ({"max_length": "many"}, "max_length"),
         ({"max_wait": 0}, "max_wait"),
         ({"max_wait": float("nan")}, "max_wait"),
+        ({"order": "enqueue"}, "order"),
+        ({"order": ""}, "order"),
+        ({"per_key": 0}, "per_key"),
+        ({"per_key": None}, "per_key"),
+        ({"limit": 0}, "limit"),
+        ({"limit": 2**31}, "limit"),
+        ({"limit": True}, "limit"),
+        ({"rate": 100}, "rate"),
+        ({"rate": "100"}, "rate"),
+        ({"rate": "0/s"}, "rate"),
+        ({"per_key_rate": "1/week"}, "per_key_rate"),
+        ({"fair_by": "owner"}, "fair_by"),
+        ({"fair_by": "tenant", "weights": [("a", 1)]}, "weights"),
+        ({"fair_by": "tenant", "weights": {"a": 0}}, "weights"),
+        ({"fair_by": "tenant", "weights": {"a": -1.0}}, "weights"),
+        ({"fair_by": "tenant", "weights": {"a": float("inf")}}, "weights"),
+        ({"fair_by": "tenant", "weights": {"a": True}}, "weights"),
+        ({"fair_by": "tenant", "weights": {"": 1}}, "weights"),
+        ({"fair_by": "tenant", "weights": {str(n): 1 for n in range(1001)}}, "weights"),
+        ({"order": "key", "on_retry": "stop"}, "on_retry"),
+        ({"order": "key", "on_dead": None}, "on_dead"),
+        ({"weights": {"a": 1}}, "weights"),
+        ({"on_retry": "pass"}, "on_retry"),
+        ({"on_dead": "halt"}, "on_dead"),
+        ({"limit": 2, "fair_by": "tenant", "on_dead": "halt"}, "on_dead"),
     ],
 )
 def test_a_queue_that_cannot_be_is_refused_by_its_field(options: dict[str, object], field: str) -> None:
@@ -100,14 +125,29 @@ def test_a_queue_that_cannot_be_is_refused_by_its_field(options: dict[str, objec
 
 
 @pytest.mark.parametrize(
-    "option", ["order", "per_key", "limit", "rate", "per_key_rate", "fair_by", "weights", "on_retry", "on_dead"]
+    ("options", "running_per_key", "is_owned", "holds_on_retry"),
+    [
+        ({}, None, False, False),
+        ({"limit": 2, "rate": "1/s"}, None, False, False),
+        ({"order": "key"}, 1, True, True),
+        ({"order": "key", "per_key": 3}, 3, True, True),
+        ({"per_key": 3}, 3, True, True),
+        ({"order": "key", "on_retry": "pass"}, 1, True, False),
+        ({"per_key_rate": "1/s"}, None, True, True),
+        ({"fair_by": "tenant"}, None, True, False),
+    ],
 )
-def test_an_option_that_is_not_built_yet_is_refused_by_name(option: str) -> None:
-    with pytest.raises(InvalidJob, match=f"option '{option}' of queue 'x' is not available in this version"):
-        refuse_unavailable_options("x", {option: 1})
+def test_the_kind_of_a_queue_follows_from_its_rules(
+    options: dict[str, object], running_per_key: int | None, is_owned: bool, holds_on_retry: bool
+) -> None:
+    queue = QueueDefinition("q", **options)  # type: ignore[arg-type]
+    assert (queue.running_per_key, queue.is_owned, queue.holds_on_retry) == (running_per_key, is_owned, holds_on_retry)
 
 
 def test_an_option_that_never_existed_is_refused_with_those_that_do() -> None:
-    with pytest.raises(InvalidJob, match="queue 'x' has no option 'partition'; the options are partitions, max_length"):
-        refuse_unavailable_options("x", {"partition": 4})
-    refuse_unavailable_options("x", {})
+    with pytest.raises(InvalidJob, match="queue 'x' has no such option; the options are partitions, max_length") as no:
+        refuse_unknown_options("x", {"partition": 4})
+    assert no.value.field == "partition"
+    refuse_unknown_options("x", {"order": "key", "weights": {}})
+    with pytest.raises(InvalidJob, match="the options are limit, rate"):
+        refuse_unknown_options("x", {"order": "key"}, LIVE_OPTIONS)

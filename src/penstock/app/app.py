@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, Literal, Self, TypedDict, Unpack, overload
 
 from penstock import admin
 from penstock.app.connecting import Connecting
@@ -38,7 +38,7 @@ from penstock.errors import (
 )
 from penstock.model import Cron, Explanation, Job, QueueDefinition, State, Stats, WorkerInfo
 from penstock.model.limits import checked_concurrency, checked_count, checked_name, checked_seconds
-from penstock.model.queue import refuse_unavailable_options
+from penstock.model.queue import refuse_unknown_options
 from penstock.model.state import FINAL
 from penstock.policy.cron import Schedule
 from penstock.storage import Database
@@ -63,6 +63,17 @@ class Shard:
     name: str
     url: str = field(repr=False)  # it holds a password
     health: str
+
+
+class Limits(TypedDict, total=False):
+    """What `app.limit` changes: the options of `app.queue` by those names."""
+
+    limit: int | None
+    rate: str | None
+    per_key_rate: str | None
+    weights: Mapping[str, float] | None
+    max_length: int | None
+    max_wait: float | None
 
 
 class App:
@@ -116,13 +127,43 @@ class App:
         name: str,
         *,
         partitions: int = 1,
+        order: Literal["key"] | None = None,
+        per_key: int = 1,
+        limit: int | None = None,
+        rate: str | None = None,
+        per_key_rate: str | None = None,
+        fair_by: Literal["tenant"] | None = None,
+        weights: Mapping[str, float] | None = None,
+        on_retry: Literal["hold", "pass"] = "hold",
+        on_dead: Literal["continue", "halt"] = "continue",
         max_length: int | None = None,
         max_wait: float | None = None,
         **unavailable: object,
     ) -> Queue:
-        """Declare a queue. No I/O: the next call that needs the database writes it down."""
-        refuse_unavailable_options(checked_name("queue", name), unavailable)
-        definition = QueueDefinition(name, partitions, max_length, max_wait)
+        """Declare a queue. No I/O: the next call that needs the database writes it down.
+
+        `order="key"` runs the jobs of a key one at a time, in the order they were enqueued; `per_key` allows more of a
+        key at once, started in order. `limit` bounds how many run, `rate` ("100/s", or /m, /h, /d) how many start,
+        `per_key_rate` the same for each key; `fair_by="tenant"` shares the starts between tenants by `weights`. A key
+        waits for its job's retry, unless `on_retry="pass"`; where attempts run out it goes on, unless `on_dead="halt"`.
+        `limit`, `rate`, `fair_by` and `max_length` hold for each partition; `max_wait` counts seconds.
+        """
+        refuse_unknown_options(checked_name("queue", name), unavailable)
+        definition = QueueDefinition(
+            name,
+            partitions,
+            max_length,
+            max_wait,
+            order,
+            per_key,
+            limit,
+            rate,
+            per_key_rate,
+            fair_by,
+            weights,
+            on_retry,
+            on_dead,
+        )
         return self._declarations.declare(definition, Queue(definition, self))
 
     def register(self, task: TaskDefinition) -> None:
@@ -368,8 +409,11 @@ class App:
         """End every waiting job of a queue as cancelled, or clear its dead letters; how many."""
         return admin.purge(self.database, self._declarations.entry(_name(queue)).name, state=state, preview=preview)
 
-    def limit(self, queue: str | Queue, **limits: Any) -> None:
-        """Change how long a queue (per partition) and a wait in it may be."""
+    def limit(self, queue: str | Queue, **limits: Unpack[Limits]) -> None:
+        """Change the limits of a queue that are given; None takes one away. Every worker goes by them within a second.
+
+        A raised limit starts what waits for it at once; a lowered one lets what runs end, and starts nothing till then.
+        """
         self._declarations.change_limits(_name(queue), limits)
 
     # The app itself

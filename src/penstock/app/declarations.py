@@ -1,14 +1,14 @@
 """What an app has declared, and what the database says about it.
 
 Declarations gather in memory and are written by the next call that needs the database. From then on the database's
-word counts: a difference is logged once. What was read is kept for a few seconds.
+word counts: a difference is logged once, and refused where it is about order. What was read is kept for a few seconds.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.admin import CronDefinition, write_cron
@@ -17,7 +17,7 @@ from penstock.clock import system
 from penstock.errors import InvalidJob, NotFound
 from penstock.model import QueueDefinition
 from penstock.model.limits import checked_name
-from penstock.model.queue import refuse_unavailable_options
+from penstock.model.queue import LIVE_OPTIONS, refuse_unknown_options
 from penstock.storage import Database, catalogue
 from penstock.storage.catalogue import QueueEntry
 from penstock.task.definition import TaskDefinition
@@ -126,18 +126,11 @@ class Declarations:
             served.append(Served(entry.id, name, entry.partition_ids, entry.max_wait, dict(self.tasks.get(name, {}))))
         return served
 
-    def change_limits(self, name: str, limits: dict[str, Any]) -> None:
-        """Change a queue's limits in the database."""
-        allowed = {key: limits.pop(key) for key in ("max_length", "max_wait") if key in limits}
-        refuse_unavailable_options(name, limits)
-        entry = self.fresh_entry(name)
-        changed = QueueDefinition(
-            name,
-            len(entry.partition_ids),
-            allowed.get("max_length", entry.max_length),
-            allowed.get("max_wait", entry.max_wait),
-        )
-        self._database().run(lambda c: catalogue.set_limits(c, name, changed.max_length, changed.max_wait))
+    def change_limits(self, name: str, limits: Mapping[str, Any]) -> None:
+        """Change a queue's limits in the database; each worker goes by them from its next claim on."""
+        refuse_unknown_options(name, limits, LIVE_OPTIONS)
+        self.write_declarations()
+        self._database().run(lambda connection: catalogue.set_limits(connection, name, limits))
         self._entries.pop(name, None)
 
     def forget(self) -> None:
@@ -151,6 +144,12 @@ class Declarations:
     def _write_queue(self, declared: QueueDefinition) -> None:
         entry = self._database().run(lambda connection: catalogue.declare_queue(connection, declared))
         self._entries[declared.name] = (entry, system.monotonic())
+        if contradictions := entry.contradictions(declared):
+            raise InvalidJob(
+                "queue",
+                f"{declared.name!r} is declared here with {', '.join(contradictions)}; declare it as the database has "
+                "it, or give the new kind of queue a name of its own",
+            )
         if different := entry.differences(declared):
             log.warning(
                 "queue %r is declared here with %s: the database's value is used", declared.name, ", ".join(different)

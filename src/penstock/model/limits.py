@@ -26,7 +26,9 @@ __all__ = [
     "MOST_CONCURRENCY",
     "MOST_PARENTS",
     "MOST_PARTITIONS",
+    "MOST_RUNNING",
     "MOST_TAGS",
+    "MOST_WEIGHTS",
     "NAME_CHARACTERS",
     "checked_attempts",
     "checked_concurrency",
@@ -42,6 +44,7 @@ __all__ = [
     "checked_tags",
     "key_from_bytes",
     "key_to_bytes",
+    "shown",
     "storable_text",
 ]
 
@@ -54,8 +57,10 @@ HIGHEST_ID = 2**63 - 1
 MOST_ATTEMPTS = 32_767
 MOST_CONCURRENCY = 1_000
 MOST_PARTITIONS = 1_024
+MOST_RUNNING = 2**31 - 1
 MOST_TAGS = 32
 MOST_PARENTS = 1_000
+MOST_WEIGHTS = 1_000
 ERROR_CHARACTERS = 10_000
 MOST_COUNT = 2**53 - 1
 LONGEST_DELAY_SECONDS = 10 * 366 * 86_400
@@ -67,7 +72,7 @@ _LATEST_RUN_AT = datetime(9999, 1, 1, tzinfo=UTC)
 _EARLIEST_RUN_AT = datetime(1900, 1, 1, tzinfo=UTC)
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """The value as it may stand in a message: short, whatever it is."""
     try:
         text = ascii(value)
@@ -78,14 +83,14 @@ def _shown(value: object) -> str:
 
 def _checked_text(field: str, value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidJob(field, f"text is needed, not {type(value).__name__} {_shown(value)}; pass a str")
+        raise InvalidJob(field, f"text is needed, not {type(value).__name__} {shown(value)}; pass a str")
     if "\0" in value:
-        raise InvalidJob(field, f"{_shown(value)} holds a NUL character, which PostgreSQL cannot store; remove it")
+        raise InvalidJob(field, f"{shown(value)} holds a NUL character, which PostgreSQL cannot store; remove it")
     try:
         value.encode()
     except UnicodeEncodeError:
         raise InvalidJob(
-            field, f"{_shown(value)} holds half of a surrogate pair, which is not text; remove it"
+            field, f"{shown(value)} holds half of a surrogate pair, which is not text; remove it"
         ) from None
     return value
 
@@ -94,7 +99,7 @@ def checked_name(field: str, value: object) -> str:
     """The name of a queue, task, tag, tenant, owner, cron or load."""
     text = _checked_text(field, value)
     if not text or text.isspace():
-        raise InvalidJob(field, f"{_shown(text)} is blank; give 1 to {NAME_CHARACTERS} characters")
+        raise InvalidJob(field, f"{shown(text)} is blank; give 1 to {NAME_CHARACTERS} characters")
     if len(text) > NAME_CHARACTERS:
         raise InvalidJob(field, f"{len(text)} characters is too long; give at most {NAME_CHARACTERS}")
     return text
@@ -151,7 +156,7 @@ def key_to_bytes(value: object) -> bytes:
         try:
             key = value.encode()
         except UnicodeEncodeError:
-            raise InvalidJob("key", f"{_shown(value)} holds half of a surrogate pair; pass bytes instead") from None
+            raise InvalidJob("key", f"{shown(value)} holds half of a surrogate pair; pass bytes instead") from None
     elif isinstance(value, (bytes, bytearray, memoryview)):
         key = bytes(value)
     elif isinstance(value, int) and not isinstance(value, bool):
@@ -180,7 +185,7 @@ def checked_count(field: str, value: object, *, least: int = 1, most: int = MOST
     """A whole number between two bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidJob(
-            field, f"a whole number from {least} to {most} is needed, not {type(value).__name__} {_shown(value)}"
+            field, f"a whole number from {least} to {most} is needed, not {type(value).__name__} {shown(value)}"
         )
     if not least <= value <= most:
         raise InvalidJob(field, f"{_shown_number(value)} is out of bounds; give {least} to {most}")
@@ -211,8 +216,8 @@ def checked_job_id(value: object, field: str = "job_id") -> int:
     if isinstance(value, str) and 1 <= len(value) <= 19 and value.isascii() and value.isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= HIGHEST_ID:
-        shown = _shown_number(value) if isinstance(value, int) else _shown(value)
-        raise InvalidJob(field, f"{shown} is not the id of a job; give what enqueue returned, 1 to {HIGHEST_ID}")
+        written = _shown_number(value) if isinstance(value, int) else shown(value)
+        raise InvalidJob(field, f"{written} is not the id of a job; give what enqueue returned, 1 to {HIGHEST_ID}")
     return int(value)
 
 
@@ -220,13 +225,13 @@ def _number_of_seconds(field: str, value: object) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InvalidJob(field, f"seconds or a timedelta is needed, not {type(value).__name__} {_shown(value)}")
+        raise InvalidJob(field, f"seconds or a timedelta is needed, not {type(value).__name__} {shown(value)}")
     try:
         seconds = float(value)
     except OverflowError:
         seconds = math.inf
     if not math.isfinite(seconds):
-        raise InvalidJob(field, f"{_shown(seconds)} is no length of time; give at most {LONGEST_DELAY_SECONDS} seconds")
+        raise InvalidJob(field, f"{shown(seconds)} is no length of time; give at most {LONGEST_DELAY_SECONDS} seconds")
     return seconds
 
 

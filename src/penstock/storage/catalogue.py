@@ -5,12 +5,16 @@ A declaration creates a queue; afterwards the database's word counts. What diffe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 from psycopg import errors
 
 from penstock.errors import InvalidJob, NotFound
 from penstock.model.queue import QueueDefinition
+from penstock.model.rate import rate_text
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
 
@@ -29,24 +33,96 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """A queue as the database knows it; partitions in order, partition 0 first."""
+    """A queue as the database knows it: rates in starts a second, partitions in order, partition 0 first.
+
+    `partition_count` are in use; those beyond it were removed by a resize, and are served until they are empty.
+    """
 
     id: int
     name: str
     max_length: int | None
     max_wait: float | None
     is_paused: bool
+    per_key: int | None
+    limit: int | None
+    rate: float | None
+    per_key_rate: float | None
+    fair_by: str | None
+    weights: Mapping[str, float] | None
+    holds_on_retry: bool
+    halts_on_dead: bool
+    is_owned: bool
+    epoch: int
+    partition_count: int
     partition_ids: tuple[int, ...]
     partition_names: tuple[str, ...]
 
-    def differences(self, declared: QueueDefinition) -> list[str]:
-        """What a declaration says otherwise than the database."""
+    def contradictions(self, declared: QueueDefinition) -> list[str]:
+        """What a declaration says otherwise about order: the jobs already here are kept by the database's word."""
         pairs = (
-            ("partitions", declared.partitions, len(self.partition_ids)),
+            ("order and per_key", _order_text(declared.running_per_key), _order_text(self.per_key)),
+            ("fair_by", repr(declared.fair_by), repr(self.fair_by)),
+        )
+        return [f"{name}: {here} (the database has {there})" for name, here, there in pairs if here != there]
+
+    def differences(self, declared: QueueDefinition) -> list[str]:
+        """What a declaration says otherwise than the database, and does not matter to order."""
+        pairs = [
+            ("partitions", declared.partitions, self.partition_count),
             ("max_length", declared.max_length, self.max_length),
             ("max_wait", declared.max_wait, self.max_wait),
-        )
+            ("limit", declared.limit, self.limit),
+            ("rate", _written(declared.rate_a_second), _written(self.rate)),
+            ("per_key_rate", _written(declared.key_rate_a_second), _written(self.per_key_rate)),
+            ("weights", declared.weights, self.weights),
+            ("on_dead", *("halt" if halts else "continue" for halts in (declared.halts_on_dead, self.halts_on_dead))),
+        ]
+        if declared.has_key_rule and self.has_key_rule:
+            held = (declared.holds_on_retry, self.holds_on_retry)
+            pairs.append(("on_retry", *("hold" if holds else "pass" for holds in held)))
         return [f"{name}={here} (the database has {there})" for name, here, there in pairs if here != there]
+
+    @property
+    def has_key_rule(self) -> bool:
+        """Whether keys mean anything to this queue beyond where a job goes."""
+        return self.per_key is not None or self.per_key_rate is not None
+
+    def changed(self, options: Mapping[str, Any]) -> QueueDefinition:
+        """The queue as it would be declared with other limits; `InvalidJob` where they cannot be."""
+        has_order = self.per_key is not None
+        given: dict[str, Any] = {
+            "max_length": self.max_length,
+            "max_wait": self.max_wait,
+            "limit": self.limit,
+            "rate": _written(self.rate),
+            "per_key_rate": _written(self.per_key_rate),
+            "weights": self.weights,
+            **options,
+        }
+        if given["per_key_rate"] is None and not has_order and self.fair_by is None and self.is_owned:
+            raise InvalidJob("per_key_rate", f"it is queue {self.name!r}'s only rule about keys; give a rate, as '1/s'")
+        if given["per_key_rate"] is not None and not self.is_owned:
+            raise InvalidJob(
+                "per_key_rate",
+                f"queue {self.name!r} was declared without a rule about keys or tenants, so that any worker takes any "
+                "of its jobs; declare another queue with per_key_rate",
+            )
+        return QueueDefinition(
+            self.name,
+            self.partition_count,
+            order="key" if has_order else None,
+            per_key=self.per_key or 1,
+            fair_by="tenant" if self.fair_by is not None else None,
+            **given,
+        )
+
+
+def _order_text(running_per_key: int | None) -> str:
+    return "order=None" if running_per_key is None else f"order='key', per_key={running_per_key}"
+
+
+def _written(rate: float | None) -> str | None:
+    return None if rate is None else rate_text(rate)
 
 
 def declare_queue(connection: Connection, declared: QueueDefinition) -> QueueEntry:
@@ -55,7 +131,15 @@ def declare_queue(connection: Connection, declared: QueueDefinition) -> QueueEnt
         with connection.transaction():
             row = connection.execute(
                 query("declare_queue"),
-                {"name": declared.name, "max_length": declared.max_length, "max_wait": declared.max_wait},
+                {
+                    "name": declared.name,
+                    "partitions": declared.partitions,
+                    "per_key": declared.running_per_key,
+                    "fair_by": declared.fair_by,
+                    "holds_on_retry": declared.holds_on_retry,
+                    "halts_on_dead": declared.halts_on_dead,
+                    **_limits(declared),
+                },
             ).fetchone()
             if row is not None:
                 connection.execute(
@@ -80,10 +164,16 @@ def announce_task(connection: Connection, queue_id: int, name: str, max_attempts
 def read_queues(connection: Connection, name: str | None = None) -> list[QueueEntry]:
     """Every queue, or the one of that name."""
     rows = connection.execute(query("read_queues"), {"name": name}).fetchall()
-    return [
-        QueueEntry(id_, queue, max_length, max_wait, is_paused, tuple(ids), tuple(names))
-        for id_, queue, max_length, max_wait, is_paused, ids, names in rows
-    ]
+    return [_entry(row) for row in rows]
+
+
+def _entry(row: Sequence[Any]) -> QueueEntry:
+    names = [field.name for field in fields(QueueEntry)]
+    stored = dict(zip(names, row, strict=True))
+    stored["weights"] = None if stored["weights"] is None else json.loads(stored["weights"])
+    stored["partition_ids"] = tuple(stored["partition_ids"])
+    stored["partition_names"] = tuple(stored["partition_names"])
+    return QueueEntry(**stored)
 
 
 def find_queue(connection: Connection, name: str) -> QueueEntry:
@@ -112,8 +202,21 @@ def set_paused(connection: Connection, name: str, is_paused: bool) -> None:
         find_queue(connection, name)
 
 
-def set_limits(connection: Connection, name: str, max_length: int | None, max_wait: float | None) -> None:
-    """Change how long a queue and a wait in it may be."""
-    values = {"name": name, "max_length": max_length, "max_wait": max_wait}
-    if connection.execute(query("set_limits"), values).fetchone() is None:
-        find_queue(connection, name)
+def set_limits(connection: Connection, name: str, options: Mapping[str, Any]) -> None:
+    """Change those limits, rates and weights of a queue that are given; who waits for them is woken."""
+    with connection.transaction():
+        connection.execute(query("lock_queue"), {"name": name})
+        changed = find_queue(connection, name).changed(options)
+        connection.execute(query("set_limits"), {"name": name, **_limits(changed)})
+
+
+def _limits(declared: QueueDefinition) -> dict[str, Any]:
+    """What `app.limit` changes, as it is stored."""
+    return {
+        "max_length": declared.max_length,
+        "max_wait": declared.max_wait,
+        "limit": declared.limit,
+        "rate": declared.rate_a_second,
+        "per_key_rate": declared.key_rate_a_second,
+        "weights": None if declared.weights is None else json.dumps(declared.weights),
+    }

@@ -46,9 +46,11 @@ def _read(connection: Connection, queues: Sequence[QueueEntry]) -> list[Stats]:
         Stats.of(
             queue.name,
             [
-                _partition(name, figures[id_], oldest.get(id_))
-                for id_, name in zip(queue.partition_ids, queue.partition_names, strict=True)
+                _partition(name, queue.limit, figures[id_], oldest.get(id_))
+                for number, (id_, name) in enumerate(zip(queue.partition_ids, queue.partition_names, strict=True))
+                if number < queue.partition_count or any(figures[id_][1:6])
             ],
+            limit=queue.limit,
             paused=queue.is_paused,
         )
         for queue in queues
@@ -71,11 +73,15 @@ def _oldest(connection: Connection, partitions: str) -> dict[int, datetime]:
     return oldest
 
 
-def _partition(name: str, figures: Sequence[Any], oldest_enqueued_at: datetime | None) -> PartitionStats:
-    queue_length, active_count, scheduled, blocked, dead, enqueued, completed, failed = figures
+def _partition(
+    name: str, limit: int | None, figures: Sequence[Any], oldest_enqueued_at: datetime | None
+) -> PartitionStats:
+    owner, queue_length, active_count, scheduled, blocked, dead, enqueued, completed, failed = figures
     return PartitionStats(
         name=name,
         shard=SHARD,
+        owner=owner,
+        limit=limit,
         queue_length=queue_length,
         active_count=active_count,
         scheduled=scheduled,

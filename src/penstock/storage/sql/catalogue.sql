@@ -1,12 +1,18 @@
 -- name: declare_queue
 -- Creates a queue unless it exists. Locks: none that a producer or worker wants.
-insert into penstock.queue (name, max_length, max_wait_seconds)
-values (%(name)s, %(max_length)s, %(max_wait)s)
+insert into penstock.queue (name, max_length, max_wait_seconds, partitions, running_limit, rate, per_key, key_rate,
+                            fair_by, weights, holds_on_retry, halts_on_dead)
+values (%(name)s, %(max_length)s, %(max_wait)s, %(partitions)s, %(limit)s, %(rate)s, %(per_key)s, %(per_key_rate)s,
+        %(fair_by)s, %(weights)s::json, %(holds_on_retry)s, %(halts_on_dead)s)
 on conflict (name) do nothing
 returning id
 
 -- name: declare_partitions
--- Gives a new queue its partitions: partition 0 bears the queue's own name.
+-- Gives a new queue its first map of keys and its partitions: partition 0 bears the queue's own name.
+with first_map as (
+    insert into penstock.queue_map (queue_id, epoch, partitions) values (%(queue_id)s, 1, %(partitions)s)
+    on conflict do nothing
+)
 insert into penstock.partition (queue_id, number, name)
 select %(queue_id)s, n, case n when 0 then %(name)s else %(name)s || '__p' || n end
   from generate_series(0, %(partitions)s::int - 1) as n
@@ -20,7 +26,8 @@ on conflict (queue_id, name) do update set max_attempts = excluded.max_attempts
 
 -- name: read_queues
 -- The catalogue, a row a queue. Index: partition_is_unique_in_its_queue.
-select q.id, q.name, q.max_length, q.max_wait_seconds, q.is_paused,
+select q.id, q.name, q.max_length, q.max_wait_seconds, q.is_paused, q.per_key, q.running_limit, q.rate, q.key_rate,
+       q.fair_by, q.weights, q.holds_on_retry, q.halts_on_dead, q.is_owned, q.epoch, q.partitions,
        array_agg(p.id order by p.number), array_agg(p.name order by p.number)
   from penstock.queue as q join penstock.partition as p on p.queue_id = q.id
  where %(name)s::text is null or q.name = %(name)s
@@ -33,8 +40,19 @@ select q.name from penstock.partition as p join penstock.queue as q on q.id = p.
 -- name: set_paused
 update penstock.queue set is_paused = %(is_paused)s where name = %(name)s returning id
 
+-- name: lock_queue
+-- So that of two who change a queue's limits at once neither undoes the other's. Locks: the queue's row.
+select id from penstock.queue where name = %(name)s for no key update
+
 -- name: set_limits
-update penstock.queue set max_length = %(max_length)s, max_wait_seconds = %(max_wait)s where name = %(name)s returning id
+-- Changes a queue's limits and wakes who waits for them. Locks: the queue's row.
+with changed as (
+    update penstock.queue
+       set max_length = %(max_length)s, max_wait_seconds = %(max_wait)s, running_limit = %(limit)s, rate = %(rate)s,
+           key_rate = %(per_key_rate)s, weights = %(weights)s::json
+     where name = %(name)s returning id
+)
+select id, penstock.wake(id) from changed
 
 -- name: read_depths
 -- Jobs open in each partition given: folded plus unfolded. Bounded: upkeep folds the tally every few seconds.

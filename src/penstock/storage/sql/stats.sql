@@ -1,7 +1,7 @@
 -- name: read_stats
--- The figures of partitions, folded plus unfolded, and what is under leases, in one snapshot. Reads `total`, `tally`
+-- Who owns partitions, and their figures, folded plus unfolded, and what is under leases, in one snapshot. Reads `total`, `tally`
 -- (upkeep folds it every few seconds) and `lease` (as many rows as work is given out): nothing that grows with a backlog.
-select p.id, coalesce(d.opened, 0) - coalesce(l.n, 0), coalesce(l.n, 0), coalesce(d.scheduled, 0), coalesce(d.blocked, 0),
+select p.id, (select w.name from penstock.worker as w where w.id = p.owner_id), coalesce(d.opened, 0) - coalesce(l.n, 0), coalesce(l.n, 0), coalesce(d.scheduled, 0), coalesce(d.blocked, 0),
        coalesce(d.dead, 0), coalesce(d.enqueued, 0), coalesce(d.completed, 0), coalesce(d.failed, 0)
   from penstock.partition as p
   left join penstock.depth as d on d.partition_id = p.id
