@@ -105,6 +105,8 @@ end $$;
 --   retry   counts an attempt and waits due_in seconds (0: at once)     snooze   waits, counts nothing
 --   failed  goes to the dead letters                                    release  never started: ready again, in place
 --   cancelled, discarded, expired                                       are history
+-- On a queue with an owner a retry or snooze keeps its place and holds its key, where the queue says so; otherwise it
+-- takes a new place when it is due, by the map of keys of that time: even at once it goes by way of `scheduled`.
 -- Locks: leases by id.
 create function penstock.settle_ended_if_leased(p_worker bigint, p_worker_name text, p_ends json)
 returns setof penstock.part_of_lease
@@ -118,6 +120,9 @@ begin
 
     with mine as materialized (
         select l.id, l.range, l.partition_id, l.priority, l.pos as place, l.attempt, l.rescues, l.ready_at, l.task,
+               l.epoch, q.id as queue_id, q.is_owned, q.is_owned and q.holds_on_retry as is_held, q.halts_on_dead,
+               case when q.is_owned then pg_current_xact_id() end as changed,
+               q.is_owned and not q.holds_on_retry or g.due_in > 0 as is_later,
                g.position as pos, g.error, g.due_in, l.range * 1024 + g.position as job_id, g.age, g.run,
                -- Whoever was asked to stop does not run again.
                case when g."end" in ('retry', 'snooze', 'release') and exists (
@@ -126,30 +131,43 @@ begin
           from json_to_recordset(p_ends) as g(lease bigint, position smallint, "end" text, error text,
                                               due_in double precision, age bigint, run bigint)
          cross join lateral (select * from penstock.lease where id = g.lease and worker_id = p_worker limit 1) as l
+         cross join lateral (
+               select queue.* from penstock.partition join penstock.queue on queue.id = partition.queue_id
+                where partition.id = l.partition_id limit 1) as q
          where penstock.has_member(l.low, l.high, l.members, g.position)
     ), attempts as (
         insert into penstock.failure (job_id, attempt, worker, error)
         select job_id, attempt, p_worker_name, coalesce(error, '') from mine where "end" in ('retry', 'failed')
     ), again_at_once as (
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, rescues, task)
-        select partition_id, priority, penstock.draw_range(), range, pos, pos + 1,
-               attempt + ("end" = 'retry')::int, 0, task
-          from mine where "end" in ('retry', 'snooze') and due_in <= 0
+        insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, rescues, changed, epoch, task)
+        select partition_id, priority, case when is_held then place else penstock.draw_range() end, range, pos, pos + 1,
+               attempt + ("end" = 'retry')::int, 0, changed, epoch, task
+          from mine where "end" in ('retry', 'snooze') and not is_later
     ), again_later as (
-        insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, attempt, task)
-        select now() + make_interval(secs => due_in), partition_id, priority, range, pos, pos + 1,
-               attempt + ("end" = 'retry')::int, task
-          from mine where "end" in ('retry', 'snooze') and due_in > 0
+        insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, attempt, pos, epoch, task)
+        select now() + make_interval(secs => greatest(due_in, 0)), partition_id, priority, range, pos, pos + 1,
+               attempt + ("end" = 'retry')::int, case when is_held then place end, case when is_held then epoch end, task
+          from mine where "end" in ('retry', 'snooze') and is_later
     ), dead_letters as (
         insert into penstock.dead (job_id, partition_id, task, attempt, started_at, worker, error)
-        select job_id, partition_id, task, attempt, now() - make_interval(secs => age / 1e6), p_worker_name, error
-          from mine where "end" = 'failed'
+        select job_id, partition_id, case when is_owned then j.task else mine.task end, attempt,
+               now() - make_interval(secs => age / 1e6), p_worker_name, error
+          from mine left join lateral (select task from penstock.job_stored where id = job_id and is_owned offset 0) as j on true
+         where "end" = 'failed'
+    ), halts as (
+        insert into penstock.halted (queue_id, key, job_id)
+        select distinct on (queue_id, j.key) queue_id, j.key, job_id
+          from mine cross join lateral (select key from penstock.job_stored where id = job_id offset 0) as j
+         where "end" = 'failed' and halts_on_dead and j.key is not null
+        on conflict do nothing
     ), released as (
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at, task)
+        insert into penstock.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at,
+                                    changed, epoch, task)
         select partition_id, priority, place, range, min(pos), max(pos) + 1,
-               case when count(*) <= max(pos) - min(pos) then bit_or(penstock.single(pos)) end, attempt, rescues, ready_at, task
+               case when count(*) <= max(pos) - min(pos) then bit_or(penstock.single(pos)) end, attempt, rescues, ready_at,
+               case when is_owned then pg_current_xact_id() end, epoch, task
           from mine where "end" = 'release'
-         group by id, partition_id, priority, place, range, attempt, rescues, ready_at, task
+         group by id, partition_id, priority, place, range, attempt, rescues, ready_at, is_owned, epoch, task
     ), history as (
         insert into penstock.finished (slice, range, partition_id, outcome, attempt, worker, positions, start_ages, run_times, errors)
         select penstock.current_slice(), range, partition_id,
@@ -162,8 +180,8 @@ begin
     ), counted as (
         insert into penstock.tally (partition_id, opened, scheduled, dead, failed)
         select partition_id,
-               -count(*) filter (where "end" in ('failed', 'cancelled', 'discarded', 'expired') or "end" in ('retry', 'snooze') and due_in > 0),
-               count(*) filter (where "end" in ('retry', 'snooze') and due_in > 0),
+               -count(*) filter (where "end" in ('failed', 'cancelled', 'discarded', 'expired') or "end" in ('retry', 'snooze') and is_later),
+               count(*) filter (where "end" in ('retry', 'snooze') and is_later),
                count(*) filter (where "end" = 'failed'), count(*) filter (where "end" = 'failed')
           from mine where "end" <> 'release' group by partition_id
     )

@@ -93,7 +93,7 @@ select not exists (select from penstock.worker where id = %(worker)s)
     select from penstock.scheduled as s
       join penstock.partition as p on p.id = s.partition_id
       join penstock.queue as q on q.id = p.queue_id and not q.is_paused
-      join penstock.worker_task as t on t.worker_id = %(worker)s and t.queue_id = p.queue_id and t.task = s.task
+      join penstock.worker_task as t on t.worker_id = %(worker)s and t.queue_id = p.queue_id and s.task in (t.task, '')
      where s.due_at <= now())
 
 -- name: report_progress

@@ -1,0 +1,121 @@
+-- breaking: no
+-- Owner: where a queue has rules about keys, each partition is held by one worker at a time, which decides in memory
+-- what starts next. It only reads ahead; a job gets its lease when it starts. Whoever is not the owner any more is told
+-- so before it has taken anything: the row of the partition is locked first and looked at by the next statement.
+
+-- Brings a worker to its share of the partitions of the queues it serves: takes what nobody alive holds, as long as it
+-- has less than its share, and says which of its own are more than that. The shares differ by one at most; who has the
+-- one more depends on the queue, so that many small queues are spread too. Partitions that a resize removed are
+-- shared out by themselves: most of them are empty.
+create function penstock.share_partitions(p_worker bigint)
+returns table (partition_id int, queue_id int, number int, owner_epoch bigint, is_surplus boolean)
+language plpgsql as $$
+declare
+    v_shares json;
+begin
+    with crew as (
+        select t.queue_id, t.worker_id, count(*) over (partition by t.queue_id) as size,
+               row_number() over (partition by t.queue_id order by t.worker_id) - 1 as place
+          from (select distinct w.queue_id, w.worker_id from penstock.worker_task as w
+                  join penstock.queue as q on q.id = w.queue_id and q.is_owned) as t
+    ), held as (
+        select p.queue_id, p.number < q.partitions as is_current, count(*) as n,
+               count(*) filter (where p.owner_id = p_worker) as mine
+          from penstock.partition as p join penstock.queue as q on q.id = p.queue_id
+         where q.is_owned group by 1, 2
+    )
+    select json_agg(json_build_object('queue', h.queue_id, 'is_current', h.is_current, 'mine', h.mine,
+               'share', h.n / c.size + ((c.place + h.queue_id) % c.size < h.n % c.size)::int))
+      into v_shares
+      from crew as c join held as h on h.queue_id = c.queue_id where c.worker_id = p_worker;
+
+    with share as (
+        select * from json_to_recordset(v_shares) as s(queue int, is_current boolean, mine int, share int)
+    ), free as (
+        select p.id, s.share - s.mine as wanted,
+               row_number() over (partition by p.queue_id, s.is_current order by p.number) as place
+          from penstock.partition as p join penstock.queue as q on q.id = p.queue_id
+          join share as s on s.queue = p.queue_id and s.is_current = (p.number < q.partitions)
+         where p.owner_id is null or not exists (select from penstock.worker as w where w.id = p.owner_id)
+    ), chosen as (
+        select p.id from penstock.partition as p
+         where p.id in (select id from free where place <= wanted)
+           and (p.owner_id is null or not exists (select from penstock.worker as w where w.id = p.owner_id))
+         order by p.id for update skip locked
+    )
+    update penstock.partition as p set owner_id = p_worker, owner_epoch = p.owner_epoch + 1
+      from chosen as c where p.id = c.id;
+
+    return query
+    select p.id, p.queue_id, p.number, p.owner_epoch,
+           row_number() over (partition by p.queue_id, s.is_current order by p.number) > s.share
+      from penstock.partition as p join penstock.queue as q on q.id = p.queue_id
+      join json_to_recordset(v_shares) as s(queue int, is_current boolean, share int)
+        on s.queue = p.queue_id and s.is_current = (p.number < q.partitions)
+     where p.owner_id = p_worker
+     order by p.id;
+end $$;
+
+-- Gives partitions up, for others to take at once. What runs keeps its lease: the next owner waits for it key by key.
+create function penstock.give_up_partitions(p_worker bigint, p_partitions int[]) returns void
+language plpgsql as $$
+begin
+    perform from penstock.partition where id = any (p_partitions) order by id for update;
+    with given_up as (
+        update penstock.partition set owner_id = null
+         where id = any (p_partitions) and owner_id = p_worker returning queue_id
+    )
+    select from (select distinct queue_id from given_up) as q, penstock.wake(q.queue_id);
+end $$;
+
+-- Whether a worker holds a partition, and goes on holding it until this transaction ends.
+create function penstock.holds_partition(p_worker bigint, p_partition int, p_epoch bigint) returns boolean
+language plpgsql as $$
+begin
+    perform from penstock.partition where id = p_partition for share;
+    return exists (select from penstock.partition
+                    where id = p_partition and owner_id = p_worker and owner_epoch = p_epoch)
+       and exists (select from penstock.worker where id = p_worker);
+end $$;
+
+-- Gives the owner leases of the jobs it chose, an element a range and map of members; what is not ready any more
+-- (cancelled, say) is left out. Rows are locked by one statement and read by the next, as in penstock.take.
+-- Locks: the partition's row for share, then ready rows by range.
+create function penstock.lease_chosen(
+    p_worker bigint, p_partition int, p_epoch bigint, p_ranges bigint[], p_masks bit(1024)[], p_aheads boolean[])
+returns setof penstock.lease
+language plpgsql set enable_seqscan = off as $$
+declare
+    v_none constant bit(1024) := repeat('0', 1024)::bit(1024);
+begin
+    if not penstock.holds_partition(p_worker, p_partition, p_epoch) then
+        return;
+    end if;
+    delete from penstock.quiet where partition_id = p_partition;
+    perform from penstock.ready where range = any (p_ranges) and partition_id = p_partition order by range, low for update;
+    return query
+    with given as (
+        select * from unnest(p_ranges, p_masks, p_aheads) as g(range, mask, is_ahead)
+    ), met as materialized (
+        select r.tid, r.priority, r.pos, r.range, r.low, r.high, r.members, r.attempt, r.rescues, r.ready_at, r.epoch, r.task,
+               g.is_ahead, coalesce(r.members, penstock.span(r.low, r.high)) as map,
+               coalesce(r.members, penstock.span(r.low, r.high)) & g.mask as part
+          from given as g
+         cross join lateral (
+               select ctid as tid, * from penstock.ready
+                where range = g.range and partition_id = p_partition offset 0) as r
+    ), cut as (
+        select tid, (array_agg(map))[1] & ~bit_or(part) as rest from met where part <> v_none group by tid
+    ), gone as (
+        delete from penstock.ready where ctid = any (array(select tid from cut where rest = v_none))
+    ), kept as (
+        update penstock.ready as r set members = c.rest from cut as c
+         where r.ctid = c.tid and r.ctid = any (array(select tid from cut where rest <> v_none))
+    )
+    insert into penstock.lease (worker_id, partition_id, priority, pos, range, low, high, members,
+                                attempt, rescues, is_ahead, ready_at, epoch, task)
+    select p_worker, p_partition, priority, pos, range, low, high, case when part <> map or members is not null then part end,
+           attempt, rescues, is_ahead, ready_at, epoch, task
+      from met where part <> v_none order by pos, range, low
+    returning *;
+end $$;

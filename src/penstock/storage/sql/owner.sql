@@ -1,0 +1,84 @@
+-- name: share_partitions
+-- See penstock.share_partitions. Locks: rows of free partitions, skipping those held.
+select partition_id, queue_id, number, owner_epoch, is_surplus from penstock.share_partitions(%(worker)s)
+
+-- name: give_up_partitions
+select penstock.give_up_partitions(%(worker)s, %(partitions)s::int[])
+
+-- name: leave_crews
+-- A worker that stops takes no share any more. Index: the primary key of worker_task.
+delete from penstock.worker_task where worker_id = %(worker)s and queue_id = any (%(queues)s::int[])
+
+-- name: holds_partition
+select penstock.holds_partition(%(worker)s, %(partition)s, %(epoch)s)
+
+-- name: lease_chosen
+-- See penstock.lease_chosen. Locks: the partition's row for share, then ready rows by range. Index: ready_of_range.
+select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
+       extract(epoch from now() - ready_at)::double precision
+  from penstock.lease_chosen(%(worker)s, %(partition)s, %(epoch)s, %(ranges)s::bigint[], %(masks)s::bit(1024)[],
+                             %(aheads)s::boolean[])
+
+-- name: read_snapshot
+select pg_current_snapshot()::text
+
+-- name: read_new_rows
+-- Rows that an owner has not seen though it has read beyond their place: written since its last look, whose snapshot
+-- is given. Index: ready_changed.
+select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.rescues, r.epoch,
+       extract(epoch from r.ready_at)::double precision
+  from (select * from penstock.ready
+         where partition_id = %(partition)s and changed >= pg_snapshot_xmax(%(before)s::pg_snapshot)
+        union all
+        select * from penstock.ready
+         where partition_id = %(partition)s and changed = any (array(select pg_snapshot_xip(%(before)s::pg_snapshot)))) as r
+ where r.pos < (%(from)s::bigint[])[r.priority + 1]
+
+-- name: read_next_rows
+-- The next rows of a partition, by priority and place, from where the owner's last look ended. Index: ready_in_order.
+select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.rescues, r.epoch,
+       extract(epoch from r.ready_at)::double precision
+  from generate_series(0, 9) as level(priority)
+ cross join lateral (
+       select * from penstock.ready
+        where partition_id = %(partition)s and not is_parked and priority = level.priority
+          and pos >= (%(from)s::bigint[])[level.priority + 1]
+        order by pos fetch first (%(rows)s) rows with ties) as r
+
+-- name: read_running
+-- The jobs of a partition that anybody holds a lease of.
+select l.range * 1024 + m, j.key
+  from penstock.lease as l
+ cross join lateral unnest(penstock.positions(l.low, l.high, l.members)) as m
+ cross join lateral (select key from penstock.job_stored where id = l.range * 1024 + m offset 0) as j
+ where l.partition_id = %(partition)s
+
+-- name: read_held
+-- The retries of a partition that wait for their time and hold their key meanwhile. Index: scheduled_of_partition.
+select s.range * 1024 + m, j.key
+  from penstock.scheduled as s
+ cross join lateral unnest(penstock.positions(s.low, s.high, s.members)) as m
+ cross join lateral (select key from penstock.job_stored where id = s.range * 1024 + m offset 0) as j
+ where s.partition_id = %(partition)s and s.pos is not null
+
+-- name: read_halted
+select key from penstock.halted where queue_id = %(queue)s
+
+-- name: note_quiet
+insert into penstock.quiet (partition_id, as_of)
+select %(partition)s, %(as_of)s::pg_snapshot where penstock.holds_partition(%(worker)s, %(partition)s, %(epoch)s)
+on conflict (partition_id) do update set as_of = excluded.as_of
+
+-- name: has_work_of_others
+-- Whether partitions that others hold, or nobody, have ready jobs that their owner has not found to wait for something.
+-- Index: ready_changed.
+select exists (
+    select from penstock.worker_task as t
+      join penstock.queue as q on q.id = t.queue_id and q.is_owned and not q.is_paused
+      join penstock.partition as p on p.queue_id = q.id and p.owner_id is distinct from %(worker)s
+      left join penstock.quiet as n on n.partition_id = p.id
+     cross join lateral (
+           select from penstock.ready as r
+            where r.partition_id = p.id and r.changed is not null
+              and (n.as_of is null or not pg_visible_in_snapshot(r.changed, n.as_of)) limit 1) as r
+     where t.worker_id = %(worker)s)
