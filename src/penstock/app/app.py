@@ -521,7 +521,7 @@ class App:
         database = self.database
         producer = self._producer
         if producer is None:
-            producer = self._producer = Producer(database, self._declarations.entry)
+            producer = self._producer = Producer(database, self._declarations.entry, self._declarations.fresh_entry)
         return producer
 
 

@@ -3,6 +3,9 @@
 Keyed jobs go to their key's partition; the unkeyed of one call go together to the partition with the fewest jobs. A
 call is one transaction. When an answer is lost the call is looked for before it is repeated: a job is never written
 twice, and never dropped in silence.
+
+Where a queue has an owner its jobs are written only by the queue's own map of keys to partitions. A call planned by an
+older one is planned again by the new one, in the same transaction, and nobody notices.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -62,6 +65,8 @@ class Call:
     has_children: bool = False
     # Whether one statement writes it.
     is_few: bool = False
+    # The queues that have an owner.
+    owned: set[str] = field(default_factory=set)
 
     @property
     def children(self) -> list[int]:
@@ -71,9 +76,15 @@ class Call:
 class Producer:
     """One per app; used by any number of threads."""
 
-    def __init__(self, database: Database, find_queue: Callable[[str], QueueEntry]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        find_queue: Callable[[str], QueueEntry],
+        find_queue_now: Callable[[str], QueueEntry],
+    ) -> None:
         self._database = database
         self._find_queue = find_queue
+        self._find_queue_now = find_queue_now
         self._placements: dict[tuple[str, int], Placement] = {}
         self._lock = threading.Lock()
         self._newest_id: int | None = None
@@ -82,7 +93,7 @@ class Producer:
         """Write a call; the jobs' ids, in order."""
         if not jobs:
             return []
-        return self._enqueue(self._plan(jobs), connection, timeout)
+        return self._enqueue(partial(self._plan, jobs), connection, timeout)
 
     def enqueue_rows(
         self, task: TaskDefinition, options: Options, args: list[bytes], keys: list[bytes | None] | None
@@ -90,31 +101,44 @@ class Producer:
         """Write many jobs of one task; their ids, in order."""
         if not args:
             return []
-        return self._enqueue(self._plan_rows(task, options, args, keys), options.connection, options.request_timeout)
+        plan = partial(self._plan_rows, task, options, args, keys)
+        return self._enqueue(plan, options.connection, options.request_timeout)
 
-    def _enqueue(self, call: Call, connection: Any, timeout: float | None) -> list[int]:
-        call.is_few = is_few(call.spans)
-        if call.limited:
-            self._check_lengths(call)
-        if connection is None:
-            self._write(call, self._database.request_timeout if timeout is None else timeout)
-        else:
-            self._send(connection_beneath(connection), call, None)
-        return call.ids
+    def _enqueue(self, plan: Callable[[], Call], connection: Any, timeout: float | None) -> list[int]:
+        while True:
+            call = plan()
+            call.is_few = is_few(call.spans)
+            if call.limited:
+                self._check_lengths(call)
+            if connection is None:
+                is_written = self._write(call, self._database.request_timeout if timeout is None else timeout)
+            else:
+                is_written = self._send(connection_beneath(connection), call, None)
+            if is_written:
+                return call.ids
+            self._learn_maps(call)
 
     async def enqueue_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
         """Write a call in the transaction of an asynchronous connection."""
         if not jobs:
             return []
         beneath = await async_connection_beneath(connection)
-        call = await asyncio.to_thread(self._plan, jobs)
-        await asyncio.to_thread(self._check_lengths, call)
-        if is_few(call.spans):
-            await drive_async(beneath, write_few(call.spans[0], call.ids))
-        else:
-            async with part_of_transaction_async(beneath):
-                await drive_async(beneath, write_spans(call.spans, call.ids))
-        return call.ids
+        while True:
+            call = await asyncio.to_thread(self._plan, jobs)
+            await asyncio.to_thread(self._check_lengths, call)
+            if is_few(call.spans):
+                is_written = await drive_async(beneath, write_few(call.spans[0], call.ids))
+            else:
+                async with part_of_transaction_async(beneath):
+                    is_written = await drive_async(beneath, write_spans(call.spans, call.ids))
+            if is_written:
+                return call.ids
+            await asyncio.to_thread(self._learn_maps, call)
+
+    def _learn_maps(self, call: Call) -> None:
+        """A queue of the call has another map by now: read them anew."""
+        for name in call.owned:
+            self._find_queue_now(name)
 
     def _plan(self, jobs: Sequence[PendingJob]) -> Call:
         """Sort a call into spans, stably, and choose its partitions."""
@@ -126,9 +150,10 @@ class Producer:
         for place, job in enumerate(jobs):
             task, options = job.task, job.options
             entry = entries[task.queue]
-            number = homes[task.queue] if job.key is None else partition_of(job.key, len(entry.partition_ids))
+            number = homes[task.queue] if job.key is None else partition_of(job.key, entry.partition_count)
             priority = task.priority if options.priority is None else options.priority
-            signature = (task.queue, number, priority, task.name, options.run_at, options.delay)
+            name = "" if entry.is_owned else task.name
+            signature = (task.queue, number, priority, name, options.run_at, options.delay)
             groups.setdefault(signature, []).append(place)
         call = Call([0] * len(jobs), [], {}, is_keyed=unkeyed.total() < len(jobs))
         earlier = {id(job): place for place, job in enumerate(jobs)}
@@ -137,6 +162,9 @@ class Producer:
             partition = entry.partition_ids[number]
             span = Span(entry.id, partition, priority, name, run_at, delay, places=places)
             _fill(span, [jobs[place] for place in places], earlier)
+            if entry.is_owned:
+                span.epoch, span.tasks = entry.epoch, [jobs[place].task.name for place in places]
+                call.owned.add(queue)
             call.has_children = call.has_children or span.children is not None
             call.spans.append(span)
             if entry.max_length is not None:
@@ -151,7 +179,7 @@ class Producer:
         entry = self._find_queue(task.queue)
         priority = task.priority if options.priority is None else options.priority
         groups: dict[int, Sequence[int]]
-        count = len(entry.partition_ids)
+        count = entry.partition_count
         if keys is None:
             groups = {self._place(entry, len(args)): range(len(args))}
         elif count == 1:
@@ -163,6 +191,8 @@ class Producer:
                 by_partition.setdefault(number, []).append(place)
             groups = dict(by_partition)
         call = Call([0] * len(args), [], {}, is_keyed=keys is not None, has_children=bool(options.after))
+        if entry.is_owned:
+            call.owned.add(task.queue)
         for number, places in groups.items():
             is_all = len(places) == len(args)
             partition = entry.partition_ids[number]
@@ -171,7 +201,7 @@ class Producer:
                     entry.id,
                     partition,
                     priority,
-                    task.name,
+                    "" if entry.is_owned else task.name,
                     options.run_at,
                     options.delay,
                     args if is_all else [args[place] for place in places],
@@ -182,6 +212,8 @@ class Producer:
                     {i: Child(_parents(options, {}), options.runs_on_failure) for i in range(len(places))}
                     if options.after
                     else None,
+                    entry.epoch if entry.is_owned else None,
+                    [task.name] * len(places) if entry.is_owned else None,
                 )
             )
             if entry.max_length is not None:
@@ -190,7 +222,7 @@ class Producer:
 
     def _place(self, entry: QueueEntry, count: int) -> int:
         """The partition for a queue's unkeyed jobs of one call."""
-        partitions = entry.partition_ids
+        partitions = entry.partition_ids[: entry.partition_count]
         if len(partitions) == 1:
             return 0
         clock = self._database.clock
@@ -212,7 +244,8 @@ class Producer:
             if entry.max_length is not None and waiting + count > entry.max_length:
                 raise QueueFull(entry.name, entry.max_length)
 
-    def _write(self, call: Call, timeout: float) -> None:
+    def _write(self, call: Call, timeout: float) -> bool:
+        """Write a call in a transaction of its own; False where its map is not the queue's any more."""
         clock = self._database.clock
         deadline = clock.monotonic() + timeout
         pause = 0.02
@@ -222,15 +255,15 @@ class Producer:
             try:
                 with self._database.connection(remaining) as connection:
                     self._prepare_receipt(connection, call, receipt)
-                    self._send(connection, call, receipt)
-                    if call.has_children:
+                    is_written = self._send(connection, call, receipt)
+                    if is_written and call.has_children:
                         unblock(connection, call.children)
-                return
+                return is_written
             except ConnectionLost as error:
                 if not is_lost(error):
                     raise
                 if receipt.can_be_found and self._was_written(call, receipt, deadline, timeout):
-                    return
+                    return True
                 if clock.monotonic() + pause >= deadline:
                     raise self._refusal(call, timeout, error) from error
             clock.sleep(pause)
@@ -245,16 +278,16 @@ class Producer:
             receipt.after = self._newest_id - 1024
             receipt.token = self._database.clock.random_token()
 
-    def _send(self, connection: Connection, call: Call, receipt: Receipt | None) -> None:
+    def _send(self, connection: Connection, call: Call, receipt: Receipt | None) -> bool:
         if call.is_few:
-            drive(connection, write_few(call.spans[0], call.ids, receipt))
-            if receipt is not None:
+            is_written = drive(connection, write_few(call.spans[0], call.ids, receipt))
+            if receipt is not None and is_written:
                 self._newest_id = call.ids[-1]
-        elif receipt is not None:
-            drive_transaction(connection, write_spans(call.spans, call.ids, receipt))
-        else:
-            with part_of_transaction(connection):
-                drive(connection, write_spans(call.spans, call.ids))
+            return is_written
+        if receipt is not None:
+            return drive_transaction(connection, write_spans(call.spans, call.ids, receipt))
+        with part_of_transaction(connection):
+            return drive(connection, write_spans(call.spans, call.ids))
 
     def _was_written(self, call: Call, receipt: Receipt, deadline: float, timeout: float) -> bool:
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.routing.key_hash import partition_of
 from penstock.routing.placement import least_loaded
-from penstock.storage.catalogue import QueueEntry, open_depths
+from penstock.storage.catalogue import QueueEntry, find_queue, open_depths
 from penstock.storage.database import Connection
 from penstock.storage.enqueue import Span, drive, write_few
 from penstock.storage.queries import query
@@ -104,16 +104,20 @@ def enqueue(
     connection: Connection, queue: QueueEntry, entry: DueCron | CronRow, attributes: dict[str, Any], priority: int
 ) -> int:
     """Write an entry's job; its id."""
-    if entry.key is not None:
-        number = partition_of(entry.key, len(queue.partition_ids))
-    else:
-        number = least_loaded(open_depths(connection, queue.partition_ids))
-    span = Span(queue.id, queue.partition_ids[number], priority, entry.task, args=[entry.args], places=[0])
-    span.keys = None if entry.key is None else [entry.key]
-    span.attributes = [{"cron": entry.name, **attributes}]
     ids = [0]
-    drive(connection, write_few(span, ids))
-    return ids[0]
+    while True:
+        if entry.key is not None:
+            number = partition_of(entry.key, queue.partition_count)
+        else:
+            number = least_loaded(open_depths(connection, queue.partition_ids[: queue.partition_count]))
+        span = Span(queue.id, queue.partition_ids[number], priority, entry.task, args=[entry.args], places=[0])
+        span.keys = None if entry.key is None else [entry.key]
+        span.attributes = [{"cron": entry.name, **attributes}]
+        if queue.is_owned:
+            span.epoch, span.task, span.tasks = queue.epoch, "", [entry.task]
+        if drive(connection, write_few(span, ids)):
+            return ids[0]
+        queue = find_queue(connection, queue.name)
 
 
 def database_now(connection: Connection) -> datetime:

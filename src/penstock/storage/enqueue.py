@@ -1,4 +1,8 @@
-"""Writing jobs. A call becomes one range per (partition, priority, task, run time), in the call's order.
+"""Writing jobs. A call becomes one range per (partition, priority, task, run time), in the call's order; where the queue
+has an owner, whatever the tasks.
+
+What was routed by a map of keys that is not the queue's any more (it was resized) is not written: the caller is told,
+routes it anew, and its transaction lives on.
 
 A few plain jobs are one statement. Larger calls draw their range numbers, COPY the jobs, and open the ranges, in one
 transaction. Idempotency keys are inserted before the jobs; a job whose key was taken leaves a hole in its range.
@@ -65,7 +69,8 @@ class Span:
     """Jobs of one call that share a partition, a priority, a task and a run time: they become ranges.
 
     The lists are parallel, an element a job; a list that is None says that no job has any of it. `places` tells where
-    each job stands in the call.
+    each job stands in the call. On a queue with an owner `epoch` is the map they were routed by, `tasks` names each
+    job's task, and `task` is empty.
     """
 
     queue_id: int
@@ -81,6 +86,20 @@ class Span:
     attributes: list[dict[str, Any] | None] | None = None
     idempotency_keys: list[str | None] | None = None
     children: dict[int, Child] | None = None
+    epoch: int | None = None
+    tasks: list[str] | None = None
+
+    def task_of(self, index: int) -> str:
+        """The task of one of its jobs."""
+        return self.tasks[index] if self.tasks else self.task
+
+    def stored_idempotency_key(self, index: int) -> str | None:
+        """What must be unique in the queue: with an owner, it is so for each ordering key."""
+        key = self.idempotency_keys[index] if self.idempotency_keys else None
+        if key is None or self.epoch is None:
+            return key
+        ordering = self.keys[index] if self.keys else None
+        return f"{(ordering or b'').hex()}:{key}"
 
 
 @dataclass(slots=True)
@@ -187,19 +206,20 @@ def is_few(spans: Sequence[Span]) -> bool:
     return len(spans) == 1 and len(span.args) < FEW and not span.idempotency_keys and not span.children
 
 
-def write_few(span: Span, ids: list[int], receipt: Receipt | None = None) -> Steps[None]:
-    """Write fewer than FEW plain jobs of one span in a single statement, and set the call's ids."""
+def write_few(span: Span, ids: list[int], receipt: Receipt | None = None) -> Steps[bool]:
+    """Write fewer than FEW plain jobs of one span in a single statement, and set the call's ids; False: stale map."""
     first = (span.attributes and span.attributes[0]) or {}
     if receipt is not None:
         first = {**first, "token": receipt.token}
+    where: dict[str, Any] = {"queue": span.queue_id, "partition": span.partition_id, "priority": span.priority}
+    if span.epoch is not None:
+        where["epoch"] = span.epoch
     if len(span.args) == 1 and span.run_at is None and span.delay is None:
         rows = yield (
-            "enqueue_one",
+            "enqueue_one" if span.epoch is None else "enqueue_one_if_mapped",
             {
-                "queue": span.queue_id,
-                "partition": span.partition_id,
-                "priority": span.priority,
-                "task": span.task,
+                **where,
+                "task": span.task_of(0),
                 "key": span.keys[0] if span.keys else None,
                 "args": span.args[0].decode(),
                 "attributes": _encode(first).decode() if first else None,
@@ -207,12 +227,10 @@ def write_few(span: Span, ids: list[int], receipt: Receipt | None = None) -> Ste
         )
     else:
         rows = yield (
-            "enqueue_few",
+            "enqueue_few" if span.epoch is None else "enqueue_few_if_mapped",
             {
-                "queue": span.queue_id,
-                "partition": span.partition_id,
-                "priority": span.priority,
-                "task": span.task,
+                **where,
+                **({"task": span.task} if span.epoch is None else {"tasks": span.tasks}),
                 "run_at": span.run_at,
                 "delay": span.delay,
                 "args": (b"[" + b",".join(span.args) + b"]").decode(),
@@ -220,15 +238,25 @@ def write_few(span: Span, ids: list[int], receipt: Receipt | None = None) -> Ste
                 "attributes": _encode([first or None, *(span.attributes or [])[1:]]).decode(),
             },
         )
+    if rows[0][0] is None:
+        return False
     _set_ids(span.places, ids, rows[0][0])
+    return True
 
 
-def write_spans(spans: Sequence[Span], ids: list[int], receipt: Receipt | None = None) -> Steps[None]:
-    """Write a call of any shape and set its ids. The caller has opened the transaction."""
+def write_spans(spans: Sequence[Span], ids: list[int], receipt: Receipt | None = None) -> Steps[bool]:
+    """Write a call of any shape and set its ids; False: a stale map. The caller has opened the transaction."""
     pieces = [
         Piece(span, low, min(low + RANGE, len(span.args))) for span in spans for low in range(0, len(span.args), RANGE)
     ]
-    ((ranges, now),) = yield "draw_ranges", {"count": len(pieces)}
+    maps = sorted({(span.queue_id, span.epoch) for span in spans if span.epoch is not None})
+    if not maps:
+        ((ranges, now),) = yield "draw_ranges", {"count": len(pieces)}
+    else:
+        held = {"queues": [queue for queue, _ in maps], "epochs": [epoch for _, epoch in maps]}
+        ((ranges, now),) = yield "draw_ranges_if_mapped", {"count": len(pieces), **held}
+        if ranges is None:
+            return False
     for piece, number in zip(pieces, ranges, strict=True):
         piece.range = number
         _set_ids(piece.span.places[piece.low : piece.high], ids, number * RANGE)
@@ -243,6 +271,7 @@ def write_spans(spans: Sequence[Span], ids: list[int], receipt: Receipt | None =
     if lines := _lines(pieces, ids, now):
         yield "copy_jobs", Copy(lines)
     yield from _open(pieces, ids, now)
+    return True
 
 
 def look_for(database: Database, receipt: Receipt, spans: Sequence[Span], ids: list[int], deadline: float) -> bool:
@@ -294,7 +323,7 @@ def _insert_idempotency_keys(pieces: Sequence[Piece], ids: list[int]) -> Steps[N
     for piece in pieces:
         span = piece.span
         for index in range(piece.low, piece.high):
-            key = span.idempotency_keys[index] if span.idempotency_keys else None
+            key = span.stored_idempotency_key(index)
             if key is not None:
                 keyed.setdefault((span.queue_id, key), []).append(span.places[index])
     rows = yield (
@@ -335,15 +364,16 @@ def _lines(pieces: Sequence[Piece], ids: list[int], now: datetime) -> bytes:
     lines: list[bytes] = []
     for piece in pieces:
         span, first_id = piece.span, piece.range * RANGE
-        head = b"\t%b\t%d\t%d\t%b\t" % (stamp, span.partition_id, span.priority, _copied(span.task.encode()))
-        if span.keys is None and span.attributes is None and span.children is None:
-            head += b"\\N\t"
+        head = b"\t%b\t%d\t%d\t" % (stamp, span.partition_id, span.priority)
+        if span.keys is None and span.attributes is None and span.children is None and span.tasks is None:
+            head += b"%b\t\\N\t" % _copied(span.task.encode())
             args = span.args
             lines += [
                 b"%d%b%b\t\\N\n" % (first_id + p, head, a if b"\\" not in (a := args[piece.low + p]) else _copied(a))
                 for p in piece.positions
             ]
             continue
+        tasks = {task: _copied(task.encode()) for task in span.tasks or (span.task,)}
         for position in piece.positions:
             index = piece.low + position
             key = span.keys[index] if span.keys else None
@@ -352,10 +382,11 @@ def _lines(pieces: Sequence[Piece], ids: list[int], now: datetime) -> bytes:
             if child is not None:
                 attributes = {**(attributes or {}), "parents": [str(p) for p in _parent_ids(child, ids)]}
             lines.append(
-                b"%d%b%b\t%b\t%b\n"
+                b"%d%b%b\t%b\t%b\t%b\n"
                 % (
                     first_id + position,
                     head,
+                    tasks[span.task_of(index)],
                     _NULL if key is None else b"\\\\x" + key.hex().encode(),
                     _copied(span.args[index]),
                     _NULL if attributes is None else _copied(_encode(attributes)),
@@ -376,16 +407,16 @@ def _parent_ids(child: Child, ids: list[int]) -> list[int]:
 def _open(pieces: Sequence[Piece], ids: list[int], now: datetime) -> Steps[None]:
     """Make the ranges visible; children become blocked."""
     opened: list[tuple[Span, int, int, str | None]] = []
-    children: list[tuple[Span, int, Child]] = []
+    children: list[tuple[Span, int, Child, str]] = []
     for piece in pieces:
         span = piece.span
         free = piece.positions
         if span.children:
             free = [position for position in piece.positions if piece.low + position not in span.children]
             children += [
-                (span, piece.range * RANGE + position, span.children[piece.low + position])
+                (span, piece.range * RANGE + position, span.children[index], span.task_of(index))
                 for position in piece.positions
-                if piece.low + position in span.children
+                if (index := piece.low + position) in span.children
             ]
         if free:
             size = free[-1] + 1
@@ -403,19 +434,20 @@ def _open(pieces: Sequence[Piece], ids: list[int], now: datetime) -> Steps[None]
                 ranges=[number for _, number, _, _ in opened],
                 sizes=[size for _, _, size, _ in opened],
                 members=[members for *_, members in opened],
+                epochs=[span.epoch for span, *_ in opened],
             ),
         )
     if children:
         yield (
             "block_jobs",
             Last(
-                ids=[job_id for _, job_id, _ in children],
-                partitions=[span.partition_id for span, _, _ in children],
-                priorities=[span.priority for span, _, _ in children],
-                tasks=[span.task for span, _, _ in children],
-                run_ats=[_run_at(span, now) for span, _, _ in children],
-                runs_on_failure=[child.runs_on_failure for _, _, child in children],
-                parents=[_encode(_parent_ids(child, ids)).decode() for _, _, child in children],
+                ids=[job_id for _, job_id, _, _ in children],
+                partitions=[span.partition_id for span, *_ in children],
+                priorities=[span.priority for span, *_ in children],
+                tasks=[task for *_, task in children],
+                run_ats=[_run_at(span, now) for span, *_ in children],
+                runs_on_failure=[child.runs_on_failure for _, _, child, _ in children],
+                parents=[_encode(_parent_ids(child, ids)).decode() for _, _, child, _ in children],
             ),
         )
 

@@ -11,20 +11,57 @@ begin
     end if;
 end $$;
 
+-- Holds a map of keys to partitions for this transaction: false where the queue has another by now, and then nothing
+-- may be written by this one. A resize sets the new map first and calls the old one closed when nobody holds it, so
+-- the lock comes before the look, which is a statement of its own. Above READ COMMITTED the look would see the
+-- past: there the map's row is locked, and the caller is told to begin again (40001) where it changed since.
+-- Never waits for a resize; shared with all other producers.
+create function penstock.lock_map(p_queue int, p_epoch int) returns boolean
+language plpgsql as $$
+declare
+    v_epoch int;
+begin
+    perform pg_advisory_xact_lock_shared(hashtext('penstock.map'), hashtext(p_queue || ':' || p_epoch));
+    select epoch into v_epoch from penstock.queue where id = p_queue;
+    if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+        if p_epoch > v_epoch then
+            raise exception using errcode = '40001',
+                message = format('queue %s was resized since this transaction began: begin it again', p_queue);
+        elsif p_epoch = v_epoch then
+            perform from penstock.queue_map where queue_id = p_queue and epoch = p_epoch for share;
+        end if;
+    end if;
+    return p_epoch = v_epoch;
+end $$;
+
+-- The same for several queues; the arrays are parallel.
+create function penstock.lock_maps(p_queues int[], p_epochs int[]) returns boolean
+language plpgsql as $$
+begin
+    for i in 1..cardinality(p_queues) loop
+        if not penstock.lock_map(p_queues[i], p_epochs[i]) then
+            return false;
+        end if;
+    end loop;
+    return true;
+end $$;
+
 -- Makes written ranges visible: ready now, or scheduled where run_at lies ahead; one tally row a partition.
--- The arrays are parallel, an element a range.
+-- The arrays are parallel, an element a range; p_epochs: the map each was routed by, on queues with an owner.
 create function penstock.open_ranges(
     p_queues int[], p_partitions int[], p_priorities smallint[], p_tasks text[], p_run_ats timestamptz[],
-    p_ranges bigint[], p_sizes smallint[], p_members bit(1024)[]) returns void
+    p_ranges bigint[], p_sizes smallint[], p_members bit(1024)[], p_epochs int[] default null) returns void
 language plpgsql as $$
 begin
     with given as (
         select g.*, g.run_at is not null and g.run_at > now() as is_later
-          from unnest(p_partitions, p_priorities, p_tasks, p_run_ats, p_ranges, p_sizes, p_members)
-               as g(partition_id, priority, task, run_at, range, size, members)
+          from unnest(p_partitions, p_priorities, p_tasks, p_run_ats, p_ranges, p_sizes, p_members, p_epochs)
+               as g(partition_id, priority, task, run_at, range, size, members, epoch)
     ), at_once as (
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, members, task)
-        select partition_id, priority, range, range, 0, size, members, task from given where not is_later
+        insert into penstock.ready (partition_id, priority, pos, range, low, high, members, task, epoch, changed)
+        select partition_id, priority, range, range, 0, size, members, task, epoch,
+               case when epoch is not null then pg_current_xact_id() end
+          from given where not is_later
     ), later as (
         insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, members, task)
         select run_at, partition_id, priority, range, 0, size, members, task from given where is_later
@@ -59,6 +96,49 @@ begin
     return v_range * 1024;
 end $$;
 
+-- The same on a queue with an owner; null, and nothing written, where the queue has another map by now.
+create function penstock.enqueue_one_if_mapped(
+    p_queue int, p_epoch int, p_partition int, p_priority smallint, p_task text, p_key bytea, p_args json,
+    p_attributes jsonb) returns bigint
+language plpgsql as $$
+declare
+    v_range bigint;
+begin
+    if not penstock.lock_map(p_queue, p_epoch) then
+        return null;
+    end if;
+    v_range := penstock.draw_range();
+    insert into penstock.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
+    values (v_range * 1024, now(), p_partition, p_priority, p_task, p_key, p_args, p_attributes);
+    insert into penstock.ready (partition_id, priority, pos, range, low, high, task, epoch, changed)
+    values (p_partition, p_priority, v_range, v_range, 0, 1, '', p_epoch, pg_current_xact_id());
+    insert into penstock.tally (partition_id, enqueued, opened) values (p_partition, 1, 1);
+    perform penstock.wake(p_queue);
+    return v_range * 1024;
+end $$;
+
+-- Writes one range of a few jobs of any tasks on a queue with an owner; the first id, or null as above. p_args is a
+-- JSON array of the jobs' arguments, taken apart verbatim.
+create function penstock.enqueue_few_if_mapped(
+    p_queue int, p_epoch int, p_partition int, p_priority smallint, p_run_at timestamptz, p_tasks text[],
+    p_keys bytea[], p_args json, p_attributes jsonb) returns bigint
+language plpgsql as $$
+declare
+    v_range bigint;
+begin
+    if not penstock.lock_map(p_queue, p_epoch) then
+        return null;
+    end if;
+    v_range := penstock.draw_range();
+    insert into penstock.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
+    select v_range * 1024 + a.n - 1, now(), p_partition, p_priority, p_tasks[a.n], p_keys[a.n], a.value,
+           nullif(p_attributes -> (a.n - 1)::int, 'null')
+      from json_array_elements(p_args) with ordinality as a(value, n);
+    perform penstock.open_ranges(array[p_queue], array[p_partition], array[p_priority], array[''], array[p_run_at],
+        array[v_range], array[cardinality(p_tasks)::smallint], array[null::bit(1024)], array[p_epoch]);
+    return v_range * 1024;
+end $$;
+
 -- Writes children: always blocked at first; whether their parents have ended is decided in a later
 -- transaction (deciding here would be write skew: the child could wait for ever).
 create function penstock.block_jobs(
@@ -89,6 +169,25 @@ create function penstock.partition_of(key bytea, partitions int) returns int
 language sql immutable strict parallel safe as
 $$ select ((penstock.h64('penstock/partition/v1'::bytea, key) & 9223372036854775807) % partitions)::int $$;
 
+-- The partition of a job by a queue's map: its key's, or the one with the fewest jobs.
+create function penstock.place(p_queue penstock.queue, p_key bytea) returns int
+language plpgsql stable as $$
+begin
+    if p_key is not null or p_queue.partitions = 1 then
+        return (select id from penstock.partition
+                 where queue_id = p_queue.id
+                   and number = case when p_key is null then 0 else penstock.partition_of(p_key, p_queue.partitions) end);
+    end if;
+    return (select p.id from penstock.partition as p left join penstock.depth as d on d.partition_id = p.id
+             where p.queue_id = p_queue.id and p.number < p_queue.partitions
+             order by coalesce(d.opened, 0), p.number limit 1);
+end $$;
+
+-- An idempotency key as it is stored on queues with an owner, where it is unique for each ordering key.
+create function penstock.once_per_key(key bytea, idempotency_key text) returns text
+language sql immutable parallel safe as
+$$ select coalesce(encode(key, 'hex'), '') || ':' || idempotency_key $$;
+
 -- Refuses bad input with one kind of error, which names the field.
 create function penstock.refuse(field text, problem text) returns void
 language plpgsql as $$
@@ -109,8 +208,8 @@ declare
     v_key        bytea := coalesce(enqueue.key_bytes, convert_to(enqueue.key, 'UTF8'));
     v_run_at     timestamptz := enqueue.run_at;
     v_partition  int;
-    v_count      int;
     v_id         bigint;
+    v_once       text := enqueue.idempotency_key;
     v_known      bigint;
     v_attributes jsonb;
     v_field      text;
@@ -160,16 +259,13 @@ begin
         v_run_at := now() + make_interval(secs => enqueue.delay);
     end if;
 
-    select count(*) into v_count from penstock.partition where queue_id = v_queue.id;
-    if v_key is not null then
-        select id into v_partition from penstock.partition
-         where queue_id = v_queue.id and number = penstock.partition_of(v_key, v_count);
-    elsif v_count = 1 then
-        select id into v_partition from penstock.partition where queue_id = v_queue.id;
-    else
-        select p.id into v_partition from penstock.partition as p left join penstock.depth as d on d.partition_id = p.id
-         where p.queue_id = v_queue.id order by coalesce(d.opened, 0), p.number limit 1;
+    if v_queue.is_owned then
+        while not penstock.lock_map(v_queue.id, v_queue.epoch) loop
+            select * into v_queue from penstock.queue where id = v_queue.id;
+        end loop;
+        v_once := penstock.once_per_key(v_key, enqueue.idempotency_key);
     end if;
+    v_partition := penstock.place(v_queue, v_key);
     if v_queue.max_length is not null and penstock.waiting_in(v_partition) + 1 > v_queue.max_length then
         raise exception using errcode = '53400', message = format('QueueFull: queue ''%s'' is full: max_length %s', enqueue.queue, v_queue.max_length);
     end if;
@@ -179,10 +275,10 @@ begin
         'tags', to_jsonb(enqueue.tags), 'parents', to_jsonb(enqueue.after::text[]))), '{}');
     v_id := penstock.draw_range() * 1024;
     if enqueue.idempotency_key is not null then
-        insert into penstock.dedup (queue_id, idempotency_key, job_id) values (v_queue.id, enqueue.idempotency_key, v_id)
+        insert into penstock.dedup (queue_id, idempotency_key, job_id) values (v_queue.id, v_once, v_id)
             on conflict do nothing returning job_id into v_known;
         if v_known is null then
-            select job_id into v_known from penstock.dedup d where d.queue_id = v_queue.id and d.idempotency_key = enqueue.idempotency_key;
+            select job_id into v_known from penstock.dedup d where d.queue_id = v_queue.id and d.idempotency_key = v_once;
             return v_known;
         end if;
     end if;
@@ -197,8 +293,9 @@ begin
         perform penstock.block_jobs(array[v_id], array[v_partition], array[enqueue.priority::smallint], array[enqueue.task],
             array[v_run_at], array[enqueue.on_parent_failure = 'run'], array[to_json(enqueue.after)]);
     else
-        perform penstock.open_ranges(array[v_queue.id], array[v_partition], array[enqueue.priority::smallint], array[enqueue.task],
-            array[v_run_at], array[v_id / 1024], array[1::smallint], array[null::bit(1024)]);
+        perform penstock.open_ranges(array[v_queue.id], array[v_partition], array[enqueue.priority::smallint],
+            array[case when v_queue.is_owned then '' else enqueue.task end], array[v_run_at], array[v_id / 1024],
+            array[1::smallint], array[null::bit(1024)], array[case when v_queue.is_owned then v_queue.epoch end]);
     end if;
     return v_id;
 end $$;

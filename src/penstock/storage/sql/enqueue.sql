@@ -31,9 +31,26 @@ select range * 1024 as first_id,
             then pg_notify('penstock_' || %(queue)s::int, '') end
   from drawn
 
+-- name: enqueue_one_if_mapped
+-- The same on a queue with an owner; null where the map is not the queue's any more, and then nothing was written.
+-- Locks: the map, shared with all producers.
+select penstock.enqueue_one_if_mapped(%(queue)s, %(epoch)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s,
+                                      %(attributes)s)
+
+-- name: enqueue_few_if_mapped
+-- See enqueue_few and enqueue_one_if_mapped.
+select penstock.enqueue_few_if_mapped(%(queue)s, %(epoch)s, %(partition)s, %(priority)s,
+           coalesce(%(run_at)s::timestamptz, now() + make_interval(secs => %(delay)s)), %(tasks)s::text[],
+           %(keys)s::bytea[], %(args)s::json, %(attributes)s::jsonb)
+
 -- name: draw_ranges
 -- Range numbers for a call, and the time that its jobs bear.
 select array(select penstock.draw_range() from generate_series(1, %(count)s)), now()
+
+-- name: draw_ranges_if_mapped
+-- The same by maps of queues with owners; null where one is not its queue's any more. Locks: the maps, shared.
+select case when penstock.lock_maps(%(queues)s::int[], %(epochs)s::int[])
+            then array(select penstock.draw_range() from generate_series(1, %(count)s)) end, now()
 
 -- name: copy_jobs
 copy penstock.job (id, enqueued_at, partition_id, priority, task, key, args, attributes) from stdin
@@ -41,7 +58,7 @@ copy penstock.job (id, enqueued_at, partition_id, priority, task, key, args, att
 -- name: open_ranges
 select penstock.open_ranges(%(queues)s::int[], %(partitions)s::int[], %(priorities)s::smallint[], %(tasks)s::text[],
                             %(run_ats)s::timestamptz[], %(ranges)s::bigint[], %(sizes)s::smallint[],
-                            %(members)s::bit(1024)[])
+                            %(members)s::bit(1024)[], %(epochs)s::int[])
 
 -- name: block_jobs
 select penstock.block_jobs(%(ids)s::bigint[], %(partitions)s::int[], %(priorities)s::smallint[], %(tasks)s::text[],
