@@ -1,0 +1,57 @@
+"""Which keys wait for an older map.
+
+A queue that was resized has several maps from keys to partitions for a while, numbered by epoch. A job carries the
+epoch under which it was routed. It waits while the partition that held its key under a lower epoch may still have jobs
+of it: all keys of that partition while anything of the epoch is ready or leased there, or may still be written; after
+that only the keys that are held or halted there. Jobs wait for lower epochs only, so no two can wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from penstock.routing.key_hash import partition_of
+
+__all__ = ["Maps"]
+
+
+class Maps:
+    """The maps as one partition sees them; none known at first, and then nothing waits."""
+
+    __slots__ = ("_held", "_number", "_open", "_partitions", "newest", "oldest")
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._partitions: dict[int, int] = {}
+        self._open: frozenset[tuple[int, int]] = frozenset()
+        self._held: frozenset[tuple[int, bytes]] = frozenset()
+        self.oldest: int | None = None
+        self.newest: int | None = None
+
+    def change(
+        self,
+        partitions: Mapping[int, int],
+        open_: Collection[tuple[int, int]],
+        held: Collection[tuple[int, bytes]],
+    ) -> bool:
+        """Take over what a snapshot shows; whether keys that did not wait may have to now."""
+        before = self._partitions, self._open, self._held
+        self._partitions, self._open, self._held = dict(partitions), frozenset(open_), frozenset(held)
+        self.oldest, self.newest = min(partitions, default=None), max(partitions, default=None)
+        return not (
+            self._partitions.items() <= before[0].items() and self._open <= before[1] and self._held <= before[2]
+        )
+
+    def is_draining(self, key: bytes, epoch: int) -> bool:
+        """Whether a job of this key and epoch has to wait."""
+        if self.oldest is None or self.newest is None or epoch <= self.oldest:
+            return False
+        if epoch > self.newest:
+            # Written under a map made since the last look: nothing is known yet of the one before it.
+            return True
+        for earlier, partitions in self._partitions.items():
+            if earlier < epoch:
+                partition = partition_of(key, partitions)
+                if partition != self._number and ((earlier, partition) in self._open or (earlier, key) in self._held):
+                    return True
+        return False
