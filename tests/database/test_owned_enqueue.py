@@ -93,7 +93,7 @@ def test_delays_and_children_bear_no_place_yet(app: App, connection: psycopg.Con
     second.options(after=[parent]).enqueue(k="a")
     connection.execute("select penstock.enqueue('q', 'third', '{}', key => 'a', delay => 60)")
     assert rows(connection, "select task, pos, epoch, high - low from penstock.scheduled order by range") == [
-        ("", None, None, size) for size in (1, 2, 1)
+        ("", None, 1, size) for size in (1, 2, 1)
     ]
     assert rows(connection, "select task from penstock.blocked") == ["second"]
 
@@ -111,7 +111,9 @@ def test_an_idempotency_key_is_unique_for_each_ordering_key(app: App, connection
     (unkeyed,) = rows(connection, "select penstock.enqueue('q', 't', '{}', idempotency_key => 'm')")
     assert unkeyed not in (a, b)
     many = app.enqueue_many([first.options(**once).job(k=k) for k in ("a", "c", "c")])
-    assert many[0] == a and many[1] == many[2] not in (a, b, unkeyed)
+    assert many[0] == a
+    assert many[1] == many[2]
+    assert many[1] not in (a, b, unkeyed)
 
 
 def test_unkeyed_jobs_go_to_the_emptiest_partition_in_use(app: App, connection: psycopg.Connection[Any]) -> None:
@@ -128,7 +130,8 @@ def test_unkeyed_jobs_go_to_the_emptiest_partition_in_use(app: App, connection: 
         " group by 1 order by 1",
     )
     assert [number for number, _ in counts] == [0, 1]
-    assert counts[0][1] + counts[1][1] == 104 and min(counts)[1] >= 2
+    assert counts[0][1] + counts[1][1] == 104
+    assert min(counts)[1] >= 2
 
 
 Enqueue = Callable[[App, Any, psycopg.Connection[Any]], list[int]]

@@ -76,7 +76,7 @@ def cancel_job(connection: Connection, job_id: int) -> State:
 
 def retry_dead(connection: Connection, ids: Sequence[int]) -> list[int]:
     """Make these dead letters ready again; those that were."""
-    return [row[0] for row in connection.execute(query("retry_dead"), {"ids": array_text(ids)}, prepare=False)]
+    return [row[0] for row in connection.execute(query("retry_dead"), {"ids": array_text(ids)})]
 
 
 def retry_scheduled(connection: Connection, ids: Sequence[int]) -> int:

@@ -34,7 +34,20 @@ begin
     return p_epoch = v_epoch;
 end $$;
 
--- The same for several queues; the arrays are parallel.
+-- Holds the map that a queue has now; its epoch.
+create function penstock.hold_map(p_queue int) returns int
+language plpgsql as $$
+declare
+    v_epoch int;
+begin
+    loop
+        select epoch into v_epoch from penstock.queue where id = p_queue;
+        exit when v_epoch is null or penstock.lock_map(p_queue, v_epoch);
+    end loop;
+    return v_epoch;
+end $$;
+
+-- The same as lock_map for several queues; the arrays are parallel.
 create function penstock.lock_maps(p_queues int[], p_epochs int[]) returns boolean
 language plpgsql as $$
 begin
@@ -63,8 +76,8 @@ begin
                case when epoch is not null then pg_current_xact_id() end
           from given where not is_later
     ), later as (
-        insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, members, task)
-        select run_at, partition_id, priority, range, 0, size, members, task from given where is_later
+        insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, members, task, epoch)
+        select run_at, partition_id, priority, range, 0, size, members, task, epoch from given where is_later
     ), counted as (
         select partition_id, is_later, penstock.members_count(0::smallint, size, members) as n from given
     )

@@ -7,6 +7,8 @@
 -- attempt, but run again with few beside them, never ahead, so that one of them that kills its worker is charged then.
 create function penstock.rescue(out workers int, out jobs int, out dead int)
 language plpgsql as $$
+declare
+    v_leases bigint[];
 begin
     with gone as (
         delete from penstock.worker where id in (
@@ -15,37 +17,48 @@ begin
         returning id)
     select count(*) into workers from gone;
 
+    v_leases := array(select l.id from penstock.lease as l
+                       where not exists (select from penstock.worker as w where w.id = l.worker_id)
+                       order by l.id limit 200 for update skip locked);
     with orphan as materialized (
-        select l.* from penstock.lease as l
-         where not exists (select from penstock.worker as w where w.id = l.worker_id)
-         order by l.id limit 200 for update skip locked
-    ), verdict as materialized (
-        select o.*, p.queue_id, case when o.is_ahead then 'suspect'
-                       when o.attempt < coalesce(t.max_attempts, 25) then 'again' else 'dead' end as fate
-          from orphan as o
-          join penstock.partition as p on p.id = o.partition_id
-          left join penstock.task as t on t.queue_id = p.queue_id and t.name = o.task
+        select l.*, p.queue_id, q.is_owned, q.halts_on_dead
+          from penstock.lease as l
+          join penstock.partition as p on p.id = l.partition_id join penstock.queue as q on q.id = p.queue_id
+         where l.id = any (v_leases)
     ), member as materialized (
-        select v.*, m.pos as position, v.range * 1024 + m.pos as job_id, c.job_id is not null as is_cancelled
-          from verdict as v
-         cross join lateral unnest(penstock.positions(v.low, v.high, v.members)) as m(pos)
-          left join penstock.cancellation as c on c.job_id = v.range * 1024 + m.pos
+        select o.*, m.pos as position, o.range * 1024 + m.pos as job_id, c.job_id is not null as is_cancelled,
+               j.key, coalesce(j.task, o.task) as job_task,
+               case when o.is_ahead then 'suspect'
+                    when o.attempt < coalesce(t.max_attempts, 25) then 'again' else 'dead' end as fate
+          from orphan as o
+         cross join lateral unnest(penstock.positions(o.low, o.high, o.members)) as m(pos)
+          left join lateral (select task, key from penstock.job_stored where id = o.range * 1024 + m.pos and o.is_owned offset 0) as j on true
+          left join penstock.task as t on t.queue_id = o.queue_id and t.name = coalesce(j.task, o.task)
+          left join penstock.cancellation as c on c.job_id = o.range * 1024 + m.pos
     ), attempts as (
         insert into penstock.failure (job_id, attempt, worker, error)
         select job_id, attempt, 'worker ' || worker_id, 'WorkerDied: worker ' || worker_id || ' died while it held this job'
           from member where fate in ('again', 'dead') and not is_cancelled
     ), again as (
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at, task)
+        insert into penstock.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at,
+                                    changed, epoch, task)
         select partition_id, priority, pos, range, min(position), max(position) + 1,
                case when count(*) <= max(position) - min(position) then bit_or(penstock.single(position)) end,
-               attempt + (fate = 'again')::int, least(rescues + 1, 2), ready_at, task
+               attempt + (fate = 'again')::int, least(rescues + 1, 2), ready_at,
+               case when is_owned then pg_current_xact_id() end, epoch, task
           from member where fate in ('again', 'suspect') and not is_cancelled
-         group by id, partition_id, priority, pos, range, attempt, fate, rescues, ready_at, task
+         group by id, partition_id, priority, pos, range, attempt, fate, rescues, ready_at, is_owned, epoch, task
     ), dead_letters as (
         insert into penstock.dead (job_id, partition_id, task, attempt, started_at, worker, error)
-        select job_id, partition_id, task, attempt, claimed_at, 'worker ' || worker_id,
+        select job_id, partition_id, job_task, attempt, claimed_at, 'worker ' || worker_id,
                'WorkerDied: worker ' || worker_id || ' died while it held this job'
           from member where fate = 'dead' and not is_cancelled
+    ), halts as (
+        insert into penstock.halted (queue_id, key, job_id)
+        select distinct on (queue_id, key) queue_id, key, job_id
+          from member where fate = 'dead' and not is_cancelled and halts_on_dead and key is not null
+         order by queue_id, key, job_id
+        on conflict do nothing
     ), cancelled as (
         insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
         select penstock.current_slice(), range, partition_id, 2, attempt, array_agg(position)
@@ -57,41 +70,85 @@ begin
         select partition_id, -count(*), count(*) filter (where not is_cancelled), count(*) filter (where not is_cancelled)
           from member where is_cancelled or fate = 'dead' group by partition_id
     ), freed as (
-        delete from penstock.lease where id in (select id from orphan)
+        delete from penstock.lease where id = any (v_leases)
     )
     select (select count(*) from member), (select count(*) from member where fate = 'dead' and not is_cancelled),
            count(penstock.wake(queue_id))
-      into jobs, dead from (select distinct queue_id from verdict) as q;
+      into jobs, dead from (select distinct queue_id from orphan) as q;
 end $$;
 
--- promote: what is due becomes ready. Retries that are due together rejoin their range. Never by a scan, which a server
--- that has not looked at a fast growing table yet would choose. Index: scheduled_by_due_time.
+-- promote: what is due becomes ready. Retries that are due together rejoin their range. Those that held their key come
+-- back to their place; everything else takes a place now, and with an owner that is by the map of now, job by job where
+-- it was written by another. Never by a scan, which a server that has not looked at a fast growing table yet would
+-- choose. Index: scheduled_by_due_time.
 create function penstock.promote(p_limit int) returns int
 language plpgsql set enable_seqscan = off as $$
 declare
-    v_count int;
+    v_rows   tid[];
+    v_moved  tid[];
+    v_queues int[];
+    v_epochs int[];
+    v_count  int;
 begin
+    v_rows := array(select ctid from penstock.scheduled where due_at <= now()
+                     order by due_at limit p_limit for update skip locked);
+    v_queues := array(select distinct p.queue_id
+                        from penstock.scheduled as s join penstock.partition as p on p.id = s.partition_id
+                       where s.ctid = any (v_rows) and s.task = '' and s.pos is null);
+    if v_queues <> '{}' then
+        v_epochs := array(select penstock.hold_map(q) from unnest(v_queues) as q);
+        -- Each of their jobs is looked at: a bounded number, the rest next time.
+        v_moved := array(
+            select s.ctid from penstock.scheduled as s join penstock.partition as p on p.id = s.partition_id
+              join unnest(v_queues, v_epochs) as h(queue_id, epoch) on h.queue_id = p.queue_id
+             where s.ctid = any (v_rows) and s.task = '' and s.pos is null and s.epoch is distinct from h.epoch
+             order by s.due_at, s.range offset 100);
+        v_rows := array(select unnest(v_rows) except select unnest(v_moved));
+    end if;
+
     with due as (
-        delete from penstock.scheduled where ctid = any (array(
-            select ctid from penstock.scheduled where due_at <= now()
-             order by due_at limit p_limit for update skip locked))
-        returning *
+        delete from penstock.scheduled where ctid = any (v_rows) returning *
+    ), given as materialized (
+        select d.*, p.queue_id, p.number, m.partitions, m.epoch as map_epoch,
+               m.epoch is not null and d.pos is null and d.epoch is distinct from m.epoch as is_moved
+          from due as d join penstock.partition as p on p.id = d.partition_id
+          left join unnest(v_queues, v_epochs) as h(queue_id, epoch) on h.queue_id = p.queue_id
+          left join penstock.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
+    ), placed as (
+        select partition_id, queue_id, priority, range, attempt, rescues, task, pos, epoch, due_at, low, high, members
+          from given where not is_moved
+        union all
+        select t.id, g.queue_id, g.priority, g.range, g.attempt, g.rescues, g.task, null, g.map_epoch, g.due_at,
+               min(m.position), (max(m.position) + 1)::smallint, bit_or(penstock.single(m.position))
+          from given as g
+         cross join lateral unnest(penstock.positions(g.low, g.high, g.members)) as m(position)
+          left join lateral (select key from penstock.job_stored where id = g.range * 1024 + m.position offset 0) as j on true
+          join penstock.partition as t on t.queue_id = g.queue_id
+               and t.number = coalesce(penstock.partition_of(j.key, g.partitions), g.number % g.partitions)
+         where g.is_moved
+         group by t.id, g.queue_id, g.priority, g.range, g.attempt, g.rescues, g.task, g.map_epoch, g.due_at, g.low
     ), joined as (
-        select partition_id, priority, range, attempt, rescues, task, min(due_at) as due_at, min(low) as low, max(high) as high,
+        select partition_id, queue_id, priority, range, attempt, rescues, task, pos, epoch,
+               min(due_at) as due_at, min(low) as low, max(high) as high,
                case when count(*) = 1 then (array_agg(members))[1]
                     else bit_or(coalesce(members, penstock.span(low, high))) end as members
-          from due group by partition_id, priority, range, attempt, rescues, task
+          from placed group by partition_id, queue_id, priority, range, attempt, rescues, task, pos, epoch
          order by min(due_at), range
     ), again as (
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, task)
-        select partition_id, priority, penstock.draw_range(), range, low, high, members, attempt, rescues, task from joined
+        insert into penstock.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, changed, epoch, task)
+        select partition_id, priority, coalesce(pos, penstock.draw_range()), range, low, high, members, attempt, rescues,
+               case when epoch is not null then pg_current_xact_id() end, epoch, task
+          from joined
         returning partition_id, penstock.members_count(low, high, members) as n
     ), counted as (
         insert into penstock.tally (partition_id, opened, scheduled)
-        select partition_id, sum(n), -sum(n) from again group by partition_id
+        select partition_id, sum(opened), sum(scheduled) from (
+            select partition_id, n as opened, 0 as scheduled from again
+            union all
+            select partition_id, 0, -penstock.members_count(low, high, members) from due) as c
+         group by partition_id
     ), woken as (
-        select count(penstock.wake(queue_id)) from (
-            select distinct p.queue_id from again as a join penstock.partition as p on p.id = a.partition_id) as q
+        select count(penstock.wake(queue_id)) from (select distinct queue_id from joined) as q
     )
     select coalesce(sum(n), 0) into v_count from again, woken;
     return v_count;
@@ -114,6 +171,10 @@ $$;
 create function penstock.unblock(p_children bigint[], p_after bigint, p_limit int,
                                  out looked_at int, out freed int, out last_id bigint, out cancelled bigint[])
 language plpgsql set enable_seqscan = off as $$
+declare
+    v_free   bigint[];
+    v_queues int[];
+    v_epochs int[];
 begin
     with child as materialized (
         (select b.* from penstock.blocked as b where p_children is null and b.job_id > p_after
@@ -121,31 +182,55 @@ begin
         union all
         select b.* from penstock.blocked as b where b.job_id = any (p_children)
     ), judged as materialized (
-        select c.*, j.queue_id, e.n_open, e.n_failed
-          from child as c join penstock.partition as j on j.id = c.partition_id
+        select c.job_id, c.runs_on_failure, e.n_open, e.n_failed
+          from child as c
          cross join lateral (
                select count(*) filter (where o is null) as n_open, count(*) filter (where o <> 0) as n_failed
                  from unnest(c.parents) as p(id) cross join lateral penstock.outcome_of(p.id) as o) as e
     ), locked as materialized (
-        select b.job_id, b.run_at from penstock.blocked as b
+        select b.job_id from penstock.blocked as b
          where b.job_id in (select job_id from judged where n_open = 0 or (n_failed > 0 and not runs_on_failure))
          order by b.job_id for update skip locked
+    )
+    select (select count(*) from child), (select max(job_id) from child), array(select job_id from locked),
+           array(select j.job_id from judged as j join locked as l on l.job_id = j.job_id
+                  where j.n_failed > 0 and not j.runs_on_failure)
+      into looked_at, last_id, v_free, cancelled;
+    freed := cardinality(v_free);
+    if freed = 0 then
+        return;
+    end if;
+
+    -- Where a queue has an owner they take their place by the map of now.
+    v_queues := array(select distinct q.id
+                        from penstock.blocked as b join penstock.partition as p on p.id = b.partition_id
+                        join penstock.queue as q on q.id = p.queue_id
+                       where b.job_id = any (v_free) and q.is_owned);
+    v_epochs := array(select penstock.hold_map(q) from unnest(v_queues) as q);
+
+    with gone as (
+        delete from penstock.blocked where job_id = any (v_free) returning *
     ), free as materialized (
-        select j.job_id, j.partition_id, j.queue_id, j.priority, j.task, j.parents, l.run_at,
-               j.n_failed > 0 and not j.runs_on_failure as is_cancelled
-          from judged as j join locked as l on l.job_id = j.job_id
-    ), gone as (
-        delete from penstock.blocked where job_id in (select job_id from free)
+        select g.job_id, g.partition_id, g.priority, g.run_at, g.parents, p.queue_id, m.epoch,
+               case when m.epoch is null then g.task else '' end as task, g.job_id = any (cancelled) as is_cancelled,
+               g.run_at is not null and g.run_at > now() as is_later, coalesce(t.id, g.partition_id) as place
+          from gone as g join penstock.partition as p on p.id = g.partition_id
+          left join unnest(v_queues, v_epochs) as h(queue_id, epoch) on h.queue_id = p.queue_id
+          left join penstock.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
+          left join lateral (select key from penstock.job_stored where id = g.job_id and m.epoch is not null offset 0) as j on true
+          left join penstock.partition as t on t.queue_id = m.queue_id
+               and t.number = coalesce(penstock.partition_of(j.key, m.partitions), p.number % m.partitions)
     ), edges as (
         delete from penstock.dependency as d using free as f where d.child_id = f.job_id and d.parent_id = any (f.parents)
     ), at_once as (
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, task)
-        select partition_id, priority, penstock.draw_range(), job_id / 1024, job_id % 1024, job_id % 1024 + 1, task
-          from free where not is_cancelled and (run_at is null or run_at <= now())
+        insert into penstock.ready (partition_id, priority, pos, range, low, high, changed, epoch, task)
+        select place, priority, penstock.draw_range(), job_id / 1024, job_id % 1024, job_id % 1024 + 1,
+               case when epoch is not null then pg_current_xact_id() end, epoch, task
+          from free where not is_cancelled and not is_later order by job_id
     ), later as (
         insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, task)
         select run_at, partition_id, priority, job_id / 1024, job_id % 1024, job_id % 1024 + 1, task
-          from free where not is_cancelled and run_at > now()
+          from free where not is_cancelled and is_later
     ), history as (
         insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions, errors)
         select penstock.current_slice(), job_id / 1024, partition_id, 2, 1, array[(job_id % 1024)::smallint],
@@ -153,26 +238,27 @@ begin
           from free where is_cancelled
     ), counted as (
         insert into penstock.tally (partition_id, blocked, opened, scheduled)
-        select partition_id, -count(*), count(*) filter (where not is_cancelled and (run_at is null or run_at <= now())),
-               count(*) filter (where not is_cancelled and run_at > now())
-          from free group by partition_id
-    ), woken as (
-        select count(penstock.wake(queue_id)) as n from (select distinct queue_id from free) as q
+        select partition_id, sum(blocked), sum(opened), sum(scheduled) from (
+            select partition_id, -1 as blocked, 0 as opened, (not is_cancelled and is_later)::int as scheduled from free
+            union all
+            select place, 0, 1, 0 from free where not is_cancelled and not is_later) as c
+         group by partition_id
     )
-    select (select count(*) from child), (select count(*) from free), (select max(job_id) from child),
-           (select array_agg(job_id) from free where is_cancelled)
-      into looked_at, freed, last_id, cancelled from woken;
+    select count(penstock.wake(queue_id)) into freed from (select distinct queue_id from free) as q;
+    freed := cardinality(v_free);
 end $$;
 
 -- park: rows whose task no live worker knows leave the order, so that they never stand at the head; they
--- come back as soon as one does. Looks at the head of each served partition only.
+-- come back as soon as one does. Looks at the head of each served partition only. Where a partition has an owner, that
+-- one knows what to do: a job it has no handler for waits, and its key with it.
 create function penstock.park() returns int
 language plpgsql as $$
 declare
     v_count int;
 begin
     with served as (
-        select p.id, p.queue_id from penstock.partition as p
+        select p.id, p.queue_id
+          from penstock.partition as p join penstock.queue as q on q.id = p.queue_id and not q.is_owned
          where exists (select from penstock.worker_task as t where t.queue_id = p.queue_id)
     ), unknown as materialized (
         select r.tid from served as s cross join generate_series(0, 9) as level(priority)

@@ -33,7 +33,7 @@ begin
         cancelled := cancelled | (v_row.map & p_mask);
     end loop;
     for v_row in
-        select ctid as tid, partition_id, attempt, coalesce(members, penstock.span(low, high)) as map
+        select ctid as tid, partition_id, attempt, pos, coalesce(members, penstock.span(low, high)) as map
           from penstock.scheduled
          where range = p_range and (coalesce(members, penstock.span(low, high)) & p_mask) <> v_none
            for update
@@ -43,6 +43,8 @@ begin
          where ctid = v_row.tid and (v_row.map & ~p_mask) <> v_none;
         perform penstock.end_as_cancelled(p_range, v_row.partition_id, v_row.attempt, v_row.map & p_mask, 'scheduled');
         cancelled := cancelled | (v_row.map & p_mask);
+        -- It held its key, which goes on now.
+        perform penstock.wake(queue_id) from penstock.partition where id = v_row.partition_id and v_row.pos is not null;
     end loop;
     for v_row in
         with gone as (
@@ -77,15 +79,17 @@ language sql as $$
       from (select bit_count(p_map)::int as n) as counted
 $$;
 
--- Moves a waiting job to another time; a time that has come makes it ready, behind what is ready already. Returns the
--- state it is in now, or null where it does not wait. Locks: its scheduled row, or ready row, or blocked row.
+-- Moves a waiting job to another time; a time that has come makes it ready, behind what is ready already, or in its
+-- place where it held its key. One that was ready takes a place anew when it is due. Returns the state it is in now, or
+-- null where it does not wait. Locks: its scheduled row, or ready row, or blocked row; then its queue's map, shared.
 create function penstock.reschedule_job(p_job bigint, p_run_at timestamptz) returns text
 language plpgsql as $$
 declare
     v_position smallint := p_job % 1024;
     v_row      record;
+    v_place    record;
 begin
-    select ctid as tid, 'scheduled' as place, partition_id, priority, range, attempt, rescues, task,
+    select ctid as tid, 'scheduled' as place, partition_id, priority, range, attempt, rescues, pos, epoch, task,
            penstock.members_count(low, high, members) = 1 as is_whole
       into v_row from penstock.scheduled
      where range = p_job / 1024 and penstock.has_member(low, high, members, v_position) for update;
@@ -94,7 +98,7 @@ begin
         update penstock.scheduled set members = coalesce(members, penstock.span(low, high)) & ~penstock.single(v_position)
          where ctid = v_row.tid and not v_row.is_whole;
     else
-        select ctid as tid, 'ready' as place, partition_id, priority, range, attempt, rescues, task,
+        select ctid as tid, 'ready' as place, partition_id, priority, range, attempt, rescues, null::bigint as pos, epoch, task,
                penstock.members_count(low, high, members) = 1 as is_whole
           into v_row from penstock.ready
          where range = p_job / 1024 and penstock.has_member(low, high, members, v_position) for update;
@@ -109,20 +113,124 @@ begin
         update penstock.ready set members = coalesce(members, penstock.span(low, high)) & ~penstock.single(v_position)
          where ctid = v_row.tid and not v_row.is_whole;
     end if;
+    v_place := v_row;
     if p_run_at > now() then
-        insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, attempt, rescues, task)
+        insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, attempt, rescues, pos, epoch, task)
         values (p_run_at, v_row.partition_id, v_row.priority, v_row.range, v_position, v_position + 1, v_row.attempt,
-                v_row.rescues, v_row.task);
+                v_row.rescues, v_row.pos, v_row.epoch, v_row.task);
     else
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, rescues, task)
-        values (v_row.partition_id, v_row.priority, penstock.draw_range(), v_row.range, v_position, v_position + 1,
-                v_row.attempt, v_row.rescues, v_row.task);
-        perform penstock.wake(queue_id) from penstock.partition where id = v_row.partition_id;
+        if v_row.task = '' and v_row.pos is null then
+            select * into v_place from penstock.place_by_map(v_row.partition_id, p_job);
+        end if;
+        insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, rescues, changed, epoch, task)
+        values (v_place.partition_id, v_row.priority, coalesce(v_row.pos, penstock.draw_range()), v_row.range, v_position,
+                v_position + 1, v_row.attempt, v_row.rescues,
+                case when v_place.epoch is not null then pg_current_xact_id() end, v_place.epoch, v_row.task);
+        perform penstock.wake(queue_id) from penstock.partition where id = v_place.partition_id;
     end if;
     insert into penstock.tally (partition_id, opened, scheduled)
-    values (v_row.partition_id, (p_run_at <= now())::int - (v_row.place = 'ready')::int,
-            (p_run_at > now())::int - (v_row.place = 'scheduled')::int);
+    select partition_id, sum(opened), sum(scheduled)
+      from (values (v_place.partition_id, (p_run_at <= now())::int, 0),
+                   (v_row.partition_id, -(v_row.place = 'ready')::int,
+                    (p_run_at > now())::int - (v_row.place = 'scheduled')::int)) as c(partition_id, opened, scheduled)
+     group by partition_id;
     return case when p_run_at > now() then 'scheduled' else 'ready' end;
+end $$;
+
+-- Where a job of a queue with an owner becomes ready, by the map of now, which is held.
+create function penstock.place_by_map(p_partition int, p_job bigint, out partition_id int, out epoch int)
+language plpgsql as $$
+declare
+    v_home penstock.partition;
+begin
+    select * into v_home from penstock.partition where id = p_partition;
+    epoch := penstock.hold_map(v_home.queue_id);
+    select t.id into partition_id
+      from penstock.queue_map as m
+      left join penstock.job_stored as j on j.id = p_job
+      join penstock.partition as t on t.queue_id = m.queue_id
+           and t.number = coalesce(penstock.partition_of(j.key, m.partitions), v_home.number % m.partitions)
+     where m.queue_id = v_home.queue_id and m.epoch = place_by_map.epoch;
+end $$;
+
+-- Dead letters become ready again, behind what is ready already; those of one range that were on the same attempt go
+-- together. Where the queue has an owner they take their place by the map of now. The one for which a key halted is
+-- the first of its key again, where it was: the others of the key may wait there, by an earlier map, and must not
+-- overtake it; that map is held, lest it be called drained meanwhile. The row's lock is the fence, the attempts made
+-- stay in `failure`. Returns those that were dead. Locks: their rows by id, then maps.
+create function penstock.retry_dead(p_ids bigint[]) returns setof bigint
+language plpgsql set enable_seqscan = off as $$
+declare
+    v_queues int[];
+    v_epochs int[];
+    v_done   bigint[];
+begin
+    perform from penstock.dead where job_id = any (p_ids) order by job_id for update;
+    v_queues := array(select distinct q.id
+                        from penstock.dead as d join penstock.partition as p on p.id = d.partition_id
+                        join penstock.queue as q on q.id = p.queue_id
+                       where d.job_id = any (p_ids) and q.is_owned order by q.id);
+    if v_queues <> '{}' then
+        v_epochs := array(select penstock.hold_map(q) from unnest(v_queues) as q);
+        perform from penstock.queue_map where queue_id = any (v_queues) and not is_drained order by queue_id, epoch for share;
+    end if;
+
+    with gone as (
+        delete from penstock.dead where job_id = any (p_ids) returning job_id, partition_id, task, attempt
+    ), stored as (
+        select distinct on (id) id, priority, key from (
+            select id, priority, key from penstock.job where id = any (p_ids)
+            union all
+            select id, priority, key from penstock.job_kept where id = any (p_ids)) as j
+    ), ended as (
+        delete from penstock.halted where queue_id = any (v_queues) and job_id = any (p_ids)
+        returning queue_id, key, job_id
+    ), given as (
+        select g.job_id, g.attempt, j.priority, j.key, p.queue_id, p.number, g.partition_id,
+               case when m.epoch is null then g.task else '' end as task, m.epoch, m.partitions, f.epoch as first_epoch
+          from gone as g join stored as j on j.id = g.job_id join penstock.partition as p on p.id = g.partition_id
+          left join unnest(v_queues, v_epochs) as h(queue_id, epoch) on h.queue_id = p.queue_id
+          left join penstock.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
+          left join ended as e on e.job_id = g.job_id
+          left join lateral (
+               select min(o.epoch) as epoch from penstock.queue_map as o
+                where e.job_id is not null and o.queue_id = p.queue_id and not o.is_drained and o.epoch <= m.epoch
+                  and penstock.partition_of(j.key, o.partitions) = p.number) as f on true
+    ), placed as materialized (
+        select g.job_id, g.attempt, g.priority, g.queue_id, g.key, g.task, g.number,
+               case when g.first_epoch is null then t.id else g.partition_id end as partition_id,
+               coalesce(g.first_epoch, g.epoch) as epoch,
+               case when g.first_epoch is not null then g.job_id / 1024 end as pos
+          from given as g
+          left join penstock.partition as t on t.queue_id = g.queue_id
+               and t.number = coalesce(penstock.partition_of(g.key, g.partitions), g.number % g.partitions, g.number)
+    ), listed as (
+        -- What is left by an earlier map may be known key by key.
+        update penstock.map_rest as r set keys = array_append(r.keys, p.key)
+          from placed as p where p.pos is not null and r.queue_id = p.queue_id and r.epoch = p.epoch
+           and r.number = p.number and p.key <> all (r.keys)
+    ), again as (
+        insert into penstock.ready (partition_id, priority, pos, range, low, high, members, attempt, changed, epoch, task)
+        select partition_id, priority, coalesce(pos, penstock.draw_range()), range, low, high, members, attempt,
+               case when epoch is not null then pg_current_xact_id() end, epoch, task
+          from (select partition_id, priority, job_id / 1024 as range, min(job_id % 1024)::smallint as low,
+                       (max(job_id % 1024) + 1)::smallint as high,
+                       case when count(*) <= max(job_id % 1024) - min(job_id % 1024)
+                            then bit_or(penstock.single((job_id % 1024)::int)) end as members,
+                       least(attempt + 1, 32767)::smallint as attempt, task, pos, epoch
+                  from placed group by partition_id, priority, job_id / 1024, attempt, task, pos, epoch
+                 order by job_id / 1024) as joined
+        returning partition_id
+    ), counted as (
+        insert into penstock.tally (partition_id, dead, opened)
+        select partition_id, sum(dead), sum(opened) from (
+            select partition_id, -1 as dead, 0 as opened from gone
+            union all select partition_id, 0, 1 from placed) as c group by partition_id
+    ), woken as (
+        select count(penstock.wake(queue_id)) as n from (select distinct queue_id from placed) as q
+    )
+    select array_agg(gone.job_id) into v_done from gone, woken;
+    return query select unnest(v_done);
 end $$;
 
 -- The purges take whole rows from a place on, as many as p_limit, end them as cancelled, and tell the place to go on

@@ -4,6 +4,19 @@
 -- when nobody holds it any more, and drained when nothing is left of what was written by it. Until then a job waits for
 -- what earlier maps sent to its key's earlier partitions.
 
+create index scheduled_holding on penstock.scheduled (partition_id, epoch) where pos is not null;
+
+-- Partitions in which few keys are left of what a closed map sent there, and which: only these are waited for. The keys
+-- may be more than there are by now, never fewer: nothing is written by a closed map.
+create table penstock.map_rest (
+    queue_id int not null,
+    epoch    int not null,
+    number   int not null,
+    keys     bytea[] not null,
+    primary key (queue_id, epoch, number),
+    foreign key (queue_id, epoch) references penstock.queue_map
+);
+
 -- Sets the number of partitions; whether anything changed. The map's row is changed first: a producer above READ
 -- COMMITTED holds it, and finds by it that its snapshot is old. Partitions are added, never taken away: those beyond the
 -- number are served until they are empty. Locks: the map's row, then the queue's.
@@ -31,5 +44,157 @@ begin
     if v_queue.is_owned then
         insert into penstock.queue_map (queue_id, epoch, partitions) values (v_queue.id, v_queue.epoch + 1, p_partitions);
     end if;
+    perform penstock.wake(v_queue.id);
+    return true;
+end $$;
+
+-- Calls maps closed that are not their queue's any more and that no producer holds. Only tries: whoever waited for the
+-- producers would stand in the way of all that come after. Not in the transaction that set the new map: it must be
+-- committed before the old one is found free. Locks: rows of old maps, skipping those held. Returns how many it closed.
+create function penstock.close_maps() returns int
+language plpgsql as $$
+declare
+    v_map   record;
+    v_count int := 0;
+begin
+    for v_map in
+        select m.queue_id, m.epoch from penstock.queue_map as m join penstock.queue as q on q.id = m.queue_id
+         where not m.is_closed and m.epoch < q.epoch order by m.queue_id, m.epoch for update of m skip locked
+    loop
+        if pg_try_advisory_xact_lock(hashtext('penstock.map'), hashtext(v_map.queue_id || ':' || v_map.epoch)) then
+            update penstock.queue_map set is_closed = true where queue_id = v_map.queue_id and epoch = v_map.epoch;
+            v_count := v_count + 1;
+        end if;
+    end loop;
+    return v_count;
+end $$;
+
+-- Whether anything that a map sent to a partition is ready or runs there. Index: ready_of_epoch.
+create function penstock.is_open(p_partition int, p_epoch int) returns boolean
+language sql stable as $$
+    select exists (select from penstock.ready where partition_id = p_partition and epoch = p_epoch)
+        or exists (select from penstock.lease where partition_id = p_partition and epoch = p_epoch)
+$$;
+
+-- Calls maps drained by which nothing is left that is ready, runs, or holds its key; also not the dead letter for which
+-- a key halted: a retry brings it back to its place. The maps are locked by one statement and looked at by the next.
+-- Locks: rows of closed maps, skipping those held. Returns how many it drained.
+create function penstock.drain_maps() returns int
+language plpgsql set enable_seqscan = off as $$
+declare
+    v_queues int[];
+    v_epochs int[];
+    v_count  int;
+begin
+    select array_agg(queue_id), array_agg(epoch) into v_queues, v_epochs
+      from (select queue_id, epoch from penstock.queue_map where is_closed and not is_drained
+             order by queue_id, epoch for update skip locked) as m;
+    with given as (
+        select m.* from unnest(v_queues, v_epochs) as g(queue_id, epoch)
+          join penstock.queue_map as m on m.queue_id = g.queue_id and m.epoch = g.epoch
+    ), drained as (
+        update penstock.queue_map as m set is_drained = true
+         where (m.queue_id, m.epoch) in (
+               select g.queue_id, g.epoch from given as g
+                where not exists (
+                      select from penstock.partition as p
+                       where p.queue_id = g.queue_id
+                         and (penstock.is_open(p.id, g.epoch)
+                              or exists (select from penstock.scheduled as s
+                                          where s.partition_id = p.id and s.epoch = g.epoch and s.pos is not null)))
+                  and not exists (
+                      select from penstock.halted as h join penstock.dead as d on d.job_id = h.job_id
+                        join penstock.partition as p on p.id = d.partition_id
+                       where h.queue_id = g.queue_id and p.number = penstock.partition_of(h.key, g.partitions)))
+        returning m.queue_id, m.epoch
+    ), forgotten as (
+        delete from penstock.map_rest as r using drained as d where r.queue_id = d.queue_id and r.epoch = d.epoch
+    )
+    select count(penstock.wake(queue_id)) into v_count from drained;
+    return v_count;
+end $$;
+
+-- Lists what is left by closed maps where that is at most p_most keys in a partition: the rest may be a key that waits
+-- for a person, and the others must not wait with it. Looks at every job there: for now and then. Locks: rows of closed
+-- maps, skipping those held, so that nobody brings a job back meanwhile. Returns how many partitions it listed.
+create function penstock.list_rest(p_most int) returns int
+language plpgsql set enable_seqscan = off as $$
+declare
+    v_queues int[];
+    v_epochs int[];
+    v_count  int;
+begin
+    select array_agg(queue_id), array_agg(epoch) into v_queues, v_epochs
+      from (select queue_id, epoch from penstock.queue_map where is_closed and not is_drained
+             order by queue_id, epoch for update skip locked) as m;
+    with part as (
+        select p.id, p.number, g.queue_id, g.epoch
+          from unnest(v_queues, v_epochs) as g(queue_id, epoch) join penstock.partition as p on p.queue_id = g.queue_id
+         where penstock.is_open(p.id, g.epoch)
+    ), left_over as (
+        select part.*, l.range, l.low, l.high, l.members from part cross join lateral (
+               select range, low, high, members from penstock.ready where partition_id = part.id and epoch = part.epoch
+               union all
+               select range, low, high, members from penstock.lease where partition_id = part.id and epoch = part.epoch
+               union all
+               select range, low, high, members from penstock.scheduled
+                where partition_id = part.id and epoch = part.epoch and pos is not null) as l
+    ), rest as (
+        select l.queue_id, l.epoch, l.number, array_agg(distinct j.key) filter (where j.key is not null) as keys
+          from left_over as l
+         cross join lateral unnest(penstock.positions(l.low, l.high, l.members)) as m
+         cross join lateral (select key from penstock.job_stored where id = l.range * 1024 + m offset 0) as j
+         group by l.queue_id, l.epoch, l.number
+    ), listed as (
+        insert into penstock.map_rest (queue_id, epoch, number, keys)
+        select queue_id, epoch, number, coalesce(keys, '{}') from rest
+         where coalesce(cardinality(keys), 0) <= p_most order by queue_id, epoch, number
+        on conflict (queue_id, epoch, number) do update set keys = excluded.keys
+        returning queue_id
+    )
+    select count(*) into v_count from listed;
+    perform penstock.wake(q) from unnest(v_queues) as q where v_count > 0;
+    return v_count;
+end $$;
+
+-- What jobs of later maps wait for: each map of a queue that is not drained, and its own. Of each earlier one the
+-- partitions where anything of it is ready or runs (all, while producers hold it), and the keys that are held by it
+-- elsewhere. One look: in one snapshot with whatever else the statement or its transaction reads.
+create function penstock.open_maps(p_queue int)
+returns table (epoch int, partitions int, open_numbers int[], held_keys bytea[])
+language sql stable as $$
+    select m.epoch, m.partitions,
+           case when m.epoch = q.epoch then '{}'::int[]
+                when not m.is_closed then array(select generate_series(0, m.partitions - 1))
+                else array(select p.number from penstock.partition as p
+                            where p.queue_id = p_queue and penstock.is_open(p.id, m.epoch)
+                              and not exists (select from penstock.map_rest as r
+                                               where r.queue_id = p_queue and r.epoch = m.epoch and r.number = p.number)) end,
+           case when m.epoch = q.epoch then '{}'::bytea[]
+                else array(select j.key from penstock.partition as p
+                             join penstock.scheduled as s on s.partition_id = p.id and s.epoch = m.epoch and s.pos is not null
+                            cross join lateral unnest(penstock.positions(s.low, s.high, s.members)) as b
+                            cross join lateral (select key from penstock.job_stored where id = s.range * 1024 + b offset 0) as j
+                            where p.queue_id = p_queue and j.key is not null
+                           union
+                           select h.key from penstock.halted as h where h.queue_id = p_queue
+                           union
+                           select unnest(r.keys) from penstock.map_rest as r
+                             join penstock.partition as p on p.queue_id = p_queue and p.number = r.number
+                            where r.queue_id = p_queue and r.epoch = m.epoch and penstock.is_open(p.id, m.epoch)) end
+      from penstock.queue as q join penstock.queue_map as m on m.queue_id = q.id
+     where q.id = p_queue and (m.epoch = q.epoch or not m.is_drained)
+     order by m.epoch
+$$;
+
+-- Lets a halted key go on; whether it was halted.
+create function penstock.release_key(p_queue int, p_key bytea) returns boolean
+language plpgsql as $$
+begin
+    delete from penstock.halted where queue_id = p_queue and key = p_key;
+    if not found then
+        return false;
+    end if;
+    perform penstock.wake(p_queue);
     return true;
 end $$;
