@@ -59,8 +59,6 @@ def eventually(fact: Callable[[], Any], what: str) -> Any:
 class Stage:
     """One database, its history, and everybody who acts on it."""
 
-    may_end_by_signal = False
-
     def __init__(self, url: str, folder: Path, **orders: Any) -> None:
         self.url = url
         self.history = folder / "history.jsonl"
@@ -169,20 +167,16 @@ class Stage:
         return judge(read_history(self.history), self.snapshot(), **rules)
 
     def end_workers(self) -> None:
-        """Stop gently whoever is left; each must leave with code 0 or have been killed before.
-
-        `may_end_by_signal`: after the server was killed a worker is at times ended by the signal itself, and the cause
-        is not known yet; what it held must come to its end all the same, which the judge sees to.
-        """
+        """Stop gently whoever is left; each must leave with code 0 or have been killed before."""
         left = [process for process in self._workers if process.poll() is None]
         for process in left:
             process.send_signal(signal.SIGCONT)
+            # One that has only just been started is ended by the signal like any program.
+            eventually(lambda: process.poll() is not None or catches_sigterm(process.pid), "the worker has begun")  # noqa: B023
             process.send_signal(signal.SIGTERM)
         for process in left:
             code = process.wait(PATIENCE_SECONDS)
-            assert code == 0 or (self.may_end_by_signal and code == -signal.SIGTERM), (
-                f"a worker did not leave in order: {code}"
-            )
+            assert code == 0, f"a worker did not leave in order: {code}"
 
     def close(self) -> None:
         for process in self._workers:
@@ -216,3 +210,9 @@ class OwnServer:
 def is_stopped(pid: int) -> bool:
     """Whether a process was stopped by a signal."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def catches_sigterm(pid: int) -> bool:
+    """Whether a process has said what to do on SIGTERM."""
+    caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tests.judge.history import Event
+from tests.judge.keys import attempts_of, most_at_once, order_findings, overlap_findings
 from tests.judge.snapshot import Snapshot
 
 __all__ = ["Verdict", "judge"]
@@ -40,8 +41,19 @@ class Verdict:
             raise AssertionError(f"the run proves nothing, it never came to: {', '.join(missing)}")
 
 
-def judge(history: Sequence[Event], final: Snapshot, *, ordered: Iterable[str] = ()) -> Verdict:
-    """Judge a drained run. `ordered`: the groups whose jobs one worker with one slot ran."""
+def judge(
+    history: Sequence[Event],
+    final: Snapshot,
+    *,
+    ordered: Iterable[str] = (),
+    per_key: int | None = None,
+    limit: int | None = None,
+) -> Verdict:
+    """Judge a drained run.
+
+    `ordered`: the groups whose jobs one worker with one slot ran. `per_key`: groups are keys, whose jobs start in
+    order, so many at a time. `limit`: at most so many of all jobs run at a time.
+    """
     verdict = Verdict()
     _check_enqueues(verdict, history, final)
     _check_places(verdict, final)
@@ -49,6 +61,13 @@ def judge(history: Sequence[Event], final: Snapshot, *, ordered: Iterable[str] =
     _check_settles(verdict, history, final)
     for group in ordered:
         _check_order(verdict, history, group)
+    if per_key is not None:
+        _check_keys(verdict, history, per_key)
+    if limit is not None:
+        most = most_at_once(attempts_of(history))
+        verdict.sometimes["a limit reached"] += most >= limit
+        if most > limit:
+            verdict.flag("over the limit", f"{most} at once, the limit is {limit}")
     return verdict
 
 
@@ -172,3 +191,17 @@ def _check_order(verdict: Verdict, history: Sequence[Event], group: str) -> None
         if called_at > latest_start:
             latest_start, latest = called_at, event.job
     verdict.sometimes["an order to keep"] += len(seen)
+
+
+def _check_keys(verdict: Verdict, history: Sequence[Event], per_key: int) -> None:
+    """The jobs of a key start in enqueue order, so many at a time, whoever owns them and however often they run."""
+    if per_key == 1:
+        for finding in order_findings(history):
+            verdict.flag("out of order", finding)
+    for finding in overlap_findings(history, per_key):
+        verdict.flag("too many of a key at once", finding)
+    keys = {event.job: event.group for event in history if event.act == "enqueue" and event.type == "ok"}
+    actors: dict[str, set[str]] = defaultdict(set)
+    for attempt in attempts_of(history):
+        actors[keys.get(attempt.job, "")].add(attempt.actor)
+    verdict.sometimes["a key run by several workers"] = sum(len(each) > 1 for key, each in actors.items() if key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString, Protocol
 
 from psycopg import sql
 
@@ -17,9 +17,9 @@ from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection
 from penstock.storage.enqueue import RANGE
 
-__all__ = ["Lease", "LeasedJob", "read_jobs"]
+__all__ = ["Lease", "LeasedJob", "members_of", "read_facts", "read_jobs"]
 
-_JOBS = "select id, args::text, key, attributes::text from {table} where {which}"
+_JOB: LiteralString = "id, args::text, key, attributes::text"
 # A range this well filled is read by its bounds; the others by their ids.
 _WORTH_BOUNDS = 8
 
@@ -47,49 +47,77 @@ class Lease:
     taken_at: float = 0.0
 
     @property
-    def positions(self) -> list[int]:
+    def positions(self) -> Sequence[int]:
         """Which jobs of the range are meant."""
-        if self.members is None:
-            return list(range(self.low, self.high))
-        members = self.members
-        return [p for p in range(self.low, self.high) if members[p] == "1"]
+        return members_of(self.low, self.high, self.members)
 
 
-LeasedJob = tuple[int, str, bytes | None, str | None]  # id, args, key, attributes
+# id, args, key, attributes; and the task, where jobs of several stand in one range.
+LeasedJob = tuple[Any, ...]
 
 
-def read_jobs(connection: Connection, leases: Sequence[Lease]) -> dict[int, LeasedJob]:
+class Span(Protocol):
+    """Some jobs of a range: a lease, or what is ready of it."""
+
+    @property
+    def range(self) -> int: ...
+    @property
+    def low(self) -> int: ...
+    @property
+    def high(self) -> int: ...
+    @property
+    def members(self) -> str | None: ...
+    @property
+    def positions(self) -> Sequence[int]: ...
+
+
+def members_of(low: int, high: int, members: str | None) -> Sequence[int]:
+    """Which positions of a range are meant."""
+    if members is None:
+        return range(low, high)
+    return [position for position in range(low, high) if members[position] == "1"]
+
+
+def read_jobs(connection: Connection, leases: Sequence[Lease], *, with_task: bool = False) -> dict[int, LeasedJob]:
     """The jobs of these leases, by id."""
+    return read_facts(connection, _JOB if not with_task else _JOB + ", task", leases)
+
+
+def read_facts(connection: Connection, columns: LiteralString, spans: Sequence[Span]) -> dict[int, tuple[Any, ...]]:
+    """Columns of the jobs of these spans, the first of them the id, by id."""
     bounds = []
     ids: list[int] = []
-    for lease in leases:
-        if lease.members is None and lease.high - lease.low >= _WORTH_BOUNDS:
-            bounds.append((lease.range * RANGE + lease.low, lease.range * RANGE + lease.high))
+    for span in spans:
+        if span.members is None and span.high - span.low >= _WORTH_BOUNDS:
+            bounds.append((span.range * RANGE + span.low, span.range * RANGE + span.high))
         else:
-            ids += [lease.range * RANGE + position for position in lease.positions]
-    jobs: dict[int, LeasedJob] = {}
+            ids += [span.range * RANGE + position for position in span.positions]
+    jobs: dict[int, tuple[Any, ...]] = {}
     cursor = connection.cursor(binary=True)
     for low, high in bounds:
         which = sql.SQL("id >= {} and id < {}").format(sql.Literal(low), sql.Literal(high))
-        jobs.update({row[0]: row for row in cursor.execute(_statement("job", which), prepare=False).fetchall()})
+        rows = cursor.execute(_statement(columns, "job", which), prepare=False).fetchall()
+        jobs.update({row[0]: row for row in rows})
     if ids:
-        jobs.update({row[0]: row for row in cursor.execute(_statement("job", _any(ids)), prepare=False).fetchall()})
+        rows = cursor.execute(_statement(columns, "job", _any(ids)), prepare=False).fetchall()
+        jobs.update({row[0]: row for row in rows})
     expected = sum(high - low for low, high in bounds) + len(ids)
     if len(jobs) < expected:
         wanted = {id_ for low, high in bounds for id_ in range(low, high)}.union(ids)
         missing = sorted(wanted - jobs.keys())
-        rows: list[Any] = cursor.execute(_statement("job_kept", _any(missing)), prepare=False).fetchall()
+        rows = cursor.execute(_statement(columns, "job_kept", _any(missing)), prepare=False).fetchall()
         jobs.update((row[0], row) for row in rows)
         if len(jobs) < expected:
             lost = sorted(wanted - jobs.keys())
             raise PenstockError(
-                f"{len(lost)} leased jobs are not stored, the first is {lost[0]}: run `penstock doctor`"
+                f"{len(lost)} jobs that wait or run are not stored, the first is {lost[0]}: run `penstock doctor`"
             )
     return jobs
 
 
-def _statement(table: str, which: sql.Composable) -> sql.Composed:
-    return sql.SQL(_JOBS).format(table=sql.Identifier("penstock", table), which=which)
+def _statement(columns: LiteralString, table: str, which: sql.Composable) -> sql.Composed:
+    statement = sql.SQL("select {columns} from {table} where {which}")
+    return statement.format(columns=sql.SQL(columns), table=sql.Identifier("penstock", table), which=which)
 
 
 def _any(ids: Sequence[int]) -> sql.Composable:

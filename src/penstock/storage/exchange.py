@@ -12,6 +12,7 @@ import msgspec
 from penstock.storage.arrays import array_text
 from penstock.storage.claim import Lease
 from penstock.storage.database import Connection
+from penstock.storage.owner import Choice, choice_parameters
 from penstock.storage.queries import query
 from penstock.storage.settle import End, Succeeded, succeeded_parameters
 
@@ -40,6 +41,11 @@ class Turn:
     lost: list[tuple[int, int]] = field(default_factory=list)
     children: list[int] = field(default_factory=list)
     leases: list[Lease] = field(default_factory=list)
+    # Seconds until a rate lets more start, where that is what was waited for.
+    opens_in: float | None = None
+    # Of the partitions that something was chosen from, those still this worker's; and the leases of what was chosen.
+    held_partitions: set[int] = field(default_factory=set)
+    chosen: list[Lease] = field(default_factory=list)
 
 
 def exchange(
@@ -49,9 +55,15 @@ def exchange(
     succeeded: Sequence[Succeeded],
     ends: Sequence[End],
     wish: ClaimWish | None,
+    choices: Sequence[Choice] = (),
+    freed: Sequence[int] = (),
 ) -> Turn:
-    """Settle and claim. Nothing is done twice if it is repeated: what was settled before is simply not held."""
+    """Settle and claim. Nothing is done twice if it is repeated: what was settled before is simply not held.
+
+    `freed` are partitions with a limit in which this ends jobs: places it does not take again are offered to others.
+    """
     settled, others, children, claimed = None, None, None, None
+    held, chosen = None, None
     with connection.pipeline(), connection.transaction():
         if succeeded:
             settled = connection.execute(
@@ -80,8 +92,15 @@ def exchange(
                     "slots": wish.slots,
                     "ahead": wish.ahead,
                     "has_suspect": wish.has_suspect,
+                    "settled": array_text(freed),
                 },
             )
+        elif freed:
+            connection.execute(query("wake_gates"), {"settled": array_text(freed)})
+        if choices:
+            parameters = choice_parameters(worker, choices)
+            held = connection.execute(query("held_partitions"), parameters)
+            chosen = connection.execute(query("lease_chosen"), parameters)
     turn = Turn()
     for cursor in (settled, others):
         if cursor is not None:
@@ -90,7 +109,15 @@ def exchange(
         ended = set(_ended(succeeded, ends))
         turn.children = [child for parent, child in pairs if parent in ended]
     if claimed is not None:
-        turn.leases = [Lease(*row) for row in claimed.fetchall()]
+        for each in claimed.fetchall():
+            if each[0] is None:
+                turn.opens_in = -each[-1]
+            else:
+                turn.leases.append(Lease(*each))
+    if held is not None and chosen is not None:
+        row = held.fetchone()
+        turn.held_partitions = set(row[0] if row else ())
+        turn.chosen = [Lease(*each) for each in chosen.fetchall()]
     return turn
 
 

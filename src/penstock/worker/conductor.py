@@ -20,6 +20,7 @@ from penstock.storage import workers
 from penstock.storage.claim import Lease, read_jobs
 from penstock.storage.database import Connection, ConnectionLost, Database, may_repeat
 from penstock.storage.exchange import ClaimWish, Turn, exchange, held_leases, settled_by
+from penstock.storage.owner import Choice, has_work_of_others, read_partitions
 from penstock.storage.sessions import end_session
 from penstock.storage.settle import End, note_started
 from penstock.storage.sweep import unblock
@@ -29,6 +30,7 @@ from penstock.worker.context import Workplace
 from penstock.worker.hooks import Hooks
 from penstock.worker.job import HeldJob
 from penstock.worker.line import SETTLED_TOGETHER, Line
+from penstock.worker.owner import Owner
 
 __all__ = ["Conductor", "DatabaseAway", "Served"]
 
@@ -60,6 +62,8 @@ class Served:
     partition_ids: tuple[int, ...]
     max_wait: float | None
     tasks: dict[str, TaskDefinition] = field(default_factory=dict)
+    is_owned: bool = False
+    is_limited: bool = False
 
 
 class Conductor:
@@ -81,10 +85,15 @@ class Conductor:
         self._hooks = hooks
         self._start_threads = start_threads
         self._signal = signal
+        self._queues = {queue.queue_id: queue for queue in served}
         self._by_partition = {partition: queue for queue in served for partition in queue.partition_ids}
-        self._partitions = list(self._by_partition)
-        self._queue_ids = [queue.queue_id for queue in served]
-        self._positions = {partition: [0] * 10 for partition in self._partitions}
+        # Of plain queues, to be claimed from by anybody; the partitions of the others have an owner.
+        self._partitions: list[int] = []
+        self._positions: dict[int, list[int]] = {}
+        self._take_up_partitions()
+        self._owner = Owner({queue.queue_id: frozenset(queue.tasks) for queue in served if queue.is_owned})
+        self._owners_turn = False
+        self._partitions_at = system.monotonic()
         self._swept_at = 0.0
         self._batch = BatchSize()
         self._held: dict[int, Lease] = {}
@@ -97,6 +106,11 @@ class Conductor:
         self._poll_seconds = 0.05
         self._progressed_at = 0.0
         self._noted_at = 0.0
+        # Queues with a limit, and the partitions where places in it became free: others may wait for them.
+        self._limited = {queue.queue_id for queue in served if queue.is_limited}
+        self._freed: set[int] = set()
+        # When a rate lets the next job start.
+        self._opens_at: float | None = None
         # What ended here so far, by its end.
         self.counts: Counter[str] = Counter()
         # Set by other threads.
@@ -109,13 +123,24 @@ class Conductor:
 
     def turn(self) -> bool:
         """Settle and claim once, where there is anything to do; whether there was."""
+        self._look_around()
+        surplus = self._owner.surplus
         collected = collect(self._line, self._batch, self._timed_out())
-        collected.ends += self._handed_back()
+        now = system.monotonic()
+        if self._owner:
+            for job in collected.jobs:
+                end = "succeeded" if job.verdict is None else job.verdict.end
+                self._owner.ended(job.lease.partition_id, job.id, end, now)
+        collected.ends += self._handed_back(surplus)
+        self._note_freed(collected.jobs)
         self._note_started()
-        wish = None if self.is_stopping else self._wish()
-        if wish is None and not collected:
+        slots, ahead = (0, 0) if self.is_stopping else self._wanted()
+        wish, choices = self._wish(slots, ahead)
+        if wish is None and not choices and not collected:
+            self._hand_over(surplus)
             return False
-        turn = self._exchange(collected, wish)
+        turn = self._exchange(collected, wish, choices)
+        self._hand_over(surplus)
         for lease in collected.leases.values():
             if lease.left <= 0:
                 self._held.pop(lease.id, None)
@@ -127,8 +152,14 @@ class Conductor:
             self.on_due(collected.soonest_due)
         if turn.children:
             self._with_connection(lambda connection: unblock(connection, turn.children))
+        if choices:
+            self._owner.leased(choices, turn, now)
+            turn.leases += turn.chosen
+        taken = self._take_in(turn.leases)
         if wish is not None:
-            self._note_claim(wish, self._take_in(turn.leases))
+            self._opens_at = None if turn.opens_in is None else now + turn.opens_in
+        if wish is not None or choices:
+            self._note_claim(slots, taken)
         return bool(collected or turn.leases)
 
     def wait(self) -> None:
@@ -162,10 +193,20 @@ class Conductor:
         """Claim again at the next turn, from the start."""
         self._is_dry = False
         self._swept_at = 0.0
+        self._owner.look_again()
 
     def has_work(self) -> bool:
         """Whether a job that a handler here knows could run now."""
-        return self._with_connection(lambda connection: workers.has_work(connection, self._workplace.worker_id))
+        worker = self._workplace.worker_id
+        if self._owner:
+            self._owner.look_again()
+            self._look_around()
+            if not self._owner.is_idle(system.monotonic(), self.paused):
+                return True
+            self._with_connection(lambda connection: self._owner.note_quiet(connection, worker, system.monotonic()))
+            if self._with_connection(lambda connection: has_work_of_others(connection, worker)):
+                return True
+        return self._with_connection(lambda connection: workers.has_work(connection, worker))
 
     def forget_everything(self) -> None:
         """The worker was declared dead: none of what it held is its own any more."""
@@ -175,6 +216,7 @@ class Conductor:
         if self._held:
             log.warning("LeaseLost: this worker was silent for too long; %d leases went to others", len(self._held))
         self._held.clear()
+        self._owner.forget()
         self._suspect = None
         self._is_asleep = False
         self._is_dry = False
@@ -185,47 +227,103 @@ class Conductor:
             self._connection.close()
             self._connection = None
 
-    def _wish(self) -> ClaimWish | None:
+    def _look_around(self) -> None:
+        """Now and then: which partitions there are, which of them are this worker's, and what waits in those."""
+        now = system.monotonic()
+        if now - self._partitions_at > SWEEP_SECONDS:
+            self._partitions_at = now
+            found = self._with_connection(lambda connection: read_partitions(connection, list(self._queues)))
+            for partition, queue_id in found:
+                self._by_partition.setdefault(partition, self._queues[queue_id])
+            self._limited = self._with_connection(workers.limited_queues)
+            self._take_up_partitions()
+        if not self._owner or self.is_stopping:
+            return
+        worker = self._workplace.worker_id
+        self._with_connection(lambda connection: self._owner.share(connection, worker, now))
+        wanted = sum(self._wanted())
+        if wanted > 0:
+            self._with_connection(lambda connection: self._owner.look(connection, wanted, now, self.paused))
+
+    def _take_up_partitions(self) -> None:
+        for partition, queue in self._by_partition.items():
+            if not queue.is_owned and partition not in self._positions:
+                self._partitions.append(partition)
+                self._positions[partition] = [0] * 10
+
+    def _hand_over(self, surplus: list[int]) -> None:
+        """What others should have is given up once nothing of it waits here; when stopping, everything."""
+        worker = self._workplace.worker_id
+        if self.is_stopping and self._owner:
+            self._with_connection(lambda connection: self._owner.leave(connection, worker))
+        elif surplus:
+            self._with_connection(lambda connection: self._owner.give_up(connection, worker, surplus))
+
+    def _wanted(self) -> tuple[int, int]:
+        """How many jobs to claim for free slots, and how many more to follow them."""
         free = max(self._line.free_slots, 0)
         waiting = len(self._line)
         slots, ahead = self._batch.wanted(free, self._line.concurrency)
         total = slots + ahead - max(waiting - max(self._line.concurrency - self._line.running, 0), 0)
-        now = system.monotonic()
         if total <= 0 or (slots == 0 and waiting > (slots + ahead) // 2):
-            return None
-        if slots == 0 and now - self._progressed_at > STUCK_SECONDS:
+            return 0, 0
+        if slots == 0 and system.monotonic() - self._progressed_at > STUCK_SECONDS:
             # All slots are busy for longer than jobs took of late: what is claimed ahead now would wait behind them.
-            return None
+            return 0, 0
+        return slots, total - slots
+
+    def _wish(self, slots: int, ahead: int) -> tuple[ClaimWish | None, list[Choice]]:
+        """What to claim: from plain queues whatever comes, from the others what was chosen; in turn where both are."""
+        if slots + ahead <= 0:
+            return None, []
+        now = system.monotonic()
+        choices: list[Choice] = []
+        if self._owner:
+            self._owners_turn = not self._owners_turn or not self._partitions
+            if self._owners_turn or self._is_dry:
+                choices = self._owner.choose(slots, ahead, now, self.paused)
+                if choices:
+                    return None, choices
         if now - self._swept_at > SWEEP_SECONDS:
             self._swept_at = now
             for positions in self._positions.values():
                 positions[:] = [0] * 10
         # Start each time with another partition, so that none waits behind a full one.
-        self._partitions.append(self._partitions.pop(0))
+        self._partitions[:] = self._partitions[1:] + self._partitions[:1]
         open_partitions = [p for p in self._partitions if self._by_partition[p].queue_id not in self.paused]
         if not open_partitions:
             self._is_dry = True
-            return None
+            return None, []
         positions = [position for partition in open_partitions for position in self._positions[partition]]
         if self._suspect is not None and self._suspect.left <= 0:
             self._suspect = None
-        return ClaimWish(open_partitions, positions, slots, total - slots, self._suspect is not None)
+        return ClaimWish(open_partitions, positions, slots, ahead, self._suspect is not None), []
 
     def _take_in(self, leases: list[Lease]) -> int:
         """Read the jobs of new leases and put them in line; how many."""
         if not leases:
             return 0
-        rows = self._with_connection(lambda connection: read_jobs(connection, leases))
+        plain = [lease for lease in leases if lease.task]
+        mixed = [lease for lease in leases if not lease.task]
+        rows = self._with_connection(lambda connection: read_jobs(connection, plain)) if plain else {}
+        if mixed:
+            rows |= self._with_connection(lambda connection: read_jobs(connection, mixed, with_task=True))
         now = ticks()
         taken_at = system.monotonic()
         jobs: list[HeldJob] = []
         for lease in leases:
             queue = self._by_partition[lease.partition_id]
-            positions = self._positions[lease.partition_id]
-            positions[lease.priority] = max(positions[lease.priority], lease.pos)
-            task = queue.tasks[lease.task]
             base = lease.range * 1024
-            members = [HeldJob(lease, task, rows[base + position]) for position in lease.positions]
+            if lease.task:
+                positions = self._positions[lease.partition_id]
+                positions[lease.priority] = max(positions[lease.priority], lease.pos)
+                task = queue.tasks[lease.task]
+                members = [HeldJob(lease, task, rows[base + position]) for position in lease.positions]
+            else:
+                members = [
+                    HeldJob(lease, queue.tasks[row[4]], row)
+                    for row in [rows[base + position] for position in lease.positions]
+                ]
             if queue.max_wait is not None and lease.attempt == 1 and lease.rescues == 0:
                 for job in members:
                     job.expires_at = now + int((queue.max_wait - lease.waited_seconds) * 1e9)
@@ -245,9 +343,9 @@ class Conductor:
         self._line.feed(jobs, threads)
         return len(jobs)
 
-    def _note_claim(self, wish: ClaimWish, taken: int) -> None:
+    def _note_claim(self, slots: int, taken: int) -> None:
         now = system.monotonic()
-        self._is_dry = taken < max(wish.slots, 1)
+        self._is_dry = taken < max(slots, 1)
         if taken:
             self._poll_seconds = 0.05
         if self._is_dry:
@@ -258,11 +356,15 @@ class Conductor:
 
     def _fall_asleep(self) -> None:
         self._with_connection(
-            lambda connection: workers.fall_asleep(connection, self._workplace.worker_id, self._queue_ids)
+            lambda connection: workers.fall_asleep(connection, self._workplace.worker_id, list(self._queues))
         )
         # Looked at once more before waiting: a producer that committed before the mark notified nobody.
         self._is_asleep = True
         self._swept_at = 0.0
+        if self._owner:
+            worker, now = self._workplace.worker_id, system.monotonic()
+            self._with_connection(lambda connection: self._owner.note_quiet(connection, worker, now))
+            self._owner.look_again()
 
     def _patience(self) -> float:
         """How long to wait for a signal."""
@@ -272,6 +374,10 @@ class Conductor:
         if self._is_dry:
             patience = min(patience, self._poll_seconds)
             self._poll_seconds = min(self._poll_seconds * 2, SLOWEST_POLL_SECONDS)
+        if self._owner:
+            patience = min(patience, self._owner.patience(system.monotonic()))
+        if self._opens_at is not None:
+            patience = min(patience, max(self._opens_at - system.monotonic(), FAST_TICK_SECONDS))
         now = ticks()
         for job in self._line.active():
             if job.task.timeout is not None and job.started:
@@ -298,8 +404,10 @@ class Conductor:
                 late.append(job)
         return late
 
-    def _handed_back(self) -> list[End]:
-        """Jobs that go back unstarted: all when stopping, those of paused queues, those that waited for too long."""
+    def _handed_back(self, surplus: list[int]) -> list[End]:
+        """Jobs that go back unstarted: all when stopping, those of queues that are paused or of partitions that others
+        should have, those that waited for too long.
+        """
         if not self._line.unstarted:
             return []
         now = system.monotonic()
@@ -307,15 +415,28 @@ class Conductor:
             jobs = self._line.withdraw()
         elif now - self._line.oldest() > HOLD_SECONDS:
             jobs = self._line.withdraw(lambda job: now - job.lease.taken_at > HOLD_SECONDS)
-        elif self.paused:
-            jobs = self._line.withdraw(lambda job: self._by_partition[job.lease.partition_id].queue_id in self.paused)
+        elif self.paused or surplus:
+            jobs = self._line.withdraw(
+                lambda job: (
+                    job.lease.partition_id in surplus
+                    or self._by_partition[job.lease.partition_id].queue_id in self.paused
+                )
+            )
         else:
             return []
+        self._note_freed(jobs)
         for job in jobs:
+            self._owner.ended(job.lease.partition_id, job.id, "release", now)
             job.lease.left -= 1
             if job.lease.left <= 0:
                 self._held.pop(job.lease.id, None)
         return [End(job.lease.id, job.position, job.lease.range, "release") for job in jobs]
+
+    def _note_freed(self, jobs: list[HeldJob]) -> None:
+        """Keep in mind where these jobs held places that others may wait for."""
+        if self._limited:
+            ended = {job.lease.partition_id for job in jobs}
+            self._freed |= {partition for partition in ended if self._by_partition[partition].queue_id in self._limited}
 
     def _note_started(self) -> None:
         """Have it noted, once a second, which leases claimed ahead have nothing left in them that has not started."""
@@ -335,21 +456,24 @@ class Conductor:
             for lease in begun:
                 lease.is_ahead = False
 
-    def _exchange(self, collected: Collected, wish: ClaimWish | None) -> Turn:
+    def _exchange(self, collected: Collected, wish: ClaimWish | None, choices: list[Choice]) -> Turn:
         succeeded = list(collected.succeeded.values())
         if collected.jobs:
             self._progressed_at = system.monotonic()
         worker, name = self._workplace.worker_id, self._workplace.name
+        freed = sorted(self._freed)
+        self._freed.clear()
         session = 0
         try:
             connection = self._opened()
             session = connection.info.backend_pid
-            return exchange(connection, worker, name, succeeded, collected.ends, wish)
+            return exchange(connection, worker, name, succeeded, collected.ends, wish, choices, freed)
         except ConnectionLost as error:
             if not may_repeat(error):
                 raise
         # The answer was lost. What was settled is not held any more, and new leases may be ours unheard of.
         log.warning("the database does not answer; the worker goes on when it does")
+        self._owner.forget()
         attempts = {
             (job.own_lease or job.lease.id, job.position): (job.id, job.lease.attempt) for job in collected.jobs
         }
@@ -357,7 +481,7 @@ class Conductor:
         def repeat(connection: Connection) -> Turn:
             # Until the old session is gone it could still commit its claim, after the look at what is held.
             end_session(connection, self._database, session)
-            turn = exchange(connection, worker, name, succeeded, collected.ends, None)
+            turn = exchange(connection, worker, name, succeeded, collected.ends, None, freed=freed)
             if not_held := [attempts[part] for part in turn.lost if part in attempts]:
                 settled = settled_by(connection, name, not_held)
                 turn.lost = [part for part in turn.lost if part in attempts and attempts[part] not in settled]

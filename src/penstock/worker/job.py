@@ -38,17 +38,19 @@ class HeldJob:
     def __init__(self, lease: Lease, task: TaskDefinition, stored: LeasedJob) -> None:
         self.lease = lease
         self.task = task
-        self.id = stored[0]
-        self.args = stored[1]
+        self.id: int = stored[0]
+        self.args: str = stored[1]
         self._stored = stored
 
     @property
     def key(self) -> bytes | None:
-        return self._stored[2]
+        key: bytes | None = self._stored[2]
+        return key
 
     @property
     def attributes(self) -> str | None:
-        return self._stored[3]
+        attributes: str | None = self._stored[3]
+        return attributes
 
     @property
     def position(self) -> int:

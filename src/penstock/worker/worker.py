@@ -125,6 +125,7 @@ class Worker:
 
     def _work(self, until_idle: bool) -> None:
         conductor = self._conductor
+        has_waited = True
         while True:
             if self._must_register:
                 self._must_register = False
@@ -141,10 +142,13 @@ class Worker:
                 self._sweeper.sweep()
                 if not conductor.has_work():
                     return
-                conductor.look_again()
-                continue
+                if has_waited:
+                    has_waited = False
+                    conductor.look_again()
+                    continue
             if not did_something or conductor.is_pacing:
                 conductor.wait()
+                has_waited = True
 
     def _register(self) -> None:
         host, pid = socket.gethostname(), os.getpid()

@@ -68,42 +68,43 @@ begin
     select from (select distinct queue_id from given_up) as q, penstock.wake(q.queue_id);
 end $$;
 
--- Whether a worker holds a partition, and goes on holding it until this transaction ends.
-create function penstock.holds_partition(p_worker bigint, p_partition int, p_epoch bigint) returns boolean
+-- Which of these partitions a worker holds, in these epochs, and goes on holding until this transaction ends.
+create function penstock.held_partitions(p_worker bigint, p_partitions int[], p_epochs bigint[]) returns int[]
 language plpgsql as $$
 begin
-    perform from penstock.partition where id = p_partition for share;
-    return exists (select from penstock.partition
-                    where id = p_partition and owner_id = p_worker and owner_epoch = p_epoch)
-       and exists (select from penstock.worker where id = p_worker);
+    perform from penstock.partition where id = any (p_partitions) order by id for share;
+    return array(select p.id from unnest(p_partitions, p_epochs) as g(id, epoch)
+                   join penstock.partition as p on p.id = g.id and p.owner_epoch = g.epoch and p.owner_id = p_worker
+                  where exists (select from penstock.worker where id = p_worker));
 end $$;
 
 -- Gives the owner leases of the jobs it chose, an element a range and map of members; what is not ready any more
--- (cancelled, say) is left out. Rows are locked by one statement and read by the next, as in penstock.take.
--- Locks: the partition's row for share, then ready rows by range.
+-- (cancelled, say) is left out, and so is what lies in partitions that it does not hold any more. Rows are locked by one
+-- statement and read by the next, as in penstock.take. Locks: rows of partitions for share, then ready rows by range.
 create function penstock.lease_chosen(
-    p_worker bigint, p_partition int, p_epoch bigint, p_ranges bigint[], p_masks bit(1024)[], p_aheads boolean[])
+    p_worker bigint, p_partitions int[], p_epochs bigint[], p_ranges bigint[], p_masks bit(1024)[], p_aheads boolean[])
 returns setof penstock.lease
 language plpgsql set enable_seqscan = off as $$
 declare
     v_none constant bit(1024) := repeat('0', 1024)::bit(1024);
+    v_held int[] := penstock.held_partitions(p_worker, p_partitions, p_epochs);
 begin
-    if not penstock.holds_partition(p_worker, p_partition, p_epoch) then
+    if v_held = '{}' then
         return;
     end if;
-    delete from penstock.quiet where partition_id = p_partition;
-    perform from penstock.ready where range = any (p_ranges) and partition_id = p_partition order by range, low for update;
+    delete from penstock.quiet where partition_id = any (v_held);
+    perform from penstock.ready where range = any (p_ranges) and partition_id = any (v_held) order by range, low for update;
     return query
     with given as (
         select * from unnest(p_ranges, p_masks, p_aheads) as g(range, mask, is_ahead)
     ), met as materialized (
-        select r.tid, r.priority, r.pos, r.range, r.low, r.high, r.members, r.attempt, r.rescues, r.ready_at, r.epoch, r.task,
-               g.is_ahead, coalesce(r.members, penstock.span(r.low, r.high)) as map,
+        select r.tid, r.partition_id, r.priority, r.pos, r.range, r.low, r.high, r.members, r.attempt, r.rescues, r.ready_at,
+               r.epoch, r.task, g.is_ahead, coalesce(r.members, penstock.span(r.low, r.high)) as map,
                coalesce(r.members, penstock.span(r.low, r.high)) & g.mask as part
           from given as g
          cross join lateral (
                select ctid as tid, * from penstock.ready
-                where range = g.range and partition_id = p_partition offset 0) as r
+                where range = g.range and partition_id = any (v_held) offset 0) as r
     ), cut as (
         select tid, (array_agg(map))[1] & ~bit_or(part) as rest from met where part <> v_none group by tid
     ), gone as (
@@ -114,7 +115,7 @@ begin
     )
     insert into penstock.lease (worker_id, partition_id, priority, pos, range, low, high, members,
                                 attempt, rescues, is_ahead, ready_at, epoch, task)
-    select p_worker, p_partition, priority, pos, range, low, high, case when part <> map or members is not null then part end,
+    select p_worker, partition_id, priority, pos, range, low, high, case when part <> map or members is not null then part end,
            attempt, rescues, is_ahead, ready_at, epoch, task
       from met where part <> v_none order by pos, range, low
     returning *;

@@ -9,15 +9,15 @@ select penstock.give_up_partitions(%(worker)s, %(partitions)s::int[])
 -- A worker that stops takes no share any more. Index: the primary key of worker_task.
 delete from penstock.worker_task where worker_id = %(worker)s and queue_id = any (%(queues)s::int[])
 
--- name: holds_partition
-select penstock.holds_partition(%(worker)s, %(partition)s, %(epoch)s)
+-- name: held_partitions
+select penstock.held_partitions(%(worker)s, %(partitions)s::int[], %(epochs)s::bigint[])
 
 -- name: lease_chosen
--- See penstock.lease_chosen. Locks: the partition's row for share, then ready rows by range. Index: ready_of_range.
+-- See penstock.lease_chosen. Locks: rows of partitions for share, then ready rows by range. Index: ready_of_range.
 select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
        extract(epoch from now() - ready_at)::double precision
-  from penstock.lease_chosen(%(worker)s, %(partition)s, %(epoch)s, %(ranges)s::bigint[], %(masks)s::bit(1024)[],
-                             %(aheads)s::boolean[])
+  from penstock.lease_chosen(%(worker)s, %(partitions)s::int[], %(epochs)s::bigint[], %(ranges)s::bigint[],
+                             %(masks)s::bit(1024)[], %(aheads)s::boolean[])
 
 -- name: read_snapshot
 select pg_current_snapshot()::text
@@ -66,7 +66,7 @@ select key from penstock.halted where queue_id = %(queue)s
 
 -- name: note_quiet
 insert into penstock.quiet (partition_id, as_of)
-select %(partition)s, %(as_of)s::pg_snapshot where penstock.holds_partition(%(worker)s, %(partition)s, %(epoch)s)
+select %(partition)s, %(as_of)s::pg_snapshot where penstock.held_partitions(%(worker)s, array[%(partition)s::int], array[%(epoch)s::bigint]) <> '{}'
 on conflict (partition_id) do update set as_of = excluded.as_of
 
 -- name: has_work_of_others
@@ -82,3 +82,25 @@ select exists (
             where r.partition_id = p.id and r.changed is not null
               and (n.as_of is null or not pg_visible_in_snapshot(r.changed, n.as_of)) limit 1) as r
      where t.worker_id = %(worker)s)
+
+-- name: only_key
+-- Of spans of ids, those whose jobs are all of one key, task and tenant: their first job. The last and the middle one are
+-- looked at first, so that ranges of many keys cost next to nothing. Index: the primary key of job.
+select f.id, f.key, f.task, f.attributes ->> 'tenant'
+  from unnest(%(lows)s::bigint[], %(highs)s::bigint[]) as g(low, high)
+ cross join lateral (select * from penstock.job where id = g.low and key is not null offset 0) as f
+ cross join lateral (select key from penstock.job where id = g.high - 1 offset 0) as l
+ cross join lateral (select key from penstock.job where id = (g.low + g.high) / 2 offset 0) as m
+ where l.key = f.key and m.key = f.key
+   and (select count(*) = g.high - g.low and bool_and(j.key is not distinct from f.key and j.task = f.task
+               and j.attributes ->> 'tenant' is not distinct from f.attributes ->> 'tenant')
+          from penstock.job as j where j.id >= g.low and j.id < g.high)
+
+-- name: read_queue_rules
+select q.id, q.per_key, q.running_limit, q.rate, q.key_rate, q.fair_by, q.weights, q.holds_on_retry, q.halts_on_dead,
+       exists (select from penstock.queue_map as m where m.queue_id = q.id and m.epoch < q.epoch and not m.is_drained)
+  from penstock.queue as q where q.id = any (%(queues)s::int[])
+
+-- name: read_partitions
+-- Every partition of these queues, those too that a resize removed or has just added.
+select id, queue_id from penstock.partition where queue_id = any (%(queues)s::int[]) order by id

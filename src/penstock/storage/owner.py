@@ -1,0 +1,262 @@
+"""What the owner of a partition asks the database: its share of the partitions, what waits in one, leases for what it
+chose.
+
+A look is one snapshot: the rows not read so far, what others still run, which retries hold their keys. Rows are found
+by place, from where the last look ended, and those that were written since before that place by the transaction that
+wrote them: each is read once, and none is passed over because its transaction committed late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+import psycopg
+
+from penstock.storage.arrays import array_text, members_text
+from penstock.storage.claim import members_of, read_facts
+from penstock.storage.database import Connection
+from penstock.storage.enqueue import RANGE
+from penstock.storage.queries import query
+
+__all__ = [
+    "Choice",
+    "Holding",
+    "JobFacts",
+    "Look",
+    "LookWish",
+    "QueueRules",
+    "ReadyRow",
+    "choice_parameters",
+    "give_up",
+    "has_work_of_others",
+    "leave_crews",
+    "look",
+    "note_quiet",
+    "only_key",
+    "read_keys",
+    "read_partitions",
+    "read_queue_rules",
+    "share",
+]
+
+
+Cursor = psycopg.Cursor[tuple[Any, ...]]
+
+
+class Holding(NamedTuple):
+    """A partition that a worker owns; surplus: more than its share."""
+
+    partition_id: int
+    queue_id: int
+    number: int
+    epoch: int
+    is_surplus: bool
+
+
+class ReadyRow(NamedTuple):
+    """A range, or part of one, that is ready."""
+
+    priority: int
+    pos: int
+    range: int
+    low: int
+    high: int
+    members: str | None
+    attempt: int
+    rescues: int
+    epoch: int
+    ready_at: float
+
+    @property
+    def positions(self) -> Sequence[int]:
+        return members_of(self.low, self.high, self.members)
+
+
+class JobFacts(NamedTuple):
+    """What decides when a job may start."""
+
+    id: int
+    key: bytes | None
+    task: str
+    tenant: str | None
+
+
+@dataclass(slots=True)
+class LookWish:
+    """What to look for: from the places given, one a priority; and what is new since a snapshot."""
+
+    holding: Holding
+    before: str | None
+    places: Sequence[int]
+    rows: int
+    # Also what anybody runs, which retries hold their keys, which keys are halted.
+    with_others: bool
+
+
+@dataclass(slots=True)
+class Look:
+    """What one snapshot showed; the lists about others are None where they were not asked for."""
+
+    as_of: str
+    rows: list[ReadyRow] = field(default_factory=list)
+    # By priority: how many rows came of those not read so far, and the place after the last of them.
+    found: list[int] = field(default_factory=lambda: [0] * 10)
+    ends: list[int] = field(default_factory=lambda: [0] * 10)
+    running: list[tuple[int, bytes | None]] | None = None
+    held: list[tuple[int, bytes | None]] | None = None
+    halted: list[bytes] | None = None
+
+
+class QueueRules(NamedTuple):
+    """The rules of a queue as they are now."""
+
+    queue_id: int
+    per_key: int | None
+    limit: int | None
+    rate: float | None
+    key_rate: float | None
+    fair_by: str | None
+    weights_json: bytes | None
+    holds_on_retry: bool
+    halts_on_dead: bool
+    has_older_maps: bool
+
+    @property
+    def weights(self) -> dict[str, float]:
+        return {} if self.weights_json is None else msgspec.json.decode(self.weights_json, type=dict[str, float])
+
+
+@dataclass(slots=True)
+class Choice:
+    """Jobs of one partition that may start, as ranges and maps of members; flagged are those beyond the slots."""
+
+    partition_id: int
+    epoch: int
+    jobs: list[int]
+    parts: list[tuple[int, str, bool]]
+
+    @classmethod
+    def of(cls, partition_id: int, epoch: int, jobs: Sequence[int], slots: int) -> Choice:
+        """The first `slots` of the jobs start at once, the others within moments."""
+        parts = []
+        for is_ahead, some in ((False, jobs[:slots]), (True, jobs[slots:])):
+            by_range: dict[int, list[int]] = {}
+            for job in some:
+                by_range.setdefault(job // RANGE, []).append(job % RANGE)
+            parts += [(number, members_text(positions), is_ahead) for number, positions in by_range.items()]
+        return cls(partition_id, epoch, list(jobs), parts)
+
+
+def choice_parameters(worker: int, choices: Sequence[Choice]) -> dict[str, Any]:
+    """What penstock.lease_chosen takes."""
+    parts = [part for choice in choices for part in choice.parts]
+    return {
+        "worker": worker,
+        "partitions": array_text([choice.partition_id for choice in choices]),
+        "epochs": array_text([choice.epoch for choice in choices]),
+        "ranges": array_text([number for number, _, _ in parts]),
+        "masks": array_text([mask for _, mask, _ in parts]),
+        "aheads": array_text(["t" if is_ahead else "f" for _, _, is_ahead in parts]),
+    }
+
+
+def share(connection: Connection, worker: int) -> list[Holding]:
+    """Take what is due to this worker; all that it holds."""
+    return [Holding(*row) for row in connection.execute(query("share_partitions"), {"worker": worker}).fetchall()]
+
+
+def give_up(connection: Connection, worker: int, partitions: Iterable[int]) -> None:
+    """Let others have these partitions."""
+    connection.execute(query("give_up_partitions"), {"worker": worker, "partitions": array_text(partitions)})
+
+
+def leave_crews(connection: Connection, worker: int, queues: Iterable[int]) -> None:
+    """Take no share of these queues any more."""
+    connection.execute(query("leave_crews"), {"worker": worker, "queues": array_text(queues)})
+
+
+def look(connection: Connection, wishes: Sequence[LookWish]) -> list[Look]:
+    """Look at some partitions in one snapshot."""
+    with connection.pipeline():
+        connection.execute("begin isolation level repeatable read read only")
+        as_of = connection.execute(query("read_snapshot"))
+        asked = [_ask(connection, wish) for wish in wishes]
+        connection.execute("commit")
+    snapshot = as_of.fetchone()
+    return [_answer(snapshot[0] if snapshot else "", cursors) for cursors in asked]
+
+
+def _ask(connection: Connection, wish: LookWish) -> dict[str, Cursor]:
+    holding = wish.holding
+    where = {"partition": holding.partition_id, "queue": holding.queue_id, "from": array_text(wish.places)}
+    cursors = {"next": connection.execute(query("read_next_rows"), {**where, "rows": wish.rows})}
+    if wish.before is not None:
+        cursors["new"] = connection.execute(query("read_new_rows"), {**where, "before": wish.before})
+    if wish.with_others:
+        for name in ("running", "held", "halted"):
+            cursors[name] = connection.execute(query(f"read_{name}"), where)
+    return cursors
+
+
+def _answer(as_of: str, cursors: dict[str, Cursor]) -> Look:
+    seen = Look(as_of)
+    if "new" in cursors:
+        seen.rows = [ReadyRow(*row) for row in cursors["new"].fetchall()]
+    for row in cursors["next"].fetchall():
+        each = ReadyRow(*row)
+        seen.rows.append(each)
+        seen.found[each.priority] += 1
+        seen.ends[each.priority] = each.pos + 1
+    if "running" in cursors:
+        seen.running = [(job, key) for job, key in cursors["running"].fetchall()]
+        seen.held = [(job, key) for job, key in cursors["held"].fetchall()]
+        seen.halted = [row[0] for row in cursors["halted"].fetchall()]
+    return seen
+
+
+def only_key(connection: Connection, rows: Sequence[ReadyRow]) -> dict[int, JobFacts]:
+    """Of whole ranges, those whose jobs are all of one key, task and tenant: the facts of their first job, by range."""
+    if not rows:
+        return {}
+    parameters = {
+        "lows": array_text([row.range * RANGE + row.low for row in rows]),
+        "highs": array_text([row.range * RANGE + row.high for row in rows]),
+    }
+    found = [JobFacts(*row) for row in connection.execute(query("only_key"), parameters).fetchall()]
+    return {facts.id // RANGE: facts for facts in found}
+
+
+def read_keys(connection: Connection, rows: Sequence[ReadyRow], *, with_tenant: bool) -> dict[int, JobFacts]:
+    """The facts of all jobs of these rows, by id."""
+    tenant = "attributes ->> 'tenant'" if with_tenant else "null::text"
+    facts = read_facts(connection, f"id, key, task, {tenant}", rows)
+    return {job: JobFacts(*row) for job, row in facts.items()}
+
+
+def note_quiet(connection: Connection, worker: int, holding: Holding, as_of: str) -> None:
+    """Say that nothing of a partition could start, as of a snapshot."""
+    connection.execute(
+        query("note_quiet"),
+        {"worker": worker, "partition": holding.partition_id, "epoch": holding.epoch, "as_of": as_of},
+    )
+
+
+def has_work_of_others(connection: Connection, worker: int) -> bool:
+    """Whether partitions that this worker does not hold have jobs that could start."""
+    row = connection.execute(query("has_work_of_others"), {"worker": worker}).fetchone()
+    return bool(row and row[0])
+
+
+def read_queue_rules(connection: Connection, queues: Iterable[int]) -> list[QueueRules]:
+    """The rules of these queues."""
+    rows = connection.execute(query("read_queue_rules"), {"queues": array_text(queues)}).fetchall()
+    return [QueueRules(*row) for row in rows]
+
+
+def read_partitions(connection: Connection, queues: Iterable[int]) -> list[tuple[int, int]]:
+    """Every partition of these queues, with its queue."""
+    rows = connection.execute(query("read_partitions"), {"queues": array_text(queues)}).fetchall()
+    return [(partition, queue) for partition, queue in rows]

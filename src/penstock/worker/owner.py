@@ -1,0 +1,309 @@
+"""The owner: what a worker does for queues with rules about keys.
+
+It holds its share of the partitions. Of each it keeps a roster of the jobs it has read, which says who may start next;
+it reads ahead no further than that needs, and leases a job when it starts, in the same transaction that settles what
+ended. A partition it lost is forgotten; one it takes over is read anew from what is stored, and what others still run
+of it keeps its keys busy until it has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from penstock.policy.roster import Roster, Rules, Waiting
+from penstock.storage import owner as storage
+from penstock.storage.database import Connection
+from penstock.storage.enqueue import RANGE
+from penstock.storage.exchange import Turn
+from penstock.storage.owner import Choice, Holding, Look, LookWish, QueueRules
+
+__all__ = ["OwnedPartition", "Owner"]
+
+SHARE_SECONDS = 0.5
+# While jobs end and others follow, how often it is looked for new ones.
+LOOK_SECONDS = 0.01
+# How often the retries, halts and leases of others are looked at while there are any, and when none was seen.
+OTHERS_SECONDS = 0.1
+SWEEP_SECONDS = 1.0
+FEWEST_ROWS, MOST_ROWS = 16, 8_192
+JOBS_A_LOOK = 4_096
+# A range this large may be all of one key, which is worth asking.
+WORTH_ASKING = 64
+
+
+@dataclass(slots=True)
+class OwnedPartition:
+    """A partition this worker holds, and how far it has read it."""
+
+    holding: Holding
+    roster: Roster
+    is_fair: bool
+    places: list[int] = field(default_factory=lambda: [0] * 10)
+    as_of: str | None = None
+    rows: int = FEWEST_ROWS
+    # Whether the last look found nothing beyond what it read.
+    is_read: bool = False
+    looked_at: float = 0.0
+    others_at: float = 0.0
+    has_others: bool = True
+    is_noted_quiet: bool = False
+    # Jobs of it that this worker holds a lease of.
+    out: set[int] = field(default_factory=set)
+    # Jobs that were rescued, and how often: they run with few beside them.
+    rescued: dict[int, int] = field(default_factory=dict)
+    # Chosen, and put off for a moment since they were rescued.
+    put_off: list[int] = field(default_factory=list)
+
+
+class Owner:
+    """Used by the conductor's thread."""
+
+    def __init__(self, queues: Mapping[int, frozenset[str]]) -> None:
+        # By queue: the tasks this worker has handlers for.
+        self._tasks = queues
+        self._partitions: dict[int, OwnedPartition] = {}
+        self._shared_at = 0.0
+        self._must_look = True
+        self._suspect: int | None = None
+        self._has_left = False
+
+    def __bool__(self) -> bool:
+        return bool(self._tasks)
+
+    @property
+    def queue_ids(self) -> list[int]:
+        return list(self._tasks)
+
+    @property
+    def surplus(self) -> list[int]:
+        """Partitions that others should have."""
+        return [each.holding.partition_id for each in self._partitions.values() if each.holding.is_surplus]
+
+    def owns(self, partition_id: int) -> bool:
+        return partition_id in self._partitions
+
+    def look_again(self) -> None:
+        """Look at everything at the next turn."""
+        self._must_look = True
+        self._shared_at = 0.0
+
+    def forget(self) -> None:
+        """Hold nothing any more, or know nothing for sure any more: what is held is read anew."""
+        self._partitions.clear()
+        self._suspect = None
+        self.look_again()
+
+    def share(self, connection: Connection, worker: int, now: float) -> None:
+        """Take or keep this worker's share of the partitions, and learn the rules as they are now."""
+        if now - self._shared_at < SHARE_SECONDS:
+            return
+        self._shared_at = now
+        holdings = {each.partition_id: each for each in storage.share(connection, worker)}
+        rules = {each.queue_id: each for each in storage.read_queue_rules(connection, self._tasks)}
+        for partition_id in list(self._partitions):
+            held = holdings.get(partition_id)
+            if held is None or held.epoch != self._partitions[partition_id].holding.epoch:
+                del self._partitions[partition_id]
+        for partition_id, holding in holdings.items():
+            if holding.queue_id not in rules:
+                continue
+            known = self._partitions.get(partition_id)
+            stored = rules[holding.queue_id]
+            if known is None:
+                roster = Roster(_rules(stored), holding.number, now)
+                roster._has_chains = False
+                self._partitions[partition_id] = OwnedPartition(holding, roster, stored.fair_by is not None)
+            else:
+                known.holding = holding
+                known.roster.rules = _rules(stored)
+                known.roster._has_chains = False
+
+    def give_up(self, connection: Connection, worker: int, partitions: Iterable[int]) -> None:
+        """Let others have these partitions at once."""
+        given = [partition for partition in partitions if self._partitions.pop(partition, None) is not None]
+        if given:
+            storage.give_up(connection, worker, given)
+
+    def leave(self, connection: Connection, worker: int) -> None:
+        """Let others have everything: this worker takes no share any more."""
+        if not self._has_left:
+            storage.leave_crews(connection, worker, self._tasks)
+            self.give_up(connection, worker, list(self._partitions))
+            self._has_left = True
+
+    def look(self, connection: Connection, wanted: int, now: float, paused: set[int]) -> None:
+        """Read ahead where fewer jobs could start than are wanted, and see what others do."""
+        due = []
+        for each in self._partitions.values():
+            if each.holding.queue_id in paused or each.holding.is_surplus:
+                continue
+            with_others = now - each.others_at >= (OTHERS_SECONDS if each.has_others else SWEEP_SECONDS)
+            is_time = not each.is_read or now - each.looked_at >= LOOK_SECONDS
+            wants_more = each.roster.startable < wanted or (each.is_fair and not each.is_read)
+            if self._must_look or (wants_more and is_time) or with_others:
+                due.append((each, with_others or self._must_look or each.as_of is None))
+        self._must_look = False
+        if not due:
+            return
+        wishes = [LookWish(p.holding, p.as_of, p.places, p.rows, with_others) for p, with_others in due]
+        for (partition, _), seen in zip(due, storage.look(connection, wishes), strict=True):
+            self._take_note(connection, partition, seen, now)
+
+    def choose(self, slots: int, ahead: int, now: float, paused: set[int]) -> list[Choice]:
+        """Who starts next: as many as there are slots at once, and so many more within moments."""
+        choices: list[Choice] = []
+        partitions = list(self._partitions.values())
+        if partitions:
+            # Start each time with another partition, so that none waits behind a full one.
+            first = partitions[0]
+            self._partitions[first.holding.partition_id] = self._partitions.pop(first.holding.partition_id)
+        for each in partitions:
+            wanted = slots + ahead
+            if wanted <= 0:
+                break
+            if each.holding.queue_id in paused or each.holding.is_surplus:
+                continue
+            jobs = self._pick(each, slots, wanted, now)
+            if jobs:
+                each.is_noted_quiet = False
+                choices.append(Choice.of(each.holding.partition_id, each.holding.epoch, jobs, slots))
+                used = min(slots, len(jobs))
+                slots -= used
+                ahead -= len(jobs) - used
+        return choices
+
+    def leased(self, choices: Sequence[Choice], turn: Turn, now: float) -> None:
+        """Learn what came of the choices of a turn."""
+        got: dict[int, set[int]] = {}
+        for lease in turn.chosen:
+            base = lease.range * RANGE
+            got.setdefault(lease.partition_id, set()).update(base + position for position in lease.positions)
+        for choice in choices:
+            partition = self._partitions.get(choice.partition_id)
+            if partition is None:
+                continue
+            if choice.partition_id not in turn.held_partitions:
+                del self._partitions[choice.partition_id]
+                self._shared_at = 0.0
+                continue
+            leased = got.get(choice.partition_id, set())
+            partition.out |= leased
+            for job in choice.jobs:
+                if job not in leased:
+                    self.ended(choice.partition_id, job, "gone", now)
+
+    def ended(self, partition_id: int, job: int, end: str, now: float) -> None:
+        """Learn how a job ended, or that it went back."""
+        partition = self._partitions.get(partition_id)
+        if job == self._suspect:
+            self._suspect = None
+        if partition is not None:
+            partition.rescued.pop(job, None)
+            partition.out.discard(job)
+            partition.roster.ended(job, end, now)
+            if end in ("retry", "snooze"):
+                partition.has_others = True
+
+    def is_idle(self, now: float, paused: set[int]) -> bool:
+        """Whether nothing that this worker holds could start, now or by the mere passing of a moment."""
+        return all(
+            each.holding.queue_id in paused
+            or (each.as_of is not None and each.is_read and not each.put_off and each.roster.is_idle(now))
+            for each in self._partitions.values()
+        )
+
+    def note_quiet(self, connection: Connection, worker: int, now: float) -> None:
+        """Tell others which partitions have nothing that could start."""
+        for each in self._partitions.values():
+            if each.as_of is not None and each.is_read and not each.is_noted_quiet and each.roster.is_idle(now):
+                storage.note_quiet(connection, worker, each.holding, each.as_of)
+                each.is_noted_quiet = True
+
+    def patience(self, now: float) -> float:
+        """Seconds after which to look again, whatever happens."""
+        patience = SHARE_SECONDS
+        for each in self._partitions.values():
+            if each.has_others:
+                patience = min(patience, OTHERS_SECONDS)
+            next_at = each.roster.next_at(now)
+            if next_at is not None:
+                patience = min(patience, max(next_at - now, 0.001))
+        return patience
+
+    def _pick(self, partition: OwnedPartition, slots: int, wanted: int, now: float) -> list[int]:
+        jobs, partition.put_off = partition.put_off, []
+        jobs = jobs + [job for chain in partition.roster.take(max(wanted - len(jobs), 0), now) for job in chain]
+        if not partition.rescued:
+            return jobs
+        picked: list[int] = []
+        for job in jobs:
+            rescues = partition.rescued.get(job, 0)
+            # What was rescued runs only in a slot that is free now, and of what was rescued twice one at a time: one
+            # of them may be what kills workers, and must not take others with it.
+            if (rescues and len(picked) >= slots) or (rescues > 1 and self._suspect is not None):
+                partition.put_off.append(job)
+                continue
+            if rescues > 1:
+                self._suspect = job
+            picked.append(job)
+        return picked
+
+    def _take_note(self, connection: Connection, partition: OwnedPartition, seen: Look, now: float) -> None:
+        facts = storage.only_key(
+            connection, [row for row in seen.rows if row.members is None and row.high - row.low >= WORTH_ASKING]
+        )
+        mixed = [row for row in seen.rows if row.range not in facts or row.members is not None]
+        keys = storage.read_keys(connection, mixed, with_tenant=partition.is_fair) if mixed else {}
+        tasks = self._tasks[partition.holding.queue_id]
+        read = 0
+        for row in seen.rows:
+            rank = row.ready_at + 60.0 * row.priority
+            base = row.range * RANGE
+            positions = row.positions
+            read += len(positions)
+            if row.rescues:
+                partition.rescued.update(dict.fromkeys((base + position for position in positions), row.rescues))
+            only = facts.get(row.range) if row.members is None else None
+            if only is not None:
+                head = Waiting(
+                    base, only.key, row.priority, row.pos, rank, only.tenant or "", row.epoch, only.task in tasks
+                )
+                partition.roster.add([head._replace(id=base + position) for position in positions])
+                continue
+            partition.roster.add(
+                [
+                    Waiting(job, key, row.priority, row.pos, rank, tenant or "", row.epoch, task in tasks)
+                    for job, key, task, tenant in [keys[base + position] for position in positions]
+                ]
+            )
+        for priority in range(10):
+            if seen.found[priority]:
+                partition.places[priority] = seen.ends[priority]
+        partition.as_of = seen.as_of
+        partition.looked_at = now
+        partition.is_read = max(seen.found) < partition.rows
+        if read < JOBS_A_LOOK // 2 and not partition.is_read:
+            partition.rows = min(partition.rows * 2, MOST_ROWS)
+        elif read > JOBS_A_LOOK * 2:
+            partition.rows = max(partition.rows // 2, FEWEST_ROWS)
+        if seen.running is not None and seen.held is not None and seen.halted is not None:
+            partition.others_at = now
+            elsewhere = [(job, key) for job, key in seen.running if job not in partition.out]
+            partition.roster.set_elsewhere(elsewhere)
+            partition.roster.set_held(seen.held)
+            partition.roster.set_halted(seen.halted)
+            partition.has_others = bool(elsewhere or seen.held or seen.halted)
+
+
+def _rules(stored: QueueRules) -> Rules:
+    return Rules(
+        per_key=stored.per_key,
+        limit=stored.limit,
+        rate=stored.rate,
+        per_key_rate=stored.key_rate,
+        holds_on_retry=stored.holds_on_retry,
+        halts_on_dead=stored.halts_on_dead,
+        is_fair=stored.fair_by is not None,
+        weights=stored.weights,
+    )
