@@ -29,8 +29,8 @@ class Scene:
         self.queue = self.declare("q")
         self.worker = self.register()
 
-    def declare(self, name: str, partitions: int = 1, max_length: int | None = None) -> QueueEntry:
-        return declare_queue(self.connection, QueueDefinition(name, partitions, max_length))
+    def declare(self, name: str, partitions: int = 1, max_length: int | None = None, **options: Any) -> QueueEntry:
+        return declare_queue(self.connection, QueueDefinition(name, partitions, max_length, **options))
 
     def register(self, tasks: Sequence[str] = ("t",), queue: QueueEntry | None = None) -> int:
         queue_id = (queue or self.queue).id

@@ -27,7 +27,7 @@ SINGLES = 200_000
 RANGES = 200
 FIRST = 1
 # Tables whose whole reading would grow with the backlog or the history.
-LARGE = ("ready", "job", "scheduled", "dependency", "blocked", "dead", "finished", "failure", "dedup")
+LARGE = ("ready", "job", "scheduled", "spent", "dependency", "blocked", "dead", "finished", "failure", "dedup")
 FEW_PAGES = 400
 
 _FILL = """
@@ -125,6 +125,7 @@ def wish(scene: Scene, partition: int, slots: int, ahead: int, position: int = 0
         "slots": slots,
         "ahead": ahead,
         "has_suspect": False,
+        "settled": "{}",
     }
 
 
@@ -136,6 +137,19 @@ def test_a_claim_touches_only_the_head(backlog: Scene, slots: int, ahead: int, p
 
 def test_a_claim_goes_on_where_the_last_one_ended(backlog: Scene) -> None:
     assert_cheap(backlog.connection, "claim", wish(backlog, 0, 16, 0, 1 + 150_000 * 1024))
+
+
+def test_a_gate_touches_only_the_leases_and_the_last_start(backlog: Scene) -> None:
+    connection, queue = backlog.connection, backlog.queue
+    with connection.transaction(force_rollback=True):
+        connection.execute("update penstock.queue set running_limit = 4, rate = 100")
+        connection.execute(
+            "insert into penstock.spent (partition_id, full_at) select %s, now() from generate_series(1, 50000)",
+            [queue.partition_ids[0]],
+        )
+        for partition in (0, 1):
+            assert_cheap(connection, "claim", wish(backlog, partition, 16, 100))
+        assert_cheap(connection, "wake_gates", {"settled": array_text(queue.partition_ids)})
 
 
 def test_settling_touches_only_the_leases(backlog: Scene) -> None:

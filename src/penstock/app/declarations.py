@@ -123,7 +123,11 @@ class Declarations:
             if name not in self._queues:
                 raise NotFound(f"queue {name!r} is not declared on this app, so it has no handlers for its jobs")
             entry = self.fresh_entry(name)
-            served.append(Served(entry.id, name, entry.partition_ids, entry.max_wait, dict(self.tasks.get(name, {}))))
+            tasks = dict(self.tasks.get(name, {}))
+            is_limited = entry.limit is not None
+            served.append(
+                Served(entry.id, name, entry.partition_ids, entry.max_wait, tasks, entry.is_owned, is_limited)
+            )
         return served
 
     def change_limits(self, name: str, limits: Mapping[str, Any]) -> None:

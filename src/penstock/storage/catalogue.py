@@ -206,8 +206,15 @@ def set_limits(connection: Connection, name: str, options: Mapping[str, Any]) ->
     """Change those limits, rates and weights of a queue that are given; who waits for them is woken."""
     with connection.transaction():
         connection.execute(query("lock_queue"), {"name": name})
-        changed = find_queue(connection, name).changed(options)
+        entry = find_queue(connection, name)
+        queue = {"queue_id": entry.id}
+        changed = entry.changed(options)
         connection.execute(query("set_limits"), {"name": name, **_limits(changed)})
+        if changed.rate is not None and changed.rate_a_second != entry.rate:
+            connection.execute(query("lock_gates"), queue)
+            connection.execute(query("fit_buckets"), queue)
+    # After the commit: a worker that looked before it and has fallen asleep since is seen now.
+    connection.execute(query("wake_queue"), queue)
 
 
 def _limits(declared: QueueDefinition) -> dict[str, Any]:

@@ -93,8 +93,8 @@ def fold(connection: Connection) -> int:
 
 
 def clean(connection: Connection) -> int:
-    """Forget the progress of jobs that have ended."""
-    return _count(connection, "clean_progress")
+    """Forget the progress of jobs that have ended, and all but the last of what rates have spent."""
+    return _count(connection, "clean_progress") + _count(connection, "clean_spent")
 
 
 def _count(connection: Connection, name: str) -> int:

@@ -14,6 +14,7 @@ __all__ = [
     "fall_asleep",
     "full_name",
     "has_work",
+    "limited_queues",
     "next_due",
     "paused_queues",
     "read_workers",
@@ -82,6 +83,11 @@ def asked_to_stop(connection: Connection, worker: int) -> set[int]:
 def paused_queues(connection: Connection) -> set[int]:
     """The numbers of the queues that are paused."""
     return {row[0] for row in connection.execute(query("paused_queues")).fetchall()}
+
+
+def limited_queues(connection: Connection) -> set[int]:
+    """The numbers of the queues whose partitions have a limit that every claim keeps."""
+    return {row[0] for row in connection.execute(query("limited_queues")).fetchall()}
 
 
 def fall_asleep(connection: Connection, worker: int, queues: Sequence[int]) -> None:

@@ -110,14 +110,81 @@ begin
     returning *;
 end $$;
 
+-- The gate of a partition with a limit or a rate. Whoever enters holds it until its commit, so that counting and taking
+-- are one act; what is counted is read by a statement after the lock.
+
+-- Jobs under leases in a partition. The table is read as a whole: leases are few, their index is long with dead entries.
+create function penstock.running_in(p_partition int) returns bigint
+language plpgsql set enable_seqscan = on set enable_indexscan = off set enable_bitmapscan = off as $$
+begin
+    return (select coalesce(sum(penstock.members_count(low, high, members)), 0) from penstock.lease
+             where partition_id = p_partition);
+end $$;
+
+-- What the bucket of a rate holds: it fills evenly, up to a second's worth of starts and at least one, and was left so
+-- that it is full at p_full_at.
+create function penstock.tokens(p_rate double precision, p_full_at timestamptz, p_now timestamptz) returns double precision
+language sql immutable parallel safe as $$
+    select greatest(1, floor(p_rate)) - p_rate * greatest(0, extract(epoch from p_full_at - p_now)::double precision)
+$$;
+
+-- Enters a partition's gate: how many its limit lets start, how many its rate (null: any number), and when the rate's
+-- bucket is full (now, where it is already). Whoever holds a gate of a higher number does not wait at this one: two
+-- would wait for each other. Locks: the partition's row, against nobody but those who enter.
+create function penstock.enter_gate(
+    p_partition int, p_may_wait boolean,
+    out is_inside boolean, out free int, out tokens int, out rate double precision, out full_at timestamptz)
+language plpgsql as $$
+begin
+    if p_may_wait then
+        perform from penstock.partition where id = p_partition for no key update;
+    else
+        perform from penstock.partition where id = p_partition for no key update skip locked;
+    end if;
+    is_inside := found;
+    if is_inside then
+        select q.running_limit - case when q.running_limit is not null then penstock.running_in(p.id) end, q.rate,
+               greatest(clock_timestamp(), (select s.full_at from penstock.spent as s
+                                             where s.partition_id = p.id order by s.id desc limit 1))
+          into free, rate, full_at
+          from penstock.partition as p join penstock.queue as q on q.id = p.queue_id where p.id = p_partition;
+        tokens := floor(penstock.tokens(rate, full_at, clock_timestamp()));
+    end if;
+end $$;
+
+-- Wakes who waits for a place in these partitions, where they have a limit and something to do: jobs ended there, and
+-- whoever settled them takes no others. It enters the gates: a worker that looks and falls asleep at the same time
+-- either sees the place or is seen. Locks: the partitions' rows by number.
+create function penstock.wake_gates(p_partitions int[], p_may_wait boolean default true) returns void
+language plpgsql set enable_seqscan = off as $$
+begin
+    if p_may_wait then
+        perform from penstock.partition where id = any (p_partitions) order by id for no key update;
+    end if;
+    perform penstock.wake(queue_id) from (
+        select distinct p.queue_id
+          from penstock.partition as p join penstock.queue as q on q.id = p.queue_id
+         cross join generate_series(0, 9) as level(priority)
+         cross join lateral (
+               select from penstock.ready as r
+                where r.partition_id = p.id and not r.is_parked and r.priority = level.priority
+                order by r.pos limit 1) as head
+         where p.id = any (p_partitions) and q.running_limit is not null and not q.is_owned and not q.is_paused) as waiting;
+end $$;
+
 -- Claims up to p_slots jobs that start at once and p_ahead more that start within moments, from the
 -- partitions in the order given. p_from holds ten positions a partition, one a priority: where the last
 -- claim ended, so that dead rows at the head are not walked again. A waiting job rises one priority a
 -- minute: the priority whose head has the least ready_at + priority * 60 s goes first. p_has_suspect: the worker
 -- has a job that was rescued twice, and is given no other of that kind.
+-- A partition with a limit or a rate gives what its gate lets through, and nothing ahead; only to a worker whose slots
+-- other queues keep busy it gives ahead when it is first in turn. p_settled are partitions where the same transaction
+-- ended jobs: places that are not taken again are offered to others. A last row without a number is no lease: it
+-- says by its ready_at from when on more may start (a rate, or a gate somebody is in).
+-- Partitions with an owner are passed over. Locks: gates, then ready rows in order, skipping those others hold.
 create function penstock.claim(
     p_worker bigint, p_partitions int[], p_from bigint[], p_slots int, p_ahead int,
-    p_has_suspect boolean default false) returns setof penstock.lease
+    p_has_suspect boolean default false, p_settled int[] default null) returns setof penstock.lease
 language plpgsql set enable_seqscan = off as $$
 declare
     v_partition record;
@@ -130,16 +197,31 @@ declare
     v_got       int;
     v_asked     int;
     v_has_suspect boolean := p_has_suspect;
+    -- How many to have taken in all when this partition is done, how many when it began, and what its gate says.
+    v_most      int;
+    v_before    int;
+    v_gate      record;
+    v_is_inside boolean;
+    v_gates     int[] := '{}';
+    v_offered   int[] := p_settled;
+    v_opens_at  timestamptz;
 begin
     for v_partition in
-        select p.id, q.max_wait_seconds, g.n,
+        select p.id, q.max_wait_seconds, q.running_limit is not null or q.rate is not null as is_gated, g.n,
                array(select t.task from penstock.worker_task as t where t.worker_id = p_worker and t.queue_id = q.id) as tasks
           from unnest(p_partitions) with ordinality as g(id, n)
           join penstock.partition as p on p.id = g.id
           join penstock.queue as q on q.id = p.queue_id
-         where not q.is_paused
+         where not q.is_paused and not q.is_owned
          order by g.n
     loop
+        v_most := p_slots + p_ahead;
+        v_before := v_taken;
+        v_is_inside := false;
+        if v_partition.is_gated then
+            v_most := case when p_slots = 0 and v_partition.n = 1 and cardinality(p_partitions) > 1 then p_ahead else p_slots end;
+            continue when v_taken >= v_most;
+        end if;
         if v_partition.max_wait_seconds is not null then
             while penstock.expire_head(v_partition.id, make_interval(secs => v_partition.max_wait_seconds)) > 0 loop
             end loop;
@@ -164,24 +246,61 @@ begin
                 v_second := coalesce(v_first.second_rank, 'infinity');
             end loop;
             exit when v_first is null or v_first.priority is null;
-            v_asked := p_slots + p_ahead - v_taken;
+            if v_partition.is_gated and not v_is_inside then
+                v_gate := penstock.enter_gate(v_partition.id, not v_partition.id < any (v_gates));
+                v_is_inside := v_gate.is_inside;
+                if not v_is_inside then
+                    v_opens_at := least(v_opens_at, clock_timestamp());
+                    exit;
+                end if;
+                v_gates := v_gates || v_partition.id;
+                v_most := least(v_most, v_taken + least(v_gate.free, v_gate.tokens));
+                exit when v_taken >= v_most;
+                -- What was first before the gate may be gone.
+                continue;
+            end if;
+            v_asked := v_most - v_taken;
             v_rows := least(v_asked, v_asked / v_first.size + 1);
             v_got := 0;
             for v_lease in
                 select * from penstock.take(p_worker, v_partition.id, v_first.priority, v_first.pos_from,
                     greatest(v_second - v_first.priority * interval '60 s', v_first.ready_at), v_partition.tasks,
-                    greatest(p_slots - v_taken, 0), v_asked, v_rows, v_has_suspect)
+                    greatest(least(p_slots, v_most) - v_taken, 0), v_asked, v_rows, v_has_suspect)
             loop
                 v_got := v_got + penstock.members_count(v_lease.low, v_lease.high, v_lease.members);
                 v_has_suspect := v_has_suspect or v_lease.rescues > 1;
                 return next v_lease;
             end loop;
             v_taken := v_taken + v_got;
-            exit when v_taken >= p_slots + p_ahead;
+            exit when v_taken >= v_most;
             if v_got = 0 then
                 v_open := array_remove(v_open, v_first.priority::int);
             end if;
         end loop;
+        if v_is_inside then
+            v_got := v_taken - v_before;
+            if v_gate.rate is not null then
+                v_gate.full_at := v_gate.full_at + ceil(v_got * 1e6 / v_gate.rate) * interval '1 microsecond';
+                if v_got > 0 then
+                    insert into penstock.spent (partition_id, full_at) values (v_partition.id, v_gate.full_at);
+                end if;
+                if v_got >= v_gate.tokens and (v_gate.free is null or v_gate.free > v_got) then
+                    v_opens_at := least(v_opens_at, v_gate.full_at
+                        - (greatest(1, floor(v_gate.rate)) - 1) / v_gate.rate * interval '1 second');
+                end if;
+            end if;
+            if v_got >= v_gate.free or v_taken < p_slots then
+                v_offered := array_remove(v_offered, v_partition.id);
+            end if;
+        end if;
         exit when v_taken >= p_slots + p_ahead;
     end loop;
+    if v_opens_at is not null and v_taken < p_slots then
+        v_lease := null;
+        v_lease.ready_at := v_opens_at;
+        return next v_lease;
+    end if;
+    if cardinality(v_offered) > 0 then
+        perform penstock.wake_gates(v_offered, v_gates = '{}');
+    end if;
 end $$;

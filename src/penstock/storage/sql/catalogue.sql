@@ -45,14 +45,28 @@ update penstock.queue set is_paused = %(is_paused)s where name = %(name)s return
 select id from penstock.queue where name = %(name)s for no key update
 
 -- name: set_limits
--- Changes a queue's limits and wakes who waits for them. Locks: the queue's row.
-with changed as (
-    update penstock.queue
-       set max_length = %(max_length)s, max_wait_seconds = %(max_wait)s, running_limit = %(limit)s, rate = %(rate)s,
-           key_rate = %(per_key_rate)s, weights = %(weights)s::json
-     where name = %(name)s returning id
-)
-select id, penstock.wake(id) from changed
+-- Locks: the queue's row, which the caller has.
+update penstock.queue
+   set max_length = %(max_length)s, max_wait_seconds = %(max_wait)s, running_limit = %(limit)s, rate = %(rate)s,
+       key_rate = %(per_key_rate)s, weights = %(weights)s::json
+ where name = %(name)s
+
+-- name: lock_gates
+-- So that nobody claims by a queue's old rate while its buckets are made to fit the new one. Locks: the partitions' rows
+-- by number.
+select id from penstock.partition where queue_id = %(queue_id)s order by id for no key update
+
+-- name: fit_buckets
+-- A bucket emptied by a slow rate would be full only after that rate's time: it is empty by the new rate instead.
+insert into penstock.spent (partition_id, full_at)
+select p.id, empty.full_at
+  from penstock.partition as p join penstock.queue as q on q.id = p.queue_id
+ cross join lateral (select s.full_at from penstock.spent as s where s.partition_id = p.id order by s.id desc limit 1) as last
+ cross join lateral (select clock_timestamp() + greatest(1, floor(q.rate)) / q.rate * interval '1 second' as full_at) as empty
+ where q.id = %(queue_id)s and last.full_at > empty.full_at
+
+-- name: wake_queue
+select penstock.wake(%(queue_id)s)
 
 -- name: read_depths
 -- Jobs open in each partition given: folded plus unfolded. Bounded: upkeep folds the tally every few seconds.

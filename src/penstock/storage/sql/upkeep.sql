@@ -59,3 +59,12 @@ with done as (
     delete from penstock.cancellation as c where penstock.outcome_of(c.job_id) is not null returning 1
 )
 select (select count(*) from done) + (select count(*) from asks)
+
+-- name: clean_spent
+-- Only the newest row of each partition says what its rate has left. Index: the primary key.
+with gone as (
+    delete from penstock.spent as s
+     where exists (select from penstock.spent as newer where newer.partition_id = s.partition_id and newer.id > s.id)
+    returning 1
+)
+select count(*) from gone

@@ -1,8 +1,12 @@
 -- name: claim
--- See penstock.claim. Locks: ready rows in order, skipping those held. Index: ready_in_order.
+-- See penstock.claim. Locks: gates, then ready rows in order, skipping those held. Index: ready_in_order.
 select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
        extract(epoch from now() - ready_at)::double precision
-  from penstock.claim(%(worker)s, %(partitions)s::int[], %(positions)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s)
+  from penstock.claim(%(worker)s, %(partitions)s::int[], %(positions)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
+                      %(settled)s::int[])
+
+-- name: wake_gates
+select penstock.wake_gates(%(settled)s::int[])
 
 -- name: held_leases
 select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
@@ -59,6 +63,9 @@ select c.job_id from penstock.cancellation as c
 
 -- name: paused_queues
 select id from penstock.queue where is_paused
+
+-- name: limited_queues
+select id from penstock.queue where running_limit is not null and not is_owned
 
 -- name: fall_asleep
 -- Nothing where the worker was declared dead: it is about to find out. Locks: its own row against removal.
