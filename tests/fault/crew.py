@@ -57,6 +57,9 @@ class Orders(msgspec.Struct):
     die_at: str = ""
     die_after: int = 1
     until_idle: bool = False
+    # The partitions of an ordered queue, and the limit of another; 0: there is none.
+    ordered: int = 0
+    limit: int = 0
 
 
 class Broken(Exception):
@@ -180,6 +183,21 @@ def build(orders: Orders, recorder: Recorder | None = None) -> App:
         return MISDEEDS[misdeed]()
 
     queue.task(**options, executor="process", name="bad_child")(bad_child)
+
+    def step(label: str, customer: str, fails: int, context: penstock.Context) -> str:
+        """Fail so many times first."""
+        begun(label, context)
+        time.sleep(orders.work_seconds)
+        if context.attempt <= fails and recorder is not None:
+            recorder.note("run", "fail", label=label, job=context.job_id, lease=context.lease, attempt=context.attempt)
+            raise ValueError("on purpose")
+        returned(label, context)
+        return label
+
+    if orders.ordered:
+        app.queue("ordered", partitions=orders.ordered, order="key").task(key="customer", backoff=0.05)(step)
+    if orders.limit:
+        app.queue("limited", limit=orders.limit).task(backoff=0.05)(step)
     return app
 
 

@@ -95,6 +95,38 @@ class Stage:
             ids += app.send_rows(definition, Options.checked(request_timeout=request_timeout), rows, None)
         return ids
 
+    def enqueue_steps(self, queue: str, count: int, keys: int, failing: float = 0.1) -> list[int]:
+        """Enqueue jobs of random keys, few of them hot, in one call and note it; their ids."""
+        labels = [f"{queue}-{self._labels + n}" for n in range(count)]
+        self._labels += count
+        customers = [f"c{min(int(self.random.paretovariate(0.6)) - 1, keys - 1)}" for _ in labels]
+        definition = self.app.tasks[queue]["step"]
+        jobs = [
+            prepare(definition, {"label": label, "customer": customer, "fails": self.random.random() < failing}, PLAIN)
+            for label, customer in zip(labels, customers, strict=True)
+        ]
+        with self.recorder.enqueuing(labels, keys=[f"{queue}/{customer}" for customer in customers]) as ids:
+            ids += self.app.enqueue_many(jobs)
+        return ids
+
+    @contextmanager
+    def producing_steps(self, queue: str, keys: int = 12) -> Iterator[None]:
+        """A producer beside the block that enqueues steps, whatever happens."""
+        is_over = threading.Event()
+
+        def produce() -> None:
+            while not is_over.wait(0.03):
+                with suppress(PenstockError):  # What became of the call is noted in the history.
+                    self.enqueue_steps(queue, self.random.choice([1, 1, 4, 30]), keys)
+
+        thread = threading.Thread(target=produce)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
     def enqueue_family(self) -> list[int]:
         """A parent and its child in one call; their ids."""
         self._labels += 2

@@ -65,23 +65,27 @@ class Recorder:
         os.write(self._file, msgspec.json.encode(event) + b"\n")
 
     @contextmanager
-    def enqueuing(self, labels: list[str], group: str = "") -> Iterator[list[int]]:
-        """Note a call of the jobs with these labels; the block puts the ids it was given into the list."""
+    def enqueuing(self, labels: list[str], group: str = "", keys: list[str] | None = None) -> Iterator[list[int]]:
+        """Note a call of the jobs with these labels; the block puts the ids it was given into the list.
+
+        Order is promised in the group, or for each job in the group of its key.
+        """
         self._calls += 1
         call = self._calls
-        for label in labels:
-            self.note("enqueue", "invoke", label=label, call=call, group=group)
+        groups = keys or [group] * len(labels)
+        for label, group_ in zip(labels, groups, strict=True):
+            self.note("enqueue", "invoke", label=label, call=call, group=group_)
         ids: list[int] = []
         try:
             yield ids
         except Exception as error:
             # Only an error that says so means that certainly nothing was written.
             type_: EventType = "fail" if getattr(error, "outcome", "unknown") == "not written" else "unknown"
-            for label in labels:
-                self.note("enqueue", type_, label=label, call=call, group=group)
+            for label, group_ in zip(labels, groups, strict=True):
+                self.note("enqueue", type_, label=label, call=call, group=group_)
             raise
-        for label, job in zip(labels, ids, strict=True):
-            self.note("enqueue", "ok", label=label, job=job, call=call, group=group)
+        for label, group_, job in zip(labels, groups, ids, strict=True):
+            self.note("enqueue", "ok", label=label, job=job, call=call, group=group_)
 
     def close(self) -> None:
         os.close(self._file)

@@ -44,7 +44,7 @@ def attempts_of(history: Sequence[Event]) -> list[Attempt]:
 
 
 def order_findings(history: Sequence[Event]) -> Iterable[str]:
-    """Starts of a job after the start of one of its key that was enqueued later, in a later call or behind it in one."""
+    """Starts of a job after one of its key that was enqueued later, in a later call or behind it in one."""
     called: dict[str, tuple[int, int, int]] = {}
     enqueued: dict[int, tuple[str, int, int, tuple[str, int], int]] = {}
     for place, event in enumerate(history):
