@@ -121,9 +121,11 @@ class Owner:
 
     def give_up(self, connection: Connection, worker: int, partitions: Iterable[int]) -> None:
         """Let others have these partitions at once."""
-        given = [partition for partition in partitions if self._partitions.pop(partition, None) is not None]
+        given = [partition for partition in partitions if partition in self._partitions]
         if given:
             storage.give_up(connection, worker, given)
+            for partition in given:
+                del self._partitions[partition]
 
     def leave(self, connection: Connection, worker: int) -> None:
         """Let others have everything: this worker takes no share any more."""

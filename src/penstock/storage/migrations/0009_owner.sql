@@ -61,11 +61,9 @@ create function penstock.give_up_partitions(p_worker bigint, p_partitions int[])
 language plpgsql as $$
 begin
     perform from penstock.partition where id = any (p_partitions) order by id for update;
-    with given_up as (
-        update penstock.partition set owner_id = null
-         where id = any (p_partitions) and owner_id = p_worker returning queue_id
-    )
-    select from (select distinct queue_id from given_up) as q, penstock.wake(q.queue_id);
+    update penstock.partition set owner_id = null where id = any (p_partitions) and owner_id = p_worker;
+    perform penstock.wake(q.queue_id)
+       from (select distinct queue_id from penstock.partition where id = any (p_partitions)) as q;
 end $$;
 
 -- Which of these partitions a worker holds, in these epochs, and goes on holding until this transaction ends.
