@@ -7,6 +7,7 @@ from typing import Any
 from penstock.model.explanation import Explanation
 from penstock.model.job import Job
 from penstock.model.limits import checked_job_id
+from penstock.model.rate import rate_text
 from penstock.model.state import FINAL, State
 from penstock.storage import Connection, Database
 from penstock.storage.health import Waiting, is_asked_to_stop, open_parents, why_waiting
@@ -29,7 +30,7 @@ def _explain(connection: Connection, job_id: int) -> Explanation:
     for _ in range(_TRIES):
         if job.state is not State.READY:
             break
-        waiting = why_waiting(connection, job_id)
+        waiting = why_waiting(connection, job_id, job.task)
         if waiting is not None:
             return _ready(job, waiting)
         job = find_job(connection, job_id)
@@ -61,6 +62,13 @@ def _ready(job: Job, waiting: Waiting) -> Explanation:
         return _said(job, f"no worker that is alive knows task {job.task!r} of queue {job.queue!r}", **facts)
     if waiting.is_parked:
         return _said(job, f"a worker that knows task {job.task!r} has just come: it is let back in line", **facts)
+    if waiting.limit is not None and waiting.running is not None and waiting.running >= waiting.limit:
+        named = ", ".join(map(str, waiting.holders)) + (", ..." if waiting.running > len(waiting.holders) else "")
+        reason = f"limit {waiting.running} of {waiting.limit}: held by {named}"
+        return _said(job, reason, limit=waiting.limit, running=waiting.running, held_by=waiting.holders, **facts)
+    if waiting.rate is not None and waiting.rate_opens_in:
+        rate, opens_in = rate_text(waiting.rate), waiting.rate_opens_in
+        return _said(job, f"rate {rate}: the next may start in {opens_in:.1f} s", rate=rate, opens_in=opens_in, **facts)
     if waiting.jobs_before:
         least = "at least " if waiting.is_behind_more else ""
         return _said(job, f"waiting behind {least}{waiting.jobs_before} jobs of priority {waiting.priority}", **facts)

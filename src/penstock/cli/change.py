@@ -1,4 +1,4 @@
-"""Commands that change what is to be done: cancel, retry, reschedule, pause, resume, purge."""
+"""Commands that change what is to be done: cancel, retry, reschedule, pause, resume, purge, limit."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ from penstock.errors import PenstockError
 from penstock.model import State
 from penstock.model.state import FINAL
 
-__all__ = ["cancel", "pause", "purge", "reschedule", "resume", "retry"]
+__all__ = ["cancel", "limit", "pause", "purge", "reschedule", "resume", "retry"]
 
+NONE = "none"
 OneOrMany = Annotated[str | None, typer.Argument(metavar="[ID]", help="One job; or give filters.")]
 
 
@@ -147,6 +148,63 @@ def purge(
                 raise PenstockError("nothing was purged")
         done = app.purge(queue, state=state, preview=preview)
     _tell_how_many(done, "purged", preview, as_json)
+
+
+def limit(
+    queue: QueueName,
+    most: Annotated[
+        str | None, typer.Option("--limit", metavar="N", help="At most so many run, per partition.")
+    ] = None,
+    rate: Annotated[str | None, typer.Option("--rate", help="So many start, per partition: 100/s, 30/m, 5/h.")] = None,
+    per_key_rate: Annotated[str | None, typer.Option("--per-key-rate", help="So many of a key start: 1/s.")] = None,
+    weights: Annotated[
+        list[str] | None, typer.Option("--weight", metavar="TENANT=N", help="A tenant's share; one option each.")
+    ] = None,
+    max_length: Annotated[str | None, typer.Option("--max-length", metavar="N", help="Jobs, per partition.")] = None,
+    max_wait: Annotated[str | None, typer.Option("--max-wait", metavar="SECONDS", help="Longest wait.")] = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a queue's limits while it runs; `none` takes one away."""
+    given = chosen(
+        limit=_number("--limit", most, int),
+        rate=rate,
+        per_key_rate=per_key_rate,
+        weights=_weights(weights),
+        max_length=_number("--max-length", max_length, int),
+        max_wait=_number("--max-wait", max_wait, float),
+    )
+    if not given:
+        raise typer.BadParameter("give what to change, such as --limit 5, or --rate none")
+    limits: dict[str, Any] = {name: None if value == NONE else value for name, value in given.items()}
+    with asked(url) as app:
+        app.limit(queue, **limits)
+    said = ", ".join(f"{name} {value}" for name, value in given.items())
+    _tell({"queue": queue, **limits}, f"queue {queue!r} has {said}", as_json)
+
+
+def _number(option: str, text: str | None, kind: type[int] | type[float]) -> int | float | str | None:
+    if text is None or text == NONE:
+        return text
+    try:
+        return kind(text)
+    except ValueError:
+        raise typer.BadParameter(f"{option} takes a number, or {NONE}, not {text!a:.60}") from None
+
+
+def _weights(given: list[str] | None) -> dict[str, float] | str | None:
+    if not given:
+        return None
+    if given == [NONE]:
+        return NONE
+    weights: dict[str, float] = {}
+    for each in given:
+        tenant, _, weight = each.rpartition("=")
+        try:
+            weights[tenant] = float(weight)
+        except ValueError:
+            raise typer.BadParameter(f"--weight takes TENANT=NUMBER, or {NONE}, not {each!a:.60}") from None
+    return weights
 
 
 def _refuse_wrong_use(job_id: str | None, filters: Filters, preview: bool) -> None:

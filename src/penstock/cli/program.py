@@ -27,7 +27,7 @@ program = typer.Typer(
 COMMANDS = {
     "Run": (work.work, enqueue.enqueue),
     "Look": (look.stats, look.jobs, look.job, look.explain, look.workers, look.crons),
-    "Change": (change.cancel, change.retry, change.reschedule, change.pause, change.resume, change.purge),
+    "Change": (change.cancel, change.retry, change.reschedule, change.pause, change.resume, change.purge, change.limit),
 }
 
 

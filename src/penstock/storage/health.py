@@ -32,7 +32,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What holds a ready job back. `is_behind_more`: more rows stand before it than were counted."""
+    """What holds a ready job back. `is_behind_more`: more rows stand before it than were counted.
+
+    `holders` are some of the jobs that run in its partition, where that has a limit; `rate_opens_in` the seconds until
+    its rate lets the next one start.
+    """
 
     is_paused: bool
     is_parked: bool
@@ -41,6 +45,11 @@ class Waiting:
     workers_that_know: int
     jobs_before: int
     is_behind_more: bool
+    limit: int | None
+    running: int | None
+    holders: list[int]
+    rate: float | None
+    rate_opens_in: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +73,9 @@ class TablesAhead:
     slices: int
 
 
-def why_waiting(connection: Connection, job_id: int) -> Waiting | None:
-    """What holds a ready job back, or None where it is not ready any more."""
-    row = connection.execute(query("why_waiting"), {"id": job_id}).fetchone()
+def why_waiting(connection: Connection, job_id: int, task: str) -> Waiting | None:
+    """What holds a ready job of this task back, or None where it is not ready any more."""
+    row = connection.execute(query("why_waiting"), {"id": job_id, "task": task}).fetchone()
     return None if row is None else Waiting(*row)
 
 

@@ -6,7 +6,8 @@ totals, plus what has been appended since. Where no worker lives to fold that, t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -42,19 +43,22 @@ def _read(connection: Connection, queues: Sequence[QueueEntry]) -> list[Stats]:
     rows = connection.execute(query("read_stats"), {"partitions": partitions}).fetchall()
     figures = {row[0]: row[1:] for row in rows}
     oldest = _oldest(connection, partitions)
-    return [
-        Stats.of(
-            queue.name,
-            [
-                _partition(name, queue.limit, figures[id_], oldest.get(id_))
-                for number, (id_, name) in enumerate(zip(queue.partition_ids, queue.partition_names, strict=True))
-                if number < queue.partition_count or any(figures[id_][1:6])
-            ],
-            limit=queue.limit,
-            paused=queue.is_paused,
-        )
-        for queue in queues
+    return [_queue(queue, figures, oldest) for queue in queues]
+
+
+def _queue(queue: QueueEntry, figures: Mapping[int, Sequence[Any]], oldest: Mapping[int, datetime]) -> Stats:
+    partitions = [
+        _partition(name, queue.limit, figures[id_], oldest.get(id_))
+        for id_, name in zip(queue.partition_ids, queue.partition_names, strict=True)
     ]
+    stats = Stats.of(queue.name, partitions, limit=queue.limit, paused=queue.is_paused)
+    # What a partition that was removed did in its life counts; it is shown while it still has something.
+    removed = [part for part in partitions[queue.partition_count :] if _has_jobs(part)]
+    return replace(stats, partitions=[*partitions[: queue.partition_count], *removed])
+
+
+def _has_jobs(part: PartitionStats) -> bool:
+    return any((part.queue_length, part.active_count, part.scheduled, part.blocked, part.dead))
 
 
 def _oldest(connection: Connection, partitions: str) -> dict[int, datetime]:

@@ -1,12 +1,13 @@
 -- name: why_waiting
 -- What holds a ready job back: whether its queue is paused, whether its row is parked, how many live workers serve its
--- queue and how many of them know its task, and how many jobs stand before it (counted up to a thousand rows).
--- Index: ready_of_range, ready_in_order.
+-- queue and how many of them know its task, how many jobs stand before it (counted up to a thousand rows), its
+-- partition's limit and what runs there (ten of them by name), and its rate and how long until it lets the next start.
+-- Index: ready_of_range, ready_in_order; `lease` is read as a whole.
 select q.is_paused, r.is_parked, r.priority,
        (select count(distinct t.worker_id) from penstock.worker_task as t join penstock.worker as w on w.id = t.worker_id
          where t.queue_id = q.id and w.renewed_at > now() - make_interval(secs => w.lease_seconds)),
        (select count(*) from penstock.worker_task as t join penstock.worker as w on w.id = t.worker_id
-         where t.queue_id = q.id and t.task = r.task and w.renewed_at > now() - make_interval(secs => w.lease_seconds)),
+         where t.queue_id = q.id and t.task = %(task)s and w.renewed_at > now() - make_interval(secs => w.lease_seconds)),
        (select coalesce(sum(n), 0)::bigint from (
             select penstock.members_count(a.low, a.high, a.members) as n from penstock.ready as a
              where a.partition_id = r.partition_id and not a.is_parked and a.priority = r.priority and a.pos < r.pos
@@ -15,10 +16,19 @@ select q.is_paused, r.is_parked, r.priority,
        (select count(*) from (
             select from penstock.ready as a
              where a.partition_id = r.partition_id and not a.is_parked and a.priority = r.priority and a.pos < r.pos
-             limit 1001) as before) > 1000
+             limit 1001) as before) > 1000,
+       q.running_limit,
+       case when q.running_limit is not null then penstock.running_in(p.id) end,
+       array(select l.range * 1024 + m from penstock.lease as l, unnest(penstock.positions(l.low, l.high, l.members)) as m
+              where l.partition_id = p.id and q.running_limit is not null order by 1 limit 10),
+       case when not q.is_owned then q.rate end,
+       case when not q.is_owned then greatest(0, (1 - penstock.tokens(q.rate, last.full_at, clock_timestamp())) / q.rate) end
   from penstock.ready as r
   join penstock.partition as p on p.id = r.partition_id
   join penstock.queue as q on q.id = p.queue_id
+ cross join lateral (
+       select coalesce((select s.full_at from penstock.spent as s where s.partition_id = p.id order by s.id desc limit 1),
+                       now()) as full_at) as last
  where r.range = %(id)s / 1024 and penstock.has_member(r.low, r.high, r.members, (%(id)s %% 1024)::int)
 
 -- name: open_parents
@@ -55,7 +65,7 @@ select (select max(high) from penstock.job_part) - (select last_value from penst
 select count(*) filter (where renewed_at > now() - make_interval(secs => lease_seconds)), count(*) from penstock.worker
 
 -- name: jobs_nobody_knows
--- Tasks at the head of a queue that no live worker has a handler for. Index: ready_in_order, ready_parked.
+-- Tasks at the head of a plain queue that no live worker has a handler for. Index: ready_in_order, ready_parked.
 select distinct q.name, r.task
   from penstock.queue as q join penstock.partition as p on p.queue_id = q.id
  cross join lateral (
@@ -64,7 +74,7 @@ select distinct q.name, r.task
        (select h.task from generate_series(0, 9) as level(priority)
          cross join lateral (select a.task from penstock.ready as a
               where a.partition_id = p.id and not a.is_parked and a.priority = level.priority order by a.pos limit 10) as h)) as r
- where not exists (
+ where not q.is_owned and not exists (
        select from penstock.worker_task as t join penstock.worker as w on w.id = t.worker_id
         where t.queue_id = q.id and t.task = r.task and w.renewed_at > now() - make_interval(secs => w.lease_seconds))
  order by 1, 2 limit 20
