@@ -10,15 +10,22 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from struct import Struct
+from typing import Final
 
-__all__ = ["Lane"]
+__all__ = ["AHEAD", "BEHIND", "ID", "KNOWN", "MARK", "RANK", "Lane"]
 
 FIELDS = 4
 ID, RANK, MARK = 1, 2, 3
-# Of one array: long enough that a million jobs are a thousand arrays, short enough to shift in a microsecond or two.
+# Of one array: long enough that a million jobs are a few hundred arrays, short enough to shift in a few microseconds.
 MOST_FIELDS = 2_048 * FIELDS
 # What has left an array is cut off when it is half of it, and at least so long.
 KEPT_FIELDS = 32 * FIELDS
+as_bytes = Struct(f"={FIELDS}q").pack
+# Where a job was put: it was there already, behind the head, or it is the head now.
+KNOWN: Final = 0
+BEHIND: Final = 1
+AHEAD: Final = 2
 
 
 class Lane:
@@ -33,51 +40,57 @@ class Lane:
         self.at = 0
         self.later: list[array[int]] | None = None
 
-    def add(self, pos: int, job: int, rank: int, mark: int) -> bool:
-        """Put a job in its place; False where it was there already (its rank and mark are then as given)."""
+    def add(self, pos: int, job: int, rank: int, mark: int) -> int:
+        """Put a job in its place; one that is there already gets the rank and the mark given."""
         last = self.later[-1] if self.later else self.first
-        if not last or pos > last[-FIELDS] or (pos == last[-FIELDS] and job > last[ID - FIELDS]):
+        if not last:
+            last.frombytes(as_bytes(pos, job, rank, mark))
+            return AHEAD
+        if pos > last[-FIELDS] or (pos == last[-FIELDS] and job > last[ID - FIELDS]):
             if len(last) >= MOST_FIELDS:
                 last = array("q")
                 self.later = self.later or []
                 self.later.append(last)
-            last.extend((pos, job, rank, mark))
-            return True
+            last.frombytes(as_bytes(pos, job, rank, mark))
+            return BEHIND
         return self._insert(pos, job, rank, mark)
 
     def pop(self) -> int:
         """Take the head out."""
-        first = self.first
-        job = first[self.at + ID]
-        self.at = at = self.at + FIELDS
+        first, at = self.first, self.at
+        job = first[at + ID]
+        at += FIELDS
         if at == len(first):
             if self.later:
-                self.first, self.at = self.later.pop(0), 0
+                self.first, at = self.later.pop(0), 0
         elif at >= KEPT_FIELDS and 2 * at >= len(first):
             del first[:at]
-            self.at = 0
+            at = 0
+        self.at = at
         return job
 
     @property
     def is_empty(self) -> bool:
         return self.at == len(self.first)
 
-    def _insert(self, pos: int, job: int, rank: int, mark: int) -> bool:
+    def _insert(self, pos: int, job: int, rank: int, mark: int) -> int:
         chunks = [self.first, *(self.later or ())]
         number = bisect_left(chunks, (pos, job), key=lambda chunk: (chunk[-FIELDS], chunk[ID - FIELDS]))
         chunk, begin = chunks[number], self.at if number == 0 else 0
-        index = bisect_left(
-            range(begin, len(chunk), FIELDS), (pos, job), key=lambda place: (chunk[place], chunk[place + ID])
-        )
-        place = begin + index * FIELDS
+        places = range(begin, len(chunk), FIELDS)
+        place = places[bisect_left(places, (pos, job), key=lambda place: (chunk[place], chunk[place + ID]))]
         if chunk[place] == pos and chunk[place + ID] == job:
             chunk[place + RANK], chunk[place + MARK] = rank, mark
-            return False
-        if place == begin and begin:
-            self.at -= FIELDS
-            chunk[self.at : begin] = array("q", (pos, job, rank, mark))
-            return True
-        chunk[place:place] = array("q", (pos, job, rank, mark))
+            return KNOWN
+        entry = array("q", (pos, job, rank, mark))
+        if number == 0 and place == begin:
+            if begin:
+                self.at = begin - FIELDS
+                chunk[self.at : begin] = entry
+                return AHEAD
+            chunk[:0] = entry
+        else:
+            chunk[place:place] = entry
         if len(chunk) > MOST_FIELDS:
             if number == 0:
                 del chunk[: self.at]
@@ -86,4 +99,4 @@ class Lane:
             self.later = self.later or []
             self.later.insert(number, chunk[half:])
             del chunk[half:]
-        return True
+        return AHEAD if number == 0 and place == begin else BEHIND

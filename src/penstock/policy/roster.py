@@ -8,22 +8,24 @@ start is decided in memory, at a cost that does not grow with how deep a key is.
                └───add── held ◄┘  a retry or snooze that keeps its place, or a release that was not read again yet
 
 A key's jobs start in order, at most `per_key` of them out at a time, those leased by another worker included; while
-one of them is held, or the key is halted or waits for an older map, none starts. Nothing here asks for the time or
-for the database: what the tables say is told after each read of one snapshot, by `add` first and then `set_elsewhere`,
-`set_held`, `set_halted` and `set_maps`. What was learned here since may be unknown to that snapshot, so a hold or halt
-is believed over one snapshot that does not name it; not over two.
+one of them is held, or the key is halted or waits for an older map, none starts.
+
+Nothing here asks for the time or for the database. What the tables say is told after each read of one snapshot: `add`
+first, then `set_elsewhere`, `set_held`, `set_halted` and `set_maps`. What was taken must be leased, and what has ended
+be told, before the next snapshot is read: a job in `ready` is one that waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from sys import maxsize
 
-from penstock.policy.key import Key, Standing
-from penstock.policy.lane import ID, MARK, RANK, Lane
+from penstock.policy.allowance import Allowance
+from penstock.policy.holds import Halts, Holds
+from penstock.policy.key import BUSY, DRAINING, EMPTY, READY, STUCK, Key
+from penstock.policy.lane import BEHIND, ID, MARK, RANK
 from penstock.policy.maps import Maps
-from penstock.policy.rate import Bucket, KeyBuckets, Rate
+from penstock.policy.rules import Rules, Waiting
 from penstock.policy.turns import FairTurns, Turns
 
 __all__ = ["Roster", "Rules", "Waiting"]
@@ -33,75 +35,32 @@ RETURNING_ENDS = frozenset({"retry", "snooze"})
 FINAL_ENDS = frozenset({"succeeded", "failed", "cancelled", "discarded", "expired", "gone"})
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What a queue asks for. `per_key` None: a key has no order, and nothing of it is held."""
-
-    per_key: int | None
-    limit: int | None = None
-    rate: float | None = None
-    per_key_rate: float | None = None
-    holds_on_retry: bool = True
-    halts_on_dead: bool = False
-    is_fair: bool = False
-    weights: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def has_chains(self) -> bool:
-        """Whether jobs of a key may be given out together, to run one after the other."""
-        return self.per_key == 1 and not self.is_fair and (self.limit, self.rate, self.per_key_rate) == (None,) * 3
-
-
-class Waiting(NamedTuple):
-    """A job as `ready` has it. The least rank starts first: when it became ready, plus a minute per priority."""
-
-    id: int
-    key: bytes | None
-    priority: int
-    pos: int
-    rank: float
-    tenant: str
-    epoch: int
-    is_known: bool
-
-
-class _Hold:
-    """A job that holds its key until it is read again; unnamed by so many snapshots more, it does not."""
-
-    __slots__ = ("is_release", "key", "survives")
-
-    def __init__(self, key: Key, survives: int, is_release: bool) -> None:
-        self.key = key
-        self.survives = survives
-        self.is_release = is_release
-
-
 class Roster:
-    """The jobs of one owned partition. Used by one thread at a time."""
+    """The jobs of one owned partition. Used by one thread at a time.
+
+    `waiting`: jobs that are known and not out. `startable`: how many of them could start now, were there neither
+    limit nor rate; a bound where a key has jobs without a handler or of several maps behind its next.
+    """
 
     def __init__(self, rules: Rules, number: int, now: float) -> None:
         self._rules = rules
         self._has_chains = rules.has_chains
         self._turns = FairTurns(rules.weights) if rules.is_fair else Turns()
+        self._allowance = Allowance(rules, now)
+        self._has_new_rules = False
         self._maps = Maps(number)
+        self._holds = Holds()
+        self._halts = Halts()
         self._keys: dict[bytes | None, Key] = {}
-        # Jobs without a key and without a handler: nothing waits behind them.
+        # Of the jobs without a key those without a handler: nothing waits behind them.
         self._unhandled = Key(None)
         self._out: dict[int, Key] = {}
         self._elsewhere: dict[int, Key] = {}
-        self._held: dict[int, _Hold] = {}
-        self._halted: dict[bytes, int] = {}
         self._draining: set[Key] = set()
-        # Keys that wait for a token of their own, by when it comes.
-        self._resting = Turns()
-        self._bucket: Bucket | None = None
-        self._key_buckets: KeyBuckets | None = None
-        self._set_rates(now)
+        # Keys with something that will start without anyone's doing.
+        self._hopeful = 0
         self.waiting = 0
         self.startable = 0
-        # Keys with something that will start without anyone's doing, and releases not read again yet.
-        self._hopeful = 0
-        self._releases = 0
 
     @property
     def rules(self) -> Rules:
@@ -110,66 +69,63 @@ class Roster:
     @rules.setter
     def rules(self, rules: Rules) -> None:
         """Go by other limits, rates and weights from now on; what is out stays out."""
-        before, self._rules = self._rules, rules
-        if rules.is_fair != before.is_fair:
-            raise ValueError("whether a queue is fair cannot change while it is owned")
+        if rules == self._rules:
+            return
+        if rules.is_fair != self._rules.is_fair:
+            raise ValueError("whether a queue is fair cannot change while its partitions are owned")
+        self._rules = rules
+        self._has_chains = rules.has_chains
+        self._has_new_rules = True
         if isinstance(self._turns, FairTurns):
             self._turns.weights = rules.weights
-        self._has_chains = rules.has_chains
-        self._has_new_rates |= (rules.rate, rules.per_key_rate) != (before.rate, before.per_key_rate)
-        if (rules.per_key, rules.per_key_rate, rules.has_chains) != (
-            before.per_key,
-            before.per_key_rate,
-            before.has_chains,
-        ):
-            self._resting = Turns()
-            for key in list(self._keys.values()):
-                key.turn = None
-                self._place(key)
+        for key in list(self._keys.values()):
+            key.turn = None
+            self._place(key)
 
     def add(self, jobs: Iterable[Waiting]) -> None:
         """Take over jobs read from `ready`; one that is out or held comes back into its place."""
-        out, held, mark_of = self._out, self._held, self._turns.mark
-        touched: set[Key] = set()
+        keys, out, holds = self._keys, self._out, self._holds
+        mark_of = self._turns.mark if self._rules.is_fair else None
+        changed: set[Key] = set()
         for job, name, priority, pos, rank, tenant, epoch, is_known in jobs:
             if job in out:
                 key = out.pop(job)
                 key.out -= 1
-                touched.add(key)
-            if job in held:
-                touched.add(self._let_go(job))
-            key = self._key(name) if is_known or name is not None else self._unhandled
-            mark = mark_of(tenant)
-            if key.add(epoch, priority, pos, job, int(rank * 1_000_000), 2 * mark + is_known):
+                changed.add(key)
+            if holds and job in holds:
+                changed.add(holds.end(job))
+            known = keys.get(name)
+            if known is None:
+                known = keys[name] = Key(name)
+            key = known if is_known or name is not None else self._unhandled
+            mark = 2 * mark_of(tenant) + is_known if mark_of else is_known
+            placed = key.add(epoch, priority, pos, job, int(rank * 1_000_000), mark)
+            if placed:
                 self.waiting += 1
-            else:
-                self._turns.unmark(mark)
-            touched.add(key)
-        touched.discard(self._unhandled)
-        for key in touched:
-            self._place(key)
+            elif mark_of:
+                self._turns.unmark(mark >> 1)
+            if placed != BEHIND or key.standing == READY:
+                changed.add(key)
+        for key in changed:
+            if key is not self._unhandled:
+                self._place(key)
 
     def take(self, wanted: int, now: float) -> list[list[int]]:
         """Give out at most so many jobs, as chains: jobs of one key, to run one after the other in this order."""
-        if self._has_new_rates:
-            self._set_rates(now)
         if self._has_chains:
             return self._take_chains(wanted)
+        allowance = self._allowance_at(now)
+        room = allowance.room(len(self._out) + len(self._elsewhere), now)
+        room = wanted if room is None else min(wanted, room)
         chains: list[list[int]] = []
-        room = self._room(wanted, now)
-        while len(chains) < room:
-            key = self._next(now)
-            if key is None:
-                break
+        while len(chains) < room and (key := self._next(now)) is not None:
             job = self._start(key)
             if job is not None:
-                self._turns.started()
-                if self._key_buckets is not None and key.name is not None:
-                    self._key_buckets.spend(key.name, now)
                 chains.append([job])
+                self._turns.started()
+                allowance.spend_of_key(key, now)
             self._place(key)
-        if self._bucket is not None:
-            self._bucket.spend(now, len(chains))
+        allowance.spend(len(chains), now)
         return chains
 
     def ended(self, job: int, end: str, now: float) -> None:
@@ -178,66 +134,34 @@ class Roster:
         if key is None:
             return
         key.out -= 1
-        if end == "failed":
-            if self._rules.halts_on_dead and key.name is not None:
-                self._halted[key.name] = 1
-        elif end == "release" or (end in RETURNING_ENDS and self._rules.holds_on_retry):
-            self._hold(job, key, survives=1, is_release=end == "release")
-        elif end not in FINAL_ENDS and end not in RETURNING_ENDS:
-            raise ValueError(f"a job cannot end as {end!r}")
-        if not (key.out and self._has_chains and key.name is not None):
+        if end != "succeeded":
+            self._ended_otherwise(job, key, end)
+        if not (key.out and self._has_chains):
             self._place(key)
 
     def set_elsewhere(self, jobs: Iterable[tuple[int, bytes | None]]) -> None:
         """Replace what other workers have leased of this partition."""
         named = {job: name for job, name in jobs if job not in self._out}
-        touched: set[Key] = set()
-        for job in [job for job in self._elsewhere if job not in named]:
+        changed: set[Key] = set()
+        for job in self._elsewhere.keys() - named.keys():
             key = self._elsewhere.pop(job)
             key.elsewhere -= 1
-            touched.add(key)
-        for job, name in named.items():
-            if job not in self._elsewhere:
-                key = self._elsewhere[job] = self._key(name)
-                key.elsewhere += 1
-                touched.add(key)
-        for key in touched:
+            changed.add(key)
+        for job in named.keys() - self._elsewhere.keys():
+            key = self._elsewhere[job] = self._key(named[job])
+            key.elsewhere += 1
+            changed.add(key)
+        for key in changed:
             self._place(key)
 
     def set_held(self, jobs: Iterable[tuple[int, bytes | None]]) -> None:
         """Replace which retries and snoozes wait and hold their key; one that is gone and was not added is over."""
-        named = {job: name for job, name in jobs if name is not None}
-        touched: set[Key] = set()
-        for job, hold in list(self._held.items()):
-            if job in named:
-                hold.survives = 0
-                del named[job]
-            elif hold.survives:
-                hold.survives -= 1
-            else:
-                touched.add(self._let_go(job))
-        for job, name in named.items():
-            key = self._key(name)
-            self._hold(job, key, survives=0, is_release=False)
-            touched.add(key)
-        for key in touched:
+        for key in self._holds.replace({job: self._key(name) for job, name in jobs if name is not None}):
             self._place(key)
 
     def set_halted(self, keys: Collection[bytes]) -> None:
         """Replace which keys wait for a person."""
-        named = frozenset(keys)
-        changed = named - self._halted.keys()
-        for name, survives in list(self._halted.items()):
-            if name in named:
-                self._halted[name] = 0
-            elif survives:
-                self._halted[name] = survives - 1
-            else:
-                del self._halted[name]
-                changed |= {name}
-        for name in changed & named:
-            self._halted[name] = 0
-        for name in changed & self._keys.keys():
+        for name in self._halts.replace(frozenset(keys)) & self._keys.keys():
             self._place(self._keys[name])
 
     def set_maps(
@@ -250,22 +174,27 @@ class Roster:
 
     def next_at(self, now: float) -> float | None:
         """When a rate lets the next job start; None where one could now, or it is not a rate that it waits for."""
-        if self._has_new_rates:
-            self._set_rates(now)
-        if self._free_slots() == 0:
+        allowance = self._allowance_at(now)
+        if allowance.free(len(self._out) + len(self._elsewhere)) == 0:
             return None
         key = self._next(now)
         if key is not None:
             self._place(key)
-        key_at = now if key is not None else self._resting.first()
+        key_at = allowance.rested_at() if key is None else now
         if key_at is None:
             return None
-        at = max(key_at, self._bucket.next_at()) if self._bucket is not None else key_at
+        at = max(key_at, allowance.bucket_at(now))
         return at if at > now else None
 
     def is_idle(self, now: float) -> bool:
         """Whether nothing is out, and nothing will start unless a retry returns, a person acts, or jobs come."""
-        return not (self._out or self._hopeful or self._releases)
+        return not (self._out or self._hopeful or self._holds.releases)
+
+    def _allowance_at(self, now: float) -> Allowance:
+        if self._has_new_rules:
+            self._allowance.change(self._rules, now)
+            self._has_new_rules = False
+        return self._allowance
 
     def _key(self, name: bytes | None) -> Key:
         key = self._keys.get(name)
@@ -273,100 +202,91 @@ class Roster:
             key = self._keys[name] = Key(name)
         return key
 
-    def _hold(self, job: int, key: Key, survives: int, is_release: bool) -> None:
-        if job not in self._held:
-            self._held[job] = _Hold(key, survives, is_release)
-            key.holds += 1
-            self._releases += is_release
-
-    def _let_go(self, job: int) -> Key:
-        hold = self._held.pop(job)
-        hold.key.holds -= 1
-        self._releases -= hold.is_release
-        return hold.key
+    def _ended_otherwise(self, job: int, key: Key, end: str) -> None:
+        if end == "release":
+            self._holds.begin(job, key, survives=1, is_release=True)
+        elif end in RETURNING_ENDS:
+            if self._rules.holds_on_retry and key.name is not None:
+                self._holds.begin(job, key, survives=1)
+        elif end not in FINAL_ENDS:
+            raise ValueError(f"a job cannot end as {end!r}")
+        elif end == "failed" and self._rules.halts_on_dead and key.name is not None:
+            self._halts.begin(key.name)
 
     def _place(self, key: Key) -> None:
         """Find out where a key stands after something about it has changed."""
         startable = 0
-        standing = Standing.EMPTY
-        if key.waiting:
-            lane = key.head()
-            standing = self._standing(key, lane)
-            if standing is Standing.READY:
-                rank, job = lane.first[lane.at + RANK], lane.first[lane.at + ID]
-                if key.turn is None or key.turn[1] != job or key.turn[0] != rank:
-                    key.turn = (rank, job, key)
-                    self._turns.enter(key.turn, lane.first[lane.at + MARK] >> 1)
-                startable = min(key.waiting, self._free_of(key))
-        elif key.is_forgettable:
-            self._keys.pop(key.name, None)
-        if standing is not Standing.READY:
+        standing = self._standing(key)
+        if standing == READY:
+            lane = key.lane
+            assert lane is not None  # noqa: S101 - a key that is ready has a job that waits
+            first, at = lane.first, lane.at
+            rank, job, turn = first[at + RANK], first[at + ID], key.turn
+            if turn is None or turn[1] != job or turn[0] != rank:
+                turn = key.turn = (rank, job, key)
+                self._turns.enter(turn, first[at + MARK] >> 1)
+            startable = min(key.waiting, self._most_of(key))
+        else:
             key.turn = None
+            if standing == EMPTY and not (key.out or key.elsewhere or key.holds):
+                self._keys.pop(key.name, None)
         self.startable += startable - key.startable
         key.startable = startable
-        if standing is not key.standing:
-            self._hopeful += (standing >= Standing.BUSY) - (key.standing >= Standing.BUSY)
-            if standing is Standing.DRAINING:
-                self._draining.add(key)
-            elif key.standing is Standing.DRAINING:
-                self._draining.discard(key)
+        before = key.standing
+        if standing != before:
             key.standing = standing
+            self._hopeful += (standing >= BUSY) - (before >= BUSY)
+            if standing == DRAINING:
+                self._draining.add(key)
+            elif before == DRAINING:
+                self._draining.discard(key)
 
-    def _standing(self, key: Key, lane: Lane) -> Standing:
-        name, per_key = key.name, self._rules.per_key
+    def _standing(self, key: Key) -> int:
+        lane, name, per_key = key.lane, key.name, self._rules.per_key
+        if lane is None:
+            return EMPTY
         if name is None:
-            return Standing.READY
-        if (key.holds and per_key is not None) or name in self._halted or not lane.first[lane.at + MARK] & 1:
-            return Standing.STUCK
+            return READY
+        if per_key is not None:
+            if key.holds:
+                return STUCK
+            if key.out >= per_key:
+                return BUSY
+        if name in self._halts or not lane.first[lane.at + MARK] & 1:
+            return STUCK
         if per_key is not None and key.out + key.elsewhere >= per_key:
-            return Standing.BUSY
+            return BUSY
         if self._maps.is_draining(name, lane.epoch):
-            return Standing.DRAINING
-        return Standing.READY
+            return DRAINING
+        return READY
 
-    def _free_of(self, key: Key) -> int:
-        if key.name is None or self._rules.per_key is None:
-            return key.waiting
-        return LONGEST_CHAIN if self._has_chains else self._rules.per_key - key.out - key.elsewhere
-
-    def _free_slots(self) -> int | None:
-        if self._rules.limit is None:
-            return None
-        return max(0, self._rules.limit - len(self._out) - len(self._elsewhere))
-
-    def _room(self, wanted: int, now: float) -> int:
-        free = self._free_slots()
-        room = wanted if free is None else min(wanted, free)
-        return room if self._bucket is None else min(room, self._bucket.tokens(now))
+    def _most_of(self, key: Key) -> int:
+        """How many of a key that is ready may be given out."""
+        if self._has_chains and key.name is not None:
+            return LONGEST_CHAIN
+        per_key = self._rules.per_key
+        return maxsize if key.name is None or per_key is None else per_key - key.out - key.elsewhere
 
     def _next(self, now: float) -> Key | None:
         """The key whose turn it is, of those that have a token."""
-        buckets = self._key_buckets
-        if buckets is not None:
-            while (rested_at := self._resting.first()) is not None and rested_at <= now:
-                if (key := self._resting.next()) is not None:
-                    self._place(key)
-        while (key := self._turns.next()) is not None:
-            if buckets is None or key.name is None:
-                return key
-            token_at = buckets.next_at(key.name)
-            if token_at <= now:
-                return key
-            lane = key.head()
-            turn = key.turn = (token_at, lane.first[lane.at + ID], key)
-            self._resting.enter(turn, 0)
+        for key in self._allowance.rested(now):
+            self._place(key)
+        while (next_key := self._turns.next()) is not None:
+            lane = next_key.lane
+            if lane is None or not self._allowance.rest(next_key, lane.first[lane.at + ID], now):
+                return next_key
         return None
 
     def _start(self, key: Key) -> int | None:
         """Take the next job of a key out of those that wait; None where it may not start."""
-        while key.waiting:
-            lane = key.head()
+        while (lane := key.lane) is not None:
             mark = lane.first[lane.at + MARK]
             if key.name is not None and (not mark & 1 or self._maps.is_draining(key.name, lane.epoch)):
                 return None
-            job = key.pop(lane)
+            job = key.pop()
             self.waiting -= 1
-            self._turns.unmark(mark >> 1)
+            if self._rules.is_fair:
+                self._turns.unmark(mark >> 1)
             # It may have entered its key's order a second time, having left it unseen: rescheduled, say.
             if job not in self._out:
                 self._out[job] = key
@@ -375,6 +295,7 @@ class Roster:
         return None
 
     def _take_chains(self, wanted: int) -> list[list[int]]:
+        """One chain for each key, by rank; what is left of the number wanted makes them longer in turn."""
         chains: list[list[int]] = []
         begun: list[tuple[Key, list[int]]] = []
         while len(chains) < wanted and (key := self._turns.next()) is not None:
@@ -388,7 +309,7 @@ class Roster:
         left = wanted - len(chains)
         growing = begun
         while left and growing:
-            still: list[tuple[Key, list[int]]] = []
+            grown: list[tuple[Key, list[int]]] = []
             for key, chain in growing:
                 if not left:
                     break
@@ -397,24 +318,8 @@ class Roster:
                     chain.append(job)
                     left -= 1
                     if len(chain) < LONGEST_CHAIN:
-                        still.append((key, chain))
-            growing = still
+                        grown.append((key, chain))
+            growing = grown
         for key, _ in begun:
             self._place(key)
         return chains
-
-    def _set_rates(self, now: float) -> None:
-        self._has_new_rates = False
-        rate, per_key_rate = self._rules.rate, self._rules.per_key_rate
-        if rate is None:
-            self._bucket = None
-        elif self._bucket is None:
-            self._bucket = Bucket(Rate(rate), now)
-        else:
-            self._bucket.change(Rate(rate), now)
-        if per_key_rate is None:
-            self._key_buckets = None
-        elif self._key_buckets is None:
-            self._key_buckets = KeyBuckets(Rate(per_key_rate), now)
-        else:
-            self._key_buckets.change(Rate(per_key_rate), now)

@@ -1,0 +1,83 @@
+"""How many jobs a partition may start now: its limit, its rate, and the rate of each key."""
+
+from __future__ import annotations
+
+from penstock.policy.key import Key
+from penstock.policy.rate import Bucket, KeyBuckets, Rate
+from penstock.policy.rules import Rules
+from penstock.policy.turns import Turns
+
+__all__ = ["Allowance"]
+
+
+class Allowance:
+    """The buckets of one partition, and the keys that wait for a token of their own."""
+
+    __slots__ = ("_bucket", "_key_buckets", "_resting", "_rules")
+
+    def __init__(self, rules: Rules, now: float) -> None:
+        self._rules = rules
+        self._bucket = None if rules.rate is None else Bucket(Rate(rules.rate), now)
+        self._key_buckets = None if rules.per_key_rate is None else KeyBuckets(Rate(rules.per_key_rate), now)
+        self._resting = Turns()
+
+    def change(self, rules: Rules, now: float) -> None:
+        """Go by other rates: a bucket keeps what it has, as far as it fits."""
+        before, self._rules = self._rules, rules
+        fresh = Allowance(rules, now)
+        if before.rate is None or rules.rate is None or self._bucket is None:
+            self._bucket = fresh._bucket
+        elif rules.rate != before.rate:
+            self._bucket.change(Rate(rules.rate), now)
+        if before.per_key_rate is None or rules.per_key_rate is None or self._key_buckets is None:
+            self._key_buckets = fresh._key_buckets
+        elif rules.per_key_rate != before.per_key_rate:
+            self._key_buckets.change(Rate(rules.per_key_rate), now)
+
+    def room(self, out: int, now: float) -> int | None:
+        """How many more may start while so many are out; None: any number."""
+        free = self.free(out)
+        if self._bucket is None:
+            return free
+        tokens = self._bucket.tokens(now)
+        return tokens if free is None else min(free, tokens)
+
+    def free(self, out: int) -> int | None:
+        """How many more the limit lets start; None: any number."""
+        return None if self._rules.limit is None else max(0, self._rules.limit - out)
+
+    def bucket_at(self, now: float) -> float:
+        """When the partition has a token: now, or later."""
+        return now if self._bucket is None else max(now, self._bucket.next_at())
+
+    def spend(self, starts: int, now: float) -> None:
+        if self._bucket is not None:
+            self._bucket.spend(now, starts)
+
+    def spend_of_key(self, key: Key, now: float) -> None:
+        if self._key_buckets is not None and key.name is not None:
+            self._key_buckets.spend(key.name, now)
+
+    def rest(self, key: Key, job: int, now: float) -> bool:
+        """Whether a key, whose next is this job, has no token; it then waits here for one."""
+        if self._key_buckets is None or key.name is None:
+            return False
+        token_at = self._key_buckets.next_at(key.name)
+        if token_at <= now:
+            return False
+        key.turn = (token_at, job, key)
+        self._resting.enter(key.turn, 0)
+        return True
+
+    def rested(self, now: float) -> list[Key]:
+        """Take out the keys that have a token again."""
+        keys: list[Key] = []
+        while (token_at := self._resting.first()) is not None and token_at <= now:
+            key = self._resting.next()
+            if key is not None:
+                keys.append(key)
+        return keys
+
+    def rested_at(self) -> float | None:
+        """When the first of the keys that wait here has a token."""
+        return self._resting.first()
