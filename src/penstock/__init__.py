@@ -28,12 +28,14 @@ from penstock.errors import (
     UnknownTask,
 )
 from penstock.model import (
+    BlockedKey,
     Cron,
     Discard,
     Explanation,
     Failure,
     Job,
     PartitionStats,
+    Resize,
     Retry,
     Snooze,
     State,
@@ -45,6 +47,7 @@ from penstock.worker import Context, Event, Worked
 
 __all__ = [
     "App",
+    "BlockedKey",
     "Context",
     "Cron",
     "Discard",
@@ -63,6 +66,7 @@ __all__ = [
     "Queue",
     "QueueFull",
     "RequestTimeout",
+    "Resize",
     "ResultTimeout",
     "Retry",
     "SchemaMismatch",

@@ -14,10 +14,10 @@ from penstock import App, InvalidJob, NotFound, PenstockError, Queue, Task
 from penstock.client import Bound
 
 NAMES = {
-    "App", "Context", "Cron", "Discard", "Event", "Explanation", "Failure", "InvalidJob", "Job", "JobFailed",
+    "App", "BlockedKey", "Context", "Cron", "Discard", "Event", "Explanation", "Failure", "InvalidJob", "Job", "JobFailed",
     "LeaseLost",
     "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob", "PenstockError", "Queue", "QueueFull",
-    "RequestTimeout", "ResultTimeout", "Retry", "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task",
+    "RequestTimeout", "Resize", "ResultTimeout", "Retry", "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task",
     "UnknownTask", "Worked", "WorkerInfo", "__version__",
 }  # fmt: skip
 
@@ -55,6 +55,8 @@ APP = {
     "ajobs": "**filters",
     "explain": "job_id",
     "aexplain": "job_id",
+    "blocked_keys": "queue",
+    "ablocked_keys": "queue",
     "cancel": "job_id= * preview= **filters",
     "retry": "job_id= * preview= **filters",
     "reschedule": "job_id run_at",
@@ -62,6 +64,8 @@ APP = {
     "resume": "queue",
     "purge": "queue * state= preview=",
     "limit": "queue **limits",
+    "resize": "queue * partitions",
+    "release": "queue key",
     "migrate": "",
     "testing": "* inline=",
     "close": "",

@@ -1,12 +1,15 @@
 """What a person asks and does: figures, jobs, why one does not run, cancel, retry, purge, and the health of it all.
 
-jobs      read, cancel, retry, reschedule, purge, pause
-explain   why a job is not running
-figures   stats of queues, and the workers
-crons     cron entries
-doctor    what is wrong with the database, and what to do about it
+jobs          read, cancel, retry, reschedule, purge, pause
+explain       why a job is not running
+blocked_keys  keys that wait for a retry or for a person
+resize        another number of partitions
+figures       stats of queues, and the workers
+crons         cron entries
+doctor        what is wrong with the database, and what to do about it
 """
 
+from penstock.admin.blocked_keys import blocked_keys, release
 from penstock.admin.crons import (
     CronDefinition,
     pause_cron,
@@ -20,12 +23,14 @@ from penstock.admin.doctor import Check, doctor
 from penstock.admin.explain import explain
 from penstock.admin.figures import all_stats, answers, stats, workers
 from penstock.admin.jobs import cancel, job, jobs, pause, purge, reschedule, resume, retry
+from penstock.admin.resize import resize
 
 __all__ = [
     "Check",
     "CronDefinition",
     "all_stats",
     "answers",
+    "blocked_keys",
     "cancel",
     "doctor",
     "explain",
@@ -35,8 +40,10 @@ __all__ = [
     "pause_cron",
     "purge",
     "read_crons",
+    "release",
     "remove_cron",
     "reschedule",
+    "resize",
     "resume",
     "resume_cron",
     "retry",

@@ -3,16 +3,19 @@
 Nothing here does I/O or knows a clock. Every object is frozen: what a call returned stays what it was.
 """
 
+from penstock.model.blocked_key import BlockedKey
 from penstock.model.cron import Cron
 from penstock.model.explanation import Explanation
 from penstock.model.job import Failure, Job
 from penstock.model.queue import QueueDefinition
+from penstock.model.resize import Resize
 from penstock.model.signals import Discard, Retry, Snooze
 from penstock.model.state import State
 from penstock.model.stats import PartitionStats, Stats
 from penstock.model.worker import WorkerInfo
 
 __all__ = [
+    "BlockedKey",
     "Cron",
     "Discard",
     "Explanation",
@@ -20,6 +23,7 @@ __all__ = [
     "Job",
     "PartitionStats",
     "QueueDefinition",
+    "Resize",
     "Retry",
     "Snooze",
     "State",

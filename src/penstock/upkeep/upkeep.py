@@ -6,6 +6,7 @@
     expire    what waited longer than its queue allows
     cron      entries that are due become jobs
     park      what no live worker knows leaves the order; what one knows comes back
+    drain     maps of keys that a resize replaced are closed, and drained when nothing is left of them
     fold      the tally is added into the totals
     prune     tables ahead are made, old ones dropped       every minute
 
@@ -20,7 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.clock import system
-from penstock.storage import sweep, workers
+from penstock.storage import resize, sweep, workers
 from penstock.storage.database import Connection, ConnectionLost, Database
 from penstock.storage.prune import prune
 from penstock.upkeep.cron import fire_crons
@@ -47,6 +48,7 @@ class Upkeep:
         self._is_stopping = False
         self._look_at = 0.0
         self._unblock_seconds = SWEEP_SECONDS
+        self._list_seconds = SWEEP_SECONDS
         self._thread = threading.Thread(target=self._run, name="penstock-upkeep", daemon=True)
         self._last: dict[str, float] = {}
 
@@ -69,7 +71,7 @@ class Upkeep:
 
     def sweep(self) -> None:
         """One whole round, now, in the calling thread; for whoever must know that nothing is left to do."""
-        for act in (sweep.rescue, sweep.promote, sweep.unblock_all, sweep.expire, fire_crons, sweep.park):
+        for act in (sweep.rescue, sweep.promote, sweep.unblock_all, sweep.expire, fire_crons, sweep.park, resize.drain):
             self._do(act)
 
     def _run(self) -> None:
@@ -77,10 +79,12 @@ class Upkeep:
             self._promote()
             if self._is_time("sweep", SWEEP_SECONDS):
                 self._rescue()
-                for act in (sweep.expire, fire_crons, sweep.park, sweep.fold, sweep.clean):
+                for act in (sweep.expire, fire_crons, sweep.park, resize.drain, sweep.fold, sweep.clean):
                     self._do(act)
             if self._is_time("unblock", self._unblock_seconds):
                 self._unblock()
+            if self._is_time("list_rest", self._list_seconds):
+                self._list_rest()
             if self._is_time("prune", PRUNE_SECONDS):
                 self._prune()
             self._wake.wait(min(max(self._look_at - system.monotonic(), 0.0), LOOK_SECONDS))
@@ -112,6 +116,12 @@ class Upkeep:
         started_at = system.monotonic()
         self._do(sweep.unblock_all)
         self._unblock_seconds = max(SWEEP_SECONDS, 20 * (system.monotonic() - started_at))
+
+    def _list_rest(self) -> None:
+        # Looks at every job that a resize left behind; as rarely as that takes long.
+        started_at = system.monotonic()
+        self._do(resize.list_rest)
+        self._list_seconds = max(SWEEP_SECONDS, 20 * (system.monotonic() - started_at))
 
     def _prune(self) -> None:
         try:

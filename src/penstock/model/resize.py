@@ -1,0 +1,21 @@
+"""How far a resize is: the queue has its new number of partitions at once, and what was sent elsewhere before drains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Resize"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize:
+    """The answer of `app.resize`. Call it again to see how far it is: the same number of partitions changes nothing.
+
+    `epoch` counts the maps of keys to partitions the queue has had. `draining` are partitions with jobs that an earlier
+    map sent there, or that a plain queue does not use any more, and how many; empty once the resize is through.
+    """
+
+    queue: str
+    partitions: int
+    epoch: int
+    draining: list[tuple[str, int]]

@@ -1,0 +1,37 @@
+"""Keys that wait for the retry of one of their jobs, or for a person."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from penstock.storage.database import Connection
+from penstock.storage.queries import query
+
+__all__ = ["Blocked", "read_blocked_keys", "release_key"]
+
+
+class Blocked(NamedTuple):
+    """A key, the job that holds it, since when and until when (None: a person decides), how many are behind it."""
+
+    key: bytes
+    job_id: int
+    since: datetime
+    until: datetime | None
+    waiting: int
+
+
+def read_blocked_keys(connection: Connection, queue_id: int) -> list[Blocked]:
+    """The blocked keys of a queue, those that have waited longest first."""
+    rows = connection.execute(query("blocked_keys"), {"queue": queue_id}).fetchall()
+    if not rows:
+        return []
+    keys = [row[0] for row in rows]
+    behind = dict(connection.execute(query("count_behind"), {"queue": queue_id, "keys": keys}).fetchall())
+    return sorted((Blocked(*row, behind.get(row[0], 0)) for row in rows), key=lambda blocked: blocked.since)
+
+
+def release_key(connection: Connection, queue_id: int, key: bytes) -> bool:
+    """Let a halted key go on; whether it was halted."""
+    row = connection.execute(query("release_key"), {"queue": queue_id, "key": key}).fetchone()
+    return bool(row and row[0])

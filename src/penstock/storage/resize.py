@@ -1,0 +1,83 @@
+"""Resizing: another number of partitions for a queue in use, and how what was there before drains.
+
+    resize       the new map of keys to partitions is set, and counts from the commit on
+    close        the old one is closed as soon as no producer holds it any more
+    list_rest    where few keys are left of it in a partition, they are listed: only these are waited for
+    drain        it is drained when nothing is left
+
+The last three are upkeep's, in every sweep, by any worker: a resize that was killed anywhere goes on by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Self
+
+from psycopg import errors
+
+from penstock.errors import InvalidJob
+from penstock.storage.catalogue import find_queue
+from penstock.storage.database import Connection
+from penstock.storage.queries import query
+
+__all__ = ["OpenMaps", "drain", "draining", "list_rest", "resize"]
+
+# Of a partition with more keys left, all keys that moved from it wait.
+MOST_LISTED = 1_000
+
+
+class OpenMaps(NamedTuple):
+    """What jobs wait for that were routed by a later map.
+
+    `partitions` by epoch, of every map that is not drained and the current one; `open` are the (epoch, partition number)
+    with anything ready or running, `held` the (epoch, key) that are waited for elsewhere.
+    """
+
+    partitions: dict[int, int]
+    open: set[tuple[int, int]]
+    held: set[tuple[int, bytes]]
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[Any, ...]]) -> Self:
+        """From the rows of the query `open_maps`."""
+        maps = cls({}, set(), set())
+        for epoch, partitions, numbers, keys in rows:
+            maps.partitions[epoch] = partitions
+            maps.open.update((epoch, number) for number in numbers)
+            maps.held.update((epoch, key) for key in keys)
+        return maps
+
+
+def resize(connection: Connection, name: str, partitions: int) -> bool:
+    """Give a queue so many partitions; False where it has them. NotFound."""
+    find_queue(connection, name)
+    try:
+        row = connection.execute(query("resize_queue"), {"name": name, "partitions": partitions}).fetchone()
+    except errors.UniqueViolation as error:
+        raise InvalidJob(
+            "partitions",
+            f"a further partition of {name!r} would bear a name that another queue uses ({error.diag.message_detail}); "
+            "stay below that number",
+        ) from None
+    return bool(row and row[0])
+
+
+def drain(connection: Connection) -> int:
+    """Close what nobody writes by any more, and tell what is drained; how many maps either was."""
+    return sum(_count(connection, name) for name in ("close_maps", "drain_maps"))
+
+
+def list_rest(connection: Connection) -> int:
+    """List the keys left by closed maps, where they are few; in how many partitions. Looks at every job left."""
+    row = connection.execute(query("has_closed_maps")).fetchone()
+    return _count(connection, "list_rest", most=MOST_LISTED) if row and row[0] else 0
+
+
+def draining(connection: Connection, queue_id: int) -> list[tuple[str, int]]:
+    """The partitions with jobs from before a resize, by name, and how many."""
+    return [(name, jobs) for name, jobs in connection.execute(query("draining_partitions"), {"queue": queue_id})]
+
+
+def _count(connection: Connection, name: str, **parameters: int) -> int:
+    row = connection.execute(query(name), parameters).fetchone()
+    return int(row[0] or 0) if row else 0

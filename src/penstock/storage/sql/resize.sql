@@ -1,0 +1,72 @@
+-- name: resize_queue
+-- See penstock.resize. Locks: the row of the queue's map, then the queue's.
+select penstock.resize(%(name)s, %(partitions)s)
+
+-- name: close_maps
+-- See penstock.close_maps. Locks: rows of old maps, skipping those held.
+select penstock.close_maps()
+
+-- name: drain_maps
+-- See penstock.drain_maps. Locks: rows of closed maps, skipping those held.
+select penstock.drain_maps()
+
+-- name: list_rest
+-- See penstock.list_rest. Locks: rows of closed maps, skipping those held.
+select penstock.list_rest(%(most)s)
+
+-- name: has_closed_maps
+-- Whether anything is left to drain. A row a resize: few.
+select exists (select from penstock.queue_map where is_closed and not is_drained)
+
+-- name: open_maps
+-- See penstock.open_maps: one look. Index: ready_of_epoch.
+select epoch, partitions, open_numbers, held_keys from penstock.open_maps(%(queue)s)
+
+-- name: draining_partitions
+-- Partitions with jobs that an earlier map sent there, or that a plain queue does not use any more, and how many.
+-- Indexes: ready_of_epoch, scheduled_holding.
+select p.name, n.jobs
+  from penstock.queue as q join penstock.partition as p on p.queue_id = q.id
+ cross join lateral (
+       select sum(penstock.members_count(o.low, o.high, o.members))::bigint as jobs from (
+           select low, high, members from penstock.ready where partition_id = p.id and epoch < q.epoch
+           union all
+           select low, high, members from penstock.lease where partition_id = p.id and epoch < q.epoch
+           union all
+           select low, high, members from penstock.scheduled
+            where partition_id = p.id and epoch < q.epoch and pos is not null) as o
+        where q.is_owned
+       having count(*) > 0
+       union all
+       select opened + scheduled + blocked from penstock.depth
+        where partition_id = p.id and not q.is_owned and p.number >= q.partitions) as n
+ where q.id = %(queue)s and n.jobs > 0
+ order by p.number
+
+-- name: blocked_keys
+-- The keys of a queue that wait for the retry of a job or for a person, one row each. Index: scheduled_holding.
+select distinct on (b.key) b.key, b.job_id, b.since, b.due_at
+  from (select j.key, j.id as job_id, s.due_at,
+               coalesce((select max(f.at) from penstock.failure as f where f.job_id = j.id), j.enqueued_at) as since
+          from penstock.partition as p
+          join penstock.scheduled as s on s.partition_id = p.id and s.pos is not null
+         cross join lateral unnest(penstock.positions(s.low, s.high, s.members)) as m
+         cross join lateral (select * from penstock.job_stored where id = s.range * 1024 + m offset 0) as j
+         where p.queue_id = %(queue)s and j.key is not null
+        union all
+        select key, job_id, null, since from penstock.halted where queue_id = %(queue)s) as b
+ order by b.key, b.due_at desc nulls first
+
+-- name: count_behind
+-- How many jobs of these keys are ready. Looks at every range of the queue: for a person. Index: ready_in_order.
+select j.key, count(*)
+  from penstock.partition as p join penstock.ready as r on r.partition_id = p.id and not r.is_parked
+ cross join lateral (
+       select id, key from penstock.job_stored
+        where id >= r.range * 1024 + r.low and id < r.range * 1024 + r.high and key = any (%(keys)s::bytea[]) offset 0) as j
+ where p.queue_id = %(queue)s and penstock.has_member(r.low, r.high, r.members, (j.id %% 1024)::int)
+ group by j.key
+
+-- name: release_key
+-- See penstock.release_key. Locks: the key's row in halted.
+select penstock.release_key(%(queue)s, %(key)s)

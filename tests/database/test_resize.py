@@ -1,0 +1,418 @@
+"""Resizing a queue in use: maps of keys are set, closed and drained, one step at a time and in every order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.database.conftest import Scene
+from tests.database.owned import Owned
+from tests.database.stepwise import GATE, Actor, clear, gate, lasting_scene, orders, play, transaction
+
+from penstock.errors import InvalidJob, NotFound
+from penstock.routing.key_hash import partition_of
+from penstock.storage import Connection, control, resize, sweep
+from penstock.storage.enqueue import Child
+from penstock.storage.queries import query
+from penstock.storage.resize import OpenMaps
+
+LATER = datetime.now(UTC) + timedelta(days=1)
+
+
+@pytest.fixture
+def owned(scene: Scene) -> Owned:
+    return Owned(scene)
+
+
+def maps(owned: Owned) -> list[tuple[Any, ...]]:
+    return owned.connection.execute(
+        "select epoch, partitions, is_closed, is_drained from penstock.queue_map where queue_id = %s order by epoch",
+        [owned.entry.id],
+    ).fetchall()
+
+
+def open_maps(connection: Connection, queue: int) -> OpenMaps:
+    return OpenMaps.of(connection.execute(query("open_maps"), {"queue": queue}).fetchall())
+
+
+def rows_by_map(connection: Connection) -> dict[int, dict[int, tuple[int, bytes | None]]]:
+    """Of each map the jobs that are ready, run or hold their key, with their partition's number and their key."""
+    found = connection.execute(
+        """
+        select r.epoch, r.range * 1024 + m, p.number, j.key
+          from (select partition_id, epoch, range, low, high, members from penstock.ready
+                union all select partition_id, epoch, range, low, high, members from penstock.lease
+                union all select partition_id, epoch, range, low, high, members from penstock.scheduled
+                           where pos is not null) as r
+          join penstock.partition as p on p.id = r.partition_id
+         cross join lateral unnest(penstock.positions(r.low, r.high, r.members)) as m
+          join penstock.job as j on j.id = r.range * 1024 + m
+         where r.epoch is not null
+        """
+    )
+    by_map: dict[int, dict[int, tuple[int, bytes | None]]] = {}
+    for epoch, job, number, key in found:
+        by_map.setdefault(epoch, {})[job] = (number, key)
+    return by_map
+
+
+def check_maps(connection: Connection) -> dict[int, set[int]]:
+    """Every job is where its map sends its key, and nothing is left of a drained map; the jobs of each closed map."""
+    by_map = rows_by_map(connection)
+    closed: dict[int, set[int]] = {}
+    for epoch, partitions, is_closed, is_drained in connection.execute(
+        "select epoch, partitions, is_closed, is_drained from penstock.queue_map as m"
+        " where queue_id = (select id from penstock.queue where name = 'o')"
+    ):
+        jobs = by_map.pop(epoch, {})
+        wrong = {job: n for job, (n, key) in jobs.items() if key is not None and n != partition_of(key, partitions)}
+        assert wrong == {}, f"of map {epoch}"
+        assert not (is_drained and jobs), f"map {epoch} is not drained"
+        if is_closed:
+            # The dead letter for which a key halted has its place there still.
+            halted = connection.execute("select job_id from penstock.halted").fetchall()
+            closed[epoch] = {*jobs, *(row[0] for row in halted)}
+    assert by_map == {}
+    return closed
+
+
+class Watch:
+    """Looks after every step: nothing comes to a map once it is closed."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._closed: dict[int, set[int]] = {}
+
+    def __call__(self) -> None:
+        closed = check_maps(self._connection)
+        for epoch, jobs in closed.items():
+            assert jobs <= self._closed.get(epoch, jobs), f"came to map {epoch} after it was closed"
+        self._closed = closed
+
+
+def test_a_resize_sets_a_new_map_and_the_old_one_drains(owned: Owned) -> None:
+    (job,) = owned.enqueue([b"a"])
+    assert resize.resize(owned.connection, "o", 5)
+    entry = owned.entry
+    assert (entry.partition_count, entry.epoch, len(entry.partition_ids)) == (5, 2, 5)
+    assert entry.partition_names[4] == "o__p4"
+    assert maps(owned) == [(1, 2, False, False), (2, 5, False, False)]
+    assert resize.drain(owned.connection) == 1
+    assert maps(owned)[0] == (1, 2, True, False)
+    assert resize.draining(owned.connection, entry.id) == [(entry.partition_names[partition_of(b"a", 2)], 1)]
+    held = owned.lease([job])
+    assert resize.drain(owned.connection) == 0
+    owned.end(held, "discarded")
+    assert resize.drain(owned.connection) == 1
+    assert maps(owned) == [(1, 2, True, True), (2, 5, False, False)]
+    assert resize.draining(owned.connection, entry.id) == []
+
+
+def test_the_same_number_again_changes_nothing(owned: Owned) -> None:
+    assert not resize.resize(owned.connection, "o", 2)
+    assert resize.resize(owned.connection, "o", 3)
+    assert not resize.resize(owned.connection, "o", 3)
+    assert len(maps(owned)) == 2
+
+
+def test_a_shrunk_queue_keeps_its_partitions_and_grows_into_them_again(owned: Owned) -> None:
+    ids = owned.entry.partition_ids
+    resize.resize(owned.connection, "o", 1)
+    assert owned.entry.partition_ids == ids
+    assert owned.entry.partition_count == 1
+    resize.resize(owned.connection, "o", 2)
+    assert owned.entry.partition_ids == ids
+    assert [row[:2] for row in maps(owned)] == [(1, 2), (2, 1), (3, 2)]
+
+
+def test_a_plain_queue_changes_its_number_only(scene: Scene) -> None:
+    scene.declare("p", 3)
+    (partition,) = scene.connection.execute("select id from penstock.partition where name = 'p__p2'").fetchone() or ()
+    entry = resize.find_queue(scene.connection, "p")
+    scene.enqueue(2, queue=entry, partition=2)
+    assert resize.resize(scene.connection, "p", 2)
+    entry = resize.find_queue(scene.connection, "p")
+    assert (entry.partition_count, entry.epoch) == (2, 1)
+    assert entry.partition_ids[2] == partition
+    assert resize.draining(scene.connection, entry.id) == [("p__p2", 2)]
+    for _ in range(6):
+        scene.one("select penstock.enqueue('p', 't')")
+    assert scene.one("select count(*) from penstock.ready where partition_id = %s", partition) == 1
+    assert scene.one("select count(*) from penstock.queue_map where queue_id = %s", entry.id) == 1
+
+
+def test_a_queue_that_is_not_there_and_a_name_that_is_taken_are_refused(owned: Owned) -> None:
+    with pytest.raises(NotFound):
+        resize.resize(owned.connection, "nothing", 3)
+    owned.scene.declare("o__p2")
+    with pytest.raises(InvalidJob, match="o__p2"):
+        resize.resize(owned.connection, "o", 3)
+    assert maps(owned) == [(1, 2, False, False)]
+
+
+def test_a_map_is_closed_only_when_no_producer_holds_it_and_nobody_waits_for_that(owned: Owned) -> None:
+    producer, other = owned.scene.connect(), owned.scene.connect()
+    other.execute("set lock_timeout = '1ms'")
+    with producer.transaction():
+        owned.enqueue([b"a"], connection=producer)
+        other.execute("select penstock.resize('o', 3)")
+        assert resize.drain(other) == 0
+        owned.enqueue([b"a"], connection=other)
+        other.execute("select penstock.enqueue('o', 't', key => 'a')")
+        assert resize.drain(other) == 0
+    assert resize.drain(other) == 1
+    assert sorted(rows_by_map(owned.connection)) == [1, 2]
+
+
+def test_what_is_left_of_earlier_maps_is_told_by_partition_and_then_by_key(scene: Scene) -> None:
+    owned = Owned(scene, on_dead="halt")
+    here, there = owned.key(0, 2), owned.key(1, 2)
+    held, running, behind = owned.enqueue([here] * 3)
+    (halted,) = owned.enqueue([there])
+    queue = owned.entry.id
+    assert open_maps(owned.connection, queue) == OpenMaps({1: 2}, set(), set())
+    resize.resize(owned.connection, "o", 3)
+    assert open_maps(owned.connection, queue) == OpenMaps({1: 2, 2: 3}, {(1, 0), (1, 1)}, set())
+    resize.drain(owned.connection)
+    owned.end(owned.lease([halted]), "failed")
+    assert open_maps(owned.connection, queue) == OpenMaps({1: 2, 2: 3}, {(1, 0)}, {(1, there)})
+    leases = owned.lease([held, running])
+    owned.end(leases[:1], "retry", due_in=60)
+    control.cancel_job(owned.connection, behind)
+    assert open_maps(owned.connection, queue) == OpenMaps({1: 2, 2: 3}, {(1, 0)}, {(1, there), (1, here)})
+    owned.end(leases[1:], "discarded")
+    assert open_maps(owned.connection, queue) == OpenMaps({1: 2, 2: 3}, set(), {(1, there), (1, here)})
+    resize.drain(owned.connection)
+    control.cancel_job(owned.connection, held)
+    resize.drain(owned.connection)
+    assert maps(owned)[0] == (1, 2, True, False)  # for the halted key
+    owned.connection.execute("select penstock.release_key(%s, %s)", [queue, there])
+    resize.drain(owned.connection)
+    assert open_maps(owned.connection, queue) == OpenMaps({2: 3}, set(), set())
+
+
+def test_few_keys_left_in_a_partition_hold_only_themselves(scene: Scene) -> None:
+    owned = Owned(scene, on_dead="halt")
+    halted, other = owned.key(0, 2), owned.key(0, 2, moves_to=(2, 3))
+    jobs = owned.enqueue([halted, halted, halted, other])
+    owned.end(owned.lease(jobs[:1]), "failed")
+    queue = owned.entry.id
+    resize.resize(owned.connection, "o", 3)
+    assert resize.list_rest(owned.connection) == 0  # producers may still hold the map
+    resize.drain(owned.connection)
+    assert open_maps(owned.connection, queue).open == {(1, 0)}
+    assert resize.list_rest(owned.connection) == 1
+    assert open_maps(owned.connection, queue)[1:] == (set(), {(1, halted), (1, other)})
+    owned.end(owned.lease(jobs[3:]), "discarded")
+    resize.list_rest(owned.connection)
+    assert open_maps(owned.connection, queue)[1:] == (set(), {(1, halted)})
+    # The dead letter comes back to its place, also where the key had nothing left there.
+    control.cancel_jobs(owned.connection, jobs[1:3])
+    (third,) = owned.enqueue([other])
+    assert third
+    owned.connection.execute("update penstock.map_rest set keys = '{}'")
+    control.retry_dead(owned.connection, jobs[:1])
+    assert open_maps(owned.connection, queue)[1:] == (set(), {(1, halted)})
+    resize.drain(owned.connection)
+    owned.end(owned.lease(jobs[:1]), "discarded")
+    resize.drain(owned.connection)
+    assert open_maps(owned.connection, queue) == OpenMaps({2: 3}, set(), set())
+    assert owned.scene.one("select count(*) from penstock.map_rest") == 0
+
+
+def test_many_keys_left_in_a_partition_are_not_listed(owned: Owned) -> None:
+    keys = [key for key in (b"k%d" % n for n in range(99)) if partition_of(key, 2) == 0]
+    owned.enqueue(keys)
+    resize.resize(owned.connection, "o", 3)
+    resize.drain(owned.connection)
+    assert owned.scene.one("select penstock.list_rest(%s)", len(keys) - 1) == 0
+    assert open_maps(owned.connection, owned.entry.id).open == {(1, 0)}
+    assert owned.scene.one("select penstock.list_rest(%s)", len(keys)) == 1
+    assert open_maps(owned.connection, owned.entry.id).open == set()
+
+
+def test_a_chain_of_resizes_waits_for_every_map_that_is_not_drained(owned: Owned) -> None:
+    owned.enqueue([owned.key(1, 2)])
+    resize.resize(owned.connection, "o", 3)
+    owned.enqueue([owned.key(2, 3)])
+    resize.resize(owned.connection, "o", 1)
+    resize.drain(owned.connection)
+    found = open_maps(owned.connection, owned.entry.id)
+    assert found == OpenMaps({1: 2, 2: 3, 3: 1}, {(1, 1), (2, 2)}, set())
+    check_maps(owned.connection)
+
+
+def test_a_resize_that_was_undone_or_killed_leaves_the_queue_as_it_was_or_goes_on_by_itself(owned: Owned) -> None:
+    other = owned.scene.database.connect()
+    other.execute("begin")
+    other.execute("select penstock.resize('o', 3)")
+    owned.connection.execute("select pg_terminate_backend(%s)", [other.info.backend_pid])
+    while owned.scene.one("select exists (select from pg_stat_activity where pid = %s)", other.info.backend_pid):
+        pass
+    assert maps(owned) == [(1, 2, False, False)]
+    assert len(owned.entry.partition_ids) == 2
+    resize.resize(owned.connection, "o", 3)  # killed after this: any sweep goes on
+    resize.drain(owned.scene.connect())
+    assert maps(owned) == [(1, 2, True, True), (2, 3, False, False)]
+    other.close()
+
+
+# Every order of two sessions.
+
+
+@pytest.fixture(scope="module")
+def lasting(server_url: str, template_database: str) -> Iterator[Owned]:
+    with lasting_scene(server_url, template_database, "resize") as scene:
+        yield Owned(scene, on_dead="halt")
+
+
+@pytest.fixture
+def stage(lasting: Owned) -> Owned:
+    set_anew(lasting)
+    return lasting
+
+
+def set_anew(owned: Owned) -> None:
+    connection = owned.connection
+    connection.execute("delete from penstock.halted")
+    connection.execute("delete from penstock.map_rest")
+    clear(owned.scene)
+    queue = owned.entry.id
+    connection.execute("delete from penstock.queue_map where queue_id = %s and epoch > 1", [queue])
+    connection.execute("update penstock.queue_map set is_closed = false, is_drained = false")
+    connection.execute("update penstock.queue set epoch = 1, partitions = 2 where id = %s", [queue])
+    owned.worker = owned.scene.register(("t", "u"), owned.entry)
+
+
+def write(owned: Owned, epoch: int) -> Callable[[Connection], bool]:
+    """One job by that map, or by the next where it is stale, as producers do."""
+
+    def act(connection: Connection) -> bool:
+        for each, partitions in ((epoch, 2), (epoch + 1, 3)):
+            number = partition_of(b"a", partitions)
+            row = connection.execute(
+                "select penstock.enqueue_one_if_mapped(q.id, %s, p.id, 5::smallint, 't', 'a', '{}', null)"
+                " from penstock.queue as q join penstock.partition as p on p.queue_id = q.id and p.number = %s"
+                " where q.name = 'o'",
+                [each, number],
+            ).fetchone()
+            if row is not None and row[0] is not None:
+                return True
+        return False
+
+    return act
+
+
+def steps_of_resize(partitions: int = 3) -> list[Callable[[Connection], Any]]:
+    return [
+        lambda c: c.execute("select penstock.resize('o', %s)", [partitions]).fetchone(),
+        resize.drain,
+        resize.list_rest,
+        resize.drain,
+    ]
+
+
+def both(owned: Owned, steps_a: list[Any], steps_b: list[Any], prepare: Callable[[], Any]) -> Iterator[Any]:
+    connections = owned.scene.connect(), owned.scene.connect()
+    for order in orders(len(steps_a), len(steps_b)):
+        set_anew(owned)
+        prepare()
+        watch = Watch(owned.connection)
+        played = play(order, steps_a, steps_b, connections, owned.scene.connection, watch)
+        watch()
+        yield played
+
+
+def test_resize_beside_enqueue_in_every_order_sends_each_job_where_its_map_says(stage: Owned) -> None:
+    resize.resize(stage.connection, "o", 3)  # so that all partitions are there
+    numbers = set()
+    for played in both(stage, transaction(write(stage, 1), write(stage, 1)), steps_of_resize(), lambda: None):
+        assert played.a[:2] == [True, True]
+        assert played.waited == []
+        numbers.add(tuple(sorted((e, len(jobs)) for e, jobs in rows_by_map(stage.connection).items())))
+        resize.drain(stage.connection)
+        assert maps(stage)[0][2] is True
+    assert numbers == {((1, 2),), ((1, 1), (2, 1)), ((2, 2),)}
+
+
+def acts_on_waiting_jobs(owned: Owned) -> dict[str, tuple[Callable[[], Any], Callable[[Connection], Any]]]:
+    key = owned.key(0, 2, moves_to=(2, 3))
+
+    def delay() -> None:
+        owned.enqueue([key, key, None], run_at=LATER)
+        owned.connection.execute("update penstock.scheduled set due_at = now() - interval '1 s'")
+
+    def hold() -> None:
+        (job, _) = owned.enqueue([key, key])
+        owned.end(owned.lease([job]), "retry", due_in=60)
+        owned.connection.execute("update penstock.scheduled set due_at = now() - interval '1 s'")
+
+    def block() -> None:
+        (parent,) = owned.enqueue([key])
+        owned.enqueue([key], children={0: Child([parent], True)})
+        owned.end(owned.lease([parent]), "discarded")
+
+    def die() -> None:
+        (job, _) = owned.enqueue([key, key])
+        owned.end(owned.lease([job]), "failed")
+
+    def retry(connection: Connection) -> None:
+        dead = [row[0] for row in connection.execute("select job_id from penstock.dead").fetchall()]
+        control.retry_dead(connection, dead)
+
+    return {
+        "delay": (delay, sweep.promote),
+        "held retry": (hold, sweep.promote),
+        "child": (block, sweep.unblock_all),
+        "halted": (die, retry),
+    }
+
+
+@pytest.mark.parametrize("name", ["delay", "held retry", "child", "halted"])
+def test_resize_beside_what_makes_jobs_ready_in_every_order_loses_and_misplaces_none(stage: Owned, name: str) -> None:
+    prepare, act = acts_on_waiting_jobs(stage)[name]
+    resize.resize(stage.connection, "o", 3)
+    steps = transaction(lambda c: c.execute("select").fetchall(), act)
+    for _ in both(stage, steps, steps_of_resize(), prepare):
+        waiting = stage.scene.one("select count(*) from penstock.scheduled") + stage.scene.one(
+            "select count(*) from penstock.blocked"
+        )
+        assert waiting + stage.scene.one("select count(*) from penstock.dead") == 0
+        stage.scene.assert_conserved()
+
+
+def test_two_resizes_at_once_are_one_after_the_other(stage: Owned) -> None:
+    steps = [transaction(lambda c, n=n: c.execute("select penstock.resize('o', %s)", [n]).fetchone()) for n in (3, 4)]
+    for _ in both(stage, steps[0], steps[1], lambda: None):
+        assert sorted(row[1] for row in maps(stage)[1:]) == [3, 4]
+        assert stage.entry.epoch == 3
+        assert stage.entry.partition_count == maps(stage)[2][1]
+
+
+def test_two_equal_resizes_at_once_are_one(stage: Owned) -> None:
+    steps = transaction(lambda c: c.execute("select penstock.resize('o', 3)").fetchone())
+    for _ in both(stage, steps, steps, lambda: None):
+        assert [row[:2] for row in maps(stage)] == [(1, 2), (2, 3)]
+
+
+def test_a_resize_that_comes_between_a_producers_lock_and_its_look_finds_the_map_held(stage: Owned) -> None:
+    gate(stage.connection, "queue")
+    where = [stage.entry.id, stage.entry.partition_ids[partition_of(b"a", 2)]]
+    with stage.scene.database.connect() as late, stage.scene.database.connect() as keeper:
+        late.execute("set role gated")
+        keeper.execute("select pg_advisory_lock(%s)", [GATE])
+        actor = Actor("late", late)
+        statement = "select penstock.enqueue_one_if_mapped(%s, 1, %s, 5::smallint, 't', 'a', '{}', null)"
+        actor.start(lambda c: c.execute(statement, where).fetchone())
+        assert not actor.has_ended(stage.connection), "it never looked"
+        resize.resize(stage.connection, "o", 3)
+        assert resize.drain(stage.connection) == 0
+        keeper.execute("select pg_advisory_unlock(%s)", [GATE])
+        assert actor.has_ended(stage.connection)
+        actor.close()
+    assert actor.results[0][0] is not None
+    assert sorted(check_maps(stage.connection)) == []
+    assert resize.drain(stage.connection) == 1
+    assert sorted(rows_by_map(stage.connection)) == [1]
