@@ -36,7 +36,7 @@ from penstock.errors import (
     RequestTimeout,
     ResultTimeout,
 )
-from penstock.model import Cron, Explanation, Job, QueueDefinition, State, Stats, WorkerInfo
+from penstock.model import BlockedKey, Cron, Explanation, Job, QueueDefinition, Resize, State, Stats, WorkerInfo
 from penstock.model.limits import checked_concurrency, checked_count, checked_name, checked_seconds
 from penstock.model.queue import refuse_unknown_options
 from penstock.model.state import FINAL
@@ -375,6 +375,10 @@ class App:
         """Why a job is not running."""
         return admin.explain(self.database, job_id)
 
+    def blocked_keys(self, queue: str | Queue) -> list[BlockedKey]:
+        """The keys of a queue that wait for the retry of one of their jobs, or for a person; the oldest first."""
+        return admin.blocked_keys(self.database, _name(queue))
+
     # Changing
 
     @overload
@@ -415,6 +419,19 @@ class App:
         A raised limit starts what waits for it at once; a lowered one lets what runs end, and starts nothing till then.
         """
         self._declarations.change_limits(_name(queue), limits)
+
+    def resize(self, queue: str | Queue, *, partitions: int) -> Resize:
+        """Give a queue another number of partitions while it is used; call again to see how far it is.
+
+        Producers go by it at once, the order of each key is kept, and what is in removed partitions is still worked off.
+        """
+        done = admin.resize(self.database, _name(queue), partitions)
+        self._declarations.fresh_entry(done.queue)
+        return done
+
+    def release(self, queue: str | Queue, key: str | bytes | int) -> None:
+        """Let a halted key go on; its dead letter stays where it is."""
+        admin.release(self.database, _name(queue), key)
 
     # The app itself
 
@@ -504,6 +521,10 @@ class App:
     async def aexplain(self, job_id: int | str) -> Explanation:
         """`explain` for coroutines."""
         return await asyncio.to_thread(self.explain, job_id)
+
+    async def ablocked_keys(self, queue: str | Queue) -> list[BlockedKey]:
+        """`blocked_keys` for coroutines."""
+        return await asyncio.to_thread(self.blocked_keys, queue)
 
     async def aresult(self, job_id: int | str, timeout: float | None = None) -> Any:  # noqa: ASYNC109
         """`result` for coroutines."""
