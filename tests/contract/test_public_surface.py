@@ -14,8 +14,8 @@ from penstock import App, InvalidJob, NotFound, PenstockError, Queue, Task
 from penstock.client import Bound
 
 NAMES = {
-    "App", "BlockedKey", "Context", "Cron", "Discard", "Event", "Explanation", "Failure", "InvalidJob", "Job", "JobFailed",
-    "LeaseLost",
+    "App", "BlockedKey", "Context", "Cron", "Discard", "Event", "Explanation", "Failure", "InvalidJob", "Job",
+    "JobFailed", "LeaseLost",
     "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob", "PenstockError", "Queue", "QueueFull",
     "RequestTimeout", "Resize", "ResultTimeout", "Retry", "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task",
     "UnknownTask", "Worked", "WorkerInfo", "__version__",

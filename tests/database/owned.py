@@ -88,7 +88,8 @@ class Owned:
             row = self.connection.execute(
                 "select l.id from penstock.ready as r join penstock.partition as p on p.id = r.partition_id,"
                 " penstock.lease_chosen(%s, array[p.id], array[p.owner_epoch], array[r.range],"
-                " array[penstock.single(%s)], array[%s]) as l where r.range = %s and penstock.has_member(r.low, r.high, r.members, %s)",
+                " array[penstock.single(%s)], array[%s]) as l"
+                " where r.range = %s and penstock.has_member(r.low, r.high, r.members, %s)",
                 [self.worker, job % 1024, is_ahead, job // 1024, job % 1024],
             ).fetchone()
             assert row is not None
@@ -104,7 +105,7 @@ class Owned:
         """Where a job stands in a table."""
         columns = "p.number, r.pos, r.epoch, r.task"
         (found,) = self.connection.execute(
-            f"select {columns} from penstock.{table} as r join penstock.partition as p on p.id = r.partition_id"  # noqa: S608
+            f"select {columns} from penstock.{table} as r join penstock.partition as p on p.id = r.partition_id"
             f" where r.range = {job // 1024} and penstock.has_member(r.low, r.high, r.members, {job % 1024})".encode()
         ).fetchall()
         return Row(*found)

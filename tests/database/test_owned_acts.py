@@ -85,7 +85,8 @@ def test_more_delays_than_one_promotion_routes_anew_all_become_ready(owned: Owne
     assert sweep.promote(owned.connection) == 260
     assert owned.scene.one("select count(*) from penstock.scheduled") == 0
     places = owned.connection.execute(
-        "select distinct p.number, r.epoch from penstock.ready as r join penstock.partition as p on p.id = r.partition_id"
+        "select distinct p.number, r.epoch"
+        " from penstock.ready as r join penstock.partition as p on p.id = r.partition_id"
     ).fetchall()
     assert places == [(partition_of(b"a", 5), 2)]
     owned.scene.assert_conserved()

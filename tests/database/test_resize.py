@@ -14,6 +14,7 @@ from tests.database.stepwise import GATE, Actor, clear, gate, lasting_scene, ord
 from penstock.errors import InvalidJob, NotFound
 from penstock.routing.key_hash import partition_of
 from penstock.storage import Connection, control, resize, sweep
+from penstock.storage.catalogue import find_queue
 from penstock.storage.enqueue import Child
 from penstock.storage.queries import query
 from penstock.storage.resize import OpenMaps
@@ -130,10 +131,10 @@ def test_a_shrunk_queue_keeps_its_partitions_and_grows_into_them_again(owned: Ow
 def test_a_plain_queue_changes_its_number_only(scene: Scene) -> None:
     scene.declare("p", 3)
     (partition,) = scene.connection.execute("select id from penstock.partition where name = 'p__p2'").fetchone() or ()
-    entry = resize.find_queue(scene.connection, "p")
+    entry = find_queue(scene.connection, "p")
     scene.enqueue(2, queue=entry, partition=2)
     assert resize.resize(scene.connection, "p", 2)
-    entry = resize.find_queue(scene.connection, "p")
+    entry = find_queue(scene.connection, "p")
     assert (entry.partition_count, entry.epoch) == (2, 1)
     assert entry.partition_ids[2] == partition
     assert resize.draining(scene.connection, entry.id) == [("p__p2", 2)]
@@ -384,15 +385,15 @@ def test_resize_beside_what_makes_jobs_ready_in_every_order_loses_and_misplaces_
 
 
 def test_two_resizes_at_once_are_one_after_the_other(stage: Owned) -> None:
-    steps = [transaction(lambda c, n=n: c.execute("select penstock.resize('o', %s)", [n]).fetchone()) for n in (3, 4)]
-    for _ in both(stage, steps[0], steps[1], lambda: None):
+    steps_a, steps_b = (transaction(steps_of_resize(partitions)[0]) for partitions in (3, 4))
+    for _ in both(stage, steps_a, steps_b, lambda: None):
         assert sorted(row[1] for row in maps(stage)[1:]) == [3, 4]
         assert stage.entry.epoch == 3
         assert stage.entry.partition_count == maps(stage)[2][1]
 
 
 def test_two_equal_resizes_at_once_are_one(stage: Owned) -> None:
-    steps = transaction(lambda c: c.execute("select penstock.resize('o', 3)").fetchone())
+    steps = transaction(steps_of_resize()[0])
     for _ in both(stage, steps, steps, lambda: None):
         assert [row[:2] for row in maps(stage)] == [(1, 2), (2, 3)]
 

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from penstock.cli import change, enqueue, look, schema, work
+from penstock.cli import change, enqueue, keys, look, schema, work
 from penstock.cli.parameter import AsJson
 from penstock.cli.terminal import complain, say, show_json
 from penstock.errors import PenstockError
@@ -26,8 +26,11 @@ program = typer.Typer(
 
 COMMANDS = {
     "Run": (work.work, enqueue.enqueue),
-    "Look": (look.stats, look.jobs, look.job, look.explain, look.workers, look.crons),
-    "Change": (change.cancel, change.retry, change.reschedule, change.pause, change.resume, change.purge, change.limit),
+    "Look": (look.stats, look.jobs, look.job, look.explain, look.workers, look.crons, keys.blocked_keys),
+    "Change": (
+        *(change.cancel, change.retry, change.reschedule, change.pause, change.resume, change.purge, change.limit),
+        *(keys.release, keys.resize),
+    ),
 }
 
 
@@ -41,7 +44,7 @@ def version(as_json: AsJson = False) -> None:
 
 for panel, functions in (COMMANDS | {"Database": (schema.migrate, schema.sql, schema.doctor, version)}).items():
     for function in functions:
-        program.command(function.__name__, rich_help_panel=panel)(function)
+        program.command(function.__name__.replace("_", "-"), rich_help_panel=panel)(function)
 
 
 @program.callback(invoke_without_command=True)

@@ -6,9 +6,9 @@ import base64
 from dataclasses import asdict
 from typing import Any
 
-from penstock.model import Cron, Explanation, Job, WorkerInfo
+from penstock.model import BlockedKey, Cron, Explanation, Job, WorkerInfo
 
-__all__ = ["cron_record", "explanation_record", "job_record", "worker_record"]
+__all__ = ["blocked_key_record", "cron_record", "explanation_record", "job_record", "worker_record"]
 
 
 def job_record(job: Job) -> dict[str, Any]:
@@ -24,6 +24,11 @@ def worker_record(worker: WorkerInfo) -> dict[str, Any]:
 def cron_record(cron: Cron) -> dict[str, Any]:
     """A cron entry."""
     return asdict(cron) | {"key": _key(cron.key)}
+
+
+def blocked_key_record(blocked: BlockedKey) -> dict[str, Any]:
+    """A key that waits."""
+    return asdict(blocked) | {"key": _key(blocked.key), "job_id": str(blocked.job_id)}
 
 
 def explanation_record(explanation: Explanation) -> dict[str, Any]:

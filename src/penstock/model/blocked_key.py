@@ -12,8 +12,8 @@ __all__ = ["BlockedKey"]
 class BlockedKey:
     """One of the answers of `app.blocked_keys`.
 
-    `job_id` is the job that holds the key, `until` when it runs again (None: the key is halted, until `app.release`, or a
-    retry of that job), `waiting` how many ready jobs of the key stand behind it.
+    `job_id` is the job that holds the key, `until` when it runs again (None: the key is halted, until `app.release` or
+    a retry of that job), `waiting` how many ready jobs of the key stand behind it.
     """
 
     key: str | bytes

@@ -1,4 +1,4 @@
-"""How far a resize is: the queue has its new number of partitions at once, and what was sent elsewhere before drains."""
+"""How far a resize is: a queue has its new number of partitions at once; what was sent elsewhere before drains."""
 
 from __future__ import annotations
 

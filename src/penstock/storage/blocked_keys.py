@@ -27,8 +27,11 @@ def read_blocked_keys(connection: Connection, queue_id: int) -> list[Blocked]:
     if not rows:
         return []
     keys = [row[0] for row in rows]
-    behind = dict(connection.execute(query("count_behind"), {"queue": queue_id, "keys": keys}).fetchall())
-    return sorted((Blocked(*row, behind.get(row[0], 0)) for row in rows), key=lambda blocked: blocked.since)
+    behind: dict[bytes, int] = dict(
+        connection.execute(query("count_behind"), {"queue": queue_id, "keys": keys}).fetchall()
+    )
+    found = [Blocked(key, job, since, until, behind.get(key, 0)) for key, job, since, until in rows]
+    return sorted(found, key=lambda blocked: blocked.since)
 
 
 def release_key(connection: Connection, queue_id: int, key: bytes) -> bool:

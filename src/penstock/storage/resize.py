@@ -29,8 +29,8 @@ MOST_LISTED = 1_000
 class OpenMaps(NamedTuple):
     """What jobs wait for that were routed by a later map.
 
-    `partitions` by epoch, of every map that is not drained and the current one; `open` are the (epoch, partition number)
-    with anything ready or running, `held` the (epoch, key) that are waited for elsewhere.
+    `partitions` by epoch, of every map that is not drained and the current one; `open` are the (epoch, partition
+    number) with anything ready or running, `held` the (epoch, key) that are waited for elsewhere.
     """
 
     partitions: dict[int, int]

@@ -1,0 +1,73 @@
+"""Commands about keys and where they go: which are blocked, to release one, to resize a queue."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from penstock.cli.moment import ago
+from penstock.cli.parameter import AsJson, QueueName, Url
+from penstock.cli.record import blocked_key_record
+from penstock.cli.target import asked
+from penstock.cli.terminal import Column, say, show_json, show_table
+
+__all__ = ["blocked_keys", "release", "resize"]
+
+
+def blocked_keys(queue: QueueName, url: Url = None, as_json: AsJson = False) -> None:
+    """List the keys of a queue that wait for a retry, or for a person."""
+    with asked(url) as app:
+        found = app.blocked_keys(queue)
+    if as_json:
+        show_json([blocked_key_record(each) for each in found])
+        return
+    if not found:
+        say(f"no key of queue {queue!r} is blocked")
+        return
+    columns = [Column("key", is_cut=True), Column("waiting", "right"), Column("since"), Column("why", is_cut=True)]
+    show_table(columns, [[each.key, f"{each.waiting:,}", ago(each.since), each.reason] for each in found])
+
+
+def release(
+    queue: QueueName,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The key, as text.")],
+    is_base64: Annotated[bool, typer.Option("--base64", help="KEY is base64, for one that is no text.")] = False,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a halted key go on."""
+    with asked(url) as app:
+        app.release(queue, _decoded(key) if is_base64 else key)
+    if as_json:
+        show_json({"queue": queue, "key": {"base64": key} if is_base64 else key})
+    else:
+        say(f"key {key!r} of queue {queue!r} goes on")
+
+
+def resize(
+    queue: QueueName,
+    partitions: Annotated[int, typer.Argument(metavar="PARTITIONS", help="How many it is to have.")],
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give a queue another number of partitions; again to see how far it is."""
+    with asked(url) as app:
+        done = app.resize(queue, partitions=partitions)
+    if as_json:
+        show_json(asdict(done) | {"draining": [{"partition": name, "jobs": jobs} for name, jobs in done.draining]})
+        return
+    say(f"queue {queue!r} has {done.partitions} partition{'' if done.partitions == 1 else 's'}")
+    if done.draining:
+        columns = [Column("still drains", is_cut=True), Column("jobs", "right")]
+        show_table(columns, [[name, f"{jobs:,}"] for name, jobs in done.draining])
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise typer.BadParameter("KEY is not base64") from None

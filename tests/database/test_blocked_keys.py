@@ -1,0 +1,93 @@
+"""Which keys wait, for what, and how many jobs behind; and how one goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+from tests.database.conftest import Scene
+from tests.database.owned import Owned
+
+from penstock import App, NotFound
+from penstock.storage import resize
+
+
+@pytest.fixture
+def owned(scene: Scene) -> Owned:
+    return Owned(scene, on_dead="halt")
+
+
+@pytest.fixture
+def app(database_url: str) -> Iterator[App]:
+    with App(database_url) as app:
+        yield app
+
+
+def test_a_queue_without_blocked_keys_says_so_and_one_that_is_not_there_is_refused(owned: Owned, app: App) -> None:
+    assert app.blocked_keys("o") == []
+    assert app.blocked_keys("q") == []
+    with pytest.raises(NotFound):
+        app.blocked_keys("nothing")
+
+
+def test_a_held_and_a_halted_key_are_told_with_the_job_and_how_many_wait(owned: Owned, app: App) -> None:
+    began_at = datetime.now(UTC)
+    held, halted, free = (owned.key(0, 2, moves_to=(number, 3)) for number in range(3))
+    jobs = owned.enqueue([held, halted, held, held, halted, free])
+    owned.end(owned.lease(jobs[:1]), "retry", due_in=600)
+    owned.end(owned.lease(jobs[1:2]), "failed")
+    resize.resize(owned.connection, "o", 3)
+    owned.enqueue([halted])
+    first, second = app.blocked_keys("o")
+    assert [(found.key, found.job_id, found.waiting) for found in (first, second)] == [
+        (held.decode(), jobs[0], 2),
+        (halted.decode(), jobs[1], 2),
+    ]
+    assert first.until is not None
+    assert 500 < (first.until - datetime.now(UTC)).total_seconds() <= 600
+    assert first.reason == f"held by job {jobs[0]}, which runs again at {first.until.isoformat(timespec='seconds')}"
+    assert second.until is None
+    assert second.reason == f"halted by job {jobs[1]}, which failed: retry it, or release the key"
+    assert began_at <= first.since <= second.since
+
+
+def test_a_key_that_is_both_is_told_once_as_halted(owned: Owned, app: App) -> None:
+    first, second = owned.enqueue([b"a", b"a"])
+    leases = owned.lease([first, second])
+    owned.end(leases[:1], "retry", due_in=600)
+    owned.end(leases[1:], "failed")
+    (found,) = app.blocked_keys("o")
+    assert (found.job_id, found.until) == (second, None)
+
+
+def test_a_delay_blocks_no_key(owned: Owned, app: App) -> None:
+    owned.enqueue([b"a"], run_at=datetime(2100, 1, 1, tzinfo=UTC))
+    assert app.blocked_keys("o") == []
+
+
+@pytest.mark.parametrize("key", ["a", b"a", b"\xff"])
+def test_a_released_key_goes_on_and_its_owner_is_woken(owned: Owned, app: App, key: str | bytes) -> None:
+    stored = key.encode() if isinstance(key, str) else key
+    (job, _) = owned.enqueue([stored, stored])
+    owned.end(owned.lease([job]), "failed")
+    assert [found.key for found in app.blocked_keys("o")] == ["a" if stored == b"a" else key]
+    owned.connection.execute("insert into penstock.sleeper values (%s, %s)", [owned.entry.id, owned.worker])
+    with owned.scene.database.connect() as listener:
+        listener.execute(f"listen penstock_{owned.entry.id}".encode())
+        app.release("o", key)
+        assert next(listener.notifies(timeout=5)).channel == f"penstock_{owned.entry.id}"
+    assert owned.halted() == []
+    assert owned.scene.one("select job_id from penstock.dead") == job
+    with pytest.raises(NotFound, match="not halted"):
+        app.release("o", key)
+
+
+def test_an_app_resizes_and_tells_how_far_it_is(owned: Owned, app: App) -> None:
+    owned.enqueue([owned.key(1, 2)] * 3)
+    done = app.resize("o", partitions=1)
+    assert (done.queue, done.partitions, done.epoch, done.draining) == ("o", 1, 2, [("o__p1", 3)])
+    assert app.resize("o", partitions=1) == done
+    owned.connection.execute("delete from penstock.ready")
+    assert app.resize("o", partitions=1).draining == []
+    assert owned.scene.one("select is_drained from penstock.queue_map where queue_id = %s", owned.entry.id) is True
