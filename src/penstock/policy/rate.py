@@ -13,6 +13,8 @@ from math import floor
 __all__ = ["Bucket", "KeyBuckets", "Rate"]
 
 FEWEST_BEFORE_A_SWEEP = 1_024
+# A token that is short by less than this is whole. It is paid for: the bucket is full so much later.
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Rate:
             return self.burst
         # Who sleeps until next_at must find a token then, whatever rounding does to the division.
         least = 1 if now >= self.next_at(full_at) else 0
-        return max(least, floor(self.burst - (full_at - now) * self.per_second))
+        return max(least, floor(self.burst - (full_at - now) * self.per_second + ROUNDING))
 
     def spent(self, full_at: float, now: float, starts: int) -> float:
         """When the bucket is full after so many starts."""

@@ -1,9 +1,10 @@
 """Whose turn it is: the keys that could start a job, in the order in which they may.
 
 Without fairness it is the key whose next job has the least rank. With it, first the tenant is chosen and then, among
-its keys, the least rank: start-time fair queueing by count. Each start moves its tenant on by one over its weight, and
-the tenant that is least far on is next, so that tenants with work start jobs in proportion to their weights whatever
-they have queued. One that comes back from being idle begins where the others are: a share not used is not saved up.
+its keys, the least rank: fair queueing by count. Each start moves its tenant on by one over its weight, and the tenant
+that will be least far on by it is next, so that tenants with work start jobs in proportion to their weights whatever
+they have queued. One that comes, or comes back, begins where the one is that started last: a share that was not used is
+not saved up, and however many come, those that wait have their turn first.
 """
 
 from __future__ import annotations
@@ -78,17 +79,19 @@ class _Tenant(Turns):
 
 
 class FairTurns(Turns):
-    """Tenants by how far on they are; within a tenant, keys by rank."""
+    """Tenants by how far on their next start takes them; within a tenant, keys by rank."""
 
-    __slots__ = ("_free", "_numbered", "_progress", "_tenants", "_waiting", "weights")
+    __slots__ = ("_entries", "_free", "_numbered", "_progress", "_tenants", "_waiting", "weights")
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self.weights = weights
         self._tenants: dict[str, _Tenant] = {}
         self._numbered: list[_Tenant] = []
         self._free: list[int] = []
-        # (how far on, the tenant's number), of each that has entered.
-        self._waiting: list[tuple[float, int]] = []
+        # Of each that has entered: how far on its next start takes it, when it entered, its number.
+        self._waiting: list[tuple[float, int, int]] = []
+        self._entries = 0
+        # How far on the tenant is that started last.
         self._progress = 0.0
         self._sweep_at_size = FEWEST_BEFORE_A_SWEEP
 
@@ -108,25 +111,28 @@ class FairTurns(Turns):
         if not tenant.is_entered:
             tenant.is_entered = True
             tenant.progress = max(tenant.progress, self._progress)
-            heappush(self._waiting, (tenant.progress, mark))
+            heappush(self._waiting, self._entry(tenant))
 
     def next(self) -> Key | None:
         waiting = self._waiting
         while waiting:
-            progress, number = waiting[0]
-            tenant = self._numbered[number]
+            tenant = self._numbered[waiting[0][2]]
             key = tenant.next()
             if key is not None:
-                self._progress = progress
                 return key
             heappop(waiting)
             tenant.is_entered = False
         return None
 
     def started(self) -> None:
-        tenant = self._numbered[self._waiting[0][1]]
-        tenant.progress += 1 / self.weights.get(tenant.name, 1.0)
-        heapreplace(self._waiting, (tenant.progress, tenant.number))
+        self._progress, _, number = self._waiting[0]
+        tenant = self._numbered[number]
+        tenant.progress = self._progress
+        heapreplace(self._waiting, self._entry(tenant))
+
+    def _entry(self, tenant: _Tenant) -> tuple[float, int, int]:
+        self._entries += 1
+        return tenant.progress + 1 / self.weights.get(tenant.name, 1.0), self._entries, tenant.number
 
     def _new(self, name: str) -> _Tenant:
         if len(self._tenants) >= self._sweep_at_size:
