@@ -66,7 +66,7 @@ def given(played: Played) -> list[int]:
 @pytest.mark.parametrize("order", list(orders(2, 2)))
 def test_g6_two_claims_at_once_are_given_no_more_than_the_limit(lasting: Scene, order: str) -> None:
     clear(lasting)
-    ids = lasting.enqueue(5)
+    ids = [lasting.enqueue()[0] for _ in range(5)]
     played = run(lasting, order, transaction(claim(lasting)), transaction(claim(lasting)))
     assert given(played) == ids[:LIMIT]
 
@@ -99,7 +99,8 @@ def test_g6_two_workers_that_settle_and_claim_take_turns_in_enqueue_order(lastin
 @pytest.mark.parametrize("order", list(orders(2, 2)))
 def test_g6_a_limit_that_is_raised_beside_a_claim_is_kept_before_and_after(lasting: Scene, order: str) -> None:
     clear(lasting)
-    lasting.enqueue(9)
+    for _ in range(9):
+        lasting.enqueue()
     lasting.claim(5)
 
     def raise_limit(connection: Connection) -> None:

@@ -13,6 +13,7 @@ from tests.system.conftest import MakeApp, Working
 from tests.system.facts import eventually
 
 from penstock import App, InvalidJob, NotFound, Task
+from penstock.worker.conductor import FAST_TICK_SECONDS, Conductor
 
 
 class Doors:
@@ -151,6 +152,27 @@ def test_until_idle_waits_for_a_rate(app: App) -> None:
     assert app.work(until_idle=True).succeeded == 30
     # Twenty may start together; ten more need half a second of the rate.
     assert time.monotonic() - began >= 0.5
+
+
+def test_a_worker_that_waits_for_a_rate_sleeps_no_longer_than_until_the_next_start(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patience = Conductor._patience
+    waits: list[tuple[float, float]] = []
+
+    def noted(conductor: Conductor) -> float:
+        left = None if conductor._opens_at is None else conductor._opens_at - time.monotonic()
+        seconds = patience(conductor)
+        if left is not None:
+            waits.append((seconds, left))
+        return seconds
+
+    monkeypatch.setattr(Conductor, "_patience", noted)
+    task = app.queue("q", rate="5/s").task(name="t")(lambda n: n)
+    task.enqueue_many([{"n": n} for n in range(8)])
+    assert app.work(until_idle=True).succeeded == 8
+    assert waits
+    assert [wait for wait in waits if wait[0] > max(wait[1], FAST_TICK_SECONDS)] == []
 
 
 def test_until_idle_waits_for_a_limit_that_another_worker_holds(
