@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.admin.key_reasons import key_reason
 from penstock.model.explanation import Explanation
 from penstock.model.job import Job
 from penstock.model.limits import checked_job_id
@@ -12,6 +13,7 @@ from penstock.model.state import FINAL, State
 from penstock.storage import Connection, Database
 from penstock.storage.health import Waiting, is_asked_to_stop, open_parents, why_waiting
 from penstock.storage.jobs import find_job
+from penstock.storage.key_reasons import HeldBack, why_not_started
 
 __all__ = ["explain"]
 
@@ -32,7 +34,7 @@ def _explain(connection: Connection, job_id: int) -> Explanation:
             break
         waiting = why_waiting(connection, job_id, job.task)
         if waiting is not None:
-            return _ready(job, waiting)
+            return _ready(job, waiting, why_not_started(connection, job_id))
         job = find_job(connection, job_id)
     if job.state in FINAL:
         return _said(job, f"finished: {job.state}", finished_at=job.finished_at, error=job.error)
@@ -48,7 +50,7 @@ def _explain(connection: Connection, job_id: int) -> Explanation:
     return _said(job, f"running on {job.worker} since {job.started_at}", worker=job.worker, since=job.started_at)
 
 
-def _ready(job: Job, waiting: Waiting) -> Explanation:
+def _ready(job: Job, waiting: Waiting, held: HeldBack | None) -> Explanation:
     facts: dict[str, Any] = {
         "workers": waiting.workers,
         "workers_that_know_the_task": waiting.workers_that_know,
@@ -56,12 +58,17 @@ def _ready(job: Job, waiting: Waiting) -> Explanation:
     }
     if waiting.is_paused:
         return _said(job, f"paused: queue {job.queue!r} gives out no jobs until it is resumed", **facts)
+    by_key = None if held is None else key_reason(job.id, held)
+    if by_key is not None and held is not None and (held.halted_by is not None or held.retry is not None):
+        return _said(job, by_key[0], **by_key[1], **facts)
     if not waiting.workers:
         return _said(job, f"no worker: none that is alive serves queue {job.queue!r}", **facts)
     if not waiting.workers_that_know:
         return _said(job, f"no worker that is alive knows task {job.task!r} of queue {job.queue!r}", **facts)
     if waiting.is_parked:
         return _said(job, f"a worker that knows task {job.task!r} has just come: it is let back in line", **facts)
+    if by_key is not None and not by_key[0].startswith("rate"):
+        return _said(job, by_key[0], **by_key[1], **facts)
     if waiting.limit is not None and waiting.running is not None and waiting.running >= waiting.limit:
         named = ", ".join(map(str, waiting.holders)) + (", ..." if waiting.running > len(waiting.holders) else "")
         reason = f"limit {waiting.running} of {waiting.limit}: held by {named}"
@@ -69,6 +76,10 @@ def _ready(job: Job, waiting: Waiting) -> Explanation:
     if waiting.rate is not None and waiting.rate_opens_in:
         rate, opens_in = rate_text(waiting.rate), waiting.rate_opens_in
         return _said(job, f"rate {rate}: the next may start in {opens_in:.1f} s", rate=rate, opens_in=opens_in, **facts)
+    if by_key is not None:
+        return _said(job, by_key[0], **by_key[1], **facts)
+    if held is not None:
+        return _said(job, f"ready: worker {held.owner} starts it as soon as it has a free slot", **facts)
     if waiting.jobs_before:
         least = "at least " if waiting.is_behind_more else ""
         return _said(job, f"waiting behind {least}{waiting.jobs_before} jobs of priority {waiting.priority}", **facts)

@@ -262,6 +262,15 @@ class App:
     ) -> Worked:
         """Run jobs here until `stop`, SIGTERM or SIGINT, or until nothing is left to do; what came of it."""
         checked_concurrency(concurrency)
+        try:
+            with _Signals() as signals:
+                return self._work(queues, concurrency, until_idle, signals)
+        except _StoppedEarly:
+            return Worked(0, 0, 0, 0)
+
+    def _work(
+        self, queues: Sequence[str | Queue] | None, concurrency: int, until_idle: bool, signals: _Signals
+    ) -> Worked:
         for module in self.imports:
             importlib.import_module(module)
         served = self._declarations.served(queues)
@@ -285,8 +294,8 @@ class App:
         with self._lock:
             self._workers.append(worker)
         try:
-            with _stopped_by_signals(worker):
-                worker.run(until_idle=until_idle)
+            signals.stop(worker)
+            worker.run(until_idle=until_idle)
         finally:
             with self._lock:
                 self._workers.remove(worker)
@@ -546,31 +555,50 @@ class App:
         return producer
 
 
-@contextmanager
-def _stopped_by_signals(worker: Worker) -> Iterator[None]:
-    """SIGTERM and SIGINT end the worker gently; only the main thread may be asked for them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    # A signal may come while the main thread holds the very lock that stopping needs: another thread stops the worker.
-    asked: SimpleQueue[bool] = SimpleQueue()
+class _StoppedEarly(BaseException):
+    """A signal came before there was a worker to stop, while the database was waited for, say."""
 
-    def stop_when_asked() -> None:
-        while asked.get():
-            worker.stop()
 
-    stopper = threading.Thread(target=stop_when_asked, name="penstock-signals", daemon=True)
-    stopper.start()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    for number in before:
-        signal.signal(number, lambda *_: asked.put(True))
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+class _Signals:
+    """SIGTERM and SIGINT end a worker gently while the block lasts; only the main thread may be asked for them.
+
+    A signal may come while the main thread holds the very lock that stopping needs: another thread stops the worker.
+    """
+
+    def __init__(self) -> None:
+        self._is_main = threading.current_thread() is threading.main_thread()
+        self._asked: SimpleQueue[bool] = SimpleQueue()
+        self._worker: Worker | None = None
+        self._before: dict[int, Any] = {}
+        self._stopper = threading.Thread(target=self._stop_when_asked, name="penstock-signals", daemon=True)
+
+    def stop(self, worker: Worker) -> None:
+        """From now on this is what a signal stops."""
+        self._worker = worker
+
+    def __enter__(self) -> Self:
+        if self._is_main:
+            self._stopper.start()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
-        asked.put(False)
-        stopper.join()
+        if self._is_main:
+            self._asked.put(False)
+            self._stopper.join()
+
+    def _note(self, *_: object) -> None:
+        if self._worker is None:
+            raise _StoppedEarly
+        self._asked.put(True)
+
+    def _stop_when_asked(self) -> None:
+        while self._asked.get():
+            if self._worker is not None:
+                self._worker.stop()
 
 
 def _name(queue: str | Queue) -> str:

@@ -20,6 +20,7 @@ from penstock.storage.claim import members_of, read_facts
 from penstock.storage.database import Connection
 from penstock.storage.enqueue import RANGE
 from penstock.storage.queries import query
+from penstock.storage.resize import OpenMaps
 
 __all__ = [
     "Choice",
@@ -108,6 +109,7 @@ class Look:
     running: list[tuple[int, bytes | None]] | None = None
     held: list[tuple[int, bytes | None]] | None = None
     halted: list[bytes] | None = None
+    maps: OpenMaps | None = None
 
 
 class QueueRules(NamedTuple):
@@ -122,7 +124,7 @@ class QueueRules(NamedTuple):
     weights_json: bytes | None
     holds_on_retry: bool
     halts_on_dead: bool
-    has_older_maps: bool
+    is_paused: bool
 
     @property
     def weights(self) -> dict[str, float]:
@@ -184,9 +186,18 @@ def look(connection: Connection, wishes: Sequence[LookWish]) -> list[Look]:
         connection.execute("begin isolation level repeatable read read only")
         as_of = connection.execute(query("read_snapshot"))
         asked = [_ask(connection, wish) for wish in wishes]
+        maps = {
+            queue: connection.execute(query("open_maps"), {"queue": queue})
+            for queue in {wish.holding.queue_id for wish in wishes if wish.with_others}
+        }
         connection.execute("commit")
     snapshot = as_of.fetchone()
-    return [_answer(snapshot[0] if snapshot else "", cursors) for cursors in asked]
+    maps_of = {queue: OpenMaps.of(cursor.fetchall()) for queue, cursor in maps.items()}
+    looks = [_answer(snapshot[0] if snapshot else "", cursors) for cursors in asked]
+    for wish, seen in zip(wishes, looks, strict=True):
+        if wish.with_others:
+            seen.maps = maps_of[wish.holding.queue_id]
+    return looks
 
 
 def _ask(connection: Connection, wish: LookWish) -> dict[str, Cursor]:

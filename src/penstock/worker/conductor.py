@@ -155,7 +155,7 @@ class Conductor:
         if choices:
             self._owner.leased(choices, turn, now)
             turn.leases += turn.chosen
-        taken = self._take_in(turn.leases)
+        taken = self._take_in(turn.leases, [job for choice in choices for job in choice.jobs])
         if wish is not None:
             self._opens_at = None if turn.opens_in is None else now + turn.opens_in
         if wish is not None or choices:
@@ -201,7 +201,7 @@ class Conductor:
         if self._owner:
             self._owner.look_again()
             self._look_around()
-            if not self._owner.is_idle(system.monotonic(), self.paused):
+            if not self._owner.is_idle(system.monotonic()):
                 return True
             self._with_connection(lambda connection: self._owner.note_quiet(connection, worker, system.monotonic()))
             if self._with_connection(lambda connection: has_work_of_others(connection, worker)):
@@ -243,7 +243,7 @@ class Conductor:
         self._with_connection(lambda connection: self._owner.share(connection, worker, now))
         wanted = sum(self._wanted())
         if wanted > 0:
-            self._with_connection(lambda connection: self._owner.look(connection, wanted, now, self.paused))
+            self._with_connection(lambda connection: self._owner.look(connection, wanted, now))
 
     def _take_up_partitions(self) -> None:
         for partition, queue in self._by_partition.items():
@@ -281,7 +281,7 @@ class Conductor:
         if self._owner:
             self._owners_turn = not self._owners_turn or not self._partitions
             if self._owners_turn or self._is_dry:
-                choices = self._owner.choose(slots, ahead, now, self.paused)
+                choices = self._owner.choose(slots, ahead, now)
                 if choices:
                     return None, choices
         if now - self._swept_at > SWEEP_SECONDS:
@@ -299,8 +299,8 @@ class Conductor:
             self._suspect = None
         return ClaimWish(open_partitions, positions, slots, ahead, self._suspect is not None), []
 
-    def _take_in(self, leases: list[Lease]) -> int:
-        """Read the jobs of new leases and put them in line; how many."""
+    def _take_in(self, leases: list[Lease], order: list[int]) -> int:
+        """Read the jobs of new leases and put them in line, those that were chosen in that order; how many."""
         if not leases:
             return 0
         plain = [lease for lease in leases if lease.task]
@@ -333,6 +333,9 @@ class Conductor:
             if lease.rescues > 1:
                 self._suspect = lease
             jobs += members
+        if order:
+            places = {job: place for place, job in enumerate(order)}
+            jobs.sort(key=lambda job: places.get(job.id, -1))
         mean = self._batch.mean_seconds
         is_fast = mean is not None and mean < FAST_SECONDS
         self._line.is_fast = is_fast

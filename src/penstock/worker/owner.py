@@ -47,6 +47,9 @@ class OwnedPartition:
     looked_at: float = 0.0
     others_at: float = 0.0
     has_others: bool = True
+    # The newest map of keys that was seen: what was routed by a newer one waits until that is known.
+    newest_map: int = 0
+    is_paused: bool = False
     is_noted_quiet: bool = False
     # Jobs of it that this worker holds a lease of.
     out: set[int] = field(default_factory=set)
@@ -118,6 +121,7 @@ class Owner:
                 known.holding = holding
                 known.roster.rules = _rules(stored)
                 known.roster._has_chains = False
+            self._partitions[partition_id].is_paused = stored.is_paused
 
     def give_up(self, connection: Connection, worker: int, partitions: Iterable[int]) -> None:
         """Let others have these partitions at once."""
@@ -134,11 +138,11 @@ class Owner:
             self.give_up(connection, worker, list(self._partitions))
             self._has_left = True
 
-    def look(self, connection: Connection, wanted: int, now: float, paused: set[int]) -> None:
+    def look(self, connection: Connection, wanted: int, now: float) -> None:
         """Read ahead where fewer jobs could start than are wanted, and see what others do."""
         due = []
         for each in self._partitions.values():
-            if each.holding.queue_id in paused or each.holding.is_surplus:
+            if each.is_paused or each.holding.is_surplus:
                 continue
             with_others = now - each.others_at >= (OTHERS_SECONDS if each.has_others else SWEEP_SECONDS)
             is_time = not each.is_read or now - each.looked_at >= LOOK_SECONDS
@@ -152,7 +156,7 @@ class Owner:
         for (partition, _), seen in zip(due, storage.look(connection, wishes), strict=True):
             self._take_note(connection, partition, seen, now)
 
-    def choose(self, slots: int, ahead: int, now: float, paused: set[int]) -> list[Choice]:
+    def choose(self, slots: int, ahead: int, now: float) -> list[Choice]:
         """Who starts next: as many as there are slots at once, and so many more within moments."""
         choices: list[Choice] = []
         partitions = list(self._partitions.values())
@@ -164,7 +168,7 @@ class Owner:
             wanted = slots + ahead
             if wanted <= 0:
                 break
-            if each.holding.queue_id in paused or each.holding.is_surplus:
+            if each.is_paused or each.holding.is_surplus:
                 continue
             jobs = self._pick(each, slots, wanted, now)
             if jobs:
@@ -207,10 +211,10 @@ class Owner:
             if end in ("retry", "snooze"):
                 partition.has_others = True
 
-    def is_idle(self, now: float, paused: set[int]) -> bool:
+    def is_idle(self, now: float) -> bool:
         """Whether nothing that this worker holds could start, now or by the mere passing of a moment."""
         return all(
-            each.holding.queue_id in paused
+            each.is_paused
             or (each.as_of is not None and each.is_read and not each.put_off and each.roster.is_idle(now))
             for each in self._partitions.values()
         )
@@ -296,6 +300,12 @@ class Owner:
             partition.roster.set_held(seen.held)
             partition.roster.set_halted(seen.halted)
             partition.has_others = bool(elsewhere or seen.held or seen.halted)
+        if seen.maps is not None:
+            partition.newest_map = max(seen.maps.partitions, default=0)
+            partition.roster.set_maps(seen.maps.partitions, seen.maps.open, seen.maps.held)
+            partition.has_others |= len(seen.maps.partitions) > 1
+        if any(row.epoch > partition.newest_map for row in seen.rows):
+            partition.has_others, partition.others_at = True, 0.0
 
 
 def _rules(stored: QueueRules) -> Rules:

@@ -97,10 +97,34 @@ select f.id, f.key, f.task, f.attributes ->> 'tenant'
           from penstock.job as j where j.id >= g.low and j.id < g.high)
 
 -- name: read_queue_rules
-select q.id, q.per_key, q.running_limit, q.rate, q.key_rate, q.fair_by, q.weights, q.holds_on_retry, q.halts_on_dead,
-       exists (select from penstock.queue_map as m where m.queue_id = q.id and m.epoch < q.epoch and not m.is_drained)
+select q.id, q.per_key, q.running_limit, q.rate, q.key_rate, q.fair_by, q.weights, q.holds_on_retry, q.halts_on_dead, q.is_paused
   from penstock.queue as q where q.id = any (%(queues)s::int[])
 
 -- name: read_partitions
 -- Every partition of these queues, those too that a resize removed or has just added.
 select id, queue_id from penstock.partition where queue_id = any (%(queues)s::int[]) order by id
+
+-- name: why_not_started
+-- What an owner goes by about one ready job: who owns its partition, its place and map, what runs of its key or holds it,
+-- and a job of its key that stands before it (looked for in a hundred rows). Index: ready_of_range, ready_in_order.
+select q.id, p.number, q.per_key, q.rate, q.key_rate, q.fair_by, w.name, r.epoch, j.key,
+       array(select l.range * 1024 + m from penstock.lease as l, unnest(penstock.positions(l.low, l.high, l.members)) as m,
+                    lateral (select key from penstock.job_stored where id = l.range * 1024 + m offset 0) as o
+              where l.partition_id = p.id and o.key = j.key order by 1 limit 10),
+       (select json_build_object('job', (s.range * 1024 + m)::text, 'due_at', s.due_at)
+          from penstock.scheduled as s, unnest(penstock.positions(s.low, s.high, s.members)) as m,
+               lateral (select key from penstock.job_stored where id = s.range * 1024 + m offset 0) as o
+         where s.partition_id = p.id and s.pos is not null and o.key = j.key order by s.pos limit 1),
+       (select h.job_id from penstock.halted as h where h.queue_id = q.id and h.key = j.key),
+       (select o.id from (
+            select range, low, high, members, pos from penstock.ready
+             where partition_id = p.id and not is_parked and priority = r.priority and pos <= r.pos order by pos limit 100) as a,
+               unnest(penstock.positions(a.low, a.high, a.members)) as m,
+               lateral (select id, key from penstock.job_stored where id = a.range * 1024 + m offset 0) as o
+         where o.key = j.key and (a.pos, o.id) < (r.pos, j.id) order by a.pos, o.id limit 1)
+  from penstock.ready as r
+  join penstock.partition as p on p.id = r.partition_id
+  join penstock.queue as q on q.id = p.queue_id and q.is_owned
+ cross join lateral (select id, key from penstock.job_stored where id = %(id)s offset 0) as j
+  left join penstock.worker as w on w.id = p.owner_id
+ where r.range = %(id)s / 1024 and penstock.has_member(r.low, r.high, r.members, (%(id)s %% 1024)::int)

@@ -1,0 +1,48 @@
+"""The rule about keys that holds a ready job back, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.model.rate import rate_text
+from penstock.policy.maps import Maps
+from penstock.storage.key_reasons import HeldBack
+
+__all__ = ["key_reason"]
+
+
+def key_reason(job_id: int, held: HeldBack) -> tuple[str, dict[str, Any]] | None:
+    """The rule and the facts behind it; None where no rule about keys holds the job back."""
+    facts: dict[str, Any] = {"owner": held.owner, "epoch": held.epoch}
+    if held.key is not None and held.halted_by is not None:
+        facts["head"] = held.halted_by
+        return (
+            f"behind key head {held.halted_by} (halted: a dead letter; retry it, or release the key)",
+            facts,
+        )
+    if held.per_key is not None and held.key is not None:
+        if held.retry is not None and int(held.retry.job) != job_id:
+            facts |= {"head": int(held.retry.job), "retries_at": held.retry.due_at}
+            return f"behind key head {held.retry.job} (retries at {held.retry.due_at})", facts
+    if held.owner is None:
+        return "partition unowned: a worker takes it within a second or two", facts
+    if held.per_key is not None and held.key is not None:
+        if len(held.running) >= held.per_key:
+            facts |= {"head": held.running[0], "running": held.running}
+            if held.per_key == 1:
+                return f"behind key head {held.running[0]} (running on worker {held.running_on or held.owner})", facts
+            named = ", ".join(map(str, held.running))
+            return f"per_key {len(held.running)} of {held.per_key}: held by {named}", facts
+        if held.behind is not None:
+            facts["head"] = held.behind
+            return f"behind key head {held.behind} (ready)", facts
+    if held.key is not None:
+        maps = Maps(held.number)
+        maps.change(held.maps.partitions, held.maps.open, held.maps.held)
+        if maps.is_draining(held.key, held.epoch):
+            return f"map epoch draining: what was routed before epoch {held.epoch} goes first", facts
+    if held.per_key_rate is not None and held.key is not None:
+        return f"rate: at most {rate_text(held.per_key_rate)} start of its key", facts
+    if held.rate is not None:
+        return f"rate: at most {rate_text(held.rate)} start in its partition", facts
+    return None

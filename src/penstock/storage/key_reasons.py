@@ -1,0 +1,56 @@
+"""Why the owner of a partition does not start a job: the facts it goes by, read from the tables."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.storage.database import Connection
+from penstock.storage.jobs import find_job
+from penstock.storage.queries import query
+from penstock.storage.resize import OpenMaps
+
+__all__ = ["HeldBack", "HoldingRetry", "why_not_started"]
+
+
+class HoldingRetry(msgspec.Struct):
+    """A retry that holds its key until it runs."""
+
+    job: str
+    due_at: datetime
+
+
+class HeldBack(NamedTuple):
+    """What bears on a ready job of a queue with rules about keys."""
+
+    queue_id: int
+    number: int
+    per_key: int | None
+    rate: float | None
+    per_key_rate: float | None
+    fair_by: str | None
+    owner: str | None
+    epoch: int
+    key: bytes | None
+    # Jobs of its key that run, and where the first does; the retry its key waits for, the dead letter it halted for, an
+    # earlier job that is ready.
+    running: list[int]
+    running_on: str | None
+    retry: HoldingRetry | None
+    halted_by: int | None
+    behind: int | None
+    maps: OpenMaps
+
+
+def why_not_started(connection: Connection, job_id: int) -> HeldBack | None:
+    """The facts about a ready job, or None where its queue has no owner or it is not ready any more."""
+    row = connection.execute(query("why_not_started"), {"id": job_id}).fetchone()
+    if row is None:
+        return None
+    *facts, running, retry, halted_by, behind = row
+    maps = OpenMaps.of(connection.execute(query("open_maps"), {"queue": row[0]}).fetchall())
+    running_on = find_job(connection, running[0]).worker if running else None
+    waits_for = None if retry is None else msgspec.json.decode(retry, type=HoldingRetry)
+    return HeldBack._make([*facts, running, running_on, waits_for, halted_by, behind, maps])
