@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from penstock.policy.key import Key
 from penstock.policy.rate import Bucket, KeyBuckets, Rate
 from penstock.policy.rules import Rules
@@ -33,6 +35,14 @@ class Allowance:
             self._key_buckets = fresh._key_buckets
         elif rules.per_key_rate != before.per_key_rate:
             self._key_buckets.change(Rate(rules.per_key_rate), now)
+
+    def empty_keys(self, names: Iterable[bytes] | None, now: float) -> None:
+        """These keys, or all, may have come from a partition that has just spent what they had."""
+        if self._key_buckets is not None:
+            if names is None:
+                self._key_buckets.empty_all(now)
+            else:
+                self._key_buckets.empty(names, now)
 
     def room(self, out: int, now: float) -> int | None:
         """How many more may start while so many are out; None: any number."""

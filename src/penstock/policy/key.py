@@ -19,12 +19,26 @@ READY: Final = 4  # it may: only the partition's limit and the rates are left to
 
 
 class Key:
-    """One key. The jobs without a key share one of these, in which none waits for another to end."""
+    """One key. The jobs of a tenant without a key share one of these, in which none waits for another to end."""
 
-    __slots__ = ("elsewhere", "holds", "lane", "name", "others", "out", "standing", "startable", "turn", "waiting")
+    __slots__ = (
+        "elsewhere",
+        "holds",
+        "lane",
+        "name",
+        "others",
+        "out",
+        "standing",
+        "startable",
+        "tenant",
+        "turn",
+        "waiting",
+    )
 
-    def __init__(self, name: bytes | None) -> None:
+    def __init__(self, name: bytes | None, tenant: str = "") -> None:
         self.name = name
+        # Of jobs without a key.
+        self.tenant = tenant
         # The lane whose head is next, and those that wait beside it: most keys have none.
         self.lane: Lane | None = None
         self.others: list[Lane] | None = None

@@ -9,10 +9,20 @@ that only the keys that are held or halted there. Jobs wait for lower epochs onl
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from penstock.routing.key_hash import partition_of
 
 __all__ = ["Maps"]
+
+
+class Change(NamedTuple):
+    """What follows when the maps are not what they were."""
+
+    # Keys that did not wait may have to now.
+    may_wait_anew: bool
+    # Keys may have come here from elsewhere.
+    may_have_moved: bool
 
 
 class Maps:
@@ -33,14 +43,16 @@ class Maps:
         partitions: Mapping[int, int],
         open_: Collection[tuple[int, int]],
         held: Collection[tuple[int, bytes]],
-    ) -> bool:
-        """Take over what a snapshot shows; whether keys that did not wait may have to now."""
+    ) -> Change:
+        """Take over what a snapshot shows."""
         before = self._partitions, self._open, self._held
-        self._partitions, self._open, self._held = dict(partitions), frozenset(open_), frozenset(held)
         self.oldest, self.newest = min(partitions, default=None), max(partitions, default=None)
-        return not (
+        self._partitions, self._held = dict(partitions), frozenset(held)
+        self._open = frozenset(pair for pair in open_ if pair[0] != self.newest)
+        is_subset = (
             self._partitions.items() <= before[0].items() and self._open <= before[1] and self._held <= before[2]
         )
+        return Change(may_wait_anew=not is_subset, may_have_moved=(self._partitions, self._open) != before[:2])
 
     def is_draining(self, key: bytes, epoch: int) -> bool:
         """Whether a job of this key and epoch has to wait."""

@@ -7,6 +7,7 @@ partitions it gates itself. Seen from any instant, no more than burst + rate * t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import floor
 
@@ -93,6 +94,16 @@ class KeyBuckets:
         for key, full_at in self._full_at.items():
             self._full_at[key] = rate.carried(full_at, self._rate, now)
         self._rate = rate
+
+    def empty(self, keys: Iterable[bytes], now: float) -> None:
+        """Of these keys another partition may just have spent all."""
+        full_at = self._rate.full_at_if_empty(now)
+        self._full_at.update(dict.fromkeys(keys, full_at))
+
+    def empty_all(self, now: float) -> None:
+        """Of any key another partition may just have spent all."""
+        self._full_at.clear()
+        self._unseen_full_at = self._rate.full_at_if_empty(now)
 
     def next_at(self, key: bytes) -> float:
         return self._rate.next_at(self._full_at.get(key, self._unseen_full_at))

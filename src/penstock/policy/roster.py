@@ -30,7 +30,6 @@ from penstock.policy.turns import FairTurns, Turns
 
 __all__ = ["Roster", "Rules", "Waiting"]
 
-LONGEST_CHAIN = 64
 RETURNING_ENDS = frozenset({"retry", "snooze"})
 FINAL_ENDS = frozenset({"succeeded", "failed", "cancelled", "discarded", "expired", "gone"})
 
@@ -44,19 +43,22 @@ class Roster:
 
     def __init__(self, rules: Rules, number: int, now: float) -> None:
         self._rules = rules
-        self._has_chains = rules.has_chains
         self._turns = FairTurns(rules.weights) if rules.is_fair else Turns()
         self._allowance = Allowance(rules, now)
         self._has_new_rules = False
         self._maps = Maps(number)
         self._holds = Holds()
         self._halts = Halts()
-        self._keys: dict[bytes | None, Key] = {}
+        # By name; those of jobs without a key by their tenant.
+        self._keys: dict[bytes | str, Key] = {}
         # Of the jobs without a key those without a handler: nothing waits behind them.
         self._unhandled = Key(None)
         self._out: dict[int, Key] = {}
         self._elsewhere: dict[int, Key] = {}
         self._draining: set[Key] = set()
+        # Whether any keys may have come from other partitions since the last take, and which ones surely have.
+        self._has_moves = False
+        self._arrived: set[bytes] = set()
         # Keys with something that will start without anyone's doing.
         self._hopeful = 0
         self.waiting = 0
@@ -74,7 +76,6 @@ class Roster:
         if rules.is_fair != self._rules.is_fair:
             raise ValueError("whether a queue is fair cannot change while its partitions are owned")
         self._rules = rules
-        self._has_chains = rules.has_chains
         self._has_new_rules = True
         if isinstance(self._turns, FairTurns):
             self._turns.weights = rules.weights
@@ -94,9 +95,10 @@ class Roster:
                 changed.add(key)
             if holds and job in holds:
                 changed.add(holds.end(job))
-            known = keys.get(name)
+            place = tenant if name is None else name
+            known = keys.get(place)
             if known is None:
-                known = keys[name] = Key(name)
+                known = keys[place] = Key(name, tenant)
             key = known if is_known or name is not None else self._unhandled
             mark = 2 * mark_of(tenant) + is_known if mark_of else is_known
             placed = key.add(epoch, priority, pos, job, int(rank * 1_000_000), mark)
@@ -110,23 +112,21 @@ class Roster:
             if key is not self._unhandled:
                 self._place(key)
 
-    def take(self, wanted: int, now: float) -> list[list[int]]:
-        """Give out at most so many jobs, as chains: jobs of one key, to run one after the other in this order."""
-        if self._has_chains:
-            return self._take_chains(wanted)
+    def take(self, wanted: int, now: float) -> list[int]:
+        """Give out at most so many jobs, in the order in which they start."""
         allowance = self._allowance_at(now)
         room = allowance.room(len(self._out) + len(self._elsewhere), now)
         room = wanted if room is None else min(wanted, room)
-        chains: list[list[int]] = []
-        while len(chains) < room and (key := self._next(now)) is not None:
+        taken: list[int] = []
+        while len(taken) < room and (key := self._next(now)) is not None:
             job = self._start(key)
             if job is not None:
-                chains.append([job])
+                taken.append(job)
                 self._turns.started()
                 allowance.spend_of_key(key, now)
             self._place(key)
-        allowance.spend(len(chains), now)
-        return chains
+        allowance.spend(len(taken), now)
+        return taken
 
     def ended(self, job: int, end: str, now: float) -> None:
         """A job that was taken is no longer out; nothing changes where it came back by `add` meanwhile."""
@@ -136,8 +136,7 @@ class Roster:
         key.out -= 1
         if end != "succeeded":
             self._ended_otherwise(job, key, end)
-        if not (key.out and self._has_chains):
-            self._place(key)
+        self._place(key)
 
     def set_elsewhere(self, jobs: Iterable[tuple[int, bytes | None]]) -> None:
         """Replace what other workers have leased of this partition."""
@@ -168,8 +167,9 @@ class Roster:
         self, maps: Mapping[int, int], open_: Collection[tuple[int, int]], held: Collection[tuple[int, bytes]]
     ) -> None:
         """Replace what is known of the maps: the partitions of each epoch, what is open, which keys are held."""
-        may_wait_anew = self._maps.change(maps, open_, held)
-        for key in list(self._keys.values() if may_wait_anew else self._draining):
+        change = self._maps.change(maps, open_, held)
+        self._has_moves |= change.may_have_moved
+        for key in list(self._keys.values() if change.may_wait_anew else self._draining):
             self._place(key)
 
     def next_at(self, now: float) -> float | None:
@@ -194,12 +194,17 @@ class Roster:
         if self._has_new_rules:
             self._allowance.change(self._rules, now)
             self._has_new_rules = False
+        if self._has_moves or self._arrived:
+            self._allowance.empty_keys(None if self._has_moves else self._arrived, now)
+            self._has_moves = False
+            self._arrived.clear()
         return self._allowance
 
     def _key(self, name: bytes | None) -> Key:
-        key = self._keys.get(name)
+        place = "" if name is None else name
+        key = self._keys.get(place)
         if key is None:
-            key = self._keys[name] = Key(name)
+            key = self._keys[place] = Key(name)
         return key
 
     def _ended_otherwise(self, job: int, key: Key, end: str) -> None:
@@ -229,7 +234,7 @@ class Roster:
         else:
             key.turn = None
             if standing == EMPTY and not (key.out or key.elsewhere or key.holds):
-                self._keys.pop(key.name, None)
+                self._keys.pop(key.tenant if key.name is None else key.name, None)
         self.startable += startable - key.startable
         key.startable = startable
         before = key.standing
@@ -240,6 +245,8 @@ class Roster:
                 self._draining.add(key)
             elif before == DRAINING:
                 self._draining.discard(key)
+                if key.name is not None:
+                    self._arrived.add(key.name)
 
     def _standing(self, key: Key) -> int:
         lane, name, per_key = key.lane, key.name, self._rules.per_key
@@ -262,8 +269,6 @@ class Roster:
 
     def _most_of(self, key: Key) -> int:
         """How many of a key that is ready may be given out."""
-        if self._has_chains and key.name is not None:
-            return LONGEST_CHAIN
         per_key = self._rules.per_key
         return maxsize if key.name is None or per_key is None else per_key - key.out - key.elsewhere
 
@@ -293,33 +298,3 @@ class Roster:
                 key.out += 1
                 return job
         return None
-
-    def _take_chains(self, wanted: int) -> list[list[int]]:
-        """One chain for each key, by rank; what is left of the number wanted makes them longer in turn."""
-        chains: list[list[int]] = []
-        begun: list[tuple[Key, list[int]]] = []
-        while len(chains) < wanted and (key := self._turns.next()) is not None:
-            job = self._start(key)
-            if job is not None:
-                chains.append([job])
-            if job is not None and key.name is not None:
-                begun.append((key, chains[-1]))
-            else:
-                self._place(key)
-        left = wanted - len(chains)
-        growing = begun
-        while left and growing:
-            grown: list[tuple[Key, list[int]]] = []
-            for key, chain in growing:
-                if not left:
-                    break
-                job = self._start(key)
-                if job is not None:
-                    chain.append(job)
-                    left -= 1
-                    if len(chain) < LONGEST_CHAIN:
-                        grown.append((key, chain))
-            growing = grown
-        for key, _ in begun:
-            self._place(key)
-        return chains

@@ -22,12 +22,6 @@ class Rules:
     is_fair: bool = False
     weights: Mapping[str, float] = field(default_factory=dict)
 
-    @property
-    def has_chains(self) -> bool:
-        """Whether jobs of a key may be given out together, to run one after the other."""
-        is_limited = self.limit is not None or self.rate is not None or self.per_key_rate is not None
-        return self.per_key == 1 and not is_limited and not self.is_fair
-
 
 class Waiting(NamedTuple):
     """A job as `ready` has it.

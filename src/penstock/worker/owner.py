@@ -115,12 +115,10 @@ class Owner:
             stored = rules[holding.queue_id]
             if known is None:
                 roster = Roster(_rules(stored), holding.number, now)
-                roster._has_chains = False
                 self._partitions[partition_id] = OwnedPartition(holding, roster, stored.fair_by is not None)
             else:
                 known.holding = holding
                 known.roster.rules = _rules(stored)
-                known.roster._has_chains = False
             self._partitions[partition_id].is_paused = stored.is_paused
 
     def give_up(self, connection: Connection, worker: int, partitions: Iterable[int]) -> None:
@@ -239,7 +237,7 @@ class Owner:
 
     def _pick(self, partition: OwnedPartition, slots: int, wanted: int, now: float) -> list[int]:
         jobs, partition.put_off = partition.put_off, []
-        jobs = jobs + [job for chain in partition.roster.take(max(wanted - len(jobs), 0), now) for job in chain]
+        jobs = jobs + partition.roster.take(max(wanted - len(jobs), 0), now)
         if not partition.rescued:
             return jobs
         picked: list[int] = []
