@@ -174,6 +174,16 @@ DECLARATIONS = [
       for value in (0, -1, True, 1.5, "2", 2**53, math.inf)],
     *[Given(f"max_wait: {value!r:.20}", "q", "max_wait", {"max_wait": value})
       for value in (0, -1, math.nan, math.inf, "2", True, 1e12)],
+    *[Given(f"{name}: {value!r:.20}", "q", name, {name: value}) for name in ("limit", "per_key")
+      for value in (0, -1, True, 1.5, "2", 2**31, 10**400, math.inf)],
+    *[Given(f"{name}: {value!r:.20}", "q", name, {name: value}) for name in ("rate", "per_key_rate")
+      for value in (0, 5, 1.5, True, "", "5", "0/s", "-1/s", "nan/s", "1e9/s", "9" * 400 + "/s", "5/s; drop table x",
+                    "1/s\0", "\ud800/s", "\u0665/s", "5/w", b"5/s", ["5/s"])],
+    *[Given(f"weights: {value!r:.20}", "q", "weights", {"fair_by": "tenant", "weights": value})
+      for value in (5, "a=1", [("a", 1)], {"a": 0}, {"a": -1}, {"a": math.nan}, {"a": math.inf}, {"a": "2"},
+                    {"a": True}, {"a": 10**400}, {"": 1}, {"a\0": 1}, {"\ud800": 1}, {5: 1}, {"x" * 201: 1})],
+    *[Given(f"{name}: {value!r:.20}", "q", name, {name: value}) for name in ("order", "fair_by", "on_retry", "on_dead")
+      for value in ("", "x", "KEY", 1, True, b"key", ["key"], "\ud800", math.nan)],
 ]  # fmt: skip
 
 IDS: dict[str, Any] = {

@@ -423,9 +423,11 @@ class App:
         return admin.purge(self.database, self._declarations.entry(_name(queue)).name, state=state, preview=preview)
 
     def limit(self, queue: str | Queue, **limits: Unpack[Limits]) -> None:
-        """Change the limits of a queue that are given; None takes one away. Every worker goes by them within a second.
+        """Change the limits of a queue that are given; every worker goes by them within a second.
 
-        A raised limit starts what waits for it at once; a lowered one lets what runs end, and starts nothing till then.
+        They are `limit`, `rate`, `per_key_rate`, `weights`, `max_length` and `max_wait`, as in `queue`; None takes one
+        away. A raised limit starts what waits for it at once; a lowered one lets what runs end, and starts nothing
+        until then.
         """
         self._declarations.change_limits(_name(queue), limits)
 
