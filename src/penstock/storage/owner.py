@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, LiteralString, NamedTuple
 
 import msgspec
 import psycopg
@@ -37,9 +37,9 @@ __all__ = [
     "look",
     "note_quiet",
     "only_key",
-    "read_keys",
     "read_partitions",
     "read_queue_rules",
+    "read_waiting",
     "share",
 ]
 
@@ -240,11 +240,15 @@ def only_key(connection: Connection, rows: Sequence[ReadyRow]) -> dict[int, JobF
     return {facts.id // RANGE: facts for facts in found}
 
 
-def read_keys(connection: Connection, rows: Sequence[ReadyRow], *, with_tenant: bool) -> dict[int, JobFacts]:
-    """The facts of all jobs of these rows, by id."""
-    tenant = "attributes ->> 'tenant'" if with_tenant else "null::text"
-    facts = read_facts(connection, f"id, key, task, {tenant}", rows)
-    return {job: JobFacts(*row) for job, row in facts.items()}
+def read_waiting(
+    connection: Connection, rows: Sequence[ReadyRow], *, with_args: bool, with_tenant: bool
+) -> dict[int, tuple[Any, ...]]:
+    """The jobs of these rows, by id: as a worker starts them (id, args, key, attributes, task), and the tenant."""
+    tenant: LiteralString = "attributes ->> 'tenant'" if with_tenant else "null::text"
+    stored: LiteralString = (
+        "id, args::text, key, attributes::text, task" if with_args else "id, null::text, key, null::text, task"
+    )
+    return read_facts(connection, stored + ", " + tenant, rows)
 
 
 def note_quiet(connection: Connection, worker: int, holding: Holding, as_of: str) -> None:

@@ -307,7 +307,10 @@ class Conductor:
         mixed = [lease for lease in leases if not lease.task]
         rows = self._with_connection(lambda connection: read_jobs(connection, plain)) if plain else {}
         if mixed:
-            rows |= self._with_connection(lambda connection: read_jobs(connection, mixed, with_task=True))
+            rows |= self._owner.stored(mixed)
+            unread = [lease for lease in mixed if any(lease.range * 1024 + p not in rows for p in lease.positions)]
+            if unread:
+                rows |= self._with_connection(lambda connection: read_jobs(connection, unread, with_task=True))
         now = ticks()
         taken_at = system.monotonic()
         jobs: list[HeldJob] = []

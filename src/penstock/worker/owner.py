@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.policy.roster import Roster, Rules, Waiting
+from penstock.policy.roster import Roster, Rules
 from penstock.storage import owner as storage
+from penstock.storage.claim import Lease, LeasedJob
 from penstock.storage.database import Connection
 from penstock.storage.enqueue import RANGE
 from penstock.storage.exchange import Turn
-from penstock.storage.owner import Choice, Holding, Look, LookWish, QueueRules
+from penstock.storage.owner import Choice, Holding, Look, LookWish, QueueRules, ReadyRow
 
 __all__ = ["OwnedPartition", "Owner"]
 
@@ -28,6 +29,8 @@ OTHERS_SECONDS = 0.1
 SWEEP_SECONDS = 1.0
 FEWEST_ROWS, MOST_ROWS = 16, 8_192
 JOBS_A_LOOK = 4_096
+# So many jobs are kept with their arguments at most.
+MOST_KEPT = 16_384
 # A range this large may be all of one key, which is worth asking.
 WORTH_ASKING = 64
 
@@ -51,6 +54,8 @@ class OwnedPartition:
     newest_map: int = 0
     is_paused: bool = False
     is_noted_quiet: bool = False
+    # Jobs as they were read ahead, with their arguments.
+    kept: dict[int, LeasedJob] = field(default_factory=dict)
     # Jobs of it that this worker holds a lease of.
     out: set[int] = field(default_factory=set)
     # Jobs that were rescued, and how often: they run with few beside them.
@@ -197,13 +202,29 @@ class Owner:
                 if job not in leased:
                     self.ended(choice.partition_id, job, "gone", now)
 
+    def stored(self, leases: Iterable[Lease]) -> dict[int, LeasedJob]:
+        """What was read ahead of the jobs of these leases, with their arguments."""
+        found = {}
+        for lease in leases:
+            partition = self._partitions.get(lease.partition_id)
+            if partition is not None:
+                base = lease.range * RANGE
+                for position in lease.positions:
+                    kept = partition.kept.pop(base + position, None)
+                    if kept is not None:
+                        found[base + position] = kept
+        return found
+
     def ended(self, partition_id: int, job: int, end: str, now: float) -> None:
         """Learn how a job ended, or that it went back."""
         partition = self._partitions.get(partition_id)
         if job == self._suspect:
             self._suspect = None
         if partition is not None:
-            partition.rescued.pop(job, None)
+            if partition.rescued:
+                partition.rescued.pop(job, None)
+            if end == "gone":
+                partition.kept.pop(job, None)
             partition.out.discard(job)
             partition.roster.ended(job, end, now)
             if end in ("retry", "snooze"):
@@ -258,29 +279,22 @@ class Owner:
             connection, [row for row in seen.rows if row.members is None and row.high - row.low >= WORTH_ASKING]
         )
         mixed = [row for row in seen.rows if row.range not in facts or row.members is not None]
-        keys = storage.read_keys(connection, mixed, with_tenant=partition.is_fair) if mixed else {}
+        read = sum(len(row.positions) for row in seen.rows) if facts else 0
+        if mixed:
+            read += self._add_mixed(connection, partition, mixed)
         tasks = self._tasks[partition.holding.queue_id]
-        read = 0
         for row in seen.rows:
-            rank = row.ready_at + 60.0 * row.priority
-            base = row.range * RANGE
-            positions = row.positions
-            read += len(positions)
             if row.rescues:
-                partition.rescued.update(dict.fromkeys((base + position for position in positions), row.rescues))
+                base = row.range * RANGE
+                partition.rescued.update(dict.fromkeys((base + position for position in row.positions), row.rescues))
             only = facts.get(row.range) if row.members is None else None
             if only is not None:
-                head = Waiting(
-                    base, only.key, row.priority, row.pos, rank, only.tenant or "", row.epoch, only.task in tasks
+                rank = row.ready_at + 60.0 * row.priority
+                key, tenant, is_known = only.key, only.tenant or "", only.task in tasks
+                jobs = range(row.range * RANGE + row.low, row.range * RANGE + row.high)
+                partition.roster.add(
+                    [(job, key, row.priority, row.pos, rank, tenant, row.epoch, is_known) for job in jobs]
                 )
-                partition.roster.add([head._replace(id=base + position) for position in positions])
-                continue
-            partition.roster.add(
-                [
-                    Waiting(job, key, row.priority, row.pos, rank, tenant or "", row.epoch, task in tasks)
-                    for job, key, task, tenant in [keys[base + position] for position in positions]
-                ]
-            )
         for priority in range(10):
             if seen.found[priority]:
                 partition.places[priority] = seen.ends[priority]
@@ -304,6 +318,25 @@ class Owner:
             partition.has_others |= len(seen.maps.partitions) > 1
         if any(row.epoch > partition.newest_map for row in seen.rows):
             partition.has_others, partition.others_at = True, 0.0
+
+    def _add_mixed(self, connection: Connection, partition: OwnedPartition, rows: Sequence[ReadyRow]) -> int:
+        """Read the jobs of rows, whatever their keys, and add them to the roster; how many."""
+        # Few are kept with their arguments, to be started without reading them again: those that may start at once.
+        with_args = len(partition.kept) < MOST_KEPT
+        stored = storage.read_waiting(connection, rows, with_args=with_args, with_tenant=partition.is_fair)
+        if with_args:
+            partition.kept.update(stored)
+        tasks = self._tasks[partition.holding.queue_id]
+        by_range = {row.range: row for row in rows}
+        row_of = by_range if len(by_range) == len(rows) else None
+        of_job = {} if row_of else {row.range * RANGE + p: row for row in rows for p in row.positions}
+        waiting = []
+        for job, _, key, _, task, tenant in stored.values():
+            row = row_of[job // RANGE] if row_of else of_job[job]
+            rank = row.ready_at + 60.0 * row.priority
+            waiting.append((job, key, row.priority, row.pos, rank, tenant or "", row.epoch, task in tasks))
+        partition.roster.add(waiting)
+        return len(waiting)
 
 
 def _rules(stored: QueueRules) -> Rules:
