@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from psycopg import sql
 from tests.database.conftest import Scene
 from tests.database.stepwise import Actor
 
@@ -309,6 +310,26 @@ def test_two_workers_that_go_through_two_gates_in_opposite_order_do_not_wait_for
     assert a.results == [[(first, True)]]
     for actor in (a, b):
         actor.close()
+
+
+def test_a_limit_holds_where_the_database_s_default_is_repeatable_read(scene: Scene) -> None:
+    use(scene, limit=1)
+    for _ in range(3):
+        scene.enqueue()
+    name = scene.one("select current_database()")
+    scene.connection.execute(
+        sql.SQL("alter database {} set default_transaction_isolation = 'repeatable read'").format(sql.Identifier(name))
+    )
+    wish = ClaimWish(scene.queue.partition_ids, [0] * 10, 1, 0)
+    with scene.connect() as first, scene.connect() as second:
+        actor = Actor("second", second)
+        with first.transaction():
+            assert len(scene.claim(1, connection=first)) == 1
+            actor.start(lambda connection: exchange(connection, scene.worker, "w", [], [], wish).leases)
+            assert not actor.has_ended(scene.connection)
+        assert actor.has_ended(scene.connection)
+        actor.close()
+    assert actor.results == [[]]
 
 
 @pytest.fixture

@@ -434,7 +434,7 @@ class App:
     def resize(self, queue: str | Queue, *, partitions: int) -> Resize:
         """Give a queue another number of partitions while it is used; call again to see how far it is.
 
-        Producers go by it at once, the order of each key is kept, and what is in removed partitions is still worked off.
+        Producers go by it at once, the order of each key is kept, and removed partitions are still worked off.
         """
         done = admin.resize(self.database, _name(queue), partitions)
         self._declarations.fresh_entry(done.queue)
@@ -479,7 +479,7 @@ class App:
     @contextmanager
     def testing(self, *, inline: bool = False) -> Iterator[Testing]:
         """For tests: no database; jobs run at once (`inline=True`) or when the test calls `drain`."""
-        before, self._testing = self._testing, Testing(inline=inline)
+        before, self._testing = self._testing, Testing(inline=inline, is_owned=self._declarations.is_owned)
         try:
             yield self._testing
         finally:

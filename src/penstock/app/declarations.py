@@ -106,6 +106,11 @@ class Declarations:
         self._entries[name] = (entry, system.monotonic())
         return entry
 
+    def is_owned(self, name: str) -> bool:
+        """Whether a queue is declared with rules about keys or tenants."""
+        queue = self._queues.get(name)
+        return queue is not None and queue.definition.is_owned
+
     def served(self, queues: Sequence[str | Queue] | None) -> list[Served]:
         """The queues a worker takes jobs from, with the tasks it has handlers for."""
         if isinstance(queues, (str, Queue)):

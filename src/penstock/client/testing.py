@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,20 +89,19 @@ class Testing:
 
     __test__ = False
 
-    def __init__(self, *, inline: bool) -> None:
+    def __init__(self, *, inline: bool, is_owned: Callable[[str], bool] = lambda _: False) -> None:
         self._inline = inline
+        self._is_owned = is_owned
         self.jobs: list[TestJob] = []
 
     def enqueue(self, pending: Sequence[PendingJob]) -> list[int]:
         """Take jobs in, and run them at once where the test is inline."""
-        known: dict[tuple[str, str | None], int] = {
-            (job.queue, job.pending.options.idempotency_key): job.id
-            for job in self.jobs
-            if job.pending.options.idempotency_key is not None
+        known = {
+            self._known_by(job.pending): job.id for job in self.jobs if job.pending.options.idempotency_key is not None
         }
         ids = []
         for each in pending:
-            key = (each.task.queue, each.options.idempotency_key)
+            key = self._known_by(each)
             if each.options.idempotency_key is not None and key in known:
                 ids.append(known[key])
                 continue
@@ -113,6 +112,11 @@ class Testing:
             if self._inline:
                 self.run(job)
         return ids
+
+    def _known_by(self, pending: PendingJob) -> tuple[str, bytes | None, str | None]:
+        """What a repeated enqueue is known by: where keys have rules, each has idempotency keys of its own."""
+        queue = pending.task.queue
+        return queue, pending.key if self._is_owned(queue) else None, pending.options.idempotency_key
 
     def drain(self) -> int:
         """Run every job that is ready, also those the handlers enqueue; how many attempts were made."""

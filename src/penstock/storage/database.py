@@ -172,6 +172,8 @@ class Database:
             if row[1] < 140_000:
                 raise SchemaMismatch(f"PostgreSQL {row[1] // 10_000} is too old: Penstock needs 14 or later")
         connection.prepare_threshold = None if self.is_pooled else 2
+        # Whoever waits for a lock must see what its holder did, whatever the database's own default is.
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
 
 
 def checked_url(url: object) -> str:
