@@ -241,6 +241,9 @@ class Conductor:
             return
         worker = self._workplace.worker_id
         self._with_connection(lambda connection: self._owner.share(connection, worker, now))
+        for holding in self._owner.holdings:
+            # A resize may have added it since the partitions were read.
+            self._by_partition.setdefault(holding.partition_id, self._queues[holding.queue_id])
         wanted = sum(self._wanted())
         if wanted > 0:
             self._with_connection(lambda connection: self._owner.look(connection, wanted, now))

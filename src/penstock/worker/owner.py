@@ -126,6 +126,11 @@ class Owner:
                 known.roster.rules = _rules(stored)
             self._partitions[partition_id].is_paused = stored.is_paused
 
+    @property
+    def holdings(self) -> list[Holding]:
+        """The partitions that are this worker's."""
+        return [partition.holding for partition in self._partitions.values()]
+
     def give_up(self, connection: Connection, worker: int, partitions: Iterable[int]) -> None:
         """Let others have these partitions at once."""
         given = [partition for partition in partitions if partition in self._partitions]
