@@ -34,48 +34,27 @@ def roster_with(*jobs: Waiting, rules: Rules = ORDERED) -> Roster:
 
 
 def take(roster: Roster, wanted: int = 100, now: float = 0.0) -> list[int]:
-    return [number for chain in roster.take(wanted, now) for number in chain]
+    return roster.take(wanted, now)
+
+
+def run(roster: Roster) -> list[int]:
+    """Take and end jobs one by one until nothing more starts; in which order they did."""
+    order: list[int] = []
+    while started := roster.take(1, 0.0):
+        assert roster.take(1, 0.0) == [], "the next of a key starts when the one before it has ended"
+        roster.ended(started[0], "succeeded", 0.0)
+        order += started
+    return order
 
 
 def test_the_jobs_of_a_key_start_one_at_a_time_in_order_and_keys_side_by_side() -> None:
     roster = roster_with(job(1), job(2), job(3, b"b"), job(4), rules=SINGLY)
-    assert roster.take(10, 0.0) == [[1], [3]]
+    assert roster.take(10, 0.0) == [1, 3]
     assert roster.take(10, 0.0) == []
     roster.ended(3, "succeeded", 0.0)
     assert roster.take(10, 0.0) == []
     roster.ended(1, "succeeded", 0.0)
-    assert roster.take(10, 0.0) == [[2]]
-
-
-def test_a_chain_has_followers_only_when_every_key_has_begun_one() -> None:
-    roster = roster_with(*(job(number, b"a") for number in range(5)), *(job(number, b"b") for number in range(5, 8)))
-    assert roster.take(1, 0.0) == [[0]]
-    assert roster.take(4, 0.0) == [[5, 6, 7]]
-
-
-def test_chains_grow_in_turn_so_that_they_are_of_a_length() -> None:
-    roster = roster_with(*(job(number, b"%d" % (number % 3)) for number in range(30)))
-    assert roster.take(7, 0.0) == [[0, 3, 6], [1, 4], [2, 5]]
-
-
-def test_a_chain_has_a_most() -> None:
-    roster = roster_with(*(job(number) for number in range(100)))
-    assert roster.take(100, 0.0) == [list(range(64))]
-    assert roster.startable == 0
-    for number in range(64):
-        assert take(roster) == []
-        roster.ended(number, "succeeded", 0.0)
-    assert roster.startable == 36
-    assert take(roster) == list(range(64, 100))
-
-
-@pytest.mark.parametrize(
-    "rules", [Rules(1, limit=9), Rules(1, rate=9.0), Rules(1, per_key_rate=9.0), Rules(1, is_fair=True), Rules(2)]
-)
-def test_where_each_start_is_counted_a_chain_is_one_job(rules: Rules) -> None:
-    roster = roster_with(job(1), job(2, b"b"), job(3), rules=rules)
-    chains = roster.take(9, 100.0)
-    assert chains == ([[1], [2], [3]] if rules.per_key == 2 else [[1], [2]])
+    assert roster.take(10, 0.0) == [2]
 
 
 def test_keys_begin_by_the_rank_of_their_next_job() -> None:
@@ -92,13 +71,13 @@ def test_keys_begin_by_the_rank_of_their_next_job() -> None:
 def test_within_a_key_a_priority_goes_first_until_the_other_has_waited_a_minute_for_each() -> None:
     roster = roster_with(job(1, priority=5, ready_at=0.0), job(2, priority=5, ready_at=0.0))
     roster.add([job(3, priority=4, ready_at=59.0), job(4, priority=4, ready_at=61.0)])
-    assert roster.take(4, 0.0) == [[3, 1, 2, 4]]
+    assert run(roster) == [3, 1, 2, 4]
 
 
 def test_within_a_key_and_priority_the_position_counts_and_not_when_it_was_read_or_became_ready() -> None:
     roster = roster_with(job(3, pos=7, ready_at=0.0), job(9, pos=2, ready_at=50.0))
     roster.add([job(1, pos=7, ready_at=90.0), job(5, pos=4, ready_at=20.0)])
-    assert take(roster) == [9, 5, 1, 3]
+    assert run(roster) == [9, 5, 1, 3]
 
 
 def test_read_in_any_order_a_deep_key_is_in_order() -> None:
@@ -108,15 +87,15 @@ def test_read_in_any_order_a_deep_key_is_in_order() -> None:
     for begin in range(0, 10_000, 100):
         roster.add(job(number, pos=number // 10) for number in numbers[begin : begin + 100])
     taken: list[int] = []
-    while chain := take(roster):
-        taken += chain
-        # Some come back before the rest goes on, as after a failed head.
-        for number in chain[:40]:
-            roster.ended(number, "succeeded", 0.0)
-        for number in chain[40:]:
+    while started := take(roster):
+        (number,) = started
+        if number % 7 == 0 and number not in taken[-1:]:
+            # It comes back before the rest goes on, as one that was handed back unstarted.
             roster.ended(number, "release", 0.0)
-        roster.add(job(number, pos=number // 10) for number in reversed(chain[40:]))
-        del taken[len(taken) - len(chain[40:]) :]
+            roster.add([job(number, pos=number // 10)])
+            assert take(roster) == [number]
+        taken.append(number)
+        roster.ended(number, "succeeded", 0.0)
     assert taken == list(range(10_000))
     assert roster.waiting == roster.startable == 0
 
@@ -125,7 +104,7 @@ def test_a_job_read_twice_waits_once() -> None:
     roster = roster_with(job(1), job(2), job(3))
     roster.add([job(2), job(3), job(1)])
     assert roster.waiting == 3
-    assert take(roster) == [1, 2, 3]
+    assert run(roster) == [1, 2, 3]
     assert roster.waiting == 0
 
 
@@ -134,11 +113,11 @@ def test_a_job_that_is_out_comes_back_into_its_place_by_being_read_again() -> No
     assert take(roster, 1) == [1]
     roster.add([job(1)])
     roster.ended(1, "gone", 0.0)
-    assert take(roster) == [1, 2]
+    assert run(roster) == [1, 2]
 
 
 def test_a_job_that_entered_its_order_twice_is_given_out_once_at_a_time() -> None:
-    roster = roster_with(job(1), job(2))
+    roster = roster_with(job(1), job(2), rules=Rules(per_key=3))
     roster.add([job(1, pos=5)])
     assert take(roster) == [1, 2]
     assert roster.waiting == 0
@@ -158,10 +137,10 @@ def test_n_of_a_key_are_out_at_a_time_and_start_in_order() -> None:
 def test_jobs_without_a_key_wait_for_nothing() -> None:
     roster = roster_with(job(1, None), job(2, None), job(3, None, is_known=False), job(4, None))
     assert roster.startable == 3
-    assert roster.take(9, 0.0) == [[1], [2], [4]]
+    assert roster.take(9, 0.0) == [1, 2, 4]
     roster.ended(1, "retry", 0.0)
     roster.add([job(5, None)])
-    assert roster.take(9, 0.0) == [[5]]
+    assert roster.take(9, 0.0) == [5]
     assert roster.waiting == 1
 
 
@@ -175,7 +154,7 @@ def test_without_a_key_rule_a_key_has_no_order_and_a_retry_holds_nothing() -> No
 
 def test_a_key_whose_next_job_has_no_handler_waits_and_others_do_not() -> None:
     roster = roster_with(job(1), job(2, is_known=False), job(3), job(4, b"b"))
-    assert roster.take(9, 0.0) == [[1], [4]]
+    assert roster.take(9, 0.0) == [1, 4]
     roster.ended(1, "succeeded", 0.0)
     roster.ended(4, "succeeded", 0.0)
     assert take(roster) == []
@@ -184,19 +163,19 @@ def test_a_key_whose_next_job_has_no_handler_waits_and_others_do_not() -> None:
     assert roster.is_idle(0.0)
     roster.add([job(2)])
     assert not roster.is_idle(0.0)
-    assert take(roster) == [2, 3]
+    assert run(roster) == [2, 3]
 
 
 @pytest.mark.parametrize("end", ["retry", "snooze"])
 def test_a_retry_holds_its_key_until_it_is_read_again(end: str) -> None:
     roster = roster_with(job(1), job(2), job(3, b"b"))
-    assert roster.take(2, 0.0) == [[1], [3]]
+    assert roster.take(2, 0.0) == [1, 3]
     roster.ended(1, end, 0.0)
     roster.set_held([(1, b"a")])
     assert take(roster) == []
     roster.add([job(1)])
     roster.set_held([])
-    assert take(roster) == [1, 2]
+    assert run(roster) == [1, 2]
 
 
 def test_a_retry_that_passes_lets_its_key_go_on() -> None:
@@ -224,20 +203,6 @@ def test_a_retry_that_the_snapshot_did_not_know_yet_still_holds_its_key_and_not_
     assert take(roster) == []
     roster.set_held([])
     assert take(roster) == [2]
-
-
-def test_a_chain_that_was_given_up_starts_again_in_order_once_all_of_it_was_read() -> None:
-    roster = roster_with(*(job(number) for number in range(1, 6)))
-    assert take(roster, 4) == [1, 2, 3, 4]
-    roster.ended(1, "retry", 0.0)
-    for number in (2, 3, 4):
-        roster.ended(number, "release", 0.0)
-    assert take(roster) == []
-    roster.add([job(2), job(3), job(4)])
-    assert take(roster) == []
-    assert roster.waiting == 4
-    roster.add([job(1)])
-    assert take(roster) == [1, 2, 3, 4, 5]
 
 
 def test_a_released_job_holds_its_key_until_it_is_read_again() -> None:
@@ -288,7 +253,7 @@ def test_an_end_that_does_not_exist_is_refused() -> None:
 
 def test_a_dead_letter_halts_its_key_where_that_is_asked_for() -> None:
     roster = roster_with(job(1), job(2), job(3, b"b"), rules=Rules(per_key=1, halts_on_dead=True))
-    assert roster.take(2, 0.0) == [[1], [3]]
+    assert roster.take(2, 0.0) == [1, 3]
     roster.ended(1, "failed", 0.0)
     assert take(roster) == []
     roster.set_halted([])
@@ -327,7 +292,7 @@ def test_a_halted_job_that_is_tried_again_is_the_first_of_its_key() -> None:
     roster.add([job(1)])
     assert take(roster) == []
     roster.set_halted([])
-    assert take(roster) == [1, 2]
+    assert run(roster) == [1, 2]
 
 
 def test_what_another_worker_still_runs_keeps_its_key_busy() -> None:
@@ -351,7 +316,7 @@ def test_what_another_worker_ran_and_will_try_again_holds_its_key() -> None:
     assert take(roster) == []
     roster.add([job(1)])
     roster.set_held([])
-    assert take(roster) == [1, 2]
+    assert run(roster) == [1, 2]
 
 
 def test_what_others_run_counts_for_n_of_a_key_and_for_the_limit() -> None:

@@ -27,7 +27,7 @@ def run(roster: Roster, tenants: dict[int, str], jobs: int) -> Counter[str]:
     """Start and end jobs one by one; how many of each tenant."""
     started: Counter[str] = Counter()
     for _ in range(jobs):
-        for [number] in roster.take(1, 0.0):
+        for number in roster.take(1, 0.0):
             started[tenants[number]] += 1
             roster.ended(number, "succeeded", 0.0)
     return started
@@ -76,15 +76,15 @@ def test_a_tenant_that_comes_with_one_job_at_a_time_gets_no_more_than_its_share(
 def test_within_a_tenant_the_least_rank_is_first() -> None:
     roster = Roster(FAIR, 0, 0.0)
     roster.add([job(1, "a", ready_at=9.0), job(2, "a", ready_at=3.0), job(3, "b", ready_at=7.0)])
-    assert sorted(roster.take(2, 0.0)) == [[2], [3]]
-    assert roster.take(2, 0.0) == [[1]]
+    assert sorted(roster.take(2, 0.0)) == [2, 3]
+    assert roster.take(2, 0.0) == [1]
 
 
 def test_the_order_of_a_key_holds_whatever_the_shares() -> None:
     roster = Roster(FAIR, 0, 0.0)
     roster.add([job(1, "a", key=b"k"), job(2, "b", key=b"k"), job(3, "a", key=b"k")])
     for number in (1, 2, 3):
-        assert roster.take(9, 0.0) == [[number]]
+        assert roster.take(9, 0.0) == [number]
         roster.ended(number, "succeeded", 0.0)
 
 
@@ -95,7 +95,7 @@ def test_a_tenant_that_may_not_start_costs_the_others_nothing() -> None:
     assert len(roster.take(9, 0.0)) == 0
     assert len(roster.take(9, 1.0)) == 9
     roster.ended(0, "succeeded", 1.0)
-    assert roster.take(9, 1.0) == [[18], [19]]
+    assert roster.take(9, 1.0) == [18, 19]
 
 
 def test_weights_can_change_while_jobs_wait() -> None:
@@ -110,7 +110,7 @@ def test_tenants_without_jobs_are_forgotten_and_their_numbers_used_again() -> No
     roster = Roster(FAIR, 0, 0.0)
     for number in range(5_000):
         roster.add([job(number, f"tenant-{number}"), job(number, f"tenant-{number}")])
-        assert roster.take(2, 0.0) == [[number]]
+        assert roster.take(2, 0.0) == [number]
         roster.ended(number, "succeeded", 0.0)
     assert isinstance(roster._turns, FairTurns)
     assert len(roster._turns._tenants) < 300

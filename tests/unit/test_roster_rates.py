@@ -74,11 +74,11 @@ def test_each_key_has_its_own_bucket() -> None:
     roster.add(job(number, b"ab"[number % 2 :][:1]) for number in range(20))
     assert roster.take(100, 0.0) == []
     assert roster.next_at(0.0) == pytest.approx(0.5)
-    assert roster.take(100, 1.0) == [[0], [1], [2], [3]]
+    assert roster.take(100, 1.0) == [0, 1, 2, 3]
     assert roster.next_at(1.0) == pytest.approx(1.5)
     roster.add([job(30, b"c")])
     assert roster.next_at(1.0) is None, "another key could start now"
-    assert roster.take(100, 1.5) == [[4], [5], [30]]
+    assert roster.take(100, 1.5) == [4, 5, 30]
 
 
 def test_a_key_keeps_its_empty_bucket_when_nothing_of_it_waits() -> None:
@@ -86,21 +86,21 @@ def test_a_key_keeps_its_empty_bucket_when_nothing_of_it_waits() -> None:
     for number in range(3):
         roster.add([job(number, b"a")])
         assert roster.take(9, number + 0.5) == []
-        assert roster.take(9, number + 1.0) == [[number]]
+        assert roster.take(9, number + 1.0) == [number]
         roster.ended(number, "succeeded", number + 1.0)
 
 
 def test_a_key_that_waits_for_a_token_is_held_back_by_the_other_rules_as_well() -> None:
     roster = Roster(Rules(per_key=2, per_key_rate=1.0, halts_on_dead=True), 0, 0.0)
     roster.add([job(0, b"a"), job(1, b"a"), job(2, b"a")])
-    assert roster.take(9, 1.0) == [[0]]
+    assert roster.take(9, 1.0) == [0]
     assert roster.take(9, 1.0) == []
     roster.ended(0, "failed", 1.5)
     assert roster.take(9, 5.0) == []
     assert roster.next_at(5.0) is None, "it waits for a person"
     roster.set_halted([b"a"])
     roster.set_halted([])
-    assert roster.take(9, 5.0) == [[1]]
+    assert roster.take(9, 5.0) == [1]
 
 
 def test_jobs_without_a_key_have_no_rate_of_a_key() -> None:
@@ -112,9 +112,9 @@ def test_jobs_without_a_key_have_no_rate_of_a_key() -> None:
 def test_both_rates_hold_together_and_a_token_is_spent_only_by_a_start() -> None:
     roster = Roster(Rules(per_key=9, rate=4.0, per_key_rate=1.0), 0, 0.0)
     roster.add(job(number, b"a") for number in range(5))
-    assert roster.take(9, 10.0) == [[0]]
+    assert roster.take(9, 10.0) == [0]
     roster.add(job(number, b"%d" % number) for number in range(10, 20))
-    assert roster.take(9, 10.0) == [[10], [11], [12]]
+    assert roster.take(9, 10.0) == [10, 11, 12]
     assert roster.next_at(10.0) == pytest.approx(10.25)
 
 
@@ -134,11 +134,11 @@ def test_a_raised_rate_is_felt_at_once_and_a_lowered_one_gives_no_burst() -> Non
 def test_a_rate_of_keys_that_changes_is_felt_by_those_that_wait_for_a_token() -> None:
     roster = Roster(Rules(per_key=9, per_key_rate=0.01), 0, 0.0)
     roster.add(job(number, b"a") for number in range(9))
-    assert roster.take(9, 100.0) == [[0]]
+    assert roster.take(9, 100.0) == [0]
     assert roster.take(9, 100.0) == []
     roster.rules = Rules(per_key=9, per_key_rate=2.0)
     assert roster.next_at(100.0) == pytest.approx(100.5)
-    assert roster.take(9, 100.5) == [[1]]
+    assert roster.take(9, 100.5) == [1]
     roster.rules = Rules(per_key=9)
     assert len(roster.take(9, 100.5)) == 7
 
