@@ -254,6 +254,8 @@ class Owner:
         """Seconds after which to look again, whatever happens."""
         patience = SHARE_SECONDS
         for each in self._partitions.values():
+            if not each.is_read and not each.is_paused:
+                return 0.0
             if each.has_others:
                 patience = min(patience, OTHERS_SECONDS)
             next_at = each.roster.next_at(now)
