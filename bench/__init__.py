@@ -16,6 +16,12 @@ with a fresh database and right after a checkpoint; sides take turns, so that a 
     memory            a worker's memory while it drains
     storage_json      arguments as json and as jsonb
     history_form      history as a row a settled lease and as a row a job
+    ordered           whole cycles with order per key, against a plain queue
+    deep_key          other keys behind one with a million waiting jobs
+    held_key          how soon other keys start while one is held by a retry
+    limit_slots       a limit across many workers: never exceeded, its places used
+    fairness          how long a small tenant waits beside a large one
+    resizing          what a resize under load does to order, jobs and producers
     peers             other queues for Python on the same server; only when named, because it installs them
 
     run         a question under way: how large, how often, what was found

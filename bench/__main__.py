@@ -26,6 +26,12 @@ QUESTIONS = (
     "memory",
     "storage_json",
     "history_form",
+    "ordered",
+    "deep_key",
+    "held_key",
+    "limit_slots",
+    "fairness",
+    "resizing",
 )
 ONLY_WHEN_NAMED = ("peers",)
 RESULTS = Path(__file__).parent / "results"

@@ -61,7 +61,7 @@ def drain(server: Server, backlog: int, fill: Fill, passes: int) -> list[float]:
                 done = completed(connection)
                 waiting = int(connection.execute("select coalesce(sum(opened), 0) from penstock.depth").fetchone()[0])
                 fill(connection, task, backlog - waiting)
-                _settle_down(connection)
+                settle_down(connection)
                 first, last = done + WARM_UP, done + WARM_UP + COUNTED
                 with running(work, url) as worker:
                     wait_for_completed(connection, last, [worker])
@@ -104,7 +104,8 @@ def _fill_one_by_one(connection: Connection, task: Any, count: int) -> None:
         )
 
 
-def _settle_down(connection: Connection) -> None:
+def settle_down(connection: Connection) -> None:
+    """As upkeep and autovacuum leave it."""
     fold(connection)
     for table in TABLES:
         connection.execute(f"vacuum (analyze) penstock.{table}")

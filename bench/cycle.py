@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench import raw_copy
 from bench.completion import wait_for_completed
@@ -15,9 +15,11 @@ from bench.processes import WARM_UP_CALLS, Gate, produce, running, work
 from bench.raw_copy import CALL
 from bench.run import Run
 from bench.server import Server, connect, wal_position
-from bench.workload import ARGUMENT_BYTES
+from bench.workload import ARGUMENT_BYTES, QUEUE
 
 QUESTION = "How many whole cycles a second, against writing the rows alone?"
+
+CONCURRENCY = 16
 
 
 class Cycle(NamedTuple):
@@ -44,12 +46,12 @@ def measure(run: Run) -> None:
     run.note(f"{jobs:,} jobs, {ARGUMENT_BYTES:.0f} bytes of arguments on average; the bar on rates is for 1 worker")
 
 
-def cycle(server: Server, jobs: int, workers: int) -> Cycle:
-    """Enqueue and complete so many jobs."""
+def cycle(server: Server, jobs: int, workers: int, **options: Any) -> Cycle:
+    """Enqueue and complete so many jobs; `options` as `declare` takes them."""
     with server.database() as url, connect(url) as connection, ExitStack() as stack:
         gate = Gate()
-        started = [stack.enter_context(running(work, url)) for _ in range(workers)]
-        started.append(stack.enter_context(running(produce, url, gate, jobs // CALL, CALL)))
+        started = [stack.enter_context(running(work, url, CONCURRENCY, QUEUE, options)) for _ in range(workers)]
+        started.append(stack.enter_context(running(produce, url, gate, jobs // CALL, CALL, QUEUE, None, options)))
         gate.wait_for(1)
         warm_up = WARM_UP_CALLS * CALL
         wait_for_completed(connection, warm_up, started)

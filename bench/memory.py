@@ -4,12 +4,11 @@ last quarter of the samples is no higher than the second; in the first it warms 
 
 from __future__ import annotations
 
-import subprocess
 import time
 from statistics import median
 
 from bench.completion import completed
-from bench.processes import running, work
+from bench.processes import resident_bytes, running, work
 from bench.run import Run
 from bench.server import connect
 from bench.workload import calls_of, declare
@@ -49,11 +48,6 @@ def drain_and_sample(run: Run, jobs: int, seconds: float) -> list[float]:
                 if worker.exitcode is not None:
                     raise RuntimeError("the worker ended too early; what it said stands above")
                 if completed(connection):
-                    samples.append(_resident_mebibytes(worker.pid))
+                    samples.append(resident_bytes(worker) / 2**20)
                 time.sleep(seconds)
         return samples
-
-
-def _resident_mebibytes(pid: int | None) -> float:
-    said = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=True)
-    return int(said.stdout) / 1024

@@ -37,9 +37,9 @@ def measure(run: Run) -> None:
         called, returned, started = pickup(run.server, jobs)
         sent, _, heard = notifications(run.server, jobs)
         for percentile in PERCENTILES:
-            after_return[percentile].append(_percentile(returned, started, percentile))
-            after_call[percentile].append(_percentile(called, started, percentile))
-            notified[percentile].append(_percentile(sent, heard, percentile))
+            after_return[percentile].append(percentile_of(returned, started, percentile))
+            after_call[percentile].append(percentile_of(called, started, percentile))
+            notified[percentile].append(percentile_of(sent, heard, percentile))
     for percentile in PERCENTILES:
         run.compare(
             f"pickup p{percentile}, from the return of enqueue",
@@ -66,7 +66,7 @@ def pickup(server: Server, jobs: int) -> tuple[Times, Times, Times]:
         with app:
             task.enqueue(place=0)
             wait_for_completed(connection, 1, [worker])
-            called, returned = _at_a_steady_rate(jobs + WARM_UP, lambda place: task.enqueue(place=place))
+            called, returned = at_a_steady_rate(jobs + WARM_UP, lambda place: task.enqueue(place=place))
             wait_for_completed(connection, 1 + jobs + WARM_UP, [worker])
     return called[WARM_UP:], returned[WARM_UP:], list(started)[WARM_UP:]
 
@@ -78,7 +78,7 @@ def notifications(server: Server, jobs: int) -> tuple[Times, Times, Times]:
     with server.database() as url, connect(url) as connection, running(_listen, url, heard, is_listening, is_done):
         if not is_listening.wait(60):
             raise RuntimeError("the listener did not get ready; what it said stands above")
-        called, returned = _at_a_steady_rate(
+        called, returned = at_a_steady_rate(
             jobs + WARM_UP, lambda place: connection.execute("select pg_notify(%s, %s)", [CHANNEL, str(place)])
         )
         if not is_done.wait(60):
@@ -86,14 +86,14 @@ def notifications(server: Server, jobs: int) -> tuple[Times, Times, Times]:
     return called[WARM_UP:], returned[WARM_UP:], list(heard)[WARM_UP:]
 
 
-def _at_a_steady_rate(count: int, act: Callable[[int], Any]) -> tuple[Times, Times]:
+def at_a_steady_rate(count: int, act: Callable[[int], Any], a_second: float = JOBS_A_SECOND) -> tuple[Times, Times]:
     """Act so many times, each at its time; when each was called and had returned."""
     # Uneven, so that nothing that ticks can fall into step.
     spaces = random.Random(7)
     called, returned = [], []
     due = time.monotonic()
     for place in range(count):
-        due += spaces.uniform(0.5, 1.5) / JOBS_A_SECOND
+        due += spaces.uniform(0.5, 1.5) / a_second
         time.sleep(max(0.0, due - time.monotonic()))
         called.append(time.monotonic_ns())
         act(place)
@@ -128,7 +128,7 @@ def _listen(url: str, heard: Any, is_listening: Any, is_done: Any) -> None:
                 return
 
 
-def _percentile(begins: Times, ends: Times, percentile: int) -> float:
+def percentile_of(begins: Times, ends: Times, percentile: int) -> float:
     """In milliseconds."""
     spans = sorted(end - begin for begin, end in zip(begins, ends, strict=True))
     return spans[min(len(spans) * percentile // 100, len(spans) - 1)] / 1e6

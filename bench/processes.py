@@ -8,21 +8,33 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from bench.workload import QUEUE, calls_of, declare
 
-__all__ = ["WARM_UP_CALLS", "Gate", "Pace", "processes", "produce", "produce_at_pace", "running", "work"]
+__all__ = [
+    "WARM_UP_CALLS",
+    "Gate",
+    "Pace",
+    "processes",
+    "produce",
+    "produce_at_pace",
+    "resident_bytes",
+    "running",
+    "work",
+]
 
 # Spawned, not forked: they share nothing with this program but what they are given.
 processes = multiprocessing.get_context("spawn")
 WARM_UP_CALLS = 5
 STOP_SECONDS = 30.0
+NO_OPTIONS: Mapping[str, Any] = {}
 
 
 class Gate:
@@ -69,17 +81,25 @@ def running(target: Callable[..., None], *arguments: Any) -> Iterator[BaseProces
             process.join()
 
 
-def work(url: str, concurrency: int = 16, queue: str = QUEUE) -> None:
-    """A worker; SIGTERM ends it gently."""
-    app, _ = declare(url, queue)
+def work(url: str, concurrency: int = 16, queue: str = QUEUE, options: Mapping[str, Any] = NO_OPTIONS) -> None:
+    """A worker; SIGTERM ends it gently. `options`: as `declare` takes them."""
+    app, _ = declare(url, queue, **options)
     with app:
         app.work(concurrency=concurrency)
 
 
-def produce(url: str, gate: Gate, calls: int, size: int, queue: str = QUEUE, seconds: Any = None) -> None:
+def produce(
+    url: str,
+    gate: Gate,
+    calls: int,
+    size: int,
+    queue: str = QUEUE,
+    seconds: Any = None,
+    options: Mapping[str, Any] = NO_OPTIONS,
+) -> None:
     """Enqueue so many calls of so many jobs; the time that took is put into `seconds`."""
     rows = calls_of(size)
-    app, task = declare(url, queue)
+    app, task = declare(url, queue, **options)
     with app:
         for number in range(WARM_UP_CALLS):
             task.enqueue_many(rows[number])
@@ -120,6 +140,12 @@ def produce_at_pace(url: str, gate: Gate, pace: Pace, size: int, threads: int) -
             runner.start()
         for runner in runners:
             runner.join()
+
+
+def resident_bytes(process: BaseProcess) -> int:
+    """How much memory a process has in use."""
+    said = subprocess.run(["ps", "-o", "rss=", "-p", str(process.pid)], capture_output=True, text=True, check=True)
+    return int(said.stdout) * 1024
 
 
 def _run(target: Callable[..., None], *arguments: Any) -> None:

@@ -47,12 +47,16 @@ class Server:
             migrate(connection)
 
     @contextmanager
-    def database(self) -> Iterator[str]:
-        """The URL of a database that exists for as long as the block lasts, right after a checkpoint."""
+    def database(self, like: str | None = None) -> Iterator[str]:
+        """The URL of a database that exists for as long as the block lasts, right after a checkpoint.
+
+        `like`: the URL of one that nobody is connected to any more; it begins as a copy of that.
+        """
         name = f"bench_{next(self._numbers)}"
         identifier = sql.Identifier(name)
+        template = sql.Identifier(TEMPLATE if like is None else like.rpartition("/")[2])
         with connect(self._url) as connection:
-            connection.execute(sql.SQL("create database {} template {}").format(identifier, sql.Identifier(TEMPLATE)))
+            connection.execute(sql.SQL("create database {} template {}").format(identifier, template))
             connection.execute("checkpoint")
         try:
             yield self._url_of(name)

@@ -33,10 +33,12 @@ def calls_of(size: int) -> list[list[dict[str, Any]]]:
     return [ARGUMENTS[low : low + size] for low in range(0, len(ARGUMENTS) - size + 1, size)]
 
 
-def declare(url: str, queue: str = QUEUE, handler: Callable[..., None] | None = None) -> tuple[App, Any]:
-    """An app, and its task."""
+def declare(
+    url: str, queue: str = QUEUE, handler: Callable[..., None] | None = None, *, key: str | None = None, **options: Any
+) -> tuple[App, Any]:
+    """An app, and its task, whose key is the argument named, in a queue with these options."""
     app = App(url)
-    return app, app.queue(queue).task(name=TASK)(_do_nothing if handler is None else handler)
+    return app, app.queue(queue, **options).task(name=TASK, key=key)(_do_nothing if handler is None else handler)
 
 
 def _do_nothing(customer_id: str, amount: float, currency: str, reference: str, is_express: bool) -> None:
