@@ -9,7 +9,6 @@ import pytest
 from penstock.policy import Roster, Rules, Waiting
 
 ORDERED = Rules(per_key=1)
-SINGLY = Rules(per_key=1, limit=1_000)
 
 
 def job(
@@ -48,7 +47,7 @@ def run(roster: Roster) -> list[int]:
 
 
 def test_the_jobs_of_a_key_start_one_at_a_time_in_order_and_keys_side_by_side() -> None:
-    roster = roster_with(job(1), job(2), job(3, b"b"), job(4), rules=SINGLY)
+    roster = roster_with(job(1), job(2), job(3, b"b"), job(4))
     assert roster.take(10, 0.0) == [1, 3]
     assert roster.take(10, 0.0) == []
     roster.ended(3, "succeeded", 0.0)
@@ -206,7 +205,7 @@ def test_a_retry_that_the_snapshot_did_not_know_yet_still_holds_its_key_and_not_
 
 
 def test_a_released_job_holds_its_key_until_it_is_read_again() -> None:
-    roster = roster_with(job(1), job(2), rules=SINGLY)
+    roster = roster_with(job(1), job(2))
     assert take(roster) == [1]
     roster.ended(1, "release", 0.0)
     assert take(roster) == []
@@ -219,7 +218,7 @@ def test_a_released_job_holds_its_key_until_it_is_read_again() -> None:
 
 
 def test_a_released_job_that_was_cancelled_before_it_was_read_lets_its_key_go_on() -> None:
-    roster = roster_with(job(1), job(2), rules=SINGLY)
+    roster = roster_with(job(1), job(2))
     assert take(roster) == [1]
     roster.ended(1, "release", 0.0)
     roster.set_held([])

@@ -126,3 +126,24 @@ def test_tenants_that_keep_coming_do_not_starve_those_that_wait() -> None:
         tenants[number] = "new"
         started += run(roster, tenants, 1)
     assert started["old"] == 10
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+def test_jobs_without_a_key_are_shared_out_too(limit: int | None) -> None:
+    """Those of a tenant do not wait in one line behind those of another."""
+    roster = Roster(Rules(per_key=1, is_fair=True, limit=limit, weights={"keyed": 2.0}), 0, 0.0)
+    roster.add(Waiting(number, None, 5, number, 0.0, "deep", 1, True) for number in range(1_000))
+    roster.add(Waiting(number, None, 5, number, 9.0, "small", 1, True) for number in range(1_000, 1_010))
+    roster.add(job(number, "keyed", ready_at=9.0) for number in range(2_000, 2_020))
+    tenants = dict.fromkeys(range(1_000), "deep") | dict.fromkeys(range(1_000, 1_010), "small")
+    tenants |= dict.fromkeys(range(2_000, 2_020), "keyed")
+    assert run(roster, tenants, 40) == {"deep": 10, "small": 10, "keyed": 20}
+    assert run(roster, tenants, 1_000) == {"deep": 990}
+    assert not roster._keys
+
+
+def test_tenants_whose_jobs_have_neither_key_nor_handler_cost_no_key() -> None:
+    roster = Roster(FAIR, 0, 0.0)
+    roster.add(Waiting(number, None, 5, number, 0.0, f"tenant-{number}", 1, False) for number in range(100))
+    assert (roster.waiting, roster.startable, len(roster._keys)) == (100, 0, 0)
+    assert roster.take(9, 0.0) == []

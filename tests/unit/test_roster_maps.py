@@ -120,3 +120,30 @@ def test_keys_that_could_start_wait_again_when_a_map_shows_a_reason() -> None:
     roster.set_maps({1: 2, 2: 4}, {(1, 0)}, ())
     assert roster.startable == 0
     assert taken(roster) == []
+
+
+RATED = Rules(per_key=1, per_key_rate=1.0)
+
+
+def test_keys_that_may_have_come_from_elsewhere_have_no_token_at_first() -> None:
+    """The partition that had them may have spent it just now: a rate holds through a resize."""
+    roster = Roster(RATED, 2, 0.0)
+    roster.set_maps({1: 2}, {(1, 0)}, ())
+    assert roster.take(9, 10.0) == []
+    roster.set_maps({1: 2, 2: 4}, {(1, 1)}, ())
+    roster.add([job(1, MOVED, 2)])
+    assert roster.take(9, 20.0) == []
+    assert roster.next_at(20.0) == 21.0
+    assert roster.take(9, 21.0) == [1]
+
+
+def test_a_key_that_was_held_elsewhere_has_no_token_when_it_comes_and_others_keep_theirs() -> None:
+    other = key_that_goes((2, 0), (4, 2), (3, (partition_of(MOVED, 3) + 1) % 3))
+    roster = Roster(RATED, 2, 0.0)
+    roster.set_maps({1: 2, 2: 4}, (), {(1, MOVED)})
+    roster.add([job(1, MOVED, 2), job(2, other, 2)])
+    assert roster.take(9, 10.0) == []
+    roster.set_maps({1: 2, 2: 4}, (), ())
+    assert roster.take(9, 20.0) == [2]
+    assert roster.take(9, 20.9) == []
+    assert roster.take(9, 21.0) == [1]

@@ -65,6 +65,15 @@ class Key:
                 self._choose()
         return placed
 
+    def lane_before(self, epoch: int, priority: int, pos: int, job: int) -> Lane | None:
+        """The lane at whose end a job belongs; None where there is none, or its place is further ahead."""
+        if self.lane is None:
+            self.lane = Lane(epoch, priority)
+        for lane in (self.lane, *(self.others or ())):
+            if lane.priority == priority and lane.epoch == epoch:
+                return lane if lane.ends_before(pos, job) else None
+        return None
+
     def pop(self) -> int:
         """Take the next job out."""
         lane = self.lane

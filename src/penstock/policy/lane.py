@@ -55,6 +55,25 @@ class Lane:
             return BEHIND
         return self._insert(pos, job, rank, mark)
 
+    def ends_before(self, pos: int, job: int) -> bool:
+        """Whether a job comes after all that wait here."""
+        last = self.later[-1] if self.later else self.first
+        return not last or (last[-FIELDS], last[ID - FIELDS]) < (pos, job)
+
+    def append_run(self, pos: int, jobs: range, rank: int, mark: int) -> None:
+        """Put many that are alike at the end, where they belong."""
+        for begin in range(0, len(jobs), MOST_FIELDS // FIELDS):
+            part = jobs[begin : begin + MOST_FIELDS // FIELDS]
+            entries = array("q", (pos, 0, rank, mark)) * len(part)
+            entries[ID::FIELDS] = array("q", part)
+            last = self.later[-1] if self.later else self.first
+            if len(last) + len(entries) <= MOST_FIELDS:
+                last.extend(entries)
+            elif self.later is None:
+                self.later = [entries]
+            else:
+                self.later.append(entries)
+
     def pop(self) -> int:
         """Take the head out."""
         first, at = self.first, self.at

@@ -98,11 +98,14 @@ class Roster:
                 changed.add(key)
             if holds and job in holds:
                 changed.add(holds.end(job))
-            place = tenant if name is None else name
-            known = keys.get(place)
-            if known is None:
-                known = keys[place] = Key(name, tenant)
-            key = known if is_known or name is not None else self._unhandled
+            if name is None and not is_known:
+                key = self._unhandled
+            else:
+                place = tenant if name is None else name
+                known = keys.get(place)
+                if known is None:
+                    known = keys[place] = Key(name, tenant)
+                key = known
             mark = 2 * mark_of(tenant) + is_known if mark_of else is_known
             placed = key.add(epoch, priority, pos, job, int(rank * 1_000_000), mark)
             if placed:
@@ -114,6 +117,32 @@ class Roster:
         for key in changed:
             if key is not self._unhandled:
                 self._place(key)
+
+    def add_run(
+        self,
+        jobs: range,
+        name: bytes | None,
+        priority: int,
+        pos: int,
+        rank: float,
+        tenant: str,
+        epoch: int,
+        is_known: bool,
+    ) -> None:
+        """Take over jobs that are alike but for their ids, at once: a key may be a million of them deep."""
+        if not jobs:
+            return
+        key = self._unhandled if name is None and not is_known else self._key(name, tenant)
+        lane = None if self._has_any(jobs) else key.lane_before(epoch, priority, pos, jobs[0])
+        if lane is None:
+            self.add((job, name, priority, pos, rank, tenant, epoch, is_known) for job in jobs)
+            return
+        mark = 2 * self._turns.mark(tenant, len(jobs)) + is_known
+        lane.append_run(pos, jobs, int(rank * 1_000_000), mark)
+        key.waiting += len(jobs)
+        self.waiting += len(jobs)
+        if key is not self._unhandled:
+            self._place(key)
 
     def take(self, wanted: int, now: float) -> list[int]:
         """Give out at most so many jobs, in the order in which they start."""
@@ -203,12 +232,20 @@ class Roster:
             self._arrived.clear()
         return self._allowance
 
-    def _key(self, name: bytes | None) -> Key:
-        place = "" if name is None else name
+    def _key(self, name: bytes | None, tenant: str = "") -> Key:
+        place = tenant if name is None else name
         key = self._keys.get(place)
         if key is None:
-            key = self._keys[place] = Key(name)
+            key = self._keys[place] = Key(name, tenant)
         return key
+
+    def _has_any(self, jobs: range) -> bool:
+        """Whether any of these is out or held."""
+        if len(self._out) < len(jobs):
+            is_out = any(job in jobs for job in self._out)
+        else:
+            is_out = any(job in self._out for job in jobs)
+        return is_out or (bool(self._holds) and any(job in self._holds for job in jobs))
 
     def _ended_otherwise(self, job: int, key: Key, end: str) -> None:
         if end == "release":

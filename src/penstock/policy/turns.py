@@ -28,8 +28,8 @@ class Turns:
         self._heap: list[Turn] = []
         self._sweep_at_size = FEWEST_BEFORE_A_SWEEP
 
-    def mark(self, tenant: str) -> int:
-        """The number that stands for the tenant of a job."""
+    def mark(self, tenant: str, jobs: int = 1) -> int:
+        """The number that stands for the tenant of so many jobs more."""
         return 0
 
     def unmark(self, mark: int) -> None:
@@ -95,11 +95,11 @@ class FairTurns(Turns):
         self._progress = 0.0
         self._sweep_at_size = FEWEST_BEFORE_A_SWEEP
 
-    def mark(self, tenant: str) -> int:
+    def mark(self, tenant: str, jobs: int = 1) -> int:
         known = self._tenants.get(tenant)
         if known is None:
             known = self._new(tenant)
-        known.jobs += 1
+        known.jobs += jobs
         return known.number
 
     def unmark(self, mark: int) -> None:

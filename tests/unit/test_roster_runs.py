@@ -1,0 +1,86 @@
+"""Jobs added by the run are as if they had been added one by one."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from penstock.policy import Roster, Rules
+from penstock.policy.lane import MOST_FIELDS, Lane
+from penstock.policy.turns import FairTurns
+
+RULES = [Rules(1), Rules(3, limit=5), Rules(1, holds_on_retry=False), Rules(2, is_fair=True), Rules(None, rate=9.0)]
+ENDS = ["succeeded", "succeeded", "succeeded", "retry", "release", "failed"]
+
+
+def jobs_by_tenant(roster: Roster) -> dict[str, int]:
+    turns = roster._turns
+    return {name: tenant.jobs for name, tenant in turns._tenants.items()} if isinstance(turns, FairTurns) else {}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_run_is_taken_over_as_its_jobs_one_by_one_would_be(seed: int) -> None:
+    random = Random(seed)
+    rules = random.choice(RULES)
+    by_run, singly = Roster(rules, 0, 0.0), Roster(rules, 0, 0.0)
+    facts: dict[int, tuple[bytes | None, int, int, float, str, int, bool]] = {}
+    out: list[int] = []
+    pos = 0
+    for step in range(200):
+        act = random.random()
+        if act < 0.2:
+            pos += 1
+            begin = pos * 1_024 + random.randrange(100)
+            jobs = range(begin, begin + random.choice([0, 1, 5, 30]))
+            key = random.choice([b"a", b"a", b"b", None])
+            # Most come in order; some were late, and come before what was read.
+            place = random.choice([pos, pos, pos, random.randrange(pos + 1)])
+            tenant = random.choice(["x", "y"])
+            fact = (key, random.choice([5, 5, 4]), place, float(pos), tenant, 1 + pos // 25, random.random() < 0.95)
+            facts.update(dict.fromkeys(jobs, fact))
+        elif act < 0.3 and facts:
+            # Read again: what waits, what is out, what is held, whatever it is.
+            begin = random.choice(sorted(facts))
+            jobs, fact = range(begin, begin + 1), facts[begin]
+            out = [job for job in out if job not in jobs]
+        else:
+            wanted = random.choice([1, 3, 20])
+            taken = by_run.take(wanted, float(step))
+            assert taken == singly.take(wanted, float(step))
+            out += taken
+            for job in random.sample(out, len(out) // 2):
+                out.remove(job)
+                end = random.choice(ENDS)
+                by_run.ended(job, end, float(step))
+                singly.ended(job, end, float(step))
+            continue
+        by_run.add_run(jobs, *fact)
+        singly.add((job, *fact) for job in jobs)
+        assert (by_run.waiting, by_run.startable) == (singly.waiting, singly.startable)
+        assert by_run.is_idle(float(step)) == singly.is_idle(float(step))
+        assert by_run._keys.keys() == singly._keys.keys()
+        assert jobs_by_tenant(by_run) == jobs_by_tenant(singly)
+
+
+def test_runs_of_any_length_are_kept_in_arrays_that_stay_short() -> None:
+    lane = Lane(1, 5)
+    begin = 0
+    for length in (1, 5_000, 1_024, 1_024, 2_047, 2_048, 2_049, 3):
+        lane.append_run(0, range(begin, begin + length), 0, 1)
+        begin += length
+    assert all(0 < len(chunk) <= MOST_FIELDS for chunk in (lane.first, *(lane.later or ())))
+    assert [lane.pop() for _ in range(begin)] == list(range(begin))
+    assert lane.is_empty
+
+
+def test_jobs_of_a_run_that_are_out_or_held_come_back_into_their_place() -> None:
+    roster = Roster(Rules(per_key=2), 0, 0.0)
+    run = (b"a", 5, 0, 0.0, "", 1, True)
+    roster.add_run(range(4), *run)
+    assert roster.take(9, 0.0) == [0, 1]
+    roster.ended(1, "retry", 0.0)
+    assert roster.take(9, 0.0) == []
+    roster.add_run(range(2), *run)
+    assert roster.waiting == 4
+    assert roster.take(9, 0.0) == [0, 1]
