@@ -286,9 +286,8 @@ class Owner:
             connection, [row for row in seen.rows if row.members is None and row.high - row.low >= WORTH_ASKING]
         )
         mixed = [row for row in seen.rows if row.range not in facts or row.members is not None]
-        read = sum(len(row.positions) for row in seen.rows) if facts else 0
-        if mixed:
-            read += self._add_mixed(connection, partition, mixed)
+        # A whole range of one key costs no more than a job.
+        read = len(facts) + (self._add_mixed(connection, partition, mixed) if mixed else 0)
         tasks = self._tasks[partition.holding.queue_id]
         for row in seen.rows:
             if row.rescues:
@@ -299,9 +298,7 @@ class Owner:
                 rank = row.ready_at + 60.0 * row.priority
                 key, tenant, is_known = only.key, only.tenant or "", only.task in tasks
                 jobs = range(row.range * RANGE + row.low, row.range * RANGE + row.high)
-                partition.roster.add(
-                    [(job, key, row.priority, row.pos, rank, tenant, row.epoch, is_known) for job in jobs]
-                )
+                partition.roster.add_run(jobs, key, row.priority, row.pos, rank, tenant, row.epoch, is_known)
         for priority in range(10):
             if seen.found[priority]:
                 partition.places[priority] = seen.ends[priority]
