@@ -299,19 +299,17 @@ class World:
         assert roster.startable <= roster.waiting
 
     def read(self, partition: int, owner: Owner) -> Snapshot:
-        places, rows = list(owner.places), []
+        places, rows, room = list(owner.places), [], [self.random.choice([3, 50]) for _ in range(3)]
         here = sorted((row.pos or 0, number) for number, row in self.ready.items() if row.partition == partition)
-        for priority in range(3):
-            beyond = [(pos, number) for pos, number in here if self.jobs[number].priority == priority]
-            beyond = [(pos, number) for pos, number in beyond if pos >= owner.places[priority]]
-            rows += [number for _, number in beyond[: self.random.choice([3, 50])]]
-            if rows and beyond:
-                places[priority] = (
-                    max([self.ready[number].pos or 0 for number in rows if self.jobs[number].priority == priority]) + 1
-                )
         for pos, number in here:
-            if pos < owner.places[self.jobs[number].priority] and self.ready[number].changed > owner.looked:
+            priority = self.jobs[number].priority
+            if pos < owner.places[priority]:
+                if self.ready[number].changed > owner.looked:
+                    rows.append(number)
+            elif room[priority]:
+                room[priority] -= 1
                 rows.append(number)
+                places[priority] = pos + 1
         self.random.shuffle(rows)
         earlier = {epoch for epoch in self.maps if epoch != self.epoch}
         open_ = {(row.epoch, row.partition) for table in (self.ready, self.leases) for row in table.values()}
@@ -470,13 +468,15 @@ class World:
         self.hire(knows_rare=True)
         while self.unwritten:
             self.commit(0)
-        for _ in range(20_000):
+        moved = 0
+        for turn in range(20_000):
             while self.halted:
                 self.settle_halt()
             self.close_maps()
             self.own()
-            for partition in list(self.owners):
-                self.look(partition, is_full=True)
+            if not moved or turn % 8 == 0:
+                for partition in list(self.owners):
+                    self.look(partition, is_full=True)
             moved = sum(self.take(partition) for partition in list(self.owners))
             for number in sorted(self.leases):
                 self.end(number, "succeeded")
