@@ -1,5 +1,5 @@
 """Resizing under load: 2 partitions, then 8, then 4, while two producers enqueue jobs of 64 keys (by Zipf's law, the
-first far more often than the last) and two workers run them, with some thousand jobs waiting at any time.
+first far more often than the last) and two workers run them, with up to a thousand jobs waiting at any time.
 
 Producers write down when they made a call and when it returned, handlers when they ran which job. In the end each job
 must have run once and be completed once, the jobs of a key one at a time and in the order of their calls. A producer's
@@ -33,8 +33,8 @@ KEYS = 64
 CALL = 20
 PRODUCERS = 2
 WORKERS = 2
-MOST_AHEAD = 4_000
-PATIENCE_SECONDS = 60.0
+# With nothing completed for so long, what is left is lost.
+PATIENCE_SECONDS = 20.0
 # The key of each job, by its number, over and over.
 DRAWN = random.Random(7).choices(range(KEYS), [1 / (place + 1) for place in range(KEYS)], k=10_007)
 # The numbers of a producer's jobs begin with a multiple of this.
@@ -64,7 +64,8 @@ class Found(NamedTuple):
 
 def measure(run: Run) -> None:
     seconds = 1.0 if run.is_quick else 5.0
-    found = [resize(run.server, seconds) for _ in run.repeats()]
+    most_ahead = run.size(1_000, 200)
+    found = [resize(run.server, seconds, most_ahead) for _ in run.repeats()]
     run.state("order violations", "", [each.misplaced for each in found], at_most=0)
     run.state("jobs lost", "", [each.lost for each in found], at_most=0)
     run.state("jobs doubled", "", [each.doubled for each in found], at_most=0)
@@ -72,12 +73,12 @@ def measure(run: Run) -> None:
     run.compare("longest producer stall, resizing", "ms", stalls, "at other times", others)
     run.state("until the old map was drained, the longer", "s", [each.drained_seconds for each in found])
     run.note(f"{min(each.jobs for each in found):,} jobs or more a repeat; {seconds:g} s or more with each size")
-    run.note(f"{PRODUCERS} producers in calls of {CALL}, {WORKERS} workers, {KEYS} keys, up to {MOST_AHEAD:,} waiting")
+    run.note(f"{PRODUCERS} producers in calls of {CALL}, {WORKERS} workers, {KEYS} keys, up to {most_ahead:,} waiting")
 
 
-def resize(server: Server, seconds: float) -> Found:
+def resize(server: Server, seconds: float, most_ahead: int) -> Found:
     """Change the number of partitions under load, let everything drain, and judge."""
-    gate, pace = Gate(), Pace(MOST_AHEAD)
+    gate, pace = Gate(), Pace(most_ahead)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         url = stack.enter_context(server.database())
@@ -93,13 +94,14 @@ def resize(server: Server, seconds: float) -> Found:
         gate.open()
 
         def go_on(least_seconds: float, is_done: Callable[[], bool]) -> None:
-            began = time.monotonic()
-            while (passed := time.monotonic() - began) < least_seconds or not is_done():
+            began = moved_at = time.monotonic()
+            while time.monotonic() - began < least_seconds or not is_done():
                 if any(process.exitcode not in (None, 0) for process in (*workers, *producers)):
                     raise RuntimeError("a process of this measurement ended too early; what it said stands above")
-                if passed > PATIENCE_SECONDS:
+                if (now_done := completed(connection)) != pace.completed.value:
+                    pace.completed.value, moved_at = now_done, time.monotonic()
+                elif time.monotonic() - moved_at > PATIENCE_SECONDS:
                     return
-                pace.completed.value = completed(connection)
                 time.sleep(0.01)
 
         go_on(seconds, lambda: True)
@@ -126,6 +128,8 @@ def _found(connection: Connection, calls: Sequence[Span], runs: Sequence[Span], 
     enqueued = {number: call for call in calls for number in range(call.number, call.number + CALL)}
     stalls: dict[bool, list[int]] = {True: [0], False: [0]}
     for call in calls:
+        if call.number % NUMBERS == 0:
+            continue  # A producer's first connects, before the load begins.
         is_resizing = any(call.began <= each.ended and each.began <= call.ended for each in resizes)
         stalls[is_resizing].append(call.ended - call.began)
     return Found(
@@ -195,8 +199,9 @@ def _produce(url: str, folder: Path, gate: Gate, pace: Pace, producer: int) -> N
     write = _recorder(folder / "calls")
     first = number = producer * NUMBERS
     with app:
-        gate.arrive()
         while not pace.is_over.is_set():
+            if number - first == CALL:
+                gate.arrive()
             if (number - first) * PRODUCERS - pace.completed.value > pace.most_ahead:
                 time.sleep(0.001)
                 continue
