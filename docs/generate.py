@@ -54,6 +54,8 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
             penstock.Stats,
             penstock.PartitionStats,
             penstock.Explanation,
+            penstock.BlockedKey,
+            penstock.Resize,
             penstock.WorkerInfo,
             penstock.Cron,
             penstock.Event,

@@ -21,7 +21,7 @@ from penstock import errors
 from penstock.cli.program import program
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-_SHELL_COMMAND = re.compile(r"(?:^|`|\s)penstock ([a-z]+)")
+_SHELL_COMMAND = re.compile(r"(?:^|`|\s)penstock ([a-z][a-z-]*)")
 
 
 @cache
