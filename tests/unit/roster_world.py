@@ -31,7 +31,6 @@ class Job:
     is_retried_dead_letter: bool = False
     # When it had entered before a person put it off: if it is ready again by then, it may start in its old place.
     entered_before: float = inf
-    ran_by: Owner | None = None
 
 
 @dataclass(slots=True)
@@ -90,7 +89,7 @@ def rules_of(random: Random) -> Rules:
         rate=sometimes(random.choice([0.5, 3.0, 40.0])),
         per_key_rate=sometimes(random.choice([0.5, 2.5])),
         holds_on_retry=random.random() < 0.7,
-        halts_on_dead=random.random() < 0.3,
+        halts_on_dead=random.random() < 0.4,
         is_fair=random.random() < 0.2,
         weights={"t0": 5.0, "t1": 0.5},
     )
@@ -354,7 +353,6 @@ class World:
                 self.leases[number] = Row(partition, row.epoch, row.pos, row.ready_at, 0, owner)
                 self.judge_order(number)
                 self.judge_limits(number)
-                self.jobs[number].ran_by = owner
                 taken += 1
         return taken
 
@@ -400,10 +398,12 @@ class World:
     # What is promised
 
     def judge_order(self, number: int) -> None:
-        job, per_key = self.jobs[number], self.rules.per_key
-        if job.key is None:
+        job, per_key, owner = self.jobs[number], self.rules.per_key, self.leases[number].owner
+        if job.key is None or owner is None:
             return
-        assert job.key not in self.halted, "a halted key has started a job"
+        # Where several of a key may run, one that ran elsewhere counts as running until its end was seen.
+        unseen = () if per_key == 1 else owner.roster._elsewhere
+        assert job.key not in self.halted or self.halted[job.key][0] in unseen, "a halted key has started a job"
         if per_key is None:
             return
         alike = [other for other in self.jobs.values() if other.key == job.key]
@@ -411,9 +411,7 @@ class World:
         assert running <= per_key, "G5: too many jobs of a key run at a time"
         for other in alike:
             waits = other.id in self.ready or (other.id in self.scheduled and self.scheduled[other.id].pos is not None)
-            # Of several at a time, one that ran elsewhere counts as running until its end was seen.
-            is_unseen = per_key > 1 and other.ran_by is not None and other.ran_by is not self.leases[number].owner
-            if waits and not is_unseen and other.priority == job.priority and not job.is_retried_dead_letter:
+            if waits and other.id not in unseen and other.priority == job.priority and not job.is_retried_dead_letter:
                 assert not other.visible < min(job.entered, job.entered_before), "G5: a job was overtaken"
 
     def judge_limits(self, number: int) -> None:
@@ -453,7 +451,7 @@ class World:
             self.close_maps: 6,
             self.rescue: 3,
             self.cancel: 3,
-            self.settle_halt: 3,
+            self.settle_halt: 8,
             self.hand_over: 2,
             self.kill: 1,
             self.resize: 1,

