@@ -36,6 +36,10 @@ class Allowance:
         elif rules.per_key_rate != before.per_key_rate:
             self._key_buckets.change(Rate(rules.per_key_rate), now)
 
+    @property
+    def has_key_rate(self) -> bool:
+        return self._key_buckets is not None
+
     def empty_keys(self, names: Iterable[bytes] | None, now: float) -> None:
         """These keys, or all, may have come from a partition that has just spent what they had."""
         if self._key_buckets is not None:

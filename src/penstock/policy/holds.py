@@ -70,20 +70,18 @@ class Holds:
 class Halts:
     """The keys that wait for a person."""
 
-    __slots__ = ("_survives",)
+    __slots__ = ("names",)
 
     def __init__(self) -> None:
-        self._survives: dict[bytes, int] = {}
-
-    def __contains__(self, name: bytes) -> bool:
-        return name in self._survives
+        # How many snapshots more each survives that do not name it.
+        self.names: dict[bytes, int] = {}
 
     def begin(self, name: bytes) -> None:
-        self._survives[name] = 1
+        self.names[name] = 1
 
     def replace(self, named: Collection[bytes]) -> set[bytes]:
         """Go by a snapshot; the keys for which something changed."""
-        before = self._survives
+        before = self.names
         unknown_yet = {name for name, survives in before.items() if survives and name not in named}
-        self._survives = dict.fromkeys([*named, *unknown_yet], 0)
-        return before.keys() ^ self._survives.keys()
+        self.names = dict.fromkeys([*named, *unknown_yet], 0)
+        return before.keys() ^ self.names.keys()

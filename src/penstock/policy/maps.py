@@ -9,6 +9,7 @@ that only the keys that are held or halted there. Jobs wait for lower epochs onl
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from sys import maxsize
 from typing import NamedTuple
 
 from penstock.routing.key_hash import partition_of
@@ -35,8 +36,9 @@ class Maps:
         self._partitions: dict[int, int] = {}
         self._open: frozenset[tuple[int, int]] = frozenset()
         self._held: frozenset[tuple[int, bytes]] = frozenset()
-        self.oldest: int | None = None
-        self.newest: int | None = None
+        # Jobs of epochs up to the oldest wait for nothing.
+        self.oldest = maxsize
+        self.newest = maxsize
 
     def change(
         self,
@@ -46,7 +48,7 @@ class Maps:
     ) -> Change:
         """Take over what a snapshot shows."""
         before = self._partitions, self._open, self._held
-        self.oldest, self.newest = min(partitions, default=None), max(partitions, default=None)
+        self.oldest, self.newest = min(partitions, default=maxsize), max(partitions, default=maxsize)
         self._partitions, self._held = dict(partitions), frozenset(held)
         self._open = frozenset(pair for pair in open_ if pair[0] != self.newest)
         is_subset = (
@@ -56,7 +58,7 @@ class Maps:
 
     def is_draining(self, key: bytes, epoch: int) -> bool:
         """Whether a job of this key and epoch has to wait."""
-        if self.oldest is None or self.newest is None or epoch <= self.oldest:
+        if epoch <= self.oldest:
             return False
         if epoch > self.newest:
             # Written under a map made since the last look: nothing is known yet of the one before it.

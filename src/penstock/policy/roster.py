@@ -89,6 +89,7 @@ class Roster:
     def add(self, jobs: Iterable[Job]) -> None:
         """Take over jobs read from `ready`; one that is out or held comes back into its place."""
         keys, out, holds = self._keys, self._out, self._holds
+        has_holds = bool(holds)
         mark_of = self._turns.mark if self._rules.is_fair else None
         changed: set[Key] = set()
         for job, name, priority, pos, rank, tenant, epoch, is_known in jobs:
@@ -96,7 +97,7 @@ class Roster:
                 key = out.pop(job)
                 key.out -= 1
                 changed.add(key)
-            if holds and job in holds:
+            if has_holds and job in holds:
                 changed.add(holds.end(job))
             if name is None and not is_known:
                 key = self._unhandled
@@ -112,8 +113,11 @@ class Roster:
                 self.waiting += 1
             elif mark_of:
                 self._turns.unmark(mark >> 1)
-            if placed != BEHIND or key.standing == READY:
+            if placed != BEHIND:
                 changed.add(key)
+            elif key.standing == READY and key.startable < self._most_of(key):
+                key.startable += 1
+                self.startable += 1
         for key in changed:
             if key is not self._unhandled:
                 self._place(key)
@@ -155,8 +159,15 @@ class Roster:
             if job is not None:
                 taken.append(job)
                 self._turns.started()
-                allowance.spend_of_key(key, now)
-            self._place(key)
+                if allowance.has_key_rate:
+                    allowance.spend_of_key(key, now)
+            if self._rules.per_key == 1 and key.out and key.name is not None:
+                # As _place would find, without looking: nothing more of it starts before this one has ended.
+                key.standing = BUSY
+                self.startable -= key.startable
+                key.startable = 0
+            else:
+                self._place(key)
         allowance.spend(len(taken), now)
         return taken
 
@@ -299,11 +310,11 @@ class Roster:
                 return STUCK
             if key.out >= per_key:
                 return BUSY
-        if name in self._halts or not lane.first[lane.at + MARK] & 1:
+        if name in self._halts.names or not lane.first[lane.at + MARK] & 1:
             return STUCK
         if per_key is not None and key.out + key.elsewhere >= per_key:
             return BUSY
-        if self._maps.is_draining(name, lane.epoch):
+        if lane.epoch > self._maps.oldest and self._maps.is_draining(name, lane.epoch):
             return DRAINING
         return READY
 
@@ -314,6 +325,8 @@ class Roster:
 
     def _next(self, now: float) -> Key | None:
         """The key whose turn it is, of those that have a token."""
+        if not self._allowance.has_key_rate:
+            return self._turns.next()
         for key in self._allowance.rested(now):
             self._place(key)
         while (next_key := self._turns.next()) is not None:
@@ -326,7 +339,9 @@ class Roster:
         """Take the next job of a key out of those that wait; None where it may not start."""
         while (lane := key.lane) is not None:
             mark = lane.first[lane.at + MARK]
-            if key.name is not None and (not mark & 1 or self._maps.is_draining(key.name, lane.epoch)):
+            if key.name is not None and (
+                not mark & 1 or (lane.epoch > self._maps.oldest and self._maps.is_draining(key.name, lane.epoch))
+            ):
                 return None
             job = key.pop()
             self.waiting -= 1
