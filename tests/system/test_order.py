@@ -14,6 +14,7 @@ from tests.system.conftest import MakeApp, Working
 
 import penstock
 from penstock import App, Task
+from penstock.routing.key_hash import partition_of
 
 
 def eventually(fact: Callable[[], Any]) -> None:
@@ -368,3 +369,24 @@ def test_a_limit_on_an_ordered_queue_counts_all_its_keys(app: App, log: Log, wor
             gate.set()
         eventually(lambda: len(log.all) == 5)
     assert [n for _, n in log.all] == [0, 1, 2, 3, 4]
+
+
+def test_until_idle_does_not_wait_for_a_retry_that_holds_a_key_which_has_moved(app: App, log: Log) -> None:
+    handle = declare(app, log, task={"backoff": 600})
+    moved = next(f"k{n}" for n in range(100) if partition_of(f"k{n}".encode(), 3))
+    log.failing = {0: [ValueError("once")]}
+    handle.enqueue(key=moved, n=0)
+    app.work(until_idle=True)
+    assert not app.resize("q", partitions=3).is_through
+    handle.enqueue(key=moved, n=1)
+    app.work(until_idle=True)
+    assert log.started[moved] == [0]
+
+
+def test_a_rate_per_key_alone_blocks_no_key_when_a_job_fails(app: App, log: Log) -> None:
+    handle = declare(app, log, order=None, per_key_rate="1000/s", task={"backoff": 600})
+    log.failing = {0: [ValueError("once")]}
+    handle.enqueue_many(rows(3, 1))
+    app.work(until_idle=True)
+    assert log.started["k0"] == [0, 1, 2]
+    assert app.blocked_keys("q") == []

@@ -20,10 +20,9 @@ def key_reason(job_id: int, held: HeldBack) -> tuple[str, dict[str, Any]] | None
             f"behind key head {held.halted_by} (halted: a dead letter; retry it, or release the key)",
             facts,
         )
-    if held.per_key is not None and held.key is not None:
-        if held.retry is not None and int(held.retry.job) != job_id:
-            facts |= {"head": int(held.retry.job), "retries_at": held.retry.due_at}
-            return f"behind key head {held.retry.job} (retries at {held.retry.due_at})", facts
+    if held.per_key is not None and held.retry is not None and int(held.retry.job) != job_id:
+        facts |= {"head": int(held.retry.job), "retries_at": held.retry.due_at}
+        return f"behind key head {held.retry.job} (retries at {held.retry.due_at})", facts
     if held.owner is None:
         return "partition unowned: a worker takes it within a second or two", facts
     if held.per_key is not None and held.key is not None:

@@ -23,11 +23,13 @@ def resize(database: Database, queue: str, partitions: int) -> Resize:
         storage.resize(connection, queue, partitions)
         storage.drain(connection)
         entry = find_queue(connection, queue)
+        draining = storage.draining(connection, entry.id)
         return Resize(
             queue=queue,
             partitions=entry.partition_count,
             epoch=entry.epoch,
-            draining=storage.draining(connection, entry.id),
+            draining=draining,
+            is_through=not draining and storage.is_drained(connection, entry.id),
         )
 
     return database.run(act)

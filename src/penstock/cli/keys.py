@@ -64,6 +64,8 @@ def resize(
     if done.draining:
         columns = [Column("still drains", is_cut=True), Column("jobs", "right")]
         show_table(columns, [[name, f"{jobs:,}"] for name, jobs in done.draining])
+    elif not done.is_through:
+        say("keys that moved still wait: for a producer's open transaction, or for a key that is halted")
 
 
 def _decoded(text: str) -> bytes:

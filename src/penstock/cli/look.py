@@ -50,8 +50,14 @@ def stats(
             if as_json:
                 show_json(asdict(figures))
                 return
-            columns = [Column("partition", is_cut=True), *FIGURES]
-            show_table(columns, [_figures(part.name, part) for part in figures.partitions])
+            columns = [Column("partition", is_cut=True), *FIGURES, Column("limit"), Column("owner", is_cut=True)]
+            show_table(
+                columns,
+                [
+                    [*_figures(part.name, part), "" if part.limit is None else f"{part.limit:,}", part.owner or ""]
+                    for part in figures.partitions
+                ],
+            )
             if figures.paused:
                 say(f"queue {queue!r} is paused: penstock resume {queue}", "yellow")
             return

@@ -15,17 +15,19 @@ __all__ = ["Allowance"]
 class Allowance:
     """The buckets of one partition, and the keys that wait for a token of their own."""
 
-    __slots__ = ("_bucket", "_key_buckets", "_resting", "_rules")
+    __slots__ = ("_bucket", "_key_buckets", "_resting", "_rules", "has_key_rate")
 
     def __init__(self, rules: Rules, now: float) -> None:
         self._rules = rules
         self._bucket = None if rules.rate is None else Bucket(Rate(rules.rate), now)
         self._key_buckets = None if rules.per_key_rate is None else KeyBuckets(Rate(rules.per_key_rate), now)
         self._resting = Turns()
+        self.has_key_rate = rules.per_key_rate is not None
 
     def change(self, rules: Rules, now: float) -> None:
         """Go by other rates: a bucket keeps what it has, as far as it fits."""
         before, self._rules = self._rules, rules
+        self.has_key_rate = rules.per_key_rate is not None
         fresh = Allowance(rules, now)
         if before.rate is None or rules.rate is None or self._bucket is None:
             self._bucket = fresh._bucket
@@ -35,10 +37,6 @@ class Allowance:
             self._key_buckets = fresh._key_buckets
         elif rules.per_key_rate != before.per_key_rate:
             self._key_buckets.change(Rate(rules.per_key_rate), now)
-
-    @property
-    def has_key_rate(self) -> bool:
-        return self._key_buckets is not None
 
     def empty_keys(self, names: Iterable[bytes] | None, now: float) -> None:
         """These keys, or all, may have come from a partition that has just spent what they had."""

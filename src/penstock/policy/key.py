@@ -6,11 +6,12 @@ from typing import Final, TypeAlias
 
 from penstock.policy.lane import AHEAD, BEHIND, ID, KNOWN, RANK, Lane
 
-__all__ = ["BUSY", "DRAINING", "EMPTY", "READY", "STUCK", "Key", "Turn"]
+__all__ = ["AWAY", "BUSY", "DRAINING", "EMPTY", "READY", "STUCK", "Key", "Turn"]
 
 
 # Why the next job of a key does not start: the first that applies. Plain numbers: a member of an Enum costs a tenth of
 # a microsecond to look up, ten times for each job.
+AWAY: Final = -1  # a job of it that an older map sent elsewhere is held or halted there
 EMPTY: Final = 0
 STUCK: Final = 1  # held, halted, or without a handler here: nothing the owner does will change it
 BUSY: Final = 2  # as many as may be are out

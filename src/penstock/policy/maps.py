@@ -69,3 +69,11 @@ class Maps:
                 if partition != self._number and ((earlier, partition) in self._open or (earlier, key) in self._held):
                     return True
         return False
+
+    def is_held(self, key: bytes, epoch: int) -> bool:
+        """Of one that has to wait, whether it is only for a job that waits itself: for its retry, or for a person."""
+        return self.oldest < epoch <= self.newest and not any(
+            (earlier, partition) in self._open
+            for earlier, partitions in self._partitions.items()
+            if earlier < epoch and (partition := partition_of(key, partitions)) != self._number
+        )

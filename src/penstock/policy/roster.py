@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 from penstock.policy.allowance import Allowance
 from penstock.policy.holds import Halts, Holds
-from penstock.policy.key import BUSY, DRAINING, EMPTY, READY, STUCK, Key
+from penstock.policy.key import AWAY, BUSY, DRAINING, EMPTY, READY, STUCK, Key
 from penstock.policy.lane import BEHIND, ID, MARK, RANK
 from penstock.policy.maps import Maps
 from penstock.policy.rules import Rules, Waiting
@@ -154,14 +154,19 @@ class Roster:
         room = allowance.room(len(self._out) + len(self._elsewhere), now)
         room = wanted if room is None else min(wanted, room)
         taken: list[int] = []
-        while len(taken) < room and (key := self._next(now)) is not None:
+        is_fair, is_single = self._rules.is_fair, self._rules.per_key == 1
+        while len(taken) < room:
+            key = self._next(now) if allowance.has_key_rate else self._turns.next()
+            if key is None:
+                break
             job = self._start(key)
             if job is not None:
                 taken.append(job)
-                self._turns.started()
+                if is_fair:
+                    self._turns.started()
                 if allowance.has_key_rate:
                     allowance.spend_of_key(key, now)
-            if self._rules.per_key == 1 and key.out and key.name is not None:
+            if is_single and key.out and key.name is not None:
                 # As _place would find, without looking: nothing more of it starts before this one has ended.
                 key.standing = BUSY
                 self.startable -= key.startable
@@ -292,9 +297,9 @@ class Roster:
         if standing != before:
             key.standing = standing
             self._hopeful += (standing >= BUSY) - (before >= BUSY)
-            if standing == DRAINING:
+            if standing in (AWAY, DRAINING):
                 self._draining.add(key)
-            elif before == DRAINING:
+            elif before in (AWAY, DRAINING):
                 self._draining.discard(key)
                 if key.name is not None:
                     self._arrived.add(key.name)
@@ -315,7 +320,7 @@ class Roster:
         if per_key is not None and key.out + key.elsewhere >= per_key:
             return BUSY
         if lane.epoch > self._maps.oldest and self._maps.is_draining(name, lane.epoch):
-            return DRAINING
+            return AWAY if self._maps.is_held(name, lane.epoch) else DRAINING
         return READY
 
     def _most_of(self, key: Key) -> int:
@@ -325,8 +330,6 @@ class Roster:
 
     def _next(self, now: float) -> Key | None:
         """The key whose turn it is, of those that have a token."""
-        if not self._allowance.has_key_rate:
-            return self._turns.next()
         for key in self._allowance.rested(now):
             self._place(key)
         while (next_key := self._turns.next()) is not None:

@@ -1,5 +1,5 @@
-"""Writing jobs. A call becomes one range per (partition, priority, task, run time), in the call's order; where the queue
-has an owner, whatever the tasks.
+"""Writing jobs. A call becomes one range per (partition, priority, task, run time), in the call's order; where the
+queue has an owner, whatever the tasks.
 
 What was routed by a map of keys that is not the queue's any more (it was resized) is not written: the caller is told,
 routes it anew, and its transaction lives on.

@@ -20,7 +20,7 @@ from penstock.storage.catalogue import find_queue
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
 
-__all__ = ["OpenMaps", "drain", "draining", "list_rest", "resize"]
+__all__ = ["OpenMaps", "drain", "draining", "is_drained", "list_rest", "resize"]
 
 # Of a partition with more keys left, all keys that moved from it wait.
 MOST_LISTED = 1_000
@@ -76,6 +76,12 @@ def list_rest(connection: Connection) -> int:
 def draining(connection: Connection, queue_id: int) -> list[tuple[str, int]]:
     """The partitions with jobs from before a resize, by name, and how many."""
     return [(name, jobs) for name, jobs in connection.execute(query("draining_partitions"), {"queue": queue_id})]
+
+
+def is_drained(connection: Connection, queue_id: int) -> bool:
+    """Whether nothing is waited for of any earlier map."""
+    row = connection.execute(query("is_drained"), {"queue": queue_id}).fetchone()
+    return bool(row and row[0])
 
 
 def _count(connection: Connection, name: str, **parameters: int) -> int:

@@ -120,9 +120,9 @@ begin
 
     with mine as materialized (
         select l.id, l.range, l.partition_id, l.priority, l.pos as place, l.attempt, l.rescues, l.ready_at, l.task,
-               l.epoch, q.id as queue_id, q.is_owned, q.is_owned and q.holds_on_retry as is_held, q.halts_on_dead,
+               l.epoch, q.id as queue_id, q.is_owned, q.per_key is not null and q.holds_on_retry as is_held, q.halts_on_dead,
                case when q.is_owned then pg_current_xact_id() end as changed,
-               q.is_owned and not q.holds_on_retry or g.due_in > 0 as is_later,
+               q.is_owned and not (q.per_key is not null and q.holds_on_retry) or g.due_in > 0 as is_later,
                g.position as pos, g.error, g.due_in, l.range * 1024 + g.position as job_id, g.age, g.run,
                -- Whoever was asked to stop does not run again.
                case when g."end" in ('retry', 'snooze', 'release') and exists (

@@ -22,6 +22,10 @@ select exists (select from penstock.queue_map where is_closed and not is_drained
 -- See penstock.open_maps: one look. Index: ready_of_epoch.
 select epoch, partitions, open_numbers, held_keys from penstock.open_maps(%(queue)s)
 
+-- name: is_drained
+select not exists (select from penstock.queue_map as m join penstock.queue as q on q.id = m.queue_id
+                    where q.id = %(queue)s and m.epoch < q.epoch and not m.is_drained)
+
 -- name: draining_partitions
 -- Partitions with jobs that an earlier map sent there, or that a plain queue does not use any more, and how many.
 -- Indexes: ready_of_epoch, scheduled_holding.
