@@ -63,7 +63,7 @@ def measure(run: Run) -> None:
         run.say(f"deep_key: enqueue {deep:,} jobs of one key")
         fill(filled, deep, others)
         fill(bare, 0, others)
-        for _ in run.repeats():
+        for _ in run.repeats(most=2):
             beside.append(drain(run.server, filled, others))
             alone.append(drain(run.server, bare, others))
     for name, unit, of, bar in (

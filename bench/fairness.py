@@ -37,7 +37,7 @@ class Waits(NamedTuple):
 
 
 def measure(run: Run) -> None:
-    large, batches = run.size(100_000, 10_000), run.size(25, 5)
+    large, batches = run.size(100_000, 30_000), run.size(25, 5)
     beside: list[Waits] = []
     alone: list[Waits] = []
     for _ in run.repeats():
@@ -77,6 +77,8 @@ def waits(server: Server, large: int, batches: int) -> Waits:
                     small.enqueue_many([{"place": batch * SMALL + number} for number in range(SMALL)])
                     returned.append(time.monotonic_ns())
                 left = large - completed(connection)
+                if large and left <= 0:
+                    raise RuntimeError("the large tenant's jobs ran out: nothing was measured")
                 while not all(started):
                     if worker.exitcode is not None:
                         raise RuntimeError("the worker ended too early; what it said stands above")
