@@ -24,6 +24,8 @@ __all__ = ["OwnedPartition", "Owner"]
 SHARE_SECONDS = 0.5
 # While jobs end and others follow, how often it is looked for new ones.
 LOOK_SECONDS = 0.01
+# The same where enough could start as it is: what is new may go before all of that.
+NEWS_SECONDS = 0.05
 # How often the retries, halts and leases of others are looked at while there are any, and when none was seen.
 OTHERS_SECONDS = 0.1
 SWEEP_SECONDS = 1.0
@@ -153,9 +155,9 @@ class Owner:
             if each.is_paused or each.holding.is_surplus:
                 continue
             with_others = now - each.others_at >= (OTHERS_SECONDS if each.has_others else SWEEP_SECONDS)
-            is_time = not each.is_read or now - each.looked_at >= LOOK_SECONDS
-            wants_more = each.roster.startable < wanted or (each.is_fair and not each.is_read)
-            if self._must_look or (wants_more and is_time) or with_others:
+            wants_more = each.roster.startable < wanted or each.is_fair
+            seconds = NEWS_SECONDS if not wants_more else LOOK_SECONDS if each.is_read else 0.0
+            if self._must_look or with_others or now - each.looked_at >= seconds:
                 due.append((each, with_others or self._must_look or each.as_of is None))
         self._must_look = False
         if not due:
