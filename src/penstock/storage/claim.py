@@ -24,6 +24,10 @@ _JOB: LiteralString = "id, args::text, key, attributes::text"
 _WORTH_BOUNDS = 8
 
 
+# id, args, key, attributes; and the task, where jobs of several stand in one range.
+LeasedJob = tuple[Any, ...]
+
+
 @dataclass(slots=True)
 class Lease:
     """A worker's numbered right to run jobs of a range."""
@@ -41,6 +45,8 @@ class Lease:
     is_ahead: bool
     task: str
     waited_seconds: float
+    # The job, where there is one and it came with the claim.
+    only_job: LeasedJob | None = None
     # Jobs of it that have not been settled; kept by the worker.
     left: int = 0
     # Monotonic seconds of when the worker got it.
@@ -50,10 +56,6 @@ class Lease:
     def positions(self) -> Sequence[int]:
         """Which jobs of the range are meant."""
         return members_of(self.low, self.high, self.members)
-
-
-# id, args, key, attributes; and the task, where jobs of several stand in one range.
-LeasedJob = tuple[Any, ...]
 
 
 class Span(Protocol):

@@ -111,9 +111,11 @@ def exchange(
     if claimed is not None:
         for each in claimed.fetchall():
             if each[0] is None:
-                turn.opens_in = -each[-1]
+                turn.opens_in = -each[12]
             else:
-                turn.leases.append(Lease(*each))
+                lease = Lease(*each[:13])
+                lease.only_job = None if each[13] is None else each[13:]
+                turn.leases.append(lease)
     if held is not None and chosen is not None:
         row = held.fetchone()
         turn.held_partitions = set(row[0] if row else ())

@@ -306,9 +306,11 @@ class Conductor:
         """Read the jobs of new leases and put them in line, those that were chosen in that order; how many."""
         if not leases:
             return 0
-        plain = [lease for lease in leases if lease.task]
+        rows = {lease.only_job[0]: lease.only_job for lease in leases if lease.only_job is not None}
+        plain = [lease for lease in leases if lease.task and lease.only_job is None]
         mixed = [lease for lease in leases if not lease.task]
-        rows = self._with_connection(lambda connection: read_jobs(connection, plain)) if plain else {}
+        if plain:
+            rows |= self._with_connection(lambda connection: read_jobs(connection, plain))
         if mixed:
             rows |= self._owner.stored(mixed)
             unread = [lease for lease in mixed if any(lease.range * 1024 + p not in rows for p in lease.positions)]

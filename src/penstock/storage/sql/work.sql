@@ -1,9 +1,13 @@
 -- name: claim
--- See penstock.claim. Locks: gates, then ready rows in order, skipping those held. Index: ready_in_order.
-select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
-       extract(epoch from now() - ready_at)::double precision
+-- See penstock.claim. Locks: gates, then ready rows in order, skipping those held. Index: ready_in_order. A job that is
+-- alone in its lease comes with it: who waits for single jobs is spared a second question.
+select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.members::text, l.attempt, l.rescues, l.is_ahead,
+       l.task, extract(epoch from now() - l.ready_at)::double precision, j.id, j.args::text, j.key, j.attributes::text
   from penstock.claim(%(worker)s, %(partitions)s::int[], %(positions)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
-                      %(settled)s::int[])
+                      %(settled)s::int[]) as l
+  left join lateral (
+       select id, args, key, attributes from penstock.job
+        where id = l.range * 1024 + l.low and l.high - l.low = 1 offset 0) as j on true
 
 -- name: wake_gates
 select penstock.wake_gates(%(settled)s::int[])
