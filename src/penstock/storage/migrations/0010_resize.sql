@@ -71,7 +71,7 @@ end $$;
 
 -- Whether anything that a map sent to a partition is ready or runs there. Index: ready_of_epoch.
 create function penstock.is_open(p_partition int, p_epoch int) returns boolean
-language sql stable as $$
+language sql stable set enable_seqscan = off as $$
     select exists (select from penstock.ready where partition_id = p_partition and epoch = p_epoch)
         or exists (select from penstock.lease where partition_id = p_partition and epoch = p_epoch)
 $$;
@@ -162,7 +162,7 @@ end $$;
 -- elsewhere. One look: in one snapshot with whatever else the statement or its transaction reads.
 create function penstock.open_maps(p_queue int)
 returns table (epoch int, partitions int, open_numbers int[], held_keys bytea[])
-language sql stable as $$
+language sql stable set enable_seqscan = off as $$
     select m.epoch, m.partitions,
            case when m.epoch = q.epoch then '{}'::int[]
                 when not m.is_closed then array(select generate_series(0, m.partitions - 1))
