@@ -111,6 +111,8 @@ def test_a_job_that_is_out_comes_back_into_its_place_by_being_read_again() -> No
     roster = roster_with(job(1), job(2))
     assert take(roster, 1) == [1]
     roster.add([job(1)])
+    assert take(roster) == [1]
+    roster.add([job(1)])
     roster.ended(1, "gone", 0.0)
     assert run(roster) == [1, 2]
 
@@ -381,6 +383,17 @@ def test_a_limit_does_not_make_it_idle_and_a_held_key_does() -> None:
     roster.ended(1, "retry", 0.0)
     roster.set_held([(1, b"a")])
     assert roster.is_idle(0.0)
+
+
+def test_turns_that_are_out_of_date_are_forgotten() -> None:
+    roster = roster_with(job(0, b"first"), rules=Rules(per_key=1, limit=1))
+    assert take(roster) == [0]
+    for number in range(20_000, 0, -1):
+        roster.add([job(number, b"a")])
+    assert len(roster._turns._heap) < 500
+    assert roster.waiting == 20_000
+    roster.ended(0, "succeeded", 0.0)
+    assert take(roster) == [1]
 
 
 def test_keys_without_anything_are_forgotten() -> None:

@@ -80,8 +80,7 @@ class Lane:
         job = first[at + ID]
         at += FIELDS
         if at == len(first):
-            if self.later:
-                self.first, at = self.later.pop(0), 0
+            self.first, at = self.later.pop(0) if self.later else array("q"), 0
         elif at >= KEPT_FIELDS and 2 * at >= len(first):
             del first[:at]
             at = 0

@@ -67,14 +67,13 @@ class Turns:
 
 
 class _Tenant(Turns):
-    __slots__ = ("is_entered", "jobs", "name", "number", "progress")
+    __slots__ = ("is_entered", "jobs", "name", "number")
 
     def __init__(self, name: str, number: int) -> None:
         super().__init__()
         self.name = name
         self.number = number
         self.jobs = 0
-        self.progress = 0.0
         self.is_entered = False
 
 
@@ -91,7 +90,7 @@ class FairTurns(Turns):
         # Of each that has entered: how far on its next start takes it, when it entered, its number.
         self._waiting: list[tuple[float, int, int]] = []
         self._entries = 0
-        # How far on the tenant is that started last.
+        # How far on the tenant is that started last; no other is further.
         self._progress = 0.0
         self._sweep_at_size = FEWEST_BEFORE_A_SWEEP
 
@@ -110,7 +109,6 @@ class FairTurns(Turns):
         tenant.enter(turn, mark)
         if not tenant.is_entered:
             tenant.is_entered = True
-            tenant.progress = max(tenant.progress, self._progress)
             heappush(self._waiting, self._entry(tenant))
 
     def next(self) -> Key | None:
@@ -126,13 +124,11 @@ class FairTurns(Turns):
 
     def started(self) -> None:
         self._progress, _, number = self._waiting[0]
-        tenant = self._numbered[number]
-        tenant.progress = self._progress
-        heapreplace(self._waiting, self._entry(tenant))
+        heapreplace(self._waiting, self._entry(self._numbered[number]))
 
     def _entry(self, tenant: _Tenant) -> tuple[float, int, int]:
         self._entries += 1
-        return tenant.progress + 1 / self.weights.get(tenant.name, 1.0), self._entries, tenant.number
+        return self._progress + 1 / self.weights.get(tenant.name, 1.0), self._entries, tenant.number
 
     def _new(self, name: str) -> _Tenant:
         if len(self._tenants) >= self._sweep_at_size:
@@ -148,8 +144,7 @@ class FairTurns(Turns):
 
     def _sweep(self) -> None:
         for name, tenant in list(self._tenants.items()):
-            # One that is further on than the others must not come back as if it were not.
-            if not tenant.jobs and not tenant.is_entered and tenant.progress <= self._progress:
+            if not tenant.jobs and not tenant.is_entered:
                 del self._tenants[name]
                 self._free.append(tenant.number)
         self._sweep_at_size = 2 * len(self._tenants) + FEWEST_BEFORE_A_SWEEP
