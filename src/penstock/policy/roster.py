@@ -18,7 +18,6 @@ be told, before the next snapshot is read: a job in `ready` is one that waits.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from sys import maxsize
 from typing import TypeAlias
 
 from penstock.policy.allowance import Allowance
@@ -89,7 +88,7 @@ class Roster:
     def add(self, jobs: Iterable[Job]) -> None:
         """Take over jobs read from `ready`; one that is out or held comes back into its place."""
         keys, out, holds = self._keys, self._out, self._holds
-        has_holds = bool(holds)
+        has_holds, is_single = bool(holds), self._rules.per_key == 1
         mark_of = self._turns.mark if self._rules.is_fair else None
         changed: set[Key] = set()
         for job, name, priority, pos, rank, tenant, epoch, is_known in jobs:
@@ -113,11 +112,9 @@ class Roster:
                 self.waiting += 1
             elif mark_of:
                 self._turns.unmark(mark >> 1)
-            if placed != BEHIND:
+            # Of one at a time, a job behind the next of its key changes nothing.
+            if placed != BEHIND or (key.standing == READY and not (is_single and name is not None)):
                 changed.add(key)
-            elif key.standing == READY and key.startable < self._most_of(key):
-                key.startable += 1
-                self.startable += 1
         for key in changed:
             if key is not self._unhandled:
                 self._place(key)
@@ -286,7 +283,7 @@ class Roster:
             if turn is None or turn[1] != job or turn[0] != rank:
                 turn = key.turn = (rank, job, key)
                 self._turns.enter(turn, first[at + MARK] >> 1)
-            startable = min(key.waiting, self._most_of(key))
+            startable = self._startable_of(key)
         else:
             key.turn = None
             if standing == EMPTY and not (key.out or key.elsewhere or key.holds):
@@ -323,10 +320,12 @@ class Roster:
             return AWAY if self._maps.is_held(name, lane.epoch) else DRAINING
         return READY
 
-    def _most_of(self, key: Key) -> int:
+    def _startable_of(self, key: Key) -> int:
         """How many of a key that is ready may be given out."""
         per_key = self._rules.per_key
-        return maxsize if key.name is None or per_key is None else per_key - key.out - key.elsewhere
+        if key.name is None or per_key is None:
+            return key.waiting
+        return 1 if per_key == 1 else min(key.waiting, per_key - key.out - key.elsewhere)
 
     def _next(self, now: float) -> Key | None:
         """The key whose turn it is, of those that have a token."""
