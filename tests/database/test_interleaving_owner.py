@@ -18,6 +18,7 @@ from tests.database.stepwise import Played, Step, orders, play, transaction
 
 from penstock.storage import Connection, resize, sweep
 from penstock.storage import owner as storage
+from penstock.storage.catalogue import set_paused
 from penstock.storage.owner import Choice, Holding, Look, LookWish, choice_parameters
 from penstock.storage.queries import query
 
@@ -159,7 +160,7 @@ def test_a_take_over_beside_a_resize_serves_every_partition(owned: Owned, order:
 
 def test_shares_differ_by_one_at_most_and_cover_everything(scene: Scene) -> None:
     owned = Owned(scene, partitions=7)
-    crew = [owned.worker, *(scene.register(("t",), owned.entry) for _ in range(2))]
+    crew = [owned.worker, *(scene.register(("t", "u"), owned.entry) for _ in range(2))]
     held: dict[int, list[Holding]] = {}
     for _ in range(3):
         for worker in crew:
@@ -169,3 +170,11 @@ def test_shares_differ_by_one_at_most_and_cover_everything(scene: Scene) -> None
     held = {worker: storage.share(owned.connection, worker) for worker in crew}
     assert sorted(len(each) for each in held.values()) == [2, 2, 3]
     assert sorted(each.number for some in held.values() for each in some) == list(range(7))
+
+
+def test_nothing_of_a_paused_queue_is_leased(owned: Owned, holding: Holding) -> None:
+    (job,) = owned.enqueue([owned.key(0, 1)])
+    set_paused(owned.connection, "o", is_paused=True)
+    assert lease(owned, holding, [job])(owned.connection) == []
+    set_paused(owned.connection, "o", is_paused=False)
+    assert lease(owned, holding, [job])(owned.connection) == [job]

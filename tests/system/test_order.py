@@ -390,3 +390,41 @@ def test_a_rate_per_key_alone_blocks_no_key_when_a_job_fails(app: App, log: Log)
     app.work(until_idle=True)
     assert log.started["k0"] == [0, 1, 2]
     assert app.blocked_keys("q") == []
+
+
+def test_a_head_of_an_unknown_task_that_is_cancelled_lets_its_key_go_on(
+    make_app: MakeApp, log: Log, working: Working
+) -> None:
+    renamed, app = make_app(), make_app()
+
+    @renamed.queue("q", order="key").task(key="key")
+    def gone(key: str, n: int) -> None:
+        log(key, n)
+
+    handle = declare(app, log)
+    head = gone.enqueue(key="k0", n=-1)
+    behind = handle.enqueue(key="k0", n=0)
+    with working(app):
+        eventually(lambda: "does not know task 'gone'" in app.explain(behind).reason)
+        app.cancel(head)
+        eventually(lambda: app.job(behind).state == "succeeded")
+    assert log.started["k0"] == [0]
+
+
+def test_who_knows_more_of_a_queues_tasks_owns_its_partitions(make_app: MakeApp, log: Log, working: Working) -> None:
+    old, new = make_app(), make_app()
+    declare(old, log)
+    handle = declare(new, log)
+
+    @new.queue("q", order="key").task(key="key")
+    def newer(key: str, n: int) -> None:
+        log(key, n)
+
+    with working(old):
+        eventually(lambda: old.stats("q").partitions[0].owner)
+        with working(new):
+            new.enqueue_many([newer.job(key="k0", n=0), handle.job(key="k0", n=1)])
+            eventually(lambda: new.stats("q").total_completed == 2)
+        handle.enqueue(key="k0", n=2)
+        eventually(lambda: old.stats("q").total_completed == 3)
+    assert log.started["k0"] == [0, 1, 2]

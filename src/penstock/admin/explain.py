@@ -58,7 +58,7 @@ def _ready(job: Job, waiting: Waiting, held: HeldBack | None) -> Explanation:
     }
     if waiting.is_paused:
         return _said(job, f"paused: queue {job.queue!r} gives out no jobs until it is resumed", **facts)
-    by_key = None if held is None else key_reason(job.id, held)
+    by_key = None if held is None else key_reason(job.id, job.task, held)
     if by_key is not None and held is not None and (held.halted_by is not None or held.retry is not None):
         return _said(job, by_key[0], **by_key[1], **facts)
     if not waiting.workers:

@@ -11,7 +11,7 @@ from penstock.storage.key_reasons import HeldBack
 __all__ = ["key_reason"]
 
 
-def key_reason(job_id: int, held: HeldBack) -> tuple[str, dict[str, Any]] | None:
+def key_reason(job_id: int, task: str, held: HeldBack) -> tuple[str, dict[str, Any]] | None:
     """The rule and the facts behind it; None where no rule about keys holds the job back."""
     facts: dict[str, Any] = {"owner": held.owner, "epoch": held.epoch}
     if held.key is not None and held.halted_by is not None:
@@ -34,7 +34,11 @@ def key_reason(job_id: int, held: HeldBack) -> tuple[str, dict[str, Any]] | None
             return f"per_key {len(held.running)} of {held.per_key}: held by {named}", facts
         if held.behind is not None:
             facts["head"] = held.behind
+            if held.behind_task not in held.owner_knows:
+                return f"behind key head {held.behind} ({_unknown(held, held.behind_task)})", facts
             return f"behind key head {held.behind} (ready)", facts
+    if task not in held.owner_knows:
+        return _unknown(held, task), facts
     if held.key is not None:
         maps = Maps(held.number)
         maps.change(held.maps.partitions, held.maps.open, held.maps.held)
@@ -45,3 +49,10 @@ def key_reason(job_id: int, held: HeldBack) -> tuple[str, dict[str, Any]] | None
     if held.rate is not None:
         return f"rate: at most {rate_text(held.rate)} start in its partition", facts
     return None
+
+
+def _unknown(held: HeldBack, task: str | None) -> str:
+    return (
+        f"worker {held.owner}, which owns the partition, does not know task {task!r}: "
+        "let every worker of the queue know all its tasks"
+    )

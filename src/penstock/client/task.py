@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
@@ -20,6 +21,8 @@ from penstock.storage.handler_transaction import is_async
 from penstock.task.definition import Exceptions, KeyOf, TaskDefinition, define
 
 __all__ = ["Bound", "Queue", "Sender", "Task"]
+
+log = logging.getLogger("penstock")
 
 P = ParamSpec("P")
 OPTIONS = tuple(inspect.signature(define).parameters)[2:]
@@ -215,6 +218,12 @@ class Queue:
                 if name not in OPTIONS:
                     raise InvalidJob(name, f"a task has no option {name!r}; the options are {', '.join(OPTIONS)}")
             definition = define(self.definition.name, function, **options)
+            if self.definition.running_per_key is not None and definition.key is None:
+                log.warning(
+                    "task %r of queue %r has no key=: its jobs run in no order, unless options(key=...) gives each one",
+                    definition.name,
+                    self.definition.name,
+                )
             self._sender.register(definition)
             return Task(definition, function, self._sender)
 

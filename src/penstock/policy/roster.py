@@ -28,7 +28,7 @@ from penstock.policy.maps import Maps
 from penstock.policy.rules import Rules, Waiting
 from penstock.policy.turns import FairTurns, Turns
 
-__all__ = ["Roster", "Rules", "Waiting"]
+__all__ = ["Job", "Roster", "Rules", "Waiting"]
 
 # A `Waiting`, or a plain tuple of the same: there are many, and they are made quicker.
 Job: TypeAlias = tuple[int, bytes | None, int, int, float, str, int, bool]

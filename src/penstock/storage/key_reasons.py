@@ -41,6 +41,9 @@ class HeldBack(NamedTuple):
     retry: HoldingRetry | None
     halted_by: int | None
     behind: int | None
+    behind_task: str | None
+    # What its partition's owner has handlers for.
+    owner_knows: list[str]
     maps: OpenMaps
 
 
@@ -49,8 +52,9 @@ def why_not_started(connection: Connection, job_id: int) -> HeldBack | None:
     row = connection.execute(query("why_not_started"), {"id": job_id}).fetchone()
     if row is None:
         return None
-    *facts, running, retry, halted_by, behind = row
+    *facts, running, retry, halted_by, behind, owner_knows = row
     maps = OpenMaps.of(connection.execute(query("open_maps"), {"queue": row[0]}).fetchall())
     running_on = find_job(connection, running[0]).worker if running else None
     waits_for = None if retry is None else msgspec.json.decode(retry, type=HoldingRetry)
-    return HeldBack._make([*facts, running, running_on, waits_for, halted_by, behind, maps])
+    behind_task = None if behind is None else find_job(connection, behind).task
+    return HeldBack._make([*facts, running, running_on, waits_for, halted_by, behind, behind_task, owner_knows, maps])

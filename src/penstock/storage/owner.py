@@ -41,6 +41,7 @@ __all__ = [
     "read_queue_rules",
     "read_waiting",
     "share",
+    "still_ready",
 ]
 
 
@@ -275,3 +276,9 @@ def read_partitions(connection: Connection, queues: Iterable[int]) -> list[tuple
     """Every partition of these queues, with its queue."""
     rows = connection.execute(query("read_partitions"), {"queues": array_text(queues)}).fetchall()
     return [(partition, queue) for partition, queue in rows]
+
+
+def still_ready(connection: Connection, partition: int, jobs: Iterable[int]) -> set[int]:
+    """Which of these jobs are still ready in a partition."""
+    rows = connection.execute(query("still_ready"), {"partition": partition, "jobs": array_text(jobs)}).fetchall()
+    return {row[0] for row in rows}

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
-from penstock.policy.roster import Roster, Rules
+from penstock.policy.roster import Job, Roster, Rules
 from penstock.storage import owner as storage
 from penstock.storage.claim import Lease, LeasedJob
 from penstock.storage.database import Connection
@@ -31,6 +32,8 @@ OTHERS_SECONDS = 0.1
 SWEEP_SECONDS = 1.0
 FEWEST_ROWS, MOST_ROWS = 16, 8_192
 JOBS_A_LOOK = 4_096
+# So many jobs without a handler are looked for at a time.
+MOST_UNKNOWN = 2_000
 # So many jobs are kept with their arguments at most.
 MOST_KEPT = 16_384
 # A range this large may be all of one key, which is worth asking.
@@ -60,6 +63,8 @@ class OwnedPartition:
     kept: dict[int, LeasedJob] = field(default_factory=dict)
     # Jobs of it that this worker holds a lease of.
     out: set[int] = field(default_factory=set)
+    # Jobs without a handler here, as they stand in the roster: one that is cancelled must not hold its key for ever.
+    unknown: dict[int, Job] = field(default_factory=dict)
     # Jobs that were rescued, and how often: they run with few beside them.
     rescued: dict[int, int] = field(default_factory=dict)
     # Chosen, and put off for a moment since they were rescued.
@@ -301,6 +306,10 @@ class Owner:
                 key, tenant, is_known = only.key, only.tenant or "", only.task in tasks
                 jobs = range(row.range * RANGE + row.low, row.range * RANGE + row.high)
                 partition.roster.add_run(jobs, key, row.priority, row.pos, rank, tenant, row.epoch, is_known)
+                if not is_known:
+                    partition.unknown |= {
+                        job: (job, key, row.priority, row.pos, rank, tenant, row.epoch, True) for job in jobs
+                    }
         for priority in range(10):
             if seen.found[priority]:
                 partition.places[priority] = seen.ends[priority]
@@ -318,12 +327,24 @@ class Owner:
             partition.roster.set_held(seen.held)
             partition.roster.set_halted(seen.halted)
             partition.has_others = bool(elsewhere or seen.held or seen.halted)
+            if partition.unknown:
+                self._look_for_unknown(connection, partition)
         if seen.maps is not None:
             partition.newest_map = max(seen.maps.partitions, default=0)
             partition.roster.set_maps(seen.maps.partitions, seen.maps.open, seen.maps.held)
             partition.has_others |= len(seen.maps.partitions) > 1
         if any(row.epoch > partition.newest_map for row in seen.rows):
             partition.has_others, partition.others_at = True, 0.0
+
+    def _look_for_unknown(self, connection: Connection, partition: OwnedPartition) -> None:
+        """See whether jobs without a handler here still wait: one that does not is let go, and found gone."""
+        some = dict(islice(partition.unknown.items(), MOST_UNKNOWN))
+        ready = storage.still_ready(connection, partition.holding.partition_id, some)
+        partition.roster.add([each for job, each in some.items() if job not in ready])
+        for job, each in some.items():
+            del partition.unknown[job]
+            if job in ready:
+                partition.unknown[job] = each  # At the end: the others have their turn first.
 
     def _add_mixed(self, connection: Connection, partition: OwnedPartition, rows: Sequence[ReadyRow]) -> int:
         """Read the jobs of rows, whatever their keys, and add them to the roster; how many."""
@@ -341,6 +362,8 @@ class Owner:
             row = row_of[job // RANGE] if row_of else of_job[job]
             rank = row.ready_at + 60.0 * row.priority
             waiting.append((job, key, row.priority, row.pos, rank, tenant or "", row.epoch, task in tasks))
+            if task not in tasks:
+                partition.unknown[job] = (*waiting[-1][:7], True)
         partition.roster.add(waiting)
         return len(waiting)
 

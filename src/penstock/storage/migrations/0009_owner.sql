@@ -6,18 +6,22 @@
 -- Brings a worker to its share of the partitions of the queues it serves: takes what nobody alive holds, as long as it
 -- has less than its share, and says which of its own are more than that. The shares differ by one at most; who has the
 -- one more depends on the queue, so that many small queues are spread too. Partitions that a resize removed are
--- shared out by themselves: most of them are empty.
+-- shared out by themselves: most of them are empty. Only who knows the most tasks of the queue has a share: while a new
+-- version of a program is rolled out, a key must not wait for a task that its owner does not know and another does.
 create function penstock.share_partitions(p_worker bigint)
 returns table (partition_id int, queue_id int, number int, owner_epoch bigint, is_surplus boolean)
 language plpgsql as $$
 declare
     v_shares json;
 begin
-    with crew as (
-        select t.queue_id, t.worker_id, count(*) over (partition by t.queue_id) as size,
-               row_number() over (partition by t.queue_id order by t.worker_id) - 1 as place
-          from (select distinct w.queue_id, w.worker_id from penstock.worker_task as w
-                  join penstock.queue as q on q.id = w.queue_id and q.is_owned) as t
+    with knowing as (
+        select t.queue_id, t.worker_id, count(*) = max(count(*)) over (partition by t.queue_id) as is_able
+          from penstock.worker_task as t join penstock.queue as q on q.id = t.queue_id and q.is_owned
+         group by t.queue_id, t.worker_id
+    ), crew as (
+        select k.*, count(*) filter (where k.is_able) over (partition by k.queue_id) as size,
+               row_number() over (partition by k.queue_id, k.is_able order by k.worker_id) - 1 as place
+          from knowing as k
     ), held as (
         select p.queue_id, p.number < q.partitions as is_current, count(*) as n,
                count(*) filter (where p.owner_id = p_worker) as mine
@@ -25,7 +29,8 @@ begin
          where q.is_owned group by 1, 2
     )
     select json_agg(json_build_object('queue', h.queue_id, 'is_current', h.is_current, 'mine', h.mine,
-               'share', h.n / c.size + ((c.place + h.queue_id) % c.size < h.n % c.size)::int))
+               'share', case when c.is_able
+                             then h.n / c.size + ((c.place + h.queue_id) % c.size < h.n % c.size)::int else 0 end))
       into v_shares
       from crew as c join held as h on h.queue_id = c.queue_id where c.worker_id = p_worker;
 
@@ -66,13 +71,15 @@ begin
        from (select distinct queue_id from penstock.partition where id = any (p_partitions)) as q;
 end $$;
 
--- Which of these partitions a worker holds, in these epochs, and goes on holding until this transaction ends.
+-- Which of these partitions a worker holds, in these epochs, and goes on holding until this transaction ends; without
+-- those of a queue that is paused.
 create function penstock.held_partitions(p_worker bigint, p_partitions int[], p_epochs bigint[]) returns int[]
 language plpgsql as $$
 begin
     perform from penstock.partition where id = any (p_partitions) order by id for share;
     return array(select p.id from unnest(p_partitions, p_epochs) as g(id, epoch)
                    join penstock.partition as p on p.id = g.id and p.owner_epoch = g.epoch and p.owner_id = p_worker
+                   join penstock.queue as q on q.id = p.queue_id and not q.is_paused
                   where exists (select from penstock.worker where id = p_worker));
 end $$;
 

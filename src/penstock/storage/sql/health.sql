@@ -65,7 +65,8 @@ select (select max(high) from penstock.job_part) - (select last_value from penst
 select count(*) filter (where renewed_at > now() - make_interval(secs => lease_seconds)), count(*) from penstock.worker
 
 -- name: jobs_nobody_knows
--- Tasks at the head of a plain queue that no live worker has a handler for. Index: ready_in_order, ready_parked.
+-- Tasks at the head of a queue that no live worker has a handler for; of queues with an owner, whose ranges hold jobs of
+-- any task, the first jobs of the first ranges. Index: ready_in_order, ready_parked.
 select distinct q.name, r.task
   from penstock.queue as q join penstock.partition as p on p.queue_id = q.id
  cross join lateral (
@@ -73,8 +74,15 @@ select distinct q.name, r.task
        union
        (select h.task from generate_series(0, 9) as level(priority)
          cross join lateral (select a.task from penstock.ready as a
-              where a.partition_id = p.id and not a.is_parked and a.priority = level.priority order by a.pos limit 10) as h)) as r
- where not q.is_owned and not exists (
+              where a.partition_id = p.id and not a.is_parked and a.priority = level.priority order by a.pos limit 10) as h
+         where not q.is_owned)
+       union
+       (select j.task from (
+            select a.range, a.low, a.high, a.members from penstock.ready as a
+             where a.partition_id = p.id and q.is_owned order by a.priority, a.pos limit 10) as a
+         cross join lateral (select m from unnest(penstock.positions(a.low, a.high, a.members)) as m limit 100) as m
+         cross join lateral (select task from penstock.job_stored where id = a.range * 1024 + m.m offset 0) as j)) as r
+ where not exists (
        select from penstock.worker_task as t join penstock.worker as w on w.id = t.worker_id
         where t.queue_id = q.id and t.task = r.task and w.renewed_at > now() - make_interval(secs => w.lease_seconds))
  order by 1, 2 limit 20

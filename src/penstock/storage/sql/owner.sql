@@ -121,10 +121,18 @@ select q.id, p.number, q.per_key, q.rate, q.key_rate, q.fair_by, w.name, r.epoch
              where partition_id = p.id and not is_parked and priority = r.priority and pos <= r.pos order by pos limit 100) as a,
                unnest(penstock.positions(a.low, a.high, a.members)) as m,
                lateral (select id, key from penstock.job_stored where id = a.range * 1024 + m offset 0) as o
-         where o.key = j.key and (a.pos, o.id) < (r.pos, j.id) order by a.pos, o.id limit 1)
+         where o.key = j.key and (a.pos, o.id) < (r.pos, j.id) order by a.pos, o.id limit 1),
+       array(select t.task from penstock.worker_task as t where t.worker_id = p.owner_id and t.queue_id = q.id)
   from penstock.ready as r
   join penstock.partition as p on p.id = r.partition_id
   join penstock.queue as q on q.id = p.queue_id and q.is_owned
  cross join lateral (select id, key from penstock.job_stored where id = %(id)s offset 0) as j
   left join penstock.worker as w on w.id = p.owner_id
  where r.range = %(id)s / 1024 and penstock.has_member(r.low, r.high, r.members, (%(id)s %% 1024)::int)
+
+-- name: still_ready
+-- Which of these jobs are ready in a partition. Index: ready_of_range.
+select g.id from unnest(%(jobs)s::bigint[]) as g(id)
+ where exists (select from penstock.ready as r
+                where r.range = g.id / 1024 and r.partition_id = %(partition)s
+                  and penstock.has_member(r.low, r.high, r.members, (g.id %% 1024)::int))
