@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
 from tests.system import facts
 from tests.system.conftest import MakeApp, Working
@@ -428,3 +429,62 @@ def test_who_knows_more_of_a_queues_tasks_owns_its_partitions(make_app: MakeApp,
         handle.enqueue(key="k0", n=2)
         eventually(lambda: old.stats("q").total_completed == 3)
     assert log.started["k0"] == [0, 1, 2]
+
+
+def test_a_child_behind_many_jobs_of_another_key_in_its_call_keeps_its_own_keys_order(app: App, log: Log) -> None:
+    handle = declare(app, log)
+    parent = handle.enqueue(key="p", n=-1)
+    app.work(until_idle=True)
+    many = [handle.job(key="k0", n=n) for n in range(64)]
+    first = handle.options(after=[parent]).job(key="k1", n=100)
+    app.enqueue_many([*many, first])
+    handle.enqueue(key="k1", n=101)
+    app.work(until_idle=True)
+    assert log.started["k1"] == [100, 101]
+    assert log.most["k1"] == 1
+
+
+def test_several_of_a_key_start_in_order_though_handlers_are_fast(app: App, log: Log) -> None:
+    handle = declare(app, log, per_key=16)
+    handle.enqueue_many(rows(1500, 2))
+    app.work(until_idle=True, concurrency=2)
+    # Two that start together note themselves in any order; nothing may be further from its place.
+    for seen in log.started.values():
+        assert all(abs(n // 2 - place) <= 1 for place, n in enumerate(seen))
+
+
+def test_long_arguments_are_not_kept_by_an_owner_and_arrive_whole(app: App, log: Log) -> None:
+    lengths: list[int] = []
+
+    @app.queue("q", order="key").task(key="key")
+    def measure(key: str, text: str) -> None:
+        lengths.append(len(text))
+
+    measure.enqueue_many([{"key": f"k{n}", "text": "x" * n} for n in (1, 100_000, 5_000)])
+    app.work(until_idle=True)
+    assert sorted(lengths) == [1, 5_000, 100_000]
+
+
+def test_a_handler_that_overstays_in_its_own_settling_transaction_does_not_stop_the_worker(
+    app: App, working: Working, database_url: str
+) -> None:
+    leaves = threading.Event()
+    done = threading.Event()
+
+    @app.queue("q").task(timeout=0.05)
+    def stay(context: penstock.Context) -> None:
+        with psycopg.connect(database_url) as connection:
+            context.settle(connection)
+            leaves.wait(60)
+
+    @app.queue("q").task
+    def other() -> None:
+        done.set()
+
+    overstayed = stay.enqueue()
+    with working(app):
+        eventually(lambda: app.job(overstayed).state == "running")
+        other.enqueue()
+        eventually(done.is_set)
+        leaves.set()
+        eventually(lambda: app.job(overstayed).state == "succeeded")

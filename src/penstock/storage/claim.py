@@ -45,6 +45,8 @@ class Lease:
     is_ahead: bool
     task: str
     waited_seconds: float
+    # Whether its jobs start strictly one after the other.
+    is_strict: bool = False
     # The job, where there is one and it came with the claim.
     only_job: LeasedJob | None = None
     # Jobs of it that have not been settled; kept by the worker.

@@ -229,25 +229,30 @@ def _answer(as_of: str, cursors: dict[str, Cursor]) -> Look:
     return seen
 
 
-def only_key(connection: Connection, rows: Sequence[ReadyRow]) -> dict[int, JobFacts]:
-    """Of whole ranges, those whose jobs are all of one key, task and tenant: the facts of their first job, by range."""
+def only_key(connection: Connection, rows: Sequence[ReadyRow]) -> dict[tuple[int, int], JobFacts]:
+    """Of whole spans, those whose jobs are all of one key, task and tenant: their facts, by first and last job."""
     if not rows:
         return {}
     parameters = {
         "lows": array_text([row.range * RANGE + row.low for row in rows]),
         "highs": array_text([row.range * RANGE + row.high for row in rows]),
     }
-    found = [JobFacts(*row) for row in connection.execute(query("only_key"), parameters).fetchall()]
-    return {facts.id // RANGE: facts for facts in found}
+    found = connection.execute(query("only_key"), parameters).fetchall()
+    return {(low, high - 1): JobFacts(low, key, task, tenant) for low, high, key, task, tenant in found}
 
 
 def read_waiting(
     connection: Connection, rows: Sequence[ReadyRow], *, with_args: bool, with_tenant: bool
 ) -> dict[int, tuple[Any, ...]]:
-    """The jobs of these rows, by id: as a worker starts them (id, args, key, attributes, task), and the tenant."""
+    """The jobs of these rows, by id: as a worker starts them (id, args, key, attributes, task), and the tenant.
+
+    Arguments that are long are left out, to be read when the job starts.
+    """
     tenant: LiteralString = "attributes ->> 'tenant'" if with_tenant else "null::text"
     stored: LiteralString = (
-        "id, args::text, key, attributes::text, task" if with_args else "id, null::text, key, null::text, task"
+        "id, case when pg_column_size(args) < 2000 then args::text end, key, attributes::text, task"
+        if with_args
+        else "id, null::text, key, null::text, task"
     )
     return read_facts(connection, stored + ", " + tenant, rows)
 

@@ -23,7 +23,7 @@ from penstock.storage.queries import query
 __all__ = ["OpenMaps", "drain", "draining", "is_drained", "list_rest", "resize"]
 
 # Of a partition with more keys left, all keys that moved from it wait.
-MOST_LISTED = 1_000
+MOST_LISTED = 20_000
 
 
 class OpenMaps(NamedTuple):

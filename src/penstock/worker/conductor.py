@@ -78,6 +78,7 @@ class Conductor:
         hooks: Hooks,
         start_threads: Callable[[int], None],
         signal: threading.Event,
+        lease_seconds: float,
     ) -> None:
         self._database = database
         self._workplace = workplace
@@ -85,6 +86,7 @@ class Conductor:
         self._hooks = hooks
         self._start_threads = start_threads
         self._signal = signal
+        self._lease_seconds = lease_seconds
         self._queues = {queue.queue_id: queue for queue in served}
         self._by_partition = {partition: queue for queue in served for partition in queue.partition_ids}
         # Of plain queues, to be claimed from by anybody; the partitions of the others have an owner.
@@ -247,6 +249,8 @@ class Conductor:
         wanted = sum(self._wanted())
         if wanted > 0:
             self._with_connection(lambda connection: self._owner.look(connection, wanted, now))
+        else:
+            self._owner.rest()
 
     def _take_up_partitions(self) -> None:
         for partition, queue in self._by_partition.items():
@@ -328,6 +332,7 @@ class Conductor:
                 task = queue.tasks[lease.task]
                 members = [HeldJob(lease, task, rows[base + position]) for position in lease.positions]
             else:
+                lease.is_strict = self._owner.is_strict(lease.partition_id)
                 members = [
                     HeldJob(lease, queue.tasks[row[4]], row)
                     for row in [rows[base + position] for position in lease.positions]
@@ -408,6 +413,8 @@ class Conductor:
                 or not job.started
                 or job.is_abandoned
                 or job.ended != job.started
+                # It settles itself in a transaction of its own, which holds its lease: nobody else can end it.
+                or job.own_lease is not None
             ):
                 continue
             if now - job.started > task.timeout * 1e9:
@@ -524,7 +531,8 @@ class Conductor:
 
     def _opened(self) -> Connection:
         if self._connection is None or self._connection.closed:
-            self._connection = self._database.connect()
+            # A worker that stands still in the middle of a turn would keep what it locked from those who rescue it.
+            self._connection = self._database.connect(idle_seconds=self._lease_seconds)
         return self._connection
 
     def _report_dead_letters(self, collected: Collected) -> None:

@@ -200,7 +200,10 @@ class Line:
         share = min(BUNCH, len(waiting) // self.concurrency) if self.is_fast else 1
         bunch.append(waiting.popleft())
         is_async = bunch[0].task.is_async
-        while len(bunch) < share and waiting[0].task.is_async == is_async:
+        # Where starts have an order, one in a bunch would start after those that another slot takes.
+        if bunch[0].lease.is_strict:
+            share = 1
+        while len(bunch) < share and waiting[0].task.is_async == is_async and not waiting[0].lease.is_strict:
             bunch.append(waiting.popleft())
         # Somebody may take the whole bunch back before it is begun: the slot counts as at work by what it runs.
         slot.current = bunch[0]

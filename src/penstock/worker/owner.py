@@ -82,6 +82,8 @@ class Owner:
         self._must_look = True
         self._suspect: int | None = None
         self._has_left = False
+        # Whether more could be started than was found so far.
+        self._is_reading = False
 
     def __bool__(self) -> bool:
         return bool(self._tasks)
@@ -165,11 +167,21 @@ class Owner:
             if self._must_look or with_others or now - each.looked_at >= seconds:
                 due.append((each, with_others or self._must_look or each.as_of is None))
         self._must_look = False
+        self._is_reading = any(each.roster.startable < wanted for each in self._partitions.values())
         if not due:
             return
         wishes = [LookWish(p.holding, p.as_of, p.places, p.rows, with_others) for p, with_others in due]
         for (partition, _), seen in zip(due, storage.look(connection, wishes), strict=True):
             self._take_note(connection, partition, seen, now)
+
+    def rest(self) -> None:
+        """Nothing more could be started: there is no hurry to read on."""
+        self._is_reading = False
+
+    def is_strict(self, partition_id: int) -> bool:
+        """Whether jobs of a partition that are started together must start one after the other, in their order."""
+        partition = self._partitions.get(partition_id)
+        return partition is None or partition.roster.rules.per_key != 1 or partition.roster.rules.limit is not None
 
     def choose(self, slots: int, ahead: int, now: float) -> list[Choice]:
         """Who starts next: as many as there are slots at once, and so many more within moments."""
@@ -223,7 +235,7 @@ class Owner:
                 base = lease.range * RANGE
                 for position in lease.positions:
                     kept = partition.kept.pop(base + position, None)
-                    if kept is not None:
+                    if kept is not None and kept[1] is not None:
                         found[base + position] = kept
         return found
 
@@ -261,7 +273,7 @@ class Owner:
         """Seconds after which to look again, whatever happens."""
         patience = SHARE_SECONDS
         for each in self._partitions.values():
-            if not each.is_read and not each.is_paused:
+            if self._is_reading and not each.is_read and not each.is_paused:
                 return 0.0
             if each.has_others:
                 patience = min(patience, OTHERS_SECONDS)
@@ -292,7 +304,7 @@ class Owner:
         facts = storage.only_key(
             connection, [row for row in seen.rows if row.members is None and row.high - row.low >= WORTH_ASKING]
         )
-        mixed = [row for row in seen.rows if row.range not in facts or row.members is not None]
+        mixed = [row for row in seen.rows if row.members is not None or _span(row) not in facts]
         # A whole range of one key costs no more than a job.
         read = len(facts) + (self._add_mixed(connection, partition, mixed) if mixed else 0)
         tasks = self._tasks[partition.holding.queue_id]
@@ -300,7 +312,7 @@ class Owner:
             if row.rescues:
                 base = row.range * RANGE
                 partition.rescued.update(dict.fromkeys((base + position for position in row.positions), row.rescues))
-            only = facts.get(row.range) if row.members is None else None
+            only = facts.get(_span(row)) if row.members is None else None
             if only is not None:
                 rank = row.ready_at + 60.0 * row.priority
                 key, tenant, is_known = only.key, only.tenant or "", only.task in tasks
@@ -366,6 +378,11 @@ class Owner:
                 partition.unknown[job] = (*waiting[-1][:7], True)
         partition.roster.add(waiting)
         return len(waiting)
+
+
+def _span(row: ReadyRow) -> tuple[int, int]:
+    """The first and the last job of a whole span."""
+    return row.range * RANGE + row.low, row.range * RANGE + row.high - 1
 
 
 def _rules(stored: QueueRules) -> Rules:

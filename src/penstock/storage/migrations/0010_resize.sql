@@ -131,6 +131,9 @@ begin
         select p.id, p.number, g.queue_id, g.epoch
           from unnest(v_queues, v_epochs) as g(queue_id, epoch) join penstock.partition as p on p.queue_id = g.queue_id
          where penstock.is_open(p.id, g.epoch)
+           -- Where very much is left it drains; looking at each job of it would keep upkeep from everything else.
+           and (select coalesce(sum(penstock.members_count(low, high, members)), 0) from penstock.ready
+                 where partition_id = p.id and epoch = g.epoch) <= p_most
     ), left_over as (
         select part.*, l.range, l.low, l.high, l.members from part cross join lateral (
                select range, low, high, members from penstock.ready where partition_id = part.id and epoch = part.epoch
@@ -195,6 +198,7 @@ begin
     if not found then
         return false;
     end if;
+    delete from penstock.quiet where partition_id in (select id from penstock.partition where queue_id = p_queue);
     perform penstock.wake(p_queue);
     return true;
 end $$;

@@ -24,7 +24,8 @@ select pg_current_snapshot()::text
 
 -- name: read_new_rows
 -- Rows that an owner has not seen though it has read beyond their place: written since its last look, whose snapshot
--- is given. Index: ready_changed.
+-- is given. Index: ready_changed. What a restored dump brought along bears numbers of another server, which may lie
+-- ahead: it is not new.
 select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.rescues, r.epoch,
        extract(epoch from r.ready_at)::double precision
   from (select * from penstock.ready
@@ -33,6 +34,7 @@ select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.
         select * from penstock.ready
          where partition_id = %(partition)s and changed = any (array(select pg_snapshot_xip(%(before)s::pg_snapshot)))) as r
  where r.pos < (%(from)s::bigint[])[r.priority + 1]
+   and r.changed < pg_snapshot_xmax(pg_current_snapshot())
 
 -- name: read_next_rows
 -- The next rows of a partition, by priority and place, from where the owner's last look ended. Index: ready_in_order.
@@ -77,6 +79,7 @@ select exists (
       join penstock.queue as q on q.id = t.queue_id and q.is_owned and not q.is_paused
       join penstock.partition as p on p.queue_id = q.id and p.owner_id is distinct from %(worker)s
       left join penstock.quiet as n on n.partition_id = p.id
+           and exists (select from penstock.worker as w where w.id = p.owner_id)
      cross join lateral (
            select from penstock.ready as r
             where r.partition_id = p.id and r.changed is not null
@@ -86,7 +89,7 @@ select exists (
 -- name: only_key
 -- Of spans of ids, those whose jobs are all of one key, task and tenant: their first job. The last and the middle one are
 -- looked at first, so that ranges of many keys cost next to nothing. Index: the primary key of job.
-select f.id, f.key, f.task, f.attributes ->> 'tenant'
+select g.low, g.high, f.key, f.task, f.attributes ->> 'tenant'
   from unnest(%(lows)s::bigint[], %(highs)s::bigint[]) as g(low, high)
  cross join lateral (select * from penstock.job where id = g.low and key is not null offset 0) as f
  cross join lateral (select key from penstock.job where id = g.high - 1 offset 0) as l
