@@ -96,7 +96,7 @@ class InvalidJob(PenstockError):
 
 
 class SchemaMismatch(PenstockError):
-    """The database's schema is one this code does not know, or two parties define a queue differently."""
+    """The database's schema is one this code does not know."""
 
 
 class NotFound(PenstockError):
