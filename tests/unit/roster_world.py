@@ -87,7 +87,7 @@ def rules_of(random: Random) -> Rules:
         per_key=random.choice([1, 1, 1, 2, 3, None]),
         limit=limit,
         rate=sometimes(random.choice([0.5, 3.0, 40.0])),
-        per_key_rate=sometimes(random.choice([0.5, 2.5])),
+        per_key_rate=sometimes(random.choice([0.5, 1.9, 6.0])),
         holds_on_retry=random.random() < 0.7,
         halts_on_dead=random.random() < 0.4,
         is_fair=random.random() < 0.2,
@@ -100,6 +100,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
+        self.has_rare_task = self.random.random() < 0.3
         self.rules = rules_of(self.random)
         self.now, self.tick, self.pos = 0.0, 0, 0
         self.jobs: dict[int, Job] = {}
@@ -143,7 +144,7 @@ class World:
                 key,
                 self.random.choice([0, 1, 1, 1, 2]),
                 f"t{self.random.randrange(3)}",
-                self.random.random() < 0.02,
+                self.has_rare_task and self.random.random() < 0.03,
                 self.tick,
             )
             self.jobs[job.id] = job
@@ -462,8 +463,9 @@ class World:
 
     def drain(self) -> None:
         """Let everything end well; what does not end was stuck, or told wrongly when to come back."""
-        self.dead.update(self.workers)
-        self.hire(knows_rare=True)
+        if self.has_rare_task:
+            self.dead.update(self.workers)
+            self.hire(knows_rare=True)
         while self.unwritten:
             self.commit(0)
         moved = 0
@@ -471,6 +473,7 @@ class World:
             while self.halted:
                 self.settle_halt()
             self.close_maps()
+            self.rescue()
             self.own()
             if not moved or turn % 8 == 0:
                 for partition in list(self.owners):
@@ -486,12 +489,14 @@ class World:
                 self.now = max(self.now, min((at for at in times if at is not None), default=self.now))
                 self.promote()
         assert not self.jobs, f"{len(self.jobs)} jobs never ended"
-        for owner_ in self.owners.values():
-            self.forget_gone(owner_)
+        for owner in self.owners.values():
+            self.forget_gone(owner)
 
     def forget_gone(self, owner: Owner) -> None:
         """What a roster still believes to wait was cancelled; after that it is empty."""
         roster = owner.roster
+        roster.set_elsewhere([])
+        roster.set_maps({self.epoch: self.maps[self.epoch]}, (), ())
         for _ in range(1_000):
             self.now = max(self.now, roster.next_at(self.now) or self.now)
             chosen = roster.take(1_000, self.now)

@@ -110,9 +110,7 @@ class Lane:
         else:
             chunk[place:place] = entry
         if len(chunk) > MOST_FIELDS:
-            if number == 0:
-                del chunk[: self.at]
-                self.at = 0
+            # The head is in the first half: more than that is not kept of what has left.
             half = len(chunk) // FIELDS // 2 * FIELDS
             self.later = self.later or []
             self.later.insert(number, chunk[half:])
