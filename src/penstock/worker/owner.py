@@ -309,6 +309,10 @@ class Owner:
         read = len(facts) + (self._add_mixed(connection, partition, mixed) if mixed else 0)
         tasks = self._tasks[partition.holding.queue_id]
         for row in seen.rows:
+            if partition.put_off:
+                # What was put off and written anew meanwhile is in the roster again.
+                again = {row.range * RANGE + position for position in row.positions}
+                partition.put_off = [job for job in partition.put_off if job not in again]
             if row.rescues:
                 base = row.range * RANGE
                 partition.rescued.update(dict.fromkeys((base + position for position in row.positions), row.rescues))
