@@ -288,7 +288,7 @@ class Conductor:
         if self._owner:
             self._owners_turn = not self._owners_turn or not self._partitions
             if self._owners_turn or self._is_dry:
-                choices = self._owner.choose(slots, ahead, now)
+                choices = self._owner.choose(slots, ahead, len(self._line), now)
                 if choices:
                     return None, choices
         if now - self._swept_at > SWEEP_SECONDS:

@@ -32,6 +32,8 @@ OTHERS_SECONDS = 0.1
 SWEEP_SECONDS = 1.0
 FEWEST_ROWS, MOST_ROWS = 16, 8_192
 JOBS_A_LOOK = 4_096
+# Of what other queues would hold to start within moments, a fair one holds this part.
+FAIR_PART = 5
 # So many jobs without a handler are looked for at a time.
 MOST_UNKNOWN = 2_000
 # So many jobs are kept with their arguments at most.
@@ -183,8 +185,8 @@ class Owner:
         partition = self._partitions.get(partition_id)
         return partition is None or partition.roster.rules.per_key != 1 or partition.roster.rules.limit is not None
 
-    def choose(self, slots: int, ahead: int, now: float) -> list[Choice]:
-        """Who starts next: as many as there are slots at once, and so many more within moments."""
+    def choose(self, slots: int, ahead: int, waiting: int, now: float) -> list[Choice]:
+        """Who starts next: as many as there are slots at once, and so many more within moments; some wait already."""
         choices: list[Choice] = []
         partitions = list(self._partitions.values())
         if partitions:
@@ -197,6 +199,9 @@ class Owner:
                 break
             if each.is_paused or each.holding.is_surplus:
                 continue
+            if each.is_fair:
+                # What waits here was chosen by the shares as they were: a tenant that comes now waits behind all of it.
+                wanted = max((wanted + waiting) // FAIR_PART - waiting, slots)
             jobs = self._pick(each, slots, wanted, now)
             if jobs:
                 each.is_noted_quiet = False
