@@ -184,10 +184,15 @@ class Stage:
             waiting = "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
             return connection.execute(waiting).fetchone() is not None
 
-    def is_declared_dead(self, pid: int) -> bool:
-        """Whether others have found a worker dead."""
+    def has_lost_its_partitions(self, pid: int) -> bool:
+        """Whether a worker was found dead, and every partition has an owner that was not."""
         with psycopg.connect(self.url) as connection:
-            return connection.execute("select from penstock.worker where pid = %s", [pid]).fetchone() is None
+            alive = connection.execute("select pid from penstock.worker").fetchall()
+            unowned = connection.execute(
+                "select from penstock.partition as p join penstock.queue as q on q.id = p.queue_id and q.is_owned"
+                " where not exists (select from penstock.worker as w where w.id = p.owner_id)"
+            ).fetchone()
+        return (pid,) not in alive and unowned is None
 
     def snapshot(self) -> Snapshot:
         return read_snapshot(self.url)

@@ -91,17 +91,10 @@ class Database:
         """Lend a connection for a `with` block; it goes back to the pool, or is replaced where it broke."""
         return Lent(self._pool or self._opened_pool(), timeout or self.request_timeout)
 
-    def connect(self, idle_seconds: float | None = None) -> Connection:
-        """A connection of one's own, for what lasts: a worker's conversation, LISTEN.
-
-        Who is silent for `idle_seconds` in the middle of a transaction has it rolled back: its locks stand in nobody's
-        way for longer than that.
-        """
+    def connect(self) -> Connection:
+        """A connection of one's own, for what lasts: a worker's conversation, LISTEN."""
         connection = psycopg.connect(self.url, autocommit=True, application_name=self._name, connect_timeout=10)
         self._configure(connection)
-        if idle_seconds is not None and not self.is_pooled:
-            milliseconds = str(max(int(idle_seconds * 1000), 1))
-            connection.execute("select set_config('idle_in_transaction_session_timeout', %s, false)", [milliseconds])
         return connection
 
     def run(self, act: Callable[[Connection], T], *, timeout: float | None = None) -> T:

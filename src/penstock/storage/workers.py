@@ -16,6 +16,7 @@ __all__ = [
     "has_work",
     "limited_queues",
     "next_due",
+    "note_session",
     "paused_queues",
     "read_workers",
     "register",
@@ -58,6 +59,11 @@ def register(
             {"worker": row[0], "queues": [queue for queue, _ in tasks], "tasks": [task for _, task in tasks]},
         )
     return int(row[0])
+
+
+def note_session(connection: Connection, worker: int) -> None:
+    """Say which server process a worker claims and settles with: whoever finds it dead ends that too."""
+    connection.execute(query("note_session"), {"worker": worker})
 
 
 def full_name(name: str, worker: int) -> str:

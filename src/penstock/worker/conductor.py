@@ -78,7 +78,6 @@ class Conductor:
         hooks: Hooks,
         start_threads: Callable[[int], None],
         signal: threading.Event,
-        lease_seconds: float,
     ) -> None:
         self._database = database
         self._workplace = workplace
@@ -86,7 +85,7 @@ class Conductor:
         self._hooks = hooks
         self._start_threads = start_threads
         self._signal = signal
-        self._lease_seconds = lease_seconds
+        self._session = (0, 0)
         self._queues = {queue.queue_id: queue for queue in served}
         self._by_partition = {partition: queue for queue in served for partition in queue.partition_ids}
         # Of plain queues, to be claimed from by anybody; the partitions of the others have an owner.
@@ -531,9 +530,13 @@ class Conductor:
 
     def _opened(self) -> Connection:
         if self._connection is None or self._connection.closed:
-            # A worker that stands still in the middle of a turn would keep what it locked from those who rescue it.
-            self._connection = self._database.connect(idle_seconds=self._lease_seconds)
-        return self._connection
+            self._connection = self._database.connect()
+        connection = self._connection
+        session = (self._workplace.worker_id, connection.info.backend_pid)
+        if session != self._session and not self._database.is_pooled:
+            workers.note_session(connection, self._workplace.worker_id)
+            self._session = session
+        return connection
 
     def _report_dead_letters(self, collected: Collected) -> None:
         dead = [end for end in collected.ends if end.end == "failed"]

@@ -81,7 +81,7 @@ class Worker:
         self._line = Line(concurrency, self._lanes.wake, self._signal.set)
         self._threads = Threads(self._line, self._workplace, hooks)
         self._conductor = Conductor(
-            database, self._workplace, self._line, self._served, hooks, self._threads.start, self._signal, lease_seconds
+            database, self._workplace, self._line, self._served, hooks, self._threads.start, self._signal
         )
         self._conductor.on_due = sweeper.look_in
         self._heart = Heart(database, self._line, lease_seconds, self._declared_dead, self._note_paused)

@@ -73,6 +73,8 @@ create table penstock.worker (
     version       text not null,
     concurrency   int not null,
     lease_seconds double precision not null,
+    -- The server process it claims and settles with; it is ended with the worker, and what it locked is free.
+    session_pid   int,
     started_at    timestamptz not null default now(),
     renewed_at    timestamptz not null default now()
 ) with (fillfactor = 50);

@@ -8,14 +8,24 @@
 create function penstock.rescue(out workers int, out jobs int, out dead int)
 language plpgsql as $$
 declare
-    v_leases bigint[];
+    v_leases   bigint[];
+    v_sessions int[];
 begin
     with gone as (
         delete from penstock.worker where id in (
             select id from penstock.worker where renewed_at < now() - make_interval(secs => lease_seconds)
              order by id for update skip locked)
-        returning id)
-    select count(*) into workers from gone;
+        returning id, session_pid)
+    select count(*), array_agg(session_pid) into workers, v_sessions from gone;
+    -- A worker that stands still in the middle of a turn keeps its partitions and leases locked for as long as it does.
+    if workers > 0 then
+        begin
+            perform pg_terminate_backend(a.pid) from pg_stat_activity as a
+              where a.pid = any (v_sessions) and a.datname = current_database() and a.application_name = 'penstock';
+        exception when insufficient_privilege then
+            null;
+        end;
+    end if;
 
     v_leases := array(select l.id from penstock.lease as l
                        where not exists (select from penstock.worker as w where w.id = l.worker_id)

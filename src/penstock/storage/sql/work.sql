@@ -45,6 +45,9 @@ select penstock.split_lease_if_leased(%(worker)s, %(lease)s, %(range)s, %(positi
 insert into penstock.worker (name, host, pid, version, concurrency, lease_seconds)
 values (%(name)s, %(host)s, %(pid)s, %(version)s, %(concurrency)s, %(lease_seconds)s) returning id
 
+-- name: note_session
+update penstock.worker set session_pid = pg_backend_pid() where id = %(worker)s
+
 -- name: name_worker
 update penstock.worker set name = %(name)s where id = %(worker)s
 
