@@ -8,7 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
-import psycopg
 import pytest
 from tests.system import facts
 from tests.system.conftest import MakeApp, Working
@@ -463,28 +462,3 @@ def test_long_arguments_are_not_kept_by_an_owner_and_arrive_whole(app: App, log:
     measure.enqueue_many([{"key": f"k{n}", "text": "x" * n} for n in (1, 100_000, 5_000)])
     app.work(until_idle=True)
     assert sorted(lengths) == [1, 5_000, 100_000]
-
-
-def test_a_handler_that_overstays_in_its_own_settling_transaction_does_not_stop_the_worker(
-    app: App, working: Working, database_url: str
-) -> None:
-    leaves = threading.Event()
-    done = threading.Event()
-
-    @app.queue("q").task(timeout=0.05)
-    def stay(context: penstock.Context) -> None:
-        with psycopg.connect(database_url) as connection:
-            context.settle(connection)
-            leaves.wait(60)
-
-    @app.queue("q").task
-    def other() -> None:
-        done.set()
-
-    overstayed = stay.enqueue()
-    with working(app):
-        eventually(lambda: app.job(overstayed).state == "running")
-        other.enqueue()
-        eventually(done.is_set)
-        leaves.set()
-        eventually(lambda: app.job(overstayed).state == "succeeded")

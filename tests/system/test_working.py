@@ -324,3 +324,28 @@ def test_a_running_process_is_ended_when_its_job_is_cancelled(
         eventually(lambda: app.job(job).state == "cancelled", "it was cancelled")
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid), 0)
+
+
+def test_a_handler_that_overstays_in_its_own_settling_transaction_does_not_stop_the_worker(
+    app: App, working: Working, database_url: str
+) -> None:
+    leaves = threading.Event()
+    done = threading.Event()
+
+    @app.queue("q").task(timeout=0.05)
+    def stay(context: penstock.Context) -> None:
+        with psycopg.connect(database_url) as connection:
+            context.settle(connection)
+            leaves.wait(60)
+
+    @app.queue("q").task
+    def other() -> None:
+        done.set()
+
+    overstayed = stay.enqueue()
+    with working(app):
+        eventually(lambda: app.job(overstayed).state == "running", "the handler runs")
+        other.enqueue()
+        eventually(done.is_set, "the worker runs other jobs")
+        leaves.set()
+        eventually(lambda: app.job(overstayed).state == "succeeded", "the handler's transaction has settled it")

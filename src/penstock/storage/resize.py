@@ -22,7 +22,7 @@ from penstock.storage.queries import query
 
 __all__ = ["OpenMaps", "drain", "draining", "is_drained", "list_rest", "resize"]
 
-# Of a partition with more keys left, all keys that moved from it wait.
+# Of a partition with more jobs left, all keys that moved from it wait.
 MOST_LISTED = 20_000
 
 

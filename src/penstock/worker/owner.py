@@ -91,16 +91,9 @@ class Owner:
         return bool(self._tasks)
 
     @property
-    def queue_ids(self) -> list[int]:
-        return list(self._tasks)
-
-    @property
     def surplus(self) -> list[int]:
         """Partitions that others should have."""
         return [each.holding.partition_id for each in self._partitions.values() if each.holding.is_surplus]
-
-    def owns(self, partition_id: int) -> bool:
-        return partition_id in self._partitions
 
     def look_again(self) -> None:
         """Look at everything at the next turn."""

@@ -114,7 +114,7 @@ begin
     return v_count;
 end $$;
 
--- Lists what is left by closed maps where that is at most p_most keys in a partition: the rest may be a key that waits
+-- Lists what is left by closed maps where that is at most p_most jobs in a partition: the rest may be a key that waits
 -- for a person, and the others must not wait with it. Looks at every job there: for now and then. Locks: rows of closed
 -- maps, skipping those held, so that nobody brings a job back meanwhile. Returns how many partitions it listed.
 create function penstock.list_rest(p_most int) returns int
