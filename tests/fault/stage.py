@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -109,23 +109,9 @@ class Stage:
             ids += self.app.enqueue_many(jobs)
         return ids
 
-    @contextmanager
-    def producing_steps(self, queue: str, keys: int = 12) -> Iterator[None]:
+    def producing_steps(self, queue: str, keys: int = 12) -> AbstractContextManager[None]:
         """A producer beside the block that enqueues steps, whatever happens."""
-        is_over = threading.Event()
-
-        def produce() -> None:
-            while not is_over.wait(0.03):
-                with suppress(PenstockError):  # What became of the call is noted in the history.
-                    self.enqueue_steps(queue, self.random.choice([1, 1, 4, 30]), keys)
-
-        thread = threading.Thread(target=produce)
-        thread.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            thread.join()
+        return self._beside(lambda: self.enqueue_steps(queue, self.random.choice([1, 1, 4, 30]), keys), 0.03)
 
     def enqueue_family(self) -> list[int]:
         """A parent and its child in one call; their ids."""
@@ -138,15 +124,20 @@ class Stage:
             ids += self.app.enqueue_many([parent, child])
         return ids
 
-    @contextmanager
-    def producing(self, app: App | None = None) -> Iterator[None]:
+    def producing(self, app: App | None = None) -> AbstractContextManager[None]:
         """A producer beside the block: small calls and large ones, one after the other, whatever happens."""
+        return self._beside(
+            lambda: self.enqueue(self.random.choice(["plain", "lane"]), self.random.choice([1, 1, 3, 120]), app), 0.05
+        )
+
+    @contextmanager
+    def _beside(self, call: Callable[[], Any], pause_seconds: float) -> Iterator[None]:
         is_over = threading.Event()
 
         def produce() -> None:
-            while not is_over.wait(0.05):
+            while not is_over.wait(pause_seconds):
                 with suppress(PenstockError):  # What became of the call is noted in the history.
-                    self.enqueue(self.random.choice(["plain", "lane"]), self.random.choice([1, 1, 3, 120]), app)
+                    call()
 
         thread = threading.Thread(target=produce)
         thread.start()
