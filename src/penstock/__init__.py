@@ -12,38 +12,81 @@ send.enqueue(to="a@b.c")
 app.work(until_idle=True)
 """
 
-from penstock.app import App, Shard
-from penstock.client import PendingJob, Queue, Task
-from penstock.errors import (
-    InvalidJob,
-    JobFailed,
-    LeaseLost,
-    NotFound,
-    PartitionUnavailable,
-    PenstockError,
-    QueueFull,
-    RequestTimeout,
-    ResultTimeout,
-    SchemaMismatch,
-    UnknownTask,
-)
-from penstock.model import (
-    BlockedKey,
-    Cron,
-    Discard,
-    Explanation,
-    Failure,
-    Job,
-    PartitionStats,
-    Resize,
-    Retry,
-    Snooze,
-    State,
-    Stats,
-    WorkerInfo,
-)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from penstock.version import __version__
-from penstock.worker import Context, Event, Worked
+
+if TYPE_CHECKING:
+    from penstock.app import App, Shard
+    from penstock.client import PendingJob, Queue, Task
+    from penstock.errors import (
+        InvalidJob,
+        JobFailed,
+        LeaseLost,
+        NotFound,
+        PartitionUnavailable,
+        PenstockError,
+        QueueFull,
+        RequestTimeout,
+        ResultTimeout,
+        SchemaMismatch,
+        UnknownTask,
+    )
+    from penstock.model import (
+        BlockedKey,
+        Cron,
+        Discard,
+        Explanation,
+        Failure,
+        Job,
+        PartitionStats,
+        Resize,
+        Retry,
+        Snooze,
+        State,
+        Stats,
+        WorkerInfo,
+    )
+    from penstock.worker import Context, Event, Worked
+
+# Where each name comes from, loaded when it is first used: a Spark executor that needs one part loads no other.
+_HOMES = {
+    "App": "penstock.app",
+    "BlockedKey": "penstock.model",
+    "Context": "penstock.worker",
+    "Cron": "penstock.model",
+    "Discard": "penstock.model",
+    "Event": "penstock.worker",
+    "Explanation": "penstock.model",
+    "Failure": "penstock.model",
+    "InvalidJob": "penstock.errors",
+    "Job": "penstock.model",
+    "JobFailed": "penstock.errors",
+    "LeaseLost": "penstock.errors",
+    "NotFound": "penstock.errors",
+    "PartitionStats": "penstock.model",
+    "PartitionUnavailable": "penstock.errors",
+    "PendingJob": "penstock.client",
+    "PenstockError": "penstock.errors",
+    "Queue": "penstock.client",
+    "QueueFull": "penstock.errors",
+    "RequestTimeout": "penstock.errors",
+    "Resize": "penstock.model",
+    "ResultTimeout": "penstock.errors",
+    "Retry": "penstock.model",
+    "SchemaMismatch": "penstock.errors",
+    "Shard": "penstock.app",
+    "Snooze": "penstock.model",
+    "State": "penstock.model",
+    "Stats": "penstock.model",
+    "Task": "penstock.client",
+    "UnknownTask": "penstock.errors",
+    "Worked": "penstock.worker",
+    "WorkerInfo": "penstock.model",
+}
 
 __all__ = [
     "App",
@@ -80,3 +123,15 @@ __all__ = [
     "WorkerInfo",
     "__version__",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

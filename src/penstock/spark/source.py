@@ -1,0 +1,62 @@
+"""The data source `penstock`: what Spark's readers and writers are given, batch and stream.
+
+Spark builds these objects anew wherever it needs them, in processes of its own: nothing may be kept in one that must
+be known in another, except by its options. The URL travels as the option `url`, which Spark hides in its logs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+    )
+    from pyspark.sql.types import StructType
+
+__all__ = ["PenstockSource", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("penstock")` known to a session."""
+    spark.dataSource.register(PenstockSource)
+
+
+class PenstockSource(DataSource):
+    """Reads tables of jobs, claims jobs as a stream, writes loads; by the options that were given."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock"
+
+    def schema(self) -> StructType:
+        from penstock.spark.tables import table_schema
+        from penstock.spark.claims import CLAIMED
+
+        return table_schema(self.options) if "table" in self.options else CLAIMED
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from penstock.spark.tables import table_reader
+
+        return table_reader(schema, self.options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from penstock.spark.claims import ClaimReader
+
+        return ClaimReader(schema, self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from penstock.spark.writer import LoadWriter
+
+        return LoadWriter(schema, overwrite, self.options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        from penstock.spark.writer import StreamWriter
+
+        return StreamWriter(schema, overwrite, self.options)
