@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from penstock.clock import system, ticks
+from penstock.owner import Owner
 from penstock.policy.batch import BatchSize
 from penstock.storage import workers
 from penstock.storage.claim import Lease, read_jobs
@@ -30,7 +31,6 @@ from penstock.worker.context import Workplace
 from penstock.worker.hooks import Hooks
 from penstock.worker.job import HeldJob
 from penstock.worker.line import SETTLED_TOGETHER, Line
-from penstock.worker.owner import Owner
 
 __all__ = ["Conductor", "DatabaseAway", "Served"]
 

@@ -1,4 +1,4 @@
-"""The owner: what a worker does for queues with rules about keys.
+"""The owner: what whoever runs jobs does for queues with rules about keys, a worker or a Spark task.
 
 It holds its share of the partitions. Of each it keeps a roster of the jobs it has read, which says who may start next;
 it reads ahead no further than that needs, and leases a job when it starts, in the same transaction that settles what
@@ -8,7 +8,7 @@ of it keeps its keys busy until it has ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -74,9 +74,9 @@ class OwnedPartition:
 
 
 class Owner:
-    """Used by the conductor's thread."""
+    """Used by one thread."""
 
-    def __init__(self, queues: Mapping[int, frozenset[str]]) -> None:
+    def __init__(self, queues: Mapping[int, Container[str]]) -> None:
         # By queue: the tasks this worker has handlers for.
         self._tasks = queues
         self._partitions: dict[int, OwnedPartition] = {}
