@@ -72,7 +72,7 @@ APP = {
 }
 # For the package's other parts, not for users; they are no part of the contract.
 INNER = {"register", "send", "send_rows", "send_in_async"}
-PROPERTIES = {"url", "shards", "tasks", "database", "unchecked_database"}
+PROPERTIES = {"url", "shards", "tasks", "database", "unchecked_database", "lease_seconds", "retention"}
 
 TASK_OPTIONS = (
     "priority run_at delay after on_parent_failure idempotency_key key tenant owner tags connection request_timeout"

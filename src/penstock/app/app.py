@@ -466,6 +466,16 @@ class App:
         return self._connecting.url
 
     @property
+    def lease_seconds(self) -> float:
+        """How long a worker may be silent before it counts as dead."""
+        return self._lease_seconds
+
+    @property
+    def retention(self) -> dict[str, float]:
+        """How many days ended jobs are kept, by final state."""
+        return dict(self._retention)
+
+    @property
     def shards(self) -> list[Shard]:
         """The databases of this app and whether they answer."""
         return [Shard("1", self.url, "up" if admin.answers(self._connecting.unchecked()) else "down")]

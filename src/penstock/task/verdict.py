@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from typing import Literal, NamedTuple
 
@@ -10,6 +11,8 @@ from penstock.model.signals import Discard, Retry, Snooze
 from penstock.task.definition import TaskDefinition
 
 __all__ = ["Verdict", "describe", "judge"]
+
+_CALLERS = re.compile("/penstock/(worker|spark)/")
 
 
 class Verdict(NamedTuple):
@@ -51,5 +54,5 @@ def describe(error: BaseException) -> str:
     except BaseException:  # An exception's own __str__ may raise anything, SystemExit too.
         return type(error).__name__
     # The frames of Penstock itself, which called the handler, tell a user nothing.
-    own = [frame for frame in frames if "/penstock/worker/" not in frame.filename.replace("\\", "/")]
+    own = [frame for frame in frames if not _CALLERS.search(frame.filename.replace("\\", "/"))]
     return storable_text(summary + ("\n" + "".join(traceback.format_list(own)).rstrip() if own else ""))
