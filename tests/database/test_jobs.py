@@ -19,11 +19,11 @@ LATER = datetime.now(UTC) + timedelta(days=1)
 
 
 def test_a_job_is_found_in_every_state_it_goes_through(scene: Scene) -> None:
-    attributes = {"tenant": "acme", "owner": "billing", "tags": ["x"], "load": "l", "token": 7, "idempotency_key": "k"}
+    attributes = {"tenant": "acme", "owner": "billing", "tags": ["x"], "token": 7, "idempotency_key": "k"}
     (id_,) = scene.enqueue(attributes=attributes, key=b"c-42", priority=3)
     job = find_job(scene.connection, id_)
     assert (job.state, job.attempt, job.args, job.key) == ("ready", 0, {"n": 0}, "c-42")
-    assert (job.tenant, job.owner, job.tags, job.load, job.idempotency_key) == ("acme", "billing", ["x"], "l", "k")
+    assert (job.tenant, job.owner, job.tags, job.load, job.idempotency_key) == ("acme", "billing", ["x"], None, "k")
     assert (job.queue, job.partition, job.task, job.priority) == ("q", "q", "t", 3)
     assert "token" not in repr(job)
 
@@ -119,7 +119,13 @@ def test_listing_gives_the_newest_first_page_by_page_in_every_state(scene: Scene
 
 def test_a_listing_can_be_narrowed_by_task_key_tag_and_load(scene: Scene) -> None:
     scene.enqueue(2000)
-    (rare,) = scene.enqueue(task="u", key=b"\xff\x00", attributes={"tags": ["a", "b"], "load": "l"})
+    (rare,) = scene.enqueue(task="u", key=b"\xff\x00", attributes={"tags": ["a", "b"]})
+    scene.connection.execute(
+        "with l as (insert into penstock.load (name, queue_id, is_stream) values ('l', %(queue)s, false) returning id)"
+        " insert into penstock.load_range (range, stage, load_id, size, partition_id, priority, has_once, task)"
+        " select %(range)s, 's', id, 1, %(partition)s, 5, false, 'u' from l",
+        {"queue": scene.queue.id, "range": rare // 1024, "partition": scene.queue.partition_ids[0]},
+    )
     scene.enqueue(2000)
     for state in (None, State.READY):
         for narrowed in (

@@ -91,6 +91,7 @@ def _job(
     progress: float | None,
     note: str | None,
     progress_at: Any,
+    load: str | None,
 ) -> Job:
     rare = msgspec.json.decode(attributes) if attributes is not None else {}
     failures = [
@@ -116,7 +117,7 @@ def _job(
         started_at=started_at,
         finished_at=finished_at,
         worker=worker if worker is not None else (last.worker if last else None),
-        load=rare.get("load"),
+        load=load,
         tags=rare.get("tags", []),
         priority=priority,
         tenant=rare.get("tenant"),

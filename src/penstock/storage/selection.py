@@ -28,6 +28,8 @@ __all__ = ["Look", "Selection", "look", "looks"]
 _RANGES = 5_000
 # The same of history, which has no index by queue.
 _HISTORY = 20_000
+# Ranges of a load, which are mostly full.
+_LOAD_RANGES = 5
 # Jobs a look takes apart.
 _JOBS = 5_000
 _RUN_STATES = {State.READY: "ready", State.RUNNING: "running", State.SCHEDULED: "scheduled"}
@@ -53,14 +55,13 @@ class Selection:
     def parameters(self) -> dict[str, Any]:
         """The filters as the queries take them."""
         attributes: dict[str, Any] = {}
-        if self.load is not None:
-            attributes["load"] = self.load
         if self.tag is not None:
             attributes["tags"] = [self.tag]
         return {
             "partitions": None if self.partitions is None else array_text(self.partitions),
             "task": self.task,
             "key": self.key,
+            "load": self.load,
             "attributes": msgspec.json.encode(attributes).decode() if attributes else None,
         }
 
@@ -85,6 +86,8 @@ def look(connection: Connection, selection: Selection, before: int) -> Look:
     """One bounded look at jobs with ids below `before`."""
     if selection.state is not None:
         found = _look_at_state(connection, selection, selection.state, before)
+    elif selection.load is not None:
+        return _look_at_load(connection, selection, before)
     elif selection.partitions is not None:
         found = _merged([_look_at_state(connection, selection, state, before) for state in State])
     else:
@@ -104,6 +107,17 @@ def _look_at_jobs(connection: Connection, selection: Selection, before: int) -> 
     assert row is not None  # noqa: S101
     looked_at, least, ids = row
     return Look(ids, least if looked_at == _JOBS else None)
+
+
+def _look_at_load(connection: Connection, selection: Selection, before: int) -> Look:
+    row = connection.execute(
+        query("look_at_load"),
+        {**selection.parameters(), "top": (before - 1) // RANGE, "looks": _LOAD_RANGES},
+        prepare=False,
+    ).fetchone()
+    assert row is not None  # noqa: S101
+    cut_at, ids = row
+    return Look([id_ for id_ in ids if id_ < before], None if cut_at is None else cut_at * RANGE)
 
 
 def _look_at_state(connection: Connection, selection: Selection, state: State, before: int) -> Look:

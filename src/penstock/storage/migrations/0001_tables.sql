@@ -107,7 +107,7 @@ create table penstock.job (
     attributes   jsonb
 ) partition by range (id);
 
-comment on column penstock.job.attributes is 'Rare facts: tenant, owner, tags, idempotency_key, load, parents.';
+comment on column penstock.job.attributes is 'Rare facts: tenant, owner, tags, idempotency_key, parents.';
 
 -- The few jobs that outlive their table partition.
 create table penstock.job_kept (like penstock.job including all);
@@ -295,6 +295,51 @@ create table penstock.quiet (
     partition_id int primary key references penstock.partition,
     as_of        pg_snapshot not null
 );
+
+-- Loads: bulk writes with a name.
+
+create table penstock.load (
+    id           bigint generated always as identity primary key,
+    name         text not null constraint load_name_is_unique unique
+                 constraint load_name_has_1_to_200_characters check (length(name) between 1 and 200),
+    queue_id     int not null references penstock.queue,
+    is_stream    boolean not null,
+    is_paused    boolean not null default false,
+    cancelled_at timestamptz,
+    created_at   timestamptz not null default now()
+);
+
+create index load_paused on penstock.load (id) where is_paused;
+
+-- What was published, once each: a load has batch 0, a stream one for each of its micro-batches.
+create table penstock.load_batch (
+    load_id      bigint not null references penstock.load,
+    batch        bigint not null,
+    rows         bigint not null,
+    duplicates   bigint not null,
+    published_at timestamptz not null default now(),
+    primary key (load_id, batch)
+);
+
+-- The ranges of loads. A stage is what one task of the writer wrote; its ranges belong to no load until they are
+-- published, and are forgotten where that never happens.
+create table penstock.load_range (
+    range        bigint primary key,
+    stage        text not null,
+    load_id      bigint references penstock.load,
+    size         smallint not null constraint load_range_size_is_within_a_range check (size between 1 and 1024),
+    partition_id int not null,
+    priority     smallint not null,
+    run_at       timestamptz,
+    epoch        int,
+    has_once     boolean not null,
+    created_at   timestamptz not null default now(),
+    task         text not null
+);
+
+create index load_range_of_stage on penstock.load_range (stage) where load_id is null;
+create index load_range_of_load on penstock.load_range (load_id, range) where load_id is not null;
+create index load_range_staged_at on penstock.load_range (created_at) where load_id is null;
 
 -- Idempotency keys, asks to stop, progress.
 

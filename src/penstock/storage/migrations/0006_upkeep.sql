@@ -87,9 +87,14 @@ begin
       into jobs, dead from (select distinct queue_id from orphan) as q;
 end $$;
 
+-- Where a paused load's jobs wait: after all times, in the order they had.
+create function penstock.paused_at(p_pos bigint) returns timestamptz
+language sql immutable parallel safe as
+$$ select timestamptz '10000-01-01 00:00:00+00' + p_pos * interval '1 microsecond' $$;
+
 -- promote: what is due becomes ready. Retries that are due together rejoin their range. Those that held their key come
 -- back to their place; everything else takes a place now, and with an owner that is by the map of now, job by job where
--- it was written by another. Never by a scan, which a server that has not looked at a fast growing table yet would
+-- it was written by another. What belongs to a paused load waits on. Never by a scan, which a server that has not looked at a fast growing table yet would
 -- choose. Index: scheduled_by_due_time.
 create function penstock.promote(p_limit int) returns int
 language plpgsql set enable_seqscan = off as $$
@@ -100,6 +105,11 @@ declare
     v_epochs int[];
     v_count  int;
 begin
+    if exists (select from penstock.load where is_paused) then
+        update penstock.scheduled as s set due_at = penstock.paused_at(penstock.draw_range())
+          from penstock.load_range as r join penstock.load as l on l.id = r.load_id and l.is_paused
+         where s.due_at <= now() and r.range = s.range;
+    end if;
     v_rows := array(select ctid from penstock.scheduled where due_at <= now()
                      order by due_at limit p_limit for update skip locked);
     v_queues := array(select distinct p.queue_id

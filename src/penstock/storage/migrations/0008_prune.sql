@@ -57,7 +57,7 @@ language sql stable as $$
       left join pg_inherits as i on i.inhrelid = c.oid and i.inhparent = p_parent
 $$;
 
--- The jobs of ranges [p_low, p_high) that somebody still needs: work, dead letters, history.
+-- The jobs of ranges [p_low, p_high) that somebody still needs: work, dead letters, history, stages.
 create function penstock.wanted(p_low bigint, p_high bigint) returns setof bigint
 language sql stable as $$
     select range * 1024 + m from penstock.ready, unnest(penstock.positions(low, high, members)) as m
@@ -74,6 +74,9 @@ language sql stable as $$
     select job_id from penstock.dead where job_id between p_low * 1024 and (p_high - 1) * 1024 + 1023
     union all
     select range * 1024 + m from penstock.finished, unnest(positions) as m where range >= p_low and range < p_high
+    union all
+    select range * 1024 + m from penstock.load_range, generate_series(0, size - 1) as m
+     where load_id is null and range >= p_low and range < p_high
 $$;
 
 -- Copies what is wanted of a sealed table of jobs to job_kept and marks the table as let go; false, and nothing done,

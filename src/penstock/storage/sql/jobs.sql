@@ -10,7 +10,7 @@ with stored as (
 )
 select j.id, q.name, p.name, j.task, j.args, j.key, j.attributes, j.priority, j.enqueued_at,
        s.place, s.outcome, s.attempt, s.run_at, s.started_at, s.finished_at, s.worker, s.result, s.error,
-       f.attempts, f.errors, f.ats, f.workers, g.value, g.note, g.at
+       f.attempts, f.errors, f.ats, f.workers, g.value, g.note, g.at, penstock.load_of(j.id)
   from stored as j
   join penstock.partition as p on p.id = j.partition_id
   join penstock.queue as q on q.id = p.queue_id
@@ -25,7 +25,7 @@ select j.id, q.name, p.name, j.task, j.args, j.key, j.attributes, j.priority, j.
        select 'ready', null, r.attempt, null, null, null, null, null, null from penstock.ready as r
         where r.range = j.id / 1024 and penstock.has_member(r.low, r.high, r.members, (j.id %% 1024)::int)
        union all
-       select 'scheduled', null, d.attempt, d.due_at, null, null, null, null, null from penstock.scheduled as d
+       select 'scheduled', null, d.attempt, case when d.due_at < penstock.paused_at(0) then d.due_at end, null, null, null, null, null from penstock.scheduled as d
         where d.range = j.id / 1024 and penstock.has_member(d.low, d.high, d.members, (j.id %% 1024)::int)
        union all
        select 'blocked', null, 1, b.run_at, null, null, null, null, null from penstock.blocked as b where b.job_id = j.id
@@ -55,6 +55,7 @@ select id from (
     select id, task, key, attributes from penstock.job_kept where id = any (%(ids)s::bigint[])) as j
  where (%(task)s::text is null or task = %(task)s) and (%(key)s::bytea is null or key = %(key)s)
    and (%(attributes)s::jsonb is null or attributes @> %(attributes)s)
+   and (%(load)s::text is null or penstock.load_of(id) = %(load)s)
 
 -- name: look_at_jobs
 -- A bounded look at jobs in any state, newest first: how many were looked at, the least id, and the ids that match.
@@ -69,6 +70,23 @@ select (select count(*) from look), (select min(id) from look), array(
        and (%(task)s::text is null or task = %(task)s) and (%(key)s::bytea is null or key = %(key)s)
        and (%(attributes)s::jsonb is null or attributes @> %(attributes)s)
      order by id desc)
+
+-- name: look_at_load
+-- The ranges of a load, newest first, from `top` down: where it was cut (null: that was all), and the ids that match.
+-- Index: load_range_of_load, backwards; the primary keys.
+with look as materialized (
+    select r.range, r.size from penstock.load_range as r
+     where r.load_id = (select l.id from penstock.load as l where l.name = %(load)s) and r.range <= %(top)s
+     order by r.range desc limit %(looks)s
+)
+select (select case when count(*) = %(looks)s then min(range) end from look), array(
+    select j.id from look as r cross join lateral (
+           select id, partition_id, task, key, attributes from penstock.job_stored
+            where id >= r.range * 1024 and id < r.range * 1024 + r.size) as j
+     where (%(partitions)s::int[] is null or j.partition_id = any (%(partitions)s::int[]))
+       and (%(task)s::text is null or j.task = %(task)s) and (%(key)s::bytea is null or j.key = %(key)s)
+       and (%(attributes)s::jsonb is null or j.attributes @> %(attributes)s)
+     order by j.id desc)
 
 -- The looks at one state each take ranges, newest first, about `looks` of them and none above `top`; they give the
 -- range at which they were cut (null: that was all), and those that match with the number of their jobs.

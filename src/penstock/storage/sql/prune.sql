@@ -69,7 +69,13 @@ select penstock.keep_jobs(%(low)s, %(high)s, %(few)s)
 select penstock.forget_jobs(%(low)s, %(high)s, %(after)s, %(limit)s)
 
 -- name: remove_job_part
-delete from penstock.job_part where low = %(low)s
+-- With it the ranges of loads that lay there, but for those of which jobs are kept. Index: the primary keys.
+with part as (
+    delete from penstock.job_part where low = %(low)s returning low, high
+)
+delete from penstock.load_range as r using part as p
+ where r.range >= p.low and r.range < p.high
+   and not exists (select from penstock.job_kept as k where k.id >= r.range * 1024 and k.id < (r.range + 1) * 1024)
 
 -- name: clean_kept
 select penstock.clean_kept(%(after)s, %(limit)s)

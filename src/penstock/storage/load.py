@@ -1,0 +1,203 @@
+"""Loads: published once, under a name; paused, resumed and cancelled as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg import errors
+
+from penstock.clock import system
+from penstock.errors import InvalidJob, NotFound, PenstockError, QueueFull
+from penstock.model.load import Load
+from penstock.storage.catalogue import find_queue
+from penstock.storage.control import cancel_jobs
+from penstock.storage.database import Connection
+from penstock.storage.enqueue import RANGE
+from penstock.storage.queries import query
+
+__all__ = [
+    "Published",
+    "cancel_load",
+    "drop_stages",
+    "find_published",
+    "forget_stages",
+    "hold_loads",
+    "pause_load",
+    "publish",
+    "read_loads",
+    "resume_load",
+]
+
+# Ranges a cancel takes at once.
+_RANGES = 50
+_MINUTE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What was published under a name; `is_new`: just now, by this call."""
+
+    is_new: bool
+    rows: int
+    duplicates: int
+    published_at: datetime
+
+
+def find_published(connection: Connection, name: str, queue: str, batch: int, *, is_stream: bool) -> Published | None:
+    """What was published before, if anything; `InvalidJob` where the name belongs to another kind of load."""
+    row = connection.execute(query("find_batch"), {"name": name, "batch": batch}).fetchone()
+    if row is None:
+        return None
+    other, was_stream, rows, duplicates, published_at = row
+    if other != queue or was_stream != is_stream:
+        kind = "a stream into" if was_stream else "a load into"
+        raise InvalidJob("load", f"{name!r} names {kind} queue {other!r} already; choose another name")
+    return None if published_at is None else Published(False, rows, duplicates, published_at)
+
+
+def publish(
+    connection: Connection, name: str, queue: str, batch: int, stages: Sequence[tuple[str, int]], *, is_stream: bool
+) -> Published:
+    """Make stages visible, all of them or none, once; given in the order their jobs have, each with its ranges."""
+    find_queue(connection, queue)
+    try:
+        row = connection.execute(
+            query("publish_load"),
+            {
+                "name": name,
+                "queue": queue,
+                "batch": batch,
+                "is_stream": is_stream,
+                "stages": [stage for stage, _ in stages],
+                "counts": [count for _, count in stages],
+            },
+        ).fetchone()
+    except errors.ConfigurationLimitExceeded as error:
+        raise _queue_full(connection, queue, error) from None
+    except errors.InvalidParameterValue as error:
+        raise InvalidJob("load", str(error.diag.message_primary).partition("load: ")[2]) from None
+    assert row is not None  # noqa: S101
+    is_new, missing, rows, duplicates, published_at = row
+    if missing is not None:
+        raise PenstockError(
+            f"load {name!r} was not published: part of what was staged for it is gone, since it lay for more than a "
+            "day; run the load again under the same name"
+        )
+    return Published(is_new, rows, duplicates, published_at)
+
+
+def _queue_full(connection: Connection, queue: str, error: errors.ConfigurationLimitExceeded) -> PenstockError:
+    most = find_queue(connection, queue).max_length
+    return QueueFull(queue, most) if most is not None else PenstockError(str(error))
+
+
+def drop_stages(connection: Connection, stages: Sequence[str]) -> None:
+    """Forget stages that are not to be published."""
+    connection.execute(query("drop_stages"), {"stages": list(stages)})
+
+
+def forget_stages(connection: Connection) -> int:
+    """Forget stages that nobody published within a day."""
+    return _count(connection, "forget_stages")
+
+
+def hold_loads(connection: Connection) -> int:
+    """Take out of the order again what came back of paused loads."""
+    return _count(connection, "hold_loads")
+
+
+def read_loads(connection: Connection, name: str | None = None, limit: int = 100) -> list[Load]:
+    """The newest loads, or the one of that name."""
+    rows = connection.execute(query("read_loads"), {"name": name, "limit": limit}).fetchall()
+    return [_load(*row) for row in rows]
+
+
+def pause_load(connection: Connection, name: str) -> None:
+    """Take what waits of a load out of the order."""
+    load = _find(connection, name)
+    connection.execute(query("pause_load"), {"load": load})
+    connection.execute(query("hold_load"), {"load": load})
+
+
+def resume_load(connection: Connection, name: str) -> None:
+    """Let it come back, behind what is ready by now."""
+    connection.execute(query("resume_load"), {"load": _find(connection, name)})
+
+
+def cancel_load(connection: Connection, name: str) -> int:
+    """End every job of a load that has not started, and ask those that run to stop; how many ended.
+
+    When it returns none of them can start: it waits until workers have begun or handed back what they hold ahead.
+    """
+    load = _find(connection, name)
+    connection.execute(query("mark_load_cancelled"), {"load": load})
+    for number, size in connection.execute(query("running_ranges_of_load"), {"load": load}).fetchall():
+        cancel_jobs(connection, range(number * RANGE, number * RANGE + size))
+    ended = 0
+    while ranges := connection.execute(query("open_ranges_of_load"), {"load": load, "limit": _RANGES}).fetchall():
+        ids = [id_ for number, size in ranges for id_ in range(number * RANGE, number * RANGE + size)]
+        found = len(cancel_jobs(connection, ids).ended)
+        ended += found
+        if not found:
+            system.sleep(0.02)
+    return ended
+
+
+def _find(connection: Connection, name: str) -> int:
+    row = connection.execute(query("find_load"), {"name": name}).fetchone()
+    if row is None:
+        raise NotFound(f"load {name!r} does not exist: see app.loads(), or `penstock loads`")
+    return int(row[0])
+
+
+def _count(connection: Connection, name: str) -> int:
+    row = connection.execute(query(name)).fetchone()
+    return int(row[0] or 0) if row else 0
+
+
+def _load(
+    name: str,
+    queue: str,
+    is_stream: bool,
+    is_paused: bool,
+    cancelled_at: datetime | None,
+    batches: int,
+    rows: int,
+    duplicates: int,
+    age_seconds: float | None,
+    last_at: datetime | None,
+    ready: int,
+    scheduled: int,
+    running: int,
+    dead: int,
+    lately: int,
+) -> Load:
+    waiting = ready + scheduled
+    left = waiting + running
+    rate = lately / min(_MINUTE, max(age_seconds or _MINUTE, 1.0))
+    return Load(
+        name=name,
+        queue=queue,
+        state=_state(is_paused, cancelled_at is not None, is_stream, left),
+        is_stream=is_stream,
+        batches=batches,
+        rows=rows,
+        duplicates=duplicates,
+        waiting=waiting,
+        running=running,
+        failed=dead,
+        done=rows - duplicates - left,
+        rate=rate,
+        eta_seconds=left / rate if left and rate and not is_paused else None,
+        published_at=last_at,
+    )
+
+
+def _state(is_paused: bool, is_cancelled: bool, is_stream: bool, left: int) -> str:
+    if is_cancelled:
+        return "cancelled"
+    if is_paused:
+        return "paused"
+    return "running" if left or is_stream else "done"
