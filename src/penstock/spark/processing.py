@@ -1,0 +1,239 @@
+"""Process: the jobs of a queue run as Arrow batches on Spark's executors.
+
+One job of Spark is a round of slots, each a long task that works through many batches; a round ends when nothing is
+left to do or its time is up, and the driver starts the next. The driver does upkeep meanwhile, as any worker does, and
+has a row among the workers by which slots know that they are still wanted.
+
+    driver     round ──► slot, slot, slot … ──► round …
+               upkeep    claim ► handler ► settle and claim ► …
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from uuid import uuid4
+
+from penstock.clock import ticks
+from penstock.errors import InvalidJob, PartitionUnavailable
+from penstock.model.limits import checked_count, checked_name, checked_seconds
+from penstock.spark.judging import Handler
+from penstock.spark.pulse import Pulse
+from penstock.spark.slot import ENDS, Plan, run_slot
+from penstock.spark.tasks import Tasks
+from penstock.storage import Connection, Database, slots, sweep, workers
+from penstock.storage.catalogue import QueueEntry, find_queue
+from penstock.task.definition import TaskDefinition
+from penstock.upkeep import Upkeep
+from penstock.version import __version__
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Processed", "process"]
+
+log = logging.getLogger("penstock")
+
+MOST_SLOTS = 10_000
+MOST_JOBS_A_BATCH = 100_000
+# Round after round may find the database away, or its slots declared dead: then it is not started again at once.
+PAUSE_SECONDS = 1.0
+_SCHEMA = "why string, " + ", ".join(f"{end} bigint" for end in ENDS)
+
+
+class ProcessingApp(Protocol):
+    """An app, as far as processing uses it."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def database(self) -> Database: ...
+    @property
+    def tasks(self) -> dict[str, dict[str, TaskDefinition]]: ...
+    @property
+    def lease_seconds(self) -> float: ...
+    @property
+    def retention(self) -> dict[str, float]: ...
+
+
+class Processed(NamedTuple):
+    """What came of one call: attempts by their end, the jobs of dead workers that were rescued meanwhile, and attempts
+    that ended when another worker had their job already. What a killed slot had settled before is not counted here.
+    """
+
+    succeeded: int
+    retried: int
+    failed: int
+    rescued: int
+    lost: int
+
+
+def process(
+    spark: SparkSession,
+    app: ProcessingApp,
+    queue: str,
+    handler: Handler,
+    *,
+    until_idle: bool = True,
+    tasks: Iterable[str] | None = None,
+    batch_size: int = 1024,
+    slots: int | None = None,
+    budget: float = 60.0,
+    stop: threading.Event | None = None,
+) -> Processed:
+    """Run a queue's jobs on the executors: `handler` is given Arrow batches, and gives an outcome for each row.
+
+    It is called with at most `batch_size` jobs of the given `tasks`, or of any; it says `ps.Ok(result)`,
+    `ps.RetryAfter(seconds, error)` or `ps.Dead(reason)` of each. `slots` tasks of Spark run at once, one a core unless
+    told otherwise; each is started anew after `budget` seconds. Returns when nothing is left to do or, with
+    `until_idle=False`, once `stop` is set or the job of Spark is cancelled.
+    """
+    checked = _checked(handler, tasks, batch_size, budget)
+    database = app.database
+    entry = database.run(lambda connection: find_queue(connection, checked_name("queue", queue)))
+    plan = partial(
+        Plan,
+        url=app.url,
+        queue_id=entry.id,
+        is_owned=entry.is_owned,
+        handler=handler,
+        tasks=Tasks(entry.name, app.tasks.get(entry.name, {}), checked),
+        batch_size=batch_size,
+        lease_seconds=app.lease_seconds,
+        until_idle=until_idle,
+        budget_seconds=budget,
+    )
+    run = _Run(spark, database, plan, _slots(spark, slots, entry), app.lease_seconds, stop or threading.Event())
+    rescued: list[int] = []
+    upkeep = Upkeep(database, app.retention, rescued.append)
+    upkeep.start()
+    try:
+        run.rounds(until_idle=until_idle)
+    finally:
+        run.clear_away()
+        upkeep.stop()
+    counts = run.counts
+    return Processed(counts["succeeded"], counts["retry"], counts["failed"], sum(rescued), counts["lost"])
+
+
+class _Run:
+    """One call of `process`: its rounds, and what they came to."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        database: Database,
+        plan: Callable[..., Plan],
+        slot_count: int,
+        lease_seconds: float,
+        stop: threading.Event,
+    ) -> None:
+        self._spark = spark
+        self._database = database
+        self._plan = plan
+        self._slots = slot_count
+        self._lease_seconds = lease_seconds
+        self._stop = stop
+        self._name = f"spark/{uuid4().hex[:8]}/"
+        self.counts: Counter[str] = Counter()
+
+    def rounds(self, *, until_idle: bool) -> None:
+        """Start slots again and again, until there is no reason to."""
+        while not self._stop.is_set():
+            try:
+                with self._registered() as driver:
+                    reports = self._round(driver)
+            except PartitionUnavailable:
+                if until_idle:
+                    raise
+                log.warning("the database does not answer; the slots are started again when it does")
+                self._stop.wait(PAUSE_SECONDS)
+                continue
+            if reports is None:
+                return
+            ends = {report["why"] for report in reports}
+            for report in reports:
+                self.counts.update({end: report[end] for end in ENDS})
+            if until_idle and ends == {"idle"}:
+                return
+            if ends & {"away", "dead"}:
+                self._stop.wait(PAUSE_SECONDS)
+
+    def clear_away(self) -> None:
+        """Whatever became of the slots, they hold nothing any more."""
+        try:
+            self._database.run(lambda connection: slots.remove_run(connection, self._name))
+            self._database.run(sweep.rescue)
+        except PartitionUnavailable as error:
+            log.warning("what the slots still held goes to other workers later: %s", error)
+
+    def _round(self, driver: int) -> list[Any] | None:
+        """One job of Spark; what its slots report, or None where it was cancelled."""
+        act = partial(run_slot, self._plan(run=self._name, driver=driver))
+        numbers = self._spark.range(0, self._slots, 1, self._slots)
+        try:
+            return numbers.mapInArrow(act, _SCHEMA).collect()
+        except Exception as error:  # What Spark raises differs between its kinds of sessions; the text does not.
+            if "SPARK_JOB_CANCELLED" in str(error) or "cancelled" in str(error):
+                return None
+            raise
+
+    @contextmanager
+    def _registered(self) -> Iterator[int]:
+        host, pid, registered_at = socket.gethostname(), os.getpid(), ticks()
+
+        def register(connection: Connection) -> int:
+            return workers.register(
+                connection,
+                name=f"{self._name}driver {host}:{pid}",
+                host=host,
+                pid=pid,
+                version=__version__,
+                concurrency=0,
+                lease_seconds=self._lease_seconds,
+                tasks=(),
+            )
+
+        driver = self._database.run(register)
+
+        def renew(connection: Connection) -> bool:
+            if self._stop.is_set():
+                workers.remove(connection, driver)
+            return workers.renew(connection, driver)
+
+        pulse = Pulse(self._database, self._lease_seconds, renew, registered_at)
+        try:
+            yield driver
+        finally:
+            pulse.stop()
+            self._database.run(lambda connection: workers.remove(connection, driver))
+
+
+def _checked(handler: object, tasks: object, batch_size: object, budget: object) -> list[str] | None:
+    if not callable(handler):
+        raise InvalidJob("handler", f"a function of a batch is needed, not {type(handler).__name__}")
+    checked_count("batch_size", batch_size, most=MOST_JOBS_A_BATCH)
+    checked_seconds("budget", budget)
+    if tasks is None:
+        return None
+    if isinstance(tasks, str) or not isinstance(tasks, Iterable):
+        raise InvalidJob("tasks", "a list of names is needed; write tasks=['ship']")
+    return [checked_name("tasks", task) for task in tasks]
+
+
+def _slots(spark: SparkSession, given: int | None, entry: QueueEntry) -> int:
+    if given is not None:
+        return checked_count("slots", given, most=MOST_SLOTS)
+    try:
+        cores = int(spark.sparkContext.defaultParallelism)
+    except Exception:  # A session of Spark Connect does not know what its cluster has.
+        raise InvalidJob("slots", "this session cannot say how many cores there are; give slots=…") from None
+    # Where a partition has one owner, more slots than partitions would have nothing to do.
+    return max(1, min(cores, len(entry.partition_ids)) if entry.is_owned else cores)

@@ -1,0 +1,52 @@
+"""What a task of Spark that runs jobs asks beyond what every worker does.
+
+A slot is such a task: a worker whose name begins with its run, which is one call of `process`. It lives no longer than
+the driver that started it, which has a row of its own among the workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.storage.arrays import array_text
+from penstock.storage.database import Connection
+from penstock.storage.queries import query
+
+__all__ = ["add_tasks", "read_tasks", "remove_run", "renew", "run_is_busy", "tasks_at_the_head"]
+
+
+def renew(connection: Connection, worker: int, driver: int) -> bool | None:
+    """Say that a slot lives; whether its driver does, or None: the slot was declared dead."""
+    row = connection.execute(query("renew_slot_if_alive"), {"worker": worker, "driver": driver}).fetchone()
+    return None if row is None else bool(row[0])
+
+
+def run_is_busy(connection: Connection, run: str, worker: int, partitions: Iterable[int]) -> bool:
+    """Whether another slot of the run holds jobs of these partitions, or one that is gone and not rescued yet."""
+    row = connection.execute(
+        query("run_is_busy"), {"run": run, "worker": worker, "partitions": array_text(partitions)}
+    ).fetchone()
+    return bool(row and row[0])
+
+
+def remove_run(connection: Connection, run: str) -> None:
+    """Let every worker of a run leave, those too that cannot do it any more."""
+    connection.execute(query("remove_run"), {"run": run})
+
+
+def read_tasks(connection: Connection, queue: int) -> dict[str, int]:
+    """The tasks that were announced for a queue, and how many attempts their jobs have."""
+    return dict(connection.execute(query("read_tasks"), {"queue": queue}).fetchall())
+
+
+def tasks_at_the_head(connection: Connection, queue: int) -> set[str]:
+    """The tasks of the jobs that wait first, whether they were announced or not."""
+    return {row[0] for row in connection.execute(query("tasks_at_the_head"), {"queue": queue}).fetchall()}
+
+
+def add_tasks(connection: Connection, worker: int, queue: int, tasks: Iterable[str]) -> None:
+    """Let a worker take jobs of these tasks too."""
+    names = list(tasks)
+    connection.execute(
+        query("register_worker_tasks"), {"worker": worker, "queues": [queue] * len(names), "tasks": names}
+    )

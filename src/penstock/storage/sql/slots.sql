@@ -1,0 +1,34 @@
+-- name: renew_slot_if_alive
+-- A Spark task says that it lives, and hears whether its driver does. No row: it was declared dead.
+update penstock.worker set renewed_at = now() where id = %(worker)s
+returning exists (select from penstock.worker as d where d.id = %(driver)s)
+
+-- name: run_is_busy
+-- Whether jobs of these partitions are held by another worker of a run, or by one that is gone and not rescued yet.
+-- Leases are few: the table is read as a whole.
+select exists (
+    select from penstock.lease as l left join penstock.worker as w on w.id = l.worker_id
+     where l.partition_id = any (%(partitions)s::int[]) and l.worker_id <> %(worker)s
+       and (w.id is null or starts_with(w.name, %(run)s)))
+
+-- name: remove_run
+-- Every worker of a run leaves; what they held is rescued like a dead one's.
+delete from penstock.worker where starts_with(name, %(run)s)
+
+-- name: read_tasks
+select name, max_attempts from penstock.task where queue_id = %(queue)s
+
+-- name: tasks_at_the_head
+-- The tasks of jobs that wait at the head of each partition of a queue, or that no worker knew so far. A hundred rows of
+-- each are looked at: once a task is known its jobs are taken, and others stand at the head. Index: ready_in_order,
+-- ready_parked.
+select distinct coalesce(j.task, r.task)
+  from penstock.partition as p
+ cross join lateral (
+       (select task, range * 1024 + low as job_id from penstock.ready
+         where partition_id = p.id and not is_parked order by priority, pos limit 100)
+        union all
+       (select task, range * 1024 + low from penstock.ready
+         where partition_id = p.id and is_parked order by task limit 100)) as r
+  left join lateral (select task from penstock.job_stored where id = r.job_id and r.task = '' offset 0) as j on true
+ where p.queue_id = %(queue)s and coalesce(j.task, r.task) <> ''
