@@ -58,9 +58,19 @@ def find_published(connection: Connection, name: str, queue: str, batch: int, *,
 
 
 def publish(
-    connection: Connection, name: str, queue: str, batch: int, stages: Sequence[tuple[str, int]], *, is_stream: bool
+    connection: Connection,
+    name: str,
+    queue: str,
+    batch: int,
+    stages: Sequence[tuple[str, int]],
+    *,
+    is_stream: bool,
+    origin: str | None = None,
 ) -> Published:
-    """Make stages visible, all of them or none, once; given in the order their jobs have, each with its ranges."""
+    """Make stages visible, all of them or none, once; given in the order their jobs have, each with its ranges.
+
+    `origin` tells one stream from another of the same name: their batches count from 0 both.
+    """
     find_queue(connection, queue)
     try:
         row = connection.execute(
@@ -70,6 +80,7 @@ def publish(
                 "queue": queue,
                 "batch": batch,
                 "is_stream": is_stream,
+                "origin": origin,
                 "stages": [stage for stage, _ in stages],
                 "counts": [count for _, count in stages],
             },
@@ -77,7 +88,9 @@ def publish(
     except errors.ConfigurationLimitExceeded as error:
         raise _queue_full(connection, queue, error) from None
     except errors.InvalidParameterValue as error:
-        raise InvalidJob("load", str(error.diag.message_primary).partition("load: ")[2]) from None
+        raise InvalidJob(
+            "sink" if is_stream else "load", str(error.diag.message_primary).partition("load: ")[2]
+        ) from None
     assert row is not None  # noqa: S101
     is_new, missing, rows, duplicates, published_at = row
     if missing is not None:

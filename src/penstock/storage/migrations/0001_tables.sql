@@ -304,6 +304,8 @@ create table penstock.load (
                  constraint load_name_has_1_to_200_characters check (length(name) between 1 and 200),
     queue_id     int not null references penstock.queue,
     is_stream    boolean not null,
+    -- Of a stream: the query whose checkpoint counts its batches.
+    origin       text,
     is_paused    boolean not null default false,
     cancelled_at timestamptz,
     created_at   timestamptz not null default now()

@@ -89,7 +89,7 @@ $$;
 -- Jobs whose idempotency key is known, or came earlier in the load, are left out. What was routed by an earlier map is
 -- routed anew, job by job. Locks: the load's row, its queue's map (shared), its ranges, the idempotency keys in order.
 create function penstock.publish_load(
-    p_name text, p_queue text, p_batch bigint, p_is_stream boolean, p_stages text[], p_counts int[],
+    p_name text, p_queue text, p_batch bigint, p_is_stream boolean, p_origin text, p_stages text[], p_counts int[],
     out is_new boolean, out missing text, out rows bigint, out duplicates bigint, out published_at timestamptz)
 language plpgsql set enable_seqscan = off as $$
 declare
@@ -103,13 +103,19 @@ begin
         perform penstock.hold_map(v_queue.id);
         select * into v_queue from penstock.queue where id = v_queue.id;
     end if;
-    insert into penstock.load (name, queue_id, is_stream) values (p_name, v_queue.id, p_is_stream) on conflict do nothing;
+    insert into penstock.load (name, queue_id, is_stream, origin) values (p_name, v_queue.id, p_is_stream, p_origin)
+        on conflict do nothing;
     select * into v_load from penstock.load where name = p_name for no key update;
     if v_load.queue_id <> v_queue.id or v_load.is_stream <> p_is_stream then
         raise exception using errcode = '22023', message = format(
             'InvalidJob: load: %s names another load, %s queue %s: choose another name', quote_literal(p_name),
             case when v_load.is_stream then 'a stream into' else 'into' end,
             (select quote_literal(q.name) from penstock.queue as q where q.id = v_load.queue_id));
+    end if;
+    if v_load.origin <> p_origin then
+        raise exception using errcode = '22023', message = format(
+            'InvalidJob: load: %s belongs to a stream with another checkpoint, whose batches count from 0 too: '
+            'go on from that checkpoint, or choose another name', quote_literal(p_name));
     end if;
     select false, b.rows, b.duplicates, b.published_at into is_new, rows, duplicates, published_at
       from penstock.load_batch as b where b.load_id = v_load.id and b.batch = p_batch;

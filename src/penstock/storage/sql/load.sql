@@ -1,7 +1,8 @@
 -- name: publish_load
 -- See penstock.publish_load. Locks: the queue's map (shared), the load's row, its ranges, idempotency keys in order.
 select is_new, missing, rows, duplicates, published_at
-  from penstock.publish_load(%(name)s, %(queue)s, %(batch)s, %(is_stream)s, %(stages)s::text[], %(counts)s::int[])
+  from penstock.publish_load(%(name)s, %(queue)s, %(batch)s, %(is_stream)s, %(origin)s, %(stages)s::text[],
+                             %(counts)s::int[])
 
 -- name: find_batch
 -- What was published under a name. Index: load_name_is_unique, the primary key.

@@ -1,0 +1,55 @@
+"""Errors on their way through Spark, which keeps only their text: each carries a code by which it is known again.
+
+What a data source raises reaches the user inside one of Spark's own exceptions. There the text begins with
+`[penstock:InvalidJob]` or whatever it was; the functions of `penstock.spark` raise the error itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from penstock import errors
+from penstock.errors import InvalidJob, PenstockError, QueueFull
+
+__all__ = ["coded", "decoded"]
+
+_CODED = re.compile(r"\[penstock:(\w+)\] (.*)")
+_FULL = re.compile(r"queue '(.*)' is full: max_length (\d+)")
+
+
+@contextmanager
+def coded() -> Iterator[None]:
+    """Give errors that leave a data source their code."""
+    try:
+        yield
+    except PenstockError as error:
+        raise PenstockError(f"[penstock:{type(error).__name__}] {error}") from None
+
+
+@contextmanager
+def decoded() -> Iterator[None]:
+    """Raise what a data source raised, instead of what Spark made of it."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except Exception as error:
+        found = _CODED.search(str(error))
+        if found is None:
+            raise
+        raise _rebuilt(found[1], found[2].rstrip()) from error
+
+
+def _rebuilt(name: str, text: str) -> PenstockError:
+    kind = getattr(errors, name, PenstockError)
+    if kind is InvalidJob:
+        field, _, problem = text.partition(": ")
+        return InvalidJob(field, problem)
+    if kind is QueueFull and (full := _FULL.search(text)):
+        return QueueFull(full[1], int(full[2]))
+    error = PenstockError(text)
+    if isinstance(kind, type) and issubclass(kind, PenstockError):
+        error.__class__ = kind
+    return error

@@ -1,0 +1,92 @@
+"""`load`: a DataFrame becomes jobs of a queue, all at once, once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+
+from penstock.errors import InvalidJob, PenstockError
+from penstock.spark.coded import decoded
+from penstock.spark.load_plan import plan_load
+from penstock.spark.routing import partition_of
+from penstock.spark.source import register
+from penstock.storage.load import find_published
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Loaded", "load"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What a load brought in. `is_new` is False where it had been loaded before, and nothing was done."""
+
+    name: str
+    queue: str
+    rows: int
+    duplicates: int
+    published_at: datetime
+    is_new: bool
+
+
+def load(
+    df: DataFrame,
+    app: Any,
+    queue: str,
+    task: str | None = None,
+    *,
+    key: str | None = None,
+    order_by: str | Sequence[str] | None = None,
+    load: str | None = None,
+    connections: int = 4,
+    bad_rows: str = "fail",
+) -> Loaded:
+    """Enqueue the rows of a DataFrame: visible all at once, and once for each name `load`, however often it runs.
+
+    Columns become arguments, and the column `key` names is the jobs' key; columns called task, args, key, priority,
+    run_at, idempotency_key and tenant set the jobs' options. With `order_by` the rows are shuffled and sorted, so that
+    the jobs of a key have that order; without it, the order is Spark's partitions, then their rows. At most
+    `connections` tasks write at a time. A bad row ends the load, unless `bad_rows` names a folder to put them in.
+    """
+    spark = df.sparkSession
+    register(spark)
+    database = app.database
+    options = {"url": app.url, "queue": queue, "connections": str(connections), "bad_rows": str(bad_rows)}
+    options |= {name: value for name, value in (("task", task), ("key", key), ("load", load)) if value is not None}
+    plan = plan_load(options, df.schema, False, is_stream=False)
+    options["load"] = plan.name
+    if plan.published is None:
+        columns = [order_by] if isinstance(order_by, str) else list(order_by or ())
+        if columns:
+            df = _ordered(df, columns, plan.key or "key", len(plan.partition_ids))
+        with decoded():
+            df.write.format("penstock").options(**options).mode("append").save()
+    published = database.run(lambda connection: find_published(connection, plan.name, queue, 0, is_stream=False))
+    if published is None:
+        raise PenstockError(f"load {plan.name!r} is not there though Spark said that it was written; load it again")
+    return Loaded(
+        name=plan.name,
+        queue=queue,
+        rows=published.rows,
+        duplicates=published.duplicates,
+        published_at=published.published_at,
+        is_new=plan.published is None,
+    )
+
+
+def _ordered(df: DataFrame, order_by: list[str], key: str, partitions: int) -> DataFrame:
+    """The rows of each partition of the queue in one Spark partition, sorted."""
+    for column in order_by:
+        if column not in df.columns:
+            raise InvalidJob("order_by", f"there is no column {column!r}; there are {', '.join(sorted(df.columns))}")
+    columns = [f.col(f"`{column}`").asc_nulls_last() for column in order_by]
+    if key not in df.columns:
+        return df.repartition(1).sortWithinPartitions(*columns)
+    # Rows without a key go with partition 0: they have no order among themselves that anybody could ask for.
+    number = f.coalesce(partition_of(f.col(f"`{key}`"), partitions), f.lit(0))
+    return df.repartitionById(partitions, number).sortWithinPartitions(*columns)

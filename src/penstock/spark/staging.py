@@ -1,0 +1,126 @@
+"""From columns of jobs to ranges of a stage: what one task writes.
+
+Jobs are gathered into chunks of some ten thousand, sorted into ranges of one partition, priority and time (and on a
+plain queue of one task), without changing the order within these, and written. Nothing of it can be claimed before
+the load is published, so a chunk is committed by itself: no transaction lasts as long as the task.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.routing import partition_of
+from penstock.spark.load_plan import LoadPlan
+from penstock.spark.rows import JobColumns
+from penstock.storage.stage import Stage, StagedRange
+
+__all__ = ["Staging"]
+
+CHUNK_ROWS = 65_536
+RANGE = 1_024
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Staging:
+    """Gathers and writes; `ranges` counts what was written under the name `stage`."""
+
+    def __init__(self, plan: LoadPlan, load: str, spark_partition: int) -> None:
+        self._plan = plan
+        self.stage = secrets.token_hex(16)
+        self._writer = Stage(plan.url, self.stage, load, plan.connections)
+        self._waiting: list[JobColumns] = []
+        self._rows = 0
+        # Where rows without a key go: turn by turn, from another partition in each task.
+        self._turn = spark_partition
+        self.ranges = 0
+
+    def add(self, jobs: JobColumns) -> None:
+        """Take jobs in; write where there are enough."""
+        self._waiting.append(jobs)
+        self._rows += len(jobs)
+        if self._rows >= CHUNK_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was taken in."""
+        waiting, self._waiting, rows, self._rows = self._waiting, [], self._rows, 0
+        if not rows:
+            return
+        table = pa.table(
+            {
+                "task": pa.chunked_array([each.task for each in waiting]),
+                "key": pa.chunked_array([each.key for each in waiting]),
+                "args": pa.chunked_array([each.args for each in waiting]),
+                "priority": pa.chunked_array([each.priority for each in waiting]),
+                "run_at": pa.chunked_array([each.run_at for each in waiting]),
+                "attributes": pa.chunked_array([each.attributes for each in waiting]),
+            }
+        ).combine_chunks()
+        once = np.concatenate([each.has_once for each in waiting])
+        partitions = self.partitions_of(table.column("key").combine_chunks())
+        codes = self._codes(table, partitions)
+        order = np.argsort(codes, kind="stable")
+        table = table.take(pa.array(order))
+        ranges = list(self._ranges(table, partitions[order], codes[order], once[order]))
+        ids = np.array(self._plan.partition_ids, dtype=np.int32)[partitions[order]]
+        columns = {
+            "partition_id": pa.array(ids),
+            "priority": table.column("priority"),
+            "task": table.column("task"),
+            "key": table.column("key"),
+            "args": table.column("args"),
+        }
+        if table.column("attributes").null_count < rows:
+            texts = table.column("attributes").combine_chunks()
+            columns["attributes"] = pa.ExtensionArray.from_storage(pa.json_(pa.string()), texts)
+        self._writer.write(pa.table(columns), ranges)
+        self.ranges += len(ranges)
+
+    def partitions_of(self, keys: pa.Array) -> Numbers:
+        """The partition's number of each job."""
+        count = len(self._plan.partition_ids)
+        encoded = keys.dictionary_encode()
+        numbers = np.array([partition_of(key, count) for key in encoded.dictionary.to_pylist()], dtype=np.int64)
+        if not keys.null_count:
+            placed: Numbers = numbers[np.asarray(encoded.indices)]
+            return placed
+        turns = (np.arange(len(keys)) // RANGE + self._turn) % count
+        self._turn += len(keys) // RANGE + 1
+        indices = np.asarray(encoded.indices.fill_null(0))
+        placed = np.where(np.asarray(keys.is_null()), turns, numbers[indices] if len(numbers) else 0)
+        return placed
+
+    def _codes(self, table: pa.Table, partitions: Numbers) -> Numbers:
+        """A number for each job: the same for those that may share a range."""
+        codes = partitions * 10 + np.asarray(table.column("priority")).astype(np.int64)
+        apart = ["run_at"] if self._plan.epoch is not None else ["run_at", "task"]
+        for name in apart:
+            encoded = table.column(name).combine_chunks().dictionary_encode()
+            if len(encoded.dictionary):
+                codes = codes * (len(encoded.dictionary) + 1) + np.asarray(encoded.indices.fill_null(-1)) + 1
+        return codes
+
+    def _ranges(
+        self, table: pa.Table, partitions: Numbers, codes: Numbers, once: np.ndarray[Any, Any]
+    ) -> Iterator[StagedRange]:
+        """The ranges that sorted jobs fall into."""
+        firsts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
+        ends = np.append(firsts[1:], len(codes))
+        priorities, tasks, run_ats = (table.column(name) for name in ("priority", "task", "run_at"))
+        for group_start, group_end in zip(firsts.tolist(), ends.tolist(), strict=True):
+            for start in range(group_start, group_end, RANGE):
+                end = min(start + RANGE, group_end)
+                yield StagedRange(
+                    size=end - start,
+                    partition_id=self._plan.partition_ids[int(partitions[start])],
+                    priority=priorities[start].as_py(),
+                    task="" if self._plan.epoch is not None else tasks[start].as_py(),
+                    run_at=run_ats[start].as_py(),
+                    has_once=bool(once[start:end].any()),
+                    epoch=self._plan.epoch,
+                )
