@@ -1,0 +1,154 @@
+"""Who has how much, counted by Spark: keys, partitions, workers, loads, and what waits."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as f
+
+from penstock.spark.reporting.axis import AGES_SECONDS
+from penstock.spark.reporting.figures import (
+    Age,
+    HotKey,
+    KeySkew,
+    LoadFigures,
+    PartitionFigures,
+    Waiting,
+    WaitingQueue,
+    WorkerFigures,
+)
+from penstock.spark.reporting.skew import gini, lorenz
+from penstock.spark.reporting.timed import instant
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["keys", "loads", "partitions", "waiting", "workers"]
+
+MOST_HOT_KEYS = 8
+MOST_PARTITIONS = 512
+MOST_WORKERS = 24
+MOST_LOADS = 20
+
+
+def keys(jobs: DataFrame) -> list[KeySkew]:
+    """The skew of each queue with keys, most jobs first."""
+    per_key = jobs.where(f.col("key").isNotNull()).groupBy("queue", "key").agg(f.count("*").alias("jobs")).persist()
+    try:
+        sizes: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for row in per_key.groupBy("queue", "jobs").agg(f.count("*").alias("keys")).collect():
+            sizes[row["queue"]].append((row["jobs"], row["keys"]))
+        total = {queue: sum(size * number for size, number in pairs) for queue, pairs in sizes.items()}
+        rank = f.row_number().over(Window.partitionBy("queue").orderBy(f.desc("jobs"), "key"))
+        hottest: dict[str, list[HotKey]] = defaultdict(list)
+        top = per_key.withColumn("rank", rank).where(f.col("rank") <= MOST_HOT_KEYS)
+        for row in sorted(top.collect(), key=lambda row: row["rank"]):
+            hottest[row["queue"]].append(HotKey(row["key"], row["jobs"], row["jobs"] / total[row["queue"]]))
+    finally:
+        per_key.unpersist()
+    return [
+        KeySkew(queue, total[queue], sum(number for _, number in pairs), gini(pairs), hottest[queue], lorenz(pairs))
+        for queue, pairs in sorted(sizes.items(), key=lambda item: (-total[item[0]], item[0]))
+    ]
+
+
+def partitions(jobs: DataFrame) -> list[PartitionFigures]:
+    """Each partition's part, in the order of their names as people count."""
+    rows = (
+        jobs.groupBy("queue", "partition")
+        .agg(f.count("*").alias("jobs"), f.coalesce(f.sum("run"), f.lit(0.0)).alias("run"))
+        .orderBy("queue", f.length("partition"), "partition")
+        .limit(MOST_PARTITIONS)
+        .collect()
+    )
+    return [PartitionFigures(row["queue"], row["partition"], row["jobs"], row["run"]) for row in rows]
+
+
+def loads(jobs: DataFrame) -> list[LoadFigures]:
+    """The newest loads first."""
+    of_loads = jobs.where(f.col("load").isNotNull())
+    rows = (
+        of_loads.groupBy("load")
+        .agg(f.count("*").alias("jobs"), f.min("enqueued").alias("first"), f.max("finished").alias("last"))
+        .orderBy(f.desc("first"), "load")
+        .limit(MOST_LOADS)
+        .collect()
+    )
+    outcomes: dict[str, dict[str, int]] = {row["load"]: {} for row in rows}
+    ended = (
+        of_loads.where(f.col("load").isin(list(outcomes))).groupBy("load", "outcome").agg(f.count("*").alias("jobs"))
+    )
+    for row in ended.collect() if rows else ():
+        outcomes[row["load"]][row["outcome"]] = row["jobs"]
+    return [
+        LoadFigures(row["load"], row["jobs"], outcomes[row["load"]], instant(row["first"]), instant(row["last"]))
+        for row in rows
+    ]
+
+
+def workers(jobs: DataFrame, moment_count: int) -> list[WorkerFigures]:
+    """What each worker ended, moment by moment, those that ended most first."""
+    rows = (
+        jobs.where(f.col("worker").isNotNull())
+        .groupBy("worker")
+        .agg(
+            f.count("*").alias("jobs"),
+            f.count_if(f.col("outcome") == "failed").alias("failed"),
+            f.coalesce(f.sum("run"), f.lit(0.0)).alias("run"),
+            f.min(f.col("finished") - f.coalesce("run", f.lit(0.0))).alias("first"),
+            f.max("finished").alias("last"),
+        )
+        .orderBy(f.desc("jobs"), "worker")
+        .limit(MOST_WORKERS)
+        .collect()
+    )
+    steps: dict[str, list[int]] = {row["worker"]: [0] * moment_count for row in rows}
+    by_moment = (
+        jobs.where(f.col("worker").isin(list(steps))).groupBy("worker", "moment").agg(f.count("*").alias("jobs"))
+    )
+    for row in by_moment.collect() if rows else ():
+        steps[row["worker"]][row["moment"]] = row["jobs"]
+    return [
+        WorkerFigures(
+            row["worker"],
+            row["jobs"],
+            row["failed"],
+            row["run"],
+            instant(row["first"]),
+            instant(row["last"]),
+            steps[row["worker"]],
+        )
+        for row in rows
+    ]
+
+
+def waiting(waits: DataFrame, now: datetime) -> Waiting:
+    """Jobs that have not ended, by age, state and queue."""
+    age = f.greatest(f.lit(0.0), f.lit(now.timestamp()) - f.col("enqueued"))
+    # The number of the first limit above the age; beyond the last one there is none.
+    step = f.lit(len(AGES_SECONDS))
+    for number, limit in reversed(list(enumerate(AGES_SECONDS))):
+        step = f.when(age < limit, number).otherwise(step)
+    counted = waits.groupBy("queue", "state", step.alias("step")).agg(
+        f.count("*").alias("jobs"), f.max(age).alias("oldest")
+    )
+    ages: list[dict[str, int]] = [defaultdict(int) for _ in range(len(AGES_SECONDS) + 1)]
+    states: dict[str, int] = defaultdict(int)
+    queues: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    oldest: dict[str, float] = defaultdict(float)
+    for row in counted.collect():
+        for counts in (ages[row["step"]], states, queues[row["queue"]]):
+            counts[row["state"]] += row["jobs"]
+        oldest[row["queue"]] = max(oldest[row["queue"]], row["oldest"])
+    return Waiting(
+        dict(states),
+        max(oldest.values(), default=None),
+        [Age(limit, dict(counts)) for limit, counts in zip((*AGES_SECONDS, None), ages, strict=True)] if states else [],
+        sorted(
+            (WaitingQueue(queue, dict(counts), oldest[queue]) for queue, counts in queues.items()),
+            key=lambda waiting: (-waiting.jobs, waiting.queue),
+        ),
+    )

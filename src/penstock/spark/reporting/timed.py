@@ -1,0 +1,69 @@
+"""The columns that every figure is counted from: a job's times in seconds, and the cause of its failure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from penstock.spark.reporting.figures import Percentiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["cause_of", "instant", "known", "percentiles", "seconds", "timed"]
+
+_FAILURES = ("failed", "discarded", "expired")
+_SHARES = [0.5, 0.9, 0.99]
+
+_ID = r"\b(0x)?(?=[0-9a-fA-F-]*[0-9])[0-9a-fA-F-]{8,}\b"
+_NUMBER = r"[0-9]+([.,:][0-9]+)*"
+
+
+def timed(history: DataFrame) -> DataFrame:
+    """A job's facts with its times as seconds, and its failure's cause."""
+    enqueued, started, finished = (seconds(f"{name}_at") for name in ("enqueued", "started", "finished"))
+    return history.select(
+        "id",
+        "queue",
+        f.col("partition").cast("string").alias("partition"),
+        "task",
+        f.col("key").cast("string").alias("key"),
+        "load",
+        "outcome",
+        "attempt",
+        "worker",
+        enqueued.alias("enqueued"),
+        finished.alias("finished"),
+        # A worker's clock measures the run, the database's the rest: where they differ, nothing waits less than 0.
+        f.when((f.col("attempt") == 1) & started.isNotNull(), f.greatest(f.lit(0.0), started - enqueued)).alias("wait"),
+        f.when(started.isNotNull(), f.greatest(f.lit(0.0), finished - started)).alias("run"),
+        f.when(f.col("outcome").isin(*_FAILURES), f.coalesce(cause_of("error"), f.col("outcome"))).alias("cause"),
+    )
+
+
+def cause_of(error: str) -> Column:
+    """An error's first line; what differs from job to job, its numbers and ids, is left out."""
+    line = f.substring_index(f.col(error), "\n", 1)
+    return f.left(f.regexp_replace(f.regexp_replace(line, _ID, "…"), _NUMBER, "…"), f.lit(200))
+
+
+def seconds(column: str) -> Column:
+    """An instant as seconds since 1970, to the microsecond."""
+    return f.col(column).cast("double")
+
+
+def instant(since_1970: float) -> datetime:
+    """The same as Python has it."""
+    return datetime.fromtimestamp(since_1970, UTC)
+
+
+def percentiles(column: str) -> Column:
+    """The shares that a report shows; `known` reads them."""
+    return f.percentile_approx(column, _SHARES).alias(column)
+
+
+def known(values: list[float] | None) -> Percentiles:
+    """Percentiles as they came from Spark; nothing where nothing was timed."""
+    return Percentiles(*values) if values else Percentiles()
