@@ -15,7 +15,7 @@ from penstock.client import Bound
 
 NAMES = {
     "App", "BlockedKey", "Context", "Cron", "Discard", "Event", "Explanation", "Failure", "InvalidJob", "Job",
-    "JobFailed", "LeaseLost",
+    "JobFailed", "LeaseLost", "Load",
     "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob", "PenstockError", "Queue", "QueueFull",
     "RequestTimeout", "Resize", "ResultTimeout", "Retry", "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task",
     "UnknownTask", "Worked", "WorkerInfo", "__version__",
@@ -54,6 +54,11 @@ APP = {
     "jobs": "* queue= state= task= key= load= tag= limit= before=",
     "ajobs": "**filters",
     "explain": "job_id",
+    "loads": "limit=",
+    "aloads": "limit=",
+    "pause_load": "name",
+    "resume_load": "name",
+    "cancel_load": "name",
     "aexplain": "job_id",
     "blocked_keys": "queue",
     "ablocked_keys": "queue",

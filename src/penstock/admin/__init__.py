@@ -3,6 +3,7 @@
 jobs          read, cancel, retry, reschedule, purge, pause
 explain       why a job is not running
 blocked_keys  keys that wait for a retry or for a person
+loads         bulk writes as a whole
 resize        another number of partitions
 figures       stats of queues, and the workers
 crons         cron entries
@@ -23,6 +24,7 @@ from penstock.admin.doctor import Check, doctor
 from penstock.admin.explain import explain
 from penstock.admin.figures import all_stats, answers, stats, workers
 from penstock.admin.jobs import cancel, job, jobs, pause, purge, reschedule, resume, retry
+from penstock.admin.loads import cancel_load, loads, pause_load, resume_load
 from penstock.admin.resize import resize
 
 __all__ = [
@@ -32,12 +34,15 @@ __all__ = [
     "answers",
     "blocked_keys",
     "cancel",
+    "cancel_load",
     "doctor",
     "explain",
     "job",
     "jobs",
+    "loads",
     "pause",
     "pause_cron",
+    "pause_load",
     "purge",
     "read_crons",
     "release",
@@ -46,6 +51,7 @@ __all__ = [
     "resize",
     "resume",
     "resume_cron",
+    "resume_load",
     "retry",
     "run_cron",
     "stats",

@@ -38,6 +38,8 @@ def _explain(connection: Connection, job_id: int) -> Explanation:
         job = find_job(connection, job_id)
     if job.state in FINAL:
         return _said(job, f"finished: {job.state}", finished_at=job.finished_at, error=job.error)
+    if job.state is State.SCHEDULED and job.run_at is None:
+        return _said(job, f"paused: load {job.load!r} starts no jobs until it is resumed", load=job.load)
     if job.state is State.SCHEDULED:
         why = "retry" if job.failures else "delay"
         return _said(job, f"scheduled: due at {job.run_at} ({why})", run_at=job.run_at, why=why)

@@ -36,7 +36,7 @@ from penstock.errors import (
     RequestTimeout,
     ResultTimeout,
 )
-from penstock.model import BlockedKey, Cron, Explanation, Job, QueueDefinition, Resize, State, Stats, WorkerInfo
+from penstock.model import BlockedKey, Cron, Explanation, Job, Load, QueueDefinition, Resize, State, Stats, WorkerInfo
 from penstock.model.limits import checked_concurrency, checked_count, checked_name, checked_seconds
 from penstock.model.queue import refuse_unknown_options
 from penstock.model.state import FINAL
@@ -388,6 +388,22 @@ class App:
         """The keys of a queue that wait for the retry of one of their jobs, or for a person; the oldest first."""
         return admin.blocked_keys(self.database, _name(queue))
 
+    def loads(self, limit: int = 100) -> list[Load]:
+        """The newest loads, and how far their jobs are."""
+        return admin.loads(self.database, limit=limit)
+
+    def pause_load(self, name: str) -> None:
+        """Start none of a load's waiting jobs until `resume_load`; what runs goes on, other jobs may pass them."""
+        admin.pause_load(self.database, name)
+
+    def resume_load(self, name: str) -> None:
+        """Let a load's jobs come back, behind what is ready by now, in the order they had."""
+        admin.resume_load(self.database, name)
+
+    def cancel_load(self, name: str) -> int:
+        """End every job of a load that has not started, and ask the others to stop; how many ended. None starts now."""
+        return admin.cancel_load(self.database, name)
+
     # Changing
 
     @overload
@@ -518,6 +534,10 @@ class App:
     async def astats(self, queue: str | Queue) -> Stats:
         """`stats` for coroutines."""
         return await asyncio.to_thread(self.stats, queue)
+
+    async def aloads(self, limit: int = 100) -> list[Load]:
+        """`loads` for coroutines."""
+        return await asyncio.to_thread(self.loads, limit)
 
     async def ajob(self, job_id: int | str) -> Job:
         """`job` for coroutines."""

@@ -7,6 +7,7 @@ from penstock.model.blocked_key import BlockedKey
 from penstock.model.cron import Cron
 from penstock.model.explanation import Explanation
 from penstock.model.job import Failure, Job
+from penstock.model.load import Load
 from penstock.model.queue import QueueDefinition
 from penstock.model.resize import Resize
 from penstock.model.signals import Discard, Retry, Snooze
@@ -21,6 +22,7 @@ __all__ = [
     "Explanation",
     "Failure",
     "Job",
+    "Load",
     "PartitionStats",
     "QueueDefinition",
     "Resize",

@@ -24,12 +24,14 @@ __all__ = ["Loaded", "load"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What a load brought in. `is_new` is False where it had been loaded before, and nothing was done."""
+    """What a load brought in: rows that are jobs now, those of them whose idempotency key was known, and bad rows that
+    were put aside. `is_new` is False where it had been loaded before, and nothing was done."""
 
     name: str
     queue: str
     rows: int
     duplicates: int
+    bad_rows: int
     published_at: datetime
     is_new: bool
 
@@ -74,6 +76,7 @@ def load(
         queue=queue,
         rows=published.rows,
         duplicates=published.duplicates,
+        bad_rows=published.bad_rows,
         published_at=published.published_at,
         is_new=plan.published is None,
     )

@@ -35,7 +35,7 @@ class Staging:
         self._writer = Stage(plan.url, self.stage, load, plan.connections)
         self._waiting: list[JobColumns] = []
         self._rows = 0
-        # Where rows without a key go: turn by turn, from another partition in each task.
+        # Where rows without a key go: an equal share to each partition, beginning with another in each chunk.
         self._turn = spark_partition
         self.ranges = 0
 
@@ -89,11 +89,10 @@ class Staging:
         if not keys.null_count:
             placed: Numbers = numbers[np.asarray(encoded.indices)]
             return placed
-        turns = (np.arange(len(keys)) // RANGE + self._turn) % count
-        self._turn += len(keys) // RANGE + 1
+        turns = (np.arange(len(keys)) * count // len(keys) + self._turn) % count
+        self._turn += 1
         indices = np.asarray(encoded.indices.fill_null(0))
-        placed = np.where(np.asarray(keys.is_null()), turns, numbers[indices] if len(numbers) else 0)
-        return placed
+        return np.where(np.asarray(keys.is_null()), turns, numbers[indices] if len(numbers) else 0)
 
     def _codes(self, table: pa.Table, partitions: Numbers) -> Numbers:
         """A number for each job: the same for those that may share a range."""

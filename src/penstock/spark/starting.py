@@ -30,7 +30,12 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.log.level": "ERROR",
+}
+# On this machine: no search for its address, and no word of Spark's that nobody asked for.
+_LOCAL_SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}",
 }
 
 
@@ -49,9 +54,8 @@ def session(master: str = "local[*]", **settings: str) -> SparkSession:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName("penstock").master(master)
-    if master.startswith("local"):
-        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    for name, value in (_SETTINGS | {name.replace("_", "."): value for name, value in settings.items()}).items():
+    chosen = _SETTINGS | (_LOCAL_SETTINGS if master.startswith("local") else {})
+    for name, value in (chosen | {name.replace("_", "."): value for name, value in settings.items()}).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

@@ -172,7 +172,7 @@ def _publish(plan: LoadPlan, name: str, batch: int, staged: Sequence[Staged]) ->
         query = next((each.query for each in staged if each.query), None)
         published = database.run(
             lambda connection: publish(
-                connection, name, plan.queue, batch, stages, origin=query, is_stream=plan.is_stream
+                connection, name, plan.queue, batch, stages, origin=query, is_stream=plan.is_stream, bad_rows=len(bad)
             )
         )
     finally:

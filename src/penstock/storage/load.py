@@ -42,6 +42,7 @@ class Published:
     is_new: bool
     rows: int
     duplicates: int
+    bad_rows: int
     published_at: datetime
 
 
@@ -50,11 +51,11 @@ def find_published(connection: Connection, name: str, queue: str, batch: int, *,
     row = connection.execute(query("find_batch"), {"name": name, "batch": batch}).fetchone()
     if row is None:
         return None
-    other, was_stream, rows, duplicates, published_at = row
+    other, was_stream, rows, duplicates, bad_rows, published_at = row
     if other != queue or was_stream != is_stream:
         kind = "a stream into" if was_stream else "a load into"
         raise InvalidJob("load", f"{name!r} names {kind} queue {other!r} already; choose another name")
-    return None if published_at is None else Published(False, rows, duplicates, published_at)
+    return None if published_at is None else Published(False, rows, duplicates, bad_rows, published_at)
 
 
 def publish(
@@ -66,6 +67,7 @@ def publish(
     *,
     is_stream: bool,
     origin: str | None = None,
+    bad_rows: int = 0,
 ) -> Published:
     """Make stages visible, all of them or none, once; given in the order their jobs have, each with its ranges.
 
@@ -81,6 +83,7 @@ def publish(
                 "batch": batch,
                 "is_stream": is_stream,
                 "origin": origin,
+                "bad_rows": bad_rows,
                 "stages": [stage for stage, _ in stages],
                 "counts": [count for _, count in stages],
             },
@@ -92,13 +95,13 @@ def publish(
             "sink" if is_stream else "load", str(error.diag.message_primary).partition("load: ")[2]
         ) from None
     assert row is not None  # noqa: S101
-    is_new, missing, rows, duplicates, published_at = row
+    is_new, missing, rows, duplicates, bad_rows, published_at = row
     if missing is not None:
         raise PenstockError(
             f"load {name!r} was not published: part of what was staged for it is gone, since it lay for more than a "
             "day; run the load again under the same name"
         )
-    return Published(is_new, rows, duplicates, published_at)
+    return Published(is_new, rows, duplicates, bad_rows, published_at)
 
 
 def _queue_full(connection: Connection, queue: str, error: errors.ConfigurationLimitExceeded) -> PenstockError:

@@ -6,6 +6,7 @@
     expire    what waited longer than its queue allows
     cron      entries that are due become jobs
     park      what no live worker knows leaves the order; what one knows comes back
+    hold      what came back of paused loads leaves the order again
     drain     maps of keys that a resize replaced are closed, and drained when nothing is left of them
     fold      the tally is added into the totals
     prune     tables ahead are made, old ones dropped       every minute
@@ -21,7 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.clock import system
-from penstock.storage import resize, sweep, workers
+from penstock.storage import load, resize, sweep, workers
 from penstock.storage.database import Connection, ConnectionLost, Database
 from penstock.storage.prune import prune
 from penstock.upkeep.cron import fire_crons
@@ -71,7 +72,8 @@ class Upkeep:
 
     def sweep(self) -> None:
         """One whole round, now, in the calling thread; for whoever must know that nothing is left to do."""
-        for act in (sweep.rescue, sweep.promote, sweep.unblock_all, sweep.expire, fire_crons, sweep.park, resize.drain):
+        acts = (sweep.rescue, sweep.promote, sweep.unblock_all, sweep.expire, fire_crons, sweep.park, resize.drain)
+        for act in (*acts, load.hold_loads):
             self._do(act)
 
     def _run(self) -> None:
@@ -79,7 +81,15 @@ class Upkeep:
             self._promote()
             if self._is_time("sweep", SWEEP_SECONDS):
                 self._rescue()
-                for act in (sweep.expire, fire_crons, sweep.park, resize.drain, sweep.fold, sweep.clean):
+                for act in (
+                    sweep.expire,
+                    fire_crons,
+                    sweep.park,
+                    resize.drain,
+                    load.hold_loads,
+                    sweep.fold,
+                    sweep.clean,
+                ):
                     self._do(act)
             if self._is_time("unblock", self._unblock_seconds):
                 self._unblock()
@@ -124,6 +134,7 @@ class Upkeep:
         self._list_seconds = max(SWEEP_SECONDS, 20 * (system.monotonic() - started_at))
 
     def _prune(self) -> None:
+        self._do(load.forget_stages)
         try:
             prune(self._database, self._retention)
         except Exception:

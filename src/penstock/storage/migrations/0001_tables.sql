@@ -319,6 +319,7 @@ create table penstock.load_batch (
     batch        bigint not null,
     rows         bigint not null,
     duplicates   bigint not null,
+    bad_rows     bigint not null,
     published_at timestamptz not null default now(),
     primary key (load_id, batch)
 );

@@ -90,7 +90,9 @@ $$;
 -- routed anew, job by job. Locks: the load's row, its queue's map (shared), its ranges, the idempotency keys in order.
 create function penstock.publish_load(
     p_name text, p_queue text, p_batch bigint, p_is_stream boolean, p_origin text, p_stages text[], p_counts int[],
-    out is_new boolean, out missing text, out rows bigint, out duplicates bigint, out published_at timestamptz)
+    p_bad_rows bigint,
+    out is_new boolean, out missing text, out rows bigint, out duplicates bigint, out bad_rows bigint,
+    out published_at timestamptz)
 language plpgsql set enable_seqscan = off as $$
 declare
     v_queue      penstock.queue;
@@ -117,7 +119,8 @@ begin
             'InvalidJob: load: %s belongs to a stream with another checkpoint, whose batches count from 0 too: '
             'go on from that checkpoint, or choose another name', quote_literal(p_name));
     end if;
-    select false, b.rows, b.duplicates, b.published_at into is_new, rows, duplicates, published_at
+    select false, b.rows, b.duplicates, b.bad_rows, b.published_at
+      into is_new, rows, duplicates, bad_rows, published_at
       from penstock.load_batch as b where b.load_id = v_load.id and b.batch = p_batch;
     if found then
         return;
@@ -177,8 +180,9 @@ begin
     insert into penstock.tally (partition_id, enqueued, opened, scheduled)
     select partition_id, sum(n), coalesce(sum(n) filter (where not is_later), 0), coalesce(sum(n) filter (where is_later), 0)
       from counted group by partition_id;
-    insert into penstock.load_batch as b (load_id, batch, rows, duplicates)
-    values (v_load.id, p_batch, publish_load.rows, publish_load.duplicates)
+    bad_rows := p_bad_rows;
+    insert into penstock.load_batch as b (load_id, batch, rows, duplicates, bad_rows)
+    values (v_load.id, p_batch, publish_load.rows, publish_load.duplicates, p_bad_rows)
     returning b.published_at into publish_load.published_at;
     if v_load.is_paused then
         perform penstock.hold_load(v_load.id);

@@ -1,12 +1,12 @@
 -- name: publish_load
 -- See penstock.publish_load. Locks: the queue's map (shared), the load's row, its ranges, idempotency keys in order.
-select is_new, missing, rows, duplicates, published_at
+select is_new, missing, rows, duplicates, bad_rows, published_at
   from penstock.publish_load(%(name)s, %(queue)s, %(batch)s, %(is_stream)s, %(origin)s, %(stages)s::text[],
-                             %(counts)s::int[])
+                             %(counts)s::int[], %(bad_rows)s)
 
 -- name: find_batch
 -- What was published under a name. Index: load_name_is_unique, the primary key.
-select q.name, l.is_stream, b.rows, b.duplicates, b.published_at
+select q.name, l.is_stream, b.rows, b.duplicates, b.bad_rows, b.published_at
   from penstock.load as l join penstock.queue as q on q.id = l.queue_id
   left join penstock.load_batch as b on b.load_id = l.id and b.batch = %(batch)s
  where l.name = %(name)s

@@ -1,0 +1,199 @@
+"""Commands about loads: to load a file or a table by Spark, to see how far loads are, to stop one as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.moment import ago
+from penstock.cli.parameter import AsJson, Url
+from penstock.cli.spark import Master, spark_session, spark_work
+from penstock.cli.target import asked
+from penstock.cli.terminal import Column, say, show_json, show_table
+from penstock.errors import InvalidJob, NotFound
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["cancel_load", "load", "loads", "pause_load", "resume_load"]
+
+_FORMATS = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".orc": "orc",
+}
+_PACKED = {".gz", ".bz2", ".zst", ".lz4", ".snappy"}
+
+LoadName = Annotated[str, typer.Argument(metavar="NAME", help="The load's name.")]
+
+
+def load(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Parquet, CSV with a header, JSON lines or ORC; a folder; a table.")
+    ],
+    queue: Annotated[str, typer.Option("--queue", help="The queue the jobs go to.")],
+    task: Annotated[str | None, typer.Option("--task", help="Their task; else a column 'task' names it.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="The column that is their key.")] = None,
+    order_by: Annotated[
+        list[str] | None, typer.Option("--order-by", help="The column the jobs of a key are ordered by; repeatable.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="The load's name; the same name again does nothing.")
+    ] = None,
+    bad_rows: Annotated[str, typer.Option("--bad-rows", help="'fail', or the folder for rows that are no jobs.")] = (
+        "fail"
+    ),
+    connections: Annotated[int, typer.Option("--connections", help="How many connections write at a time.")] = 4,
+    format_: Annotated[
+        str | None, typer.Option("--format", help="What FILE is, where its name does not tell: parquet, csv, table ...")
+    ] = None,
+    schema: Annotated[
+        str | None, typer.Option("--schema", help="Its columns and types: 'customer_id string, amount double'.")
+    ] = None,
+    master: Master = "local[*]",
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Load a file by Spark: every row becomes a job, all at once, once for each name."""
+    kind = format_ or _format_of(file)
+    with asked(url) as app, spark_session(master) as spark:
+        from penstock.spark.loading import load as load_frame
+
+        frame = _read(spark, file, kind, schema)
+        with spark_work(spark, f"loading {file}"):
+            done = load_frame(
+                frame,
+                app,
+                queue,
+                task,
+                key=key,
+                order_by=order_by,
+                load=name,
+                connections=connections,
+                bad_rows=bad_rows,
+            )
+    if as_json:
+        show_json(asdict(done))
+    elif not done.is_new:
+        say(f"load {done.name!r} was loaded {ago(done.published_at)} ({done.rows:,} rows): nothing was loaded again")
+    else:
+        left_out = f", {done.duplicates:,} of them known by their idempotency key" if done.duplicates else ""
+        bad = f"; {done.bad_rows:,} bad rows are in {bad_rows}" if done.bad_rows else ""
+        say(f"loaded {done.rows:,} rows into queue {done.queue!r} as {done.name!r}{left_out}{bad}")
+
+
+def loads(
+    limit: Annotated[int, typer.Option("--limit", help="At most so many, the newest first.")] = 20,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """List loads and how far their jobs are."""
+    with asked(url) as app:
+        found = app.loads(limit=limit)
+    if as_json:
+        show_json([asdict(each) for each in found])
+        return
+    if not found:
+        say("there are no loads")
+        return
+    columns = [
+        Column("load", is_cut=True),
+        Column("queue", is_cut=True),
+        Column("state"),
+        Column("rows", "right"),
+        Column("done", "right"),
+        Column("waiting", "right"),
+        Column("running", "right", is_spared=True),
+        Column("failed", "right"),
+        Column("jobs/s", "right", is_spared=True),
+        Column("left", "right"),
+        Column("published", is_spared=True),
+    ]
+    rows = [
+        [
+            each.name,
+            each.queue,
+            each.state,
+            f"{each.rows:,}",
+            f"{each.done:,}",
+            f"{each.waiting:,}",
+            f"{each.running:,}",
+            f"{each.failed:,}",
+            f"{each.rate:,.0f}" if each.rate else "",
+            _left(each.eta_seconds),
+            ago(each.published_at),
+        ]
+        for each in found
+    ]
+    show_table(columns, rows)
+
+
+def pause_load(name: LoadName, url: Url = None, as_json: AsJson = False) -> None:
+    """Start none of a load's waiting jobs until it is resumed."""
+    with asked(url) as app:
+        app.pause_load(name)
+    _told(name, "is paused", as_json)
+
+
+def resume_load(name: LoadName, url: Url = None, as_json: AsJson = False) -> None:
+    """Let a paused load's jobs come back."""
+    with asked(url) as app:
+        app.resume_load(name)
+    _told(name, "goes on", as_json)
+
+
+def cancel_load(name: LoadName, url: Url = None, as_json: AsJson = False) -> None:
+    """End every job of a load that has not started."""
+    with asked(url) as app:
+        ended = app.cancel_load(name)
+    if as_json:
+        show_json({"load": name, "cancelled": ended})
+    else:
+        say(f"cancelled {ended:,} jobs of load {name!r}")
+
+
+def _told(name: str, what: str, as_json: bool) -> None:
+    if as_json:
+        show_json({"load": name})
+    else:
+        say(f"load {name!r} {what}")
+
+
+def _left(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+
+
+def _format_of(file: str) -> str:
+    suffixes = [suffix for suffix in Path(file).suffixes if suffix not in _PACKED]
+    if suffixes and suffixes[-1] in _FORMATS:
+        return _FORMATS[suffixes[-1]]
+    if Path(file).is_dir():
+        return "parquet"
+    raise InvalidJob("FILE", f"{file!r:.200} does not tell what it is; give --format parquet, csv, json, orc or table")
+
+
+def _read(spark: SparkSession, file: str, kind: str, schema: str | None) -> DataFrame:
+    from pyspark.errors import AnalysisException, ParseException
+
+    try:
+        if kind == "table":
+            return spark.table(file)
+        reader = spark.read if schema is None else spark.read.schema(schema)
+        if kind == "csv":
+            separator = "\t" if ".tsv" in Path(file).suffixes else ","
+            reader = reader.options(header="true", inferSchema=str(schema is None).lower(), sep=separator)
+        return reader.format(kind).load(file)
+    except ParseException:
+        raise InvalidJob("--schema", f"{schema!r:.200} cannot be read; write 'name type, name type'") from None
+    except AnalysisException as error:
+        raise NotFound(f"{file!r:.200} cannot be read: {str(error).splitlines()[0]}") from None

@@ -1,0 +1,63 @@
+"""Spark for a command: started when it is needed, with a word to whoever waits, and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from penstock.spark.starting import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Master", "spark_session", "spark_work"]
+
+Master = Annotated[str, typer.Option("--master", help="Where Spark runs, as its master URL.")]
+LOOK_SECONDS = 0.5
+
+
+@contextmanager
+def spark_session(master: str) -> Iterator[SparkSession]:
+    """A session for the length of a command."""
+    console = _console()
+    with console.status("starting Spark"):
+        spark = session(master)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def spark_work(spark: SparkSession, what: str) -> Iterator[None]:
+    """While a block runs, say what it does and how many of Spark's tasks are done, to a person who waits."""
+    console = _console()
+    if not console.is_terminal:
+        yield
+        return
+    done = Event()
+    with console.status(what) as status:
+
+        def watch() -> None:
+            tracker = spark.sparkContext.statusTracker()
+            while not done.wait(LOOK_SECONDS):
+                stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+                parts = [f"{each.numCompletedTasks} of {each.numTasks} tasks" for each in stages if each is not None]
+                status.update(f"{what} ({', '.join(parts)})" if parts else what)
+
+        watcher = Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+
+
+def _console() -> Console:
+    return Console(stderr=True, markup=False, emoji=False, highlight=False)
