@@ -32,6 +32,7 @@ QUESTIONS = (
     "limit_slots",
     "fairness",
     "resizing",
+    "spark_process",
 )
 ONLY_WHEN_NAMED = ("peers",)
 RESULTS = Path(__file__).parent / "results"

@@ -50,6 +50,8 @@ class Ended:
     ends: list[End] = field(default_factory=list)
     # By row; None: it succeeded.
     verdicts: list[Verdict | None] = field(default_factory=list)
+    # How long the handler ran.
+    seconds: float = 0.0
 
     def __bool__(self) -> bool:
         return bool(self.succeeded or self.ends)
@@ -85,7 +87,7 @@ def run_batch(handler: Handler, batch: HeldBatch, tasks: Mapping[str, TaskDefini
     run_time = (ticks() - started_at) // 1000
     # The handler's time is shared out evenly: nobody can tell what each row took of it.
     share = run_time // max(len(batch), 1)
-    ended = Ended(batch, verdicts=verdicts)
+    ended = Ended(batch, verdicts=verdicts, seconds=run_time / 1e6)
     groups: dict[int, Succeeded] = {}
     for index, (lease, position, verdict) in enumerate(zip(batch.leases, batch.positions, verdicts, strict=True)):
         if verdict is not None:

@@ -83,17 +83,18 @@ def process(
     *,
     until_idle: bool = True,
     tasks: Iterable[str] | None = None,
-    batch_size: int = 1024,
+    batch_size: int | None = None,
     slots: int | None = None,
     budget: float = 60.0,
     stop: threading.Event | None = None,
 ) -> Processed:
     """Run a queue's jobs on the executors: `handler` is given Arrow batches, and gives an outcome for each row.
 
-    It is called with at most `batch_size` jobs of the given `tasks`, or of any; it says `ps.Ok(result)`,
-    `ps.RetryAfter(seconds, error)` or `ps.Dead(reason)` of each. `slots` tasks of Spark run at once, one a core unless
-    told otherwise; each is started anew after `budget` seconds. Returns when nothing is left to do or, with
-    `until_idle=False`, once `stop` is set or the job of Spark is cancelled.
+    It is called with jobs of the given `tasks`, or of any, and says `ps.Ok(result)`, `ps.RetryAfter(seconds, error)` or
+    `ps.Dead(reason)` of each; with at most `batch_size` of them, or else with few at first and with more, up to 4,096,
+    while it is quick. `slots` tasks of Spark run at once, one a core unless told otherwise; each is started anew after
+    `budget` seconds. Returns when nothing is left to do or, with `until_idle=False`, once `stop` is set or the job of
+    Spark is cancelled.
     """
     checked = _checked(handler, tasks, batch_size, budget)
     database = app.database
@@ -219,7 +220,8 @@ class _Run:
 def _checked(handler: object, tasks: object, batch_size: object, budget: object) -> list[str] | None:
     if not callable(handler):
         raise InvalidJob("handler", f"a function of a batch is needed, not {type(handler).__name__}")
-    checked_count("batch_size", batch_size, most=MOST_JOBS_A_BATCH)
+    if batch_size is not None:
+        checked_count("batch_size", batch_size, most=MOST_JOBS_A_BATCH)
     checked_seconds("budget", budget)
     if tasks is None:
         return None

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from penstock.clock import system, ticks
 from penstock.errors import PartitionUnavailable
+from penstock.policy.rows import BatchRows
 from penstock.spark.batches import record_batch
 from penstock.spark.judging import Ended, Handler, HeldBatch, run_batch
 from penstock.spark.pulse import Pulse
@@ -62,7 +63,8 @@ class Plan:
     is_owned: bool
     handler: Handler
     tasks: Tasks
-    batch_size: int
+    # None: by how long batches take.
+    batch_size: int | None
     lease_seconds: float
     until_idle: bool
     budget_seconds: float
@@ -94,6 +96,7 @@ class Slot:
         self._is_limited = False
         self._has_driver = True
         self._partitions: list[int] = []
+        self._rows = BatchRows(plan.batch_size)
         self.counts: Counter[str] = Counter()
 
     def run(self) -> str:
@@ -124,6 +127,7 @@ class Slot:
                 if not self._pulse.wait_until_valid():
                     return "dead"
                 ended = run_batch(self._plan.handler, batch, self._tasks)
+                self._rows.observe(len(batch), ended.seconds)
                 pause = SHORTEST_PAUSE_SECONDS
             elif why is not None:
                 return why
@@ -153,7 +157,7 @@ class Slot:
                 end = "succeeded" if verdict is None else verdict.end
                 self._taking.ended(lease.partition_id, lease.range * 1024 + position, end, now)
         if not is_last:
-            wish, choices = self._taking.wish(self._plan.batch_size, now)
+            wish, choices = self._taking.wish(self._rows.wanted, now)
         if not ended and wish is None and not choices:
             return []
         turn = self._exchange(ended, wish, choices)
@@ -174,7 +178,7 @@ class Slot:
             self._partitions = [each for each, _ in read_partitions(connection, [self._plan.queue_id])]
             if new := self._tasks.look(connection, self._plan.queue_id):
                 slots.add_tasks(connection, self._worker, self._plan.queue_id, new)
-        self._taking.look(connection, self._worker, self._plan.batch_size, now)
+        self._taking.look(connection, self._worker, self._rows.wanted, now)
 
     def _read(self, leases: list[Lease]) -> HeldBatch:
         stored = self._surely(lambda connection: self._taking.read(connection, leases))
@@ -264,7 +268,7 @@ class Slot:
                 host=host,
                 pid=pid,
                 version=__version__,
-                concurrency=plan.batch_size,
+                concurrency=1,
                 lease_seconds=plan.lease_seconds,
                 tasks=[(plan.queue_id, task) for task in self._tasks],
             )
