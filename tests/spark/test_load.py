@@ -109,15 +109,16 @@ def test_every_type_of_spark_comes_back_as_the_handler_asks(spark: SparkSession,
     def take(
         s: str, b: bool, i1: int, i2: int, i4: int, i8: int, f4: float, f8: float, d: Decimal, day: dt.date,
         at: dt.datetime, naive: dt.datetime, took: dt.timedelta, raw: bytes, items: list[int | None],
-        inner: dict[str, Any], by_text: dict[str, dt.date], by_number: dict[str, str], free: dict[str, Any], nothing: None,
-        absent: int | None, fixed: str, clock: dt.time, deep: list[dict[str, list[Decimal]]],
+        inner: dict[str, Any], by_text: dict[str, dt.date], by_number: dict[str, str], free: dict[str, Any],
+        nothing: None, absent: int | None, fixed: str, clock: dt.time, deep: list[dict[str, list[Decimal]]],
     ) -> None:  # fmt: skip
         seen.append(locals())
 
     app.migrate()
     frame = spark.sql(
-        """select 'é"\\n' as s, true as b, 1Y as i1, 2S as i2, 3 as i4, 9007199254740993L as i8, 0.5F as f4, 1e300D as f8,
-        1234567890.1234567890BD as d, date'2026-11-15' as day, timestamp'2026-11-15 10:00:00.123456 Europe/Berlin' as at,
+        """select 'é"\\n' as s, true as b, 1Y as i1, 2S as i2, 3 as i4, 9007199254740993L as i8, 0.5F as f4,
+        1e300D as f8, 1234567890.1234567890BD as d, date'2026-11-15' as day,
+        timestamp'2026-11-15 10:00:00.123456 Europe/Berlin' as at,
         timestamp_ntz'2026-11-15 10:00:00.5' as naive, interval '1 02:03:04.000005' day to second as took,
         x'00ff' as raw, array(1, null) as items, named_struct('a', 1, 'b', array(named_struct('c', null))) as inner,
         map('x', date'2026-01-01') as by_text, map(1, 'one') as by_number, parse_json('{"a":[1,{"b":null}]}') as free,

@@ -1,0 +1,257 @@
+"""Loads as objects, without Spark: published once, paused, resumed and cancelled as a whole."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import count
+
+import pyarrow as pa
+import pytest
+
+from penstock import App, InvalidJob, NotFound, PenstockError
+from penstock.storage import Database
+from penstock.storage.catalogue import find_queue
+from penstock.storage.load import Published, forget_stages, hold_loads, publish
+from penstock.storage.stage import Stage, StagedRange
+
+_stages = count(1)
+
+
+class Loader:
+    """Stages and publishes as the writer's tasks and driver do."""
+
+    def __init__(self, app: App, queue: str) -> None:
+        self.app = app
+        self.queue = queue
+
+    def stage(
+        self, *values: int, key: str | None = None, once: str | None = None, partition: int = 0
+    ) -> tuple[str, int]:
+        with self.app.database.connection() as connection:
+            entry = find_queue(connection, self.queue)
+        name = f"stage-{next(_stages)}"
+        columns = {
+            "partition_id": pa.array([entry.partition_ids[partition]] * len(values), pa.int32()),
+            "priority": pa.array([5] * len(values), pa.int16()),
+            "task": ["t"] * len(values),
+            "key": pa.array([None if key is None else key.encode()] * len(values), pa.binary()),
+            "args": [f'{{"n":{value}}}' for value in values],
+        }
+        if once is not None:
+            texts = pa.array([f'{{"idempotency_key":"{once}-{value}"}}' for value in values])
+            columns["attributes"] = pa.ExtensionArray.from_storage(pa.json_(pa.string()), texts)
+        epoch = entry.epoch if entry.is_owned else None
+        ranges = [
+            StagedRange(
+                1, entry.partition_ids[partition], 5, "" if entry.is_owned else "t", None, once is not None, epoch
+            )
+            for _ in values
+        ]
+        Stage(self.app.url, name, "load", 4).write(pa.table(columns), ranges)
+        return name, len(values)
+
+    def publish(self, name: str, *stages: tuple[str, int], batch: int = 0, origin: str | None = None) -> Published:
+        return self.app.database.run(
+            lambda c: publish(c, name, self.queue, batch, stages, is_stream=origin is not None, origin=origin)
+        )
+
+
+@pytest.fixture
+def ran() -> list[int]:
+    return []
+
+
+@pytest.fixture
+def loader(app: App, ran: list[int]) -> Iterator[Loader]:
+    app.queue("q", partitions=2).task(name="t")(lambda n: ran.append(n))
+    app.migrate()
+    return Loader(app, "q")
+
+
+def test_stages_are_invisible_until_published_and_then_in_the_order_given_g8(loader: Loader, ran: list[int]) -> None:
+    late, early = loader.stage(3, 4), loader.stage(1, 2)
+    aborted = loader.stage(5)
+    assert loader.app.stats("q").queue_length == 0
+    assert loader.app.jobs(queue="q") == []
+    loader.app.work(until_idle=True)
+    assert ran == []
+    assert loader.publish("l", early, late).is_new
+    loader.app.work(until_idle=True, concurrency=1)
+    assert ran == [1, 2, 3, 4]
+    assert not loader.publish("l", aborted).is_new
+    loader.app.work(until_idle=True)
+    assert ran == [1, 2, 3, 4]
+    (load,) = loader.app.loads()
+    assert (load.state, load.rows, load.done, load.waiting) == ("done", 4, 4, 0)
+
+
+def test_of_two_commits_of_one_load_one_publishes_g8(loader: Loader) -> None:
+    stages = [loader.stage(*range(50)) for _ in range(8)]
+    done: list[Published] = []
+    start = threading.Barrier(8)
+
+    def commit(stage: tuple[str, int]) -> None:
+        start.wait()
+        done.append(loader.publish("same", stage))
+
+    threads = [threading.Thread(target=commit, args=[stage]) for stage in stages]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(each.is_new for each in done) == [False] * 7 + [True]
+    assert {each.rows for each in done} == {50}
+    assert loader.app.stats("q").total_enqueued == 50
+
+
+def test_a_stage_that_is_gone_or_not_whole_publishes_nothing(loader: Loader) -> None:
+    name, ranges = loader.stage(1, 2)
+    with pytest.raises(PenstockError, match="run the load again under the same name"):
+        loader.publish("l", (name, ranges + 1))
+    with loader.app.database.connection() as connection:
+        connection.execute("update penstock.load_range set created_at = now() - interval '25 hours'")
+        assert forget_stages(connection) == 2
+    with pytest.raises(PenstockError, match="run the load again under the same name"):
+        loader.publish("l", (name, ranges))
+    assert loader.app.stats("q").total_enqueued == 0
+    assert loader.publish("l", loader.stage(1)).is_new
+
+
+def test_a_stream_counts_its_batches_by_its_own_checkpoint(loader: Loader) -> None:
+    assert loader.publish("s", loader.stage(1), batch=0, origin="one").is_new
+    assert not loader.publish("s", loader.stage(1), batch=0, origin="one").is_new
+    assert loader.publish("s", loader.stage(2), batch=1, origin="one").is_new
+    with pytest.raises(InvalidJob, match="belongs to a stream with another checkpoint"):
+        loader.publish("s", loader.stage(9), batch=0, origin="two")
+    with pytest.raises(InvalidJob, match="names another load"):
+        loader.publish("s", loader.stage(9))
+    (load,) = loader.app.loads()
+    assert (load.rows, load.batches, load.is_stream, load.state) == (2, 2, True, "running")
+
+
+def test_idempotency_keys_hold_within_a_load_and_between_loads_g7(loader: Loader) -> None:
+    first = loader.publish("a", loader.stage(1, 2, once="k"), loader.stage(2, 3, once="k"))
+    assert (first.rows, first.duplicates) == (4, 1)
+    second = loader.publish("b", loader.stage(1, 3, once="k"), loader.stage(7))
+    assert (second.rows, second.duplicates) == (3, 2)
+    assert sorted(job.args["n"] for job in loader.app.jobs(queue="q")) == [1, 2, 3, 7]
+    assert loader.app.stats("q").total_enqueued == 4
+
+
+def test_a_paused_load_starts_nothing_and_comes_back_in_its_order(loader: Loader, ran: list[int]) -> None:
+    app = loader.app
+    loader.publish("l", loader.stage(1, 2, 3, 4))
+    app.pause_load("l")
+    (other,) = app.queue("q", partitions=2).task(name="u")(lambda: ran.append(0)).enqueue_many([{}])
+    app.work(until_idle=True)
+    assert ran == [0]
+    assert app.job(other).state == "succeeded"
+    waiting = app.jobs(load="l")
+    assert {job.state for job in waiting} == {"scheduled"}
+    assert app.explain(waiting[0].id).reason == "paused: load 'l' starts no jobs until it is resumed"
+    assert (app.loads()[0].state, app.loads()[0].waiting) == ("paused", 4)
+    # What comes back into the order meanwhile leaves it again.
+    app.retry(waiting[0].id)
+    with app.database.connection() as connection:
+        assert hold_loads(connection) == 1
+    app.work(until_idle=True)
+    assert ran == [0]
+    app.resume_load("l")
+    app.work(until_idle=True, concurrency=1)
+    assert ran[0] == 0
+    assert sorted(ran) == [0, 1, 2, 3, 4]
+    assert [n for n in ran if n in (1, 2, 3)] == [1, 2, 3]
+    assert app.stats("q").scheduled == 0
+
+
+def test_a_load_published_while_its_stream_is_paused_waits_too(loader: Loader, ran: list[int]) -> None:
+    loader.publish("s", loader.stage(1), batch=0, origin="o")
+    loader.app.pause_load("s")
+    loader.publish("s", loader.stage(2), batch=1, origin="o")
+    loader.app.work(until_idle=True)
+    assert ran == []
+    loader.app.resume_load("s")
+    loader.app.work(until_idle=True)
+    assert sorted(ran) == [1, 2]
+
+
+def test_a_cancelled_load_has_ended_when_the_call_returns(loader: Loader, ran: list[int]) -> None:
+    loader.publish("l", loader.stage(*range(100)))
+    loader.publish("other", loader.stage(1000))
+    loader.app.pause_load("l")
+    assert loader.app.cancel_load("l") == 100
+    loader.app.work(until_idle=True)
+    assert ran == [1000]
+    assert {job.state for job in loader.app.jobs(load="l")} == {"cancelled"}
+    assert loader.app.loads()[1].state == "cancelled"
+    assert loader.app.cancel_load("l") == 0
+    for act in (loader.app.pause_load, loader.app.resume_load, loader.app.cancel_load):
+        with pytest.raises(NotFound, match="load 'nothing' does not exist"):
+            act("nothing")
+
+
+def test_a_load_cancelled_while_it_runs_starts_no_job_afterwards(loader: Loader) -> None:
+    started: list[int] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def run(n: int) -> None:
+        started.append(n)
+        begun.set()
+        go_on.wait()
+
+    loader.app.queue("q", partitions=2).task(name="v")(run)
+    with loader.app.database.connection() as connection:
+        entry = find_queue(connection, "q")
+    jobs = pa.table({
+        "partition_id": pa.array([entry.partition_ids[0]] * 1000, pa.int32()),
+        "priority": pa.array([5] * 1000, pa.int16()),
+        "task": ["v"] * 1000,
+        "args": [f'{{"n":{n}}}' for n in range(1000)],
+    })  # fmt: skip
+    Stage(loader.app.url, "big", "load", 4).write(
+        jobs, [StagedRange(1000, entry.partition_ids[0], 5, "v", None, False, None)]
+    )
+    loader.publish("l", ("big", 1))
+    worker = threading.Thread(target=lambda: loader.app.work(until_idle=True, concurrency=4))
+    worker.start()
+    begun.wait()
+    loader.app.cancel_load("l")
+    known = list(started)
+    go_on.set()
+    worker.join()
+    assert sorted(started) == sorted(known)
+    assert len(known) <= 4
+
+
+def test_stages_of_an_earlier_map_are_routed_anew_in_their_order(app: App) -> None:
+    seen: list[tuple[str, int]] = []
+    app.queue("keyed", partitions=1, order="key").task(name="t", key=lambda n: "ab"[n % 2])(
+        lambda n: seen.append(("ab"[n % 2], n))
+    )
+    app.migrate()
+    loader = Loader(app, "keyed")
+    odd, even = loader.stage(1, 3, 5, key="b"), loader.stage(2, 4, key="a")
+    app.resize("keyed", partitions=4)
+    loader.publish("l", odd, even)
+    app.work(until_idle=True)
+    assert [n for key, n in seen if key == "b"] == [1, 3, 5]
+    assert [n for key, n in seen if key == "a"] == [2, 4]
+    jobs = app.jobs(queue="keyed")
+    assert len(jobs) == 5
+    assert app.stats("keyed").queue_length == 0
+
+
+def test_at_most_so_many_writers_hold_a_connection(database: Database, app: App) -> None:
+    with database.connect() as first, database.connect() as second, database.connect() as third:
+
+        def enter(connection: object, load: str) -> bool:
+            row = connection.execute("select penstock.enter_stage(%s, 2)", [load]).fetchone()  # type: ignore[attr-defined]
+            return bool(row[0])
+
+        with first.transaction(), second.transaction():
+            assert enter(first, "l")
+            assert enter(second, "l")
+            assert not enter(third, "l")
+            assert enter(third, "m")
+        assert enter(third, "l")
