@@ -36,15 +36,18 @@ class PenstockSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType:
-        from penstock.spark.tables import table_schema
+        if "table" in self.options:
+            from penstock.spark.table_columns import table_schema
+
+            return table_schema(self.options)
         from penstock.spark.claims import CLAIMED
 
-        return table_schema(self.options) if "table" in self.options else CLAIMED
+        return CLAIMED
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from penstock.spark.tables import table_reader
+        from penstock.spark.tables import TableReader
 
-        return table_reader(schema, self.options)
+        return TableReader(schema, self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from penstock.spark.claims import ClaimReader
