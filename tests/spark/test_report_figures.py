@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections import Counter
@@ -10,7 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 from penstock.spark.reporting.figures import Figures, Percentiles
 from penstock.spark.reporting.measuring import measure
@@ -18,9 +20,9 @@ from penstock.spark.reporting.timed import cause_of
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 HISTORY = """id long, queue string, partition string, task string, key string, load string, outcome string,
-    attempt smallint, error string, enqueued_at timestamp, started_at timestamp, finished_at timestamp, worker string"""
-WAITING = "id long, queue string, state string, enqueued_at timestamp"
-FAILURES = "id long, error string, at timestamp"
+    attempt int, error string, failures string, enqueued_at timestamp, started_at timestamp, finished_at timestamp,
+    worker string"""
+WAITING = "queue string, state string, enqueued_at timestamp"
 
 
 class Row(NamedTuple):
@@ -35,6 +37,7 @@ class Row(NamedTuple):
     outcome: str
     attempt: int
     error: str | None
+    failures: str | None
     enqueued_at: datetime
     started_at: datetime | None
     finished_at: datetime
@@ -62,6 +65,7 @@ def made_up(count: int = 700) -> list[Row]:
         finished = NOW - timedelta(seconds=chance.uniform(0, 600))
         has_run = outcome in ("succeeded", "failed")
         started = finished - timedelta(seconds=chance.expovariate(5)) if has_run else None
+        error = f"ValueError: order {number} has no address\n  File x"
         rows.append(
             Row(
                 number,
@@ -72,7 +76,10 @@ def made_up(count: int = 700) -> list[Row]:
                 "backfill" if queue == "ledger" else None,
                 outcome,
                 3 if outcome == "failed" else chance.choices([1, 2, 9], [90, 8, 2])[0],
-                f"ValueError: order {number} has no address\n  File x" if outcome == "failed" else None,
+                error if outcome == "failed" else None,
+                json.dumps([{"attempt": 1, "error": error, "at": finished.isoformat()}] * 3)
+                if outcome == "failed"
+                else None,
                 (started or finished) - timedelta(seconds=chance.expovariate(0.2)),
                 started,
                 finished,
@@ -83,7 +90,7 @@ def made_up(count: int = 700) -> list[Row]:
 
 
 WAITS = [
-    (10_000 + number, "orders" if number % 3 else "mails", state, NOW - timedelta(seconds=age))
+    ("orders" if number % 3 else "mails", state, NOW - timedelta(seconds=age))
     for number, (state, age) in enumerate(
         [("ready", 0.2), ("ready", 5), ("running", 5), ("scheduled", 4_000), ("ready", 90), ("blocked", 900_000)]
     )
@@ -108,13 +115,7 @@ def gini(sizes: Iterable[int]) -> float:
 @pytest.fixture
 def measured(spark: SparkSession) -> Callable[..., Figures]:
     def of(rows: list[Row], waits: list[Any] = WAITS, **options: Any) -> Figures:
-        failed = [(row.id, row.error, row.finished_at) for row in rows if row.error is not None]
-        frames: list[DataFrame] = [
-            spark.createDataFrame(rows, HISTORY),
-            spark.createDataFrame(waits, WAITING),
-            spark.createDataFrame(failed, FAILURES),
-        ]
-        return measure(*frames, now=NOW, **options)
+        return measure(spark.createDataFrame(rows, HISTORY), spark.createDataFrame(waits, WAITING), now=NOW, **options)
 
     return of
 
@@ -158,7 +159,7 @@ def test_every_figure_is_what_plain_python_counts(measured: Callable[..., Figure
         ("expired", figures.outcomes["expired"]),
     ]
     assert figures.causes[0].tasks == ["bill", "ship"]
-    assert [(cause.text, cause.count) for cause in figures.attempt_causes] == [(figures.causes[0].text, failed)]
+    assert [(cause.text, cause.count) for cause in figures.attempt_causes] == [(figures.causes[0].text, 3 * failed)]
 
     keyed = Counter((row.queue, row.key) for row in rows if row.key is not None)
     assert [skew.queue for skew in figures.keys] == ["orders", "ledger"]
@@ -200,7 +201,7 @@ def test_since_and_queue_leave_out_all_others(measured: Callable[..., Figures]) 
     assert (figures.ended, figures.since, figures.queue) == (len(meant), since, "orders")
     assert {task.queue for task in figures.tasks} == {skew.queue for skew in figures.keys} == {"orders"}
     assert figures.waiting.jobs == 4
-    assert sum(cause.count for cause in figures.attempt_causes) == sum(row.error is not None for row in meant)
+    assert sum(cause.count for cause in figures.attempt_causes) == 3 * sum(row.error is not None for row in meant)
 
 
 def test_nothing_one_job_and_jobs_that_never_ran_have_figures(measured: Callable[..., Figures]) -> None:
@@ -215,5 +216,5 @@ def test_nothing_one_job_and_jobs_that_never_ran_have_figures(measured: Callable
 def test_a_cause_leaves_out_what_differs_from_job_to_job(spark: SparkSession) -> None:
     words = ["order 17", "0xdeadbeef01", "3f2c6c1e-6f0a-4b43-9d5e-0d9f3c1a2b4c", "12.5 s at 10:30"]
     errors = spark.createDataFrame([(f"Boom: {word} face\nrest",) for word in words], "error string")
-    said = [row["cause"] for row in errors.select(cause_of("error").alias("cause")).collect()]
+    said = [row["cause"] for row in errors.select(cause_of(f.col("error")).alias("cause")).collect()]
     assert said == ["Boom: order … face", "Boom: … face", "Boom: … face", "Boom: … s at … face"]

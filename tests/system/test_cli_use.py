@@ -19,8 +19,9 @@ from penstock.storage.migrate import MIGRATIONS, check_schema
 from penstock.version import __version__
 
 COMMANDS = [
-    "work", "enqueue", "stats", "jobs", "job", "explain", "workers", "crons", "blocked-keys", "cancel", "retry",
-    "reschedule", "pause", "resume", "purge", "limit", "release", "resize", "migrate", "sql", "doctor", "version",
+    "work", "enqueue", "stats", "jobs", "job", "explain", "workers", "crons", "blocked-keys", "load", "loads",
+    "pause-load", "resume-load", "cancel-load", "report", "advise", "cancel", "retry", "reschedule",
+    "pause", "resume", "purge", "limit", "release", "resize", "migrate", "sql", "doctor", "version",
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from penstock.clock import system
 from penstock.errors import InvalidJob
 
-__all__ = ["ago", "instant", "parse_wait", "parse_when"]
+__all__ = ["ago", "instant", "parse_past", "parse_wait", "parse_when"]
 
 _WAIT = re.compile(r"^(\d{1,12}(?:\.\d{1,6})?)\s*(s|m|h|d|)$")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -31,6 +31,20 @@ def parse_when(field: str, text: str) -> datetime:
             return system.now() + timedelta(seconds=parse_wait(field, text))
         except OverflowError:
             raise InvalidJob(field, f"{text!a:.60} from now is too late; give at most the year 9998") from None
+    return _written(field, text)
+
+
+def parse_past(field: str, text: str) -> datetime:
+    """An instant: a wait before now, or ISO 8601 with its zone."""
+    if (match := _WAIT.match(text.strip())) and match[2]:
+        try:
+            return system.now() - timedelta(seconds=parse_wait(field, text))
+        except OverflowError:
+            raise InvalidJob(field, f"{text!a:.60} ago is too early; give at least the year 1") from None
+    return _written(field, text)
+
+
+def _written(field: str, text: str) -> datetime:
     try:
         when = datetime.fromisoformat(text.strip())
     except ValueError:

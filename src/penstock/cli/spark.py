@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Annotated
@@ -34,13 +34,17 @@ def spark_session(master: str) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def spark_work(spark: SparkSession, what: str) -> Iterator[None]:
-    """While a block runs, say what it does and how many of Spark's tasks are done, to a person who waits."""
+def spark_work(spark: SparkSession, what: str) -> Iterator[Callable[[str], None]]:
+    """While a block runs, say what it does and how many of Spark's tasks are done, to a person who waits.
+
+    The block is given a function that says what it does now.
+    """
     console = _console()
     if not console.is_terminal:
-        yield
+        yield lambda _: None
         return
     done = Event()
+    said = [what]
     with console.status(what) as status:
 
         def watch() -> None:
@@ -48,12 +52,12 @@ def spark_work(spark: SparkSession, what: str) -> Iterator[None]:
             while not done.wait(LOOK_SECONDS):
                 stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
                 parts = [f"{each.numCompletedTasks} of {each.numTasks} tasks" for each in stages if each is not None]
-                status.update(f"{what} ({', '.join(parts)})" if parts else what)
+                status.update(f"{said[-1]} ({', '.join(parts)})" if parts else said[-1])
 
         watcher = Thread(target=watch, daemon=True)
         watcher.start()
         try:
-            yield
+            yield said.append
         finally:
             done.set()
             watcher.join()

@@ -45,7 +45,7 @@ def columns(stacks: Sequence[Stack], says: str, *, is_dense: bool = True) -> str
     """Stacked columns over a common axis; dense ones stand for time and have a label now and then."""
     top = round_top(max((stack.height for stack in stacks), default=0.0))
     drawn = "".join(
-        f'<div class="column{_side(number, len(stacks))}" data-tip="{plain(stack.tip, 400)}">'
+        f'<div class="column{_side(number, len(stacks))}" data-tip="{_tip(stack.tip)}">'
         + "".join(
             f'<i class="{kind}" style="height:{_share(size, top)}"></i>'
             for kind, size in reversed(stack.pieces)
@@ -78,7 +78,7 @@ def fan(moments: Sequence[tuple[str, str, Sequence[float | None]]], says: str) -
         ]
         drawn += [f'<path class="line line{level}" d="{_path(line)}"/>' for level, line in enumerate(lines)]
     hovers = "".join(
-        f'<div class="column{_side(number, len(moments))}" data-tip="{plain(tip, 400)}"></div>'
+        f'<div class="column{_side(number, len(moments))}" data-tip="{_tip(tip)}"></div>'
         for number, (_, tip, _) in enumerate(moments)
     )
     marks = [(logarithmic_place(mark, axis), duration(mark)) for mark in axis]
@@ -102,7 +102,7 @@ def curve(
     )
     places = "".join(
         f'<div class="hover{" late" if left > 0.6 else ""}" style="left:{left:.3%};width:{width:.3%}" '
-        f'data-tip="{plain(tip, 400)}"></div>'
+        f'data-tip="{_tip(tip)}"></div>'
         for left, width, tip in hovers
     )
     axis = "".join(f'<span style="left:{place:.2%}">{plain(text)}</span>' for place, text in labels)
@@ -117,7 +117,7 @@ def spread(values: Sequence[float | None], axis: tuple[float, ...], kind: str, t
     dots = "".join(f'<b class="dot{level}" style="left:{place:.2%}"></b>' for level, place in enumerate(known))
     width = known[-1] - known[0]
     return (
-        f'<div class="spread {kind}" data-tip="{plain(tip, 400)}">'
+        f'<div class="spread {kind}" data-tip="{_tip(tip)}">'
         f'<i style="left:{known[0]:.2%};width:{width:.2%}"></i>{dots}</div>'
     )
 
@@ -130,7 +130,7 @@ def bar(share: float, kind: str = "") -> str:
 def strip(counts: Sequence[int], highest: int, tips: Sequence[str]) -> str:
     """A row of cells, the darker the more."""
     cells = "".join(
-        f'<i class="{_side(number, len(counts)).strip()}" data-tip="{plain(tip)}"'
+        f'<i class="{_side(number, len(counts)).strip()}" data-tip="{_tip(tip)}"'
         + (f' style="--heat:{0.18 + 0.82 * size / max(1, highest):.2f}"' if size else "")
         + "></i>"
         for number, (size, tip) in enumerate(zip(counts, tips, strict=True))
@@ -149,6 +149,10 @@ def _framed(body: str, marks: Sequence[tuple[float, str]], labels: str, says: st
 
 def _svg(drawn: str) -> str:
     return f'<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" aria-hidden="true">{drawn}</svg>'
+
+
+def _tip(text: str) -> str:
+    return "&#10;".join(plain(line, 100) for line in text.split("\n"))
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:

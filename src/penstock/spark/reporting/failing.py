@@ -49,13 +49,20 @@ def causes_by_moment(jobs: DataFrame, found: list[Cause]) -> dict[int, dict[str,
     return counted
 
 
-def attempt_causes(failures: DataFrame) -> list[Cause]:
+def attempt_causes(jobs: DataFrame) -> list[Cause]:
     """Why attempts failed, also those of jobs that succeeded later."""
+    each = f.explode(f.from_json("failures", "array<struct<error string, at timestamp>>")).alias("each")
     counted = (
-        failures.select(cause_of("error").alias("cause"), seconds("at").alias("at"))
+        jobs.where(f.col("failures").isNotNull())
+        .select("task", each)
+        .select("task", cause_of(f.col("each.error")).alias("cause"), seconds("each.at").alias("at"))
         .groupBy("cause")
-        .agg(f.count("*").alias("times"), f.max("at").alias("last"))
+        .agg(
+            f.count("*").alias("times"),
+            f.sort_array(f.collect_set("task")).alias("tasks"),
+            f.max("at").alias("last"),
+        )
         .orderBy(f.desc("times"), "cause")
         .limit(MOST_CAUSES)
     )
-    return [Cause(row["cause"], row["times"], [], instant(row["last"])) for row in counted.collect()]
+    return [Cause(row["cause"], row["times"], row["tasks"], instant(row["last"])) for row in counted.collect()]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 __all__ = [
+    "LAST_ATTEMPT",
     "Age",
     "Attempts",
     "Cause",
@@ -25,6 +26,10 @@ __all__ = [
     "WaitingQueue",
     "WorkerFigures",
 ]
+
+
+# Jobs that needed so many attempts are counted with those that needed more.
+LAST_ATTEMPT = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class TaskFigures:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How many jobs ended with their n-th attempt; the last entry of a report counts all the later ones too."""
+    """How many jobs ended with their n-th attempt; 0: they never started, LAST_ATTEMPT: that one or a later."""
 
     attempt: int
     outcomes: dict[str, int]

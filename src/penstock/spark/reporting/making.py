@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.clock import system
 from penstock.errors import InvalidJob, PenstockError
 from penstock.spark.reporting.figures import Figures
-from penstock.spark.reporting.measuring import FAILURE_COLUMNS, HISTORY_COLUMNS, WAITING_COLUMNS, measure
+from penstock.spark.reporting.measuring import HISTORY_COLUMNS, WAITING_COLUMNS, measure
 from penstock.spark.reporting.page import page
 from penstock.storage.catalogue import find_queue
 
@@ -52,7 +52,6 @@ def report(
     figures = measure(
         history(spark, app, lake, columns=list(HISTORY_COLUMNS)),
         read_table(spark, app, "jobs", WAITING_COLUMNS),
-        read_table(spark, app, "failures", FAILURE_COLUMNS),
         now=system.now(),
         since=since,
         queue=queue,
@@ -72,7 +71,7 @@ def checked_since(since: object) -> datetime | None:
     return since.astimezone(UTC)
 
 
-def read_table(spark: SparkSession, app: Any, table: str, columns: tuple[str, ...]) -> DataFrame:
+def read_table(spark: SparkSession, app: Any, table: str, columns: Sequence[str]) -> DataFrame:
     """A table of the database as Spark reads it."""
     from penstock.spark.source import register
 

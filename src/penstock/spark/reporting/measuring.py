@@ -16,45 +16,40 @@ from pyspark.sql import functions as f
 from penstock.spark.reporting import distribution
 from penstock.spark.reporting.axis import moment_seconds, moment_start
 from penstock.spark.reporting.failing import attempt_causes, causes, causes_by_moment
-from penstock.spark.reporting.figures import Attempts, Figures, Moment, Percentiles, TaskFigures
+from penstock.spark.reporting.figures import LAST_ATTEMPT, Attempts, Figures, Moment, Percentiles, TaskFigures
 from penstock.spark.reporting.timed import instant, known, percentiles, seconds, timed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["FAILURE_COLUMNS", "HISTORY_COLUMNS", "WAITING_COLUMNS", "measure"]
+__all__ = ["HISTORY_COLUMNS", "WAITING_COLUMNS", "measure"]
 
 # Of each, what the figures need: arguments and results, the widest columns, are never read.
 HISTORY_COLUMNS = (
-    *("id", "queue", "partition", "task", "key", "load", "outcome", "attempt", "error"),
-    *("enqueued_at", "started_at", "finished_at", "worker"),
+    *("queue", "partition", "task", "key", "load", "outcome", "attempt", "error"),
+    *("failures", "enqueued_at", "started_at", "finished_at", "worker"),
 )
-WAITING_COLUMNS = ("id", "queue", "state", "enqueued_at")
-FAILURE_COLUMNS = ("id", "error", "at")
+WAITING_COLUMNS = ("queue", "state", "enqueued_at")
 
 MOST_TASKS = 200
-# Jobs that needed so many attempts are counted with those that needed more.
-LAST_ATTEMPT = 6
 
 
 def measure(
     history: DataFrame,
     waiting: DataFrame,
-    failures: DataFrame,
     *,
     now: datetime,
     since: datetime | None = None,
     queue: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Figures:
-    """The figures of a history, of jobs that have not ended, and of failed attempts; of each the columns above."""
+    """The figures of a history and of jobs that have not ended; of each the columns above are needed."""
     if queue is not None:
         history, waiting = (frame.where(f.col("queue") == queue) for frame in (history, waiting))
     if since is not None:
         history = history.where(f.col("finished_at") >= f.lit(since))
-        failures = failures.where(f.col("at") >= f.lit(since))
     jobs = timed(history).persist(StorageLevel.MEMORY_AND_DISK)
-    waits = waiting.select("id", "queue", "state", seconds("enqueued_at").alias("enqueued")).persist()
+    waits = waiting.select("queue", "state", seconds("enqueued_at").alias("enqueued"))
     try:
         progress("reading the history")
         first, last = jobs.agg(f.min("finished"), f.max("finished")).collect()[0]
@@ -63,17 +58,12 @@ def measure(
         about: dict[str, Any] = {"made_at": now, "since": since, "queue": queue, "waiting": has_not_ended}
         if first is None:
             return Figures(**about)
-        if queue is not None:
-            failures = failures.join(jobs.select("id").union(waits.select("id")), "id", "left_semi")
-        return Figures(**about, **_ended(jobs, failures, instant(first), instant(last), progress))
+        return Figures(**about, **_ended(jobs, instant(first), instant(last), progress))
     finally:
         jobs.unpersist()
-        waits.unpersist()
 
 
-def _ended(
-    jobs: DataFrame, failures: DataFrame, first: datetime, last: datetime, progress: Callable[[str], None]
-) -> dict[str, Any]:
+def _ended(jobs: DataFrame, first: datetime, last: datetime, progress: Callable[[str], None]) -> dict[str, Any]:
     """The figures of what ended."""
     step = moment_seconds((last - first).total_seconds())
     start = moment_start(first, step)
@@ -87,7 +77,7 @@ def _ended(
     progress("looking for causes")
     reasons = causes(jobs)
     by_moment = causes_by_moment(jobs, reasons)
-    attempts_failed = attempt_causes(failures)
+    attempts_failed = attempt_causes(jobs)
     progress("weighing keys, partitions and workers")
     overall = lengths[None, None, None]
     return {

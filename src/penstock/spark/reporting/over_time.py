@@ -7,7 +7,7 @@ from collections.abc import Callable
 from penstock.spark.reporting.axis import logarithmic
 from penstock.spark.reporting.charts import Stack, bar, columns, fan, legend, spread
 from penstock.spark.reporting.failing import COLOURED_CAUSES
-from penstock.spark.reporting.figures import Cause, Figures, Moment, Percentiles
+from penstock.spark.reporting.figures import LAST_ATTEMPT, Cause, Figures, Moment, Percentiles
 from penstock.spark.reporting.frame import nothing, section, table
 from penstock.spark.reporting.writing import UNKNOWN, count, duration, instant, moment_label, percent, rate, word
 
@@ -147,10 +147,9 @@ def retries(figures: Figures) -> str:
         f"<b>{count(figures.retried)}</b> jobs, {percent(figures.retried / figures.ended)}, needed more than one; "
         f"<b>{count(figures.extra_attempts)}</b> attempts were made again."
     )
-    last = figures.attempts[-1]
     rows = [
         (
-            f"{each.attempt}{' or more' if each is last and each.attempt >= 6 else ''}",
+            _attempt(each.attempt),
             count(each.jobs),
             percent(each.outcomes.get("succeeded", 0) / each.jobs),
             bar(each.jobs / figures.ended),
@@ -164,7 +163,7 @@ def retries(figures: Figures) -> str:
         finding,
         '<div class="pair even"><div><h3>Ended with attempt</h3>',
         table(["attempt", "jobs", "succeeded", "share of jobs"], rows, ["name", "n", "n", "w"]),
-        "</div><div><h3>Why attempts failed<small>of jobs still in the database</small></h3>",
+        "</div><div><h3>Why attempts failed<small>also of jobs that succeeded later</small></h3>",
         _causes(figures.attempt_causes, total) if figures.attempt_causes else nothing("None of their attempts failed."),
         "</div></div>",
     )
@@ -181,6 +180,10 @@ def _causes(causes: list[Cause], total: int) -> str:
         for cause in causes
     ]
     return table(["cause", "times", "share", "last"], rows, ["name", "n", "n", "n"])
+
+
+def _attempt(number: int) -> str:
+    return {0: "never started", LAST_ATTEMPT: f"{LAST_ATTEMPT} or more"}.get(number, str(number))
 
 
 def _some(names: list[str]) -> str:

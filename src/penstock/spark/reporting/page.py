@@ -23,11 +23,11 @@ def page(figures: Figures) -> str:
 
 def _top(figures: Figures) -> str:
     if not figures.ended:
-        return f"<h1>Nothing has ended yet</h1><p>{_scope(figures)}</p>"
+        return f"<h1>Nothing has ended yet</h1><p>{_scope(figures)}.</p>"
     share = figures.succeeded / figures.ended
     said = (
         f"<h1>{count(figures.ended)} jobs ended, {percent(share)} of them well</h1>"
-        f"<p>{_scope(figures)} from <b>{instant(figures.start or figures.made_at)}</b> to "
+        f"<p>{_scope(figures)}, from <b>{instant(figures.start or figures.made_at)}</b> to "
         f"<b>{instant(figures.end or figures.made_at)}</b> UTC, {duration(figures.seconds)}.</p>"
     )
     names = ("throughput", "times", "waiting", "failures", "retries", "keys", "partitions", "workers")
@@ -37,7 +37,7 @@ def _top(figures: Figures) -> str:
 
 def _scope(figures: Figures) -> str:
     queue = f"Queue <b>{word(figures.queue)}</b>" if figures.queue is not None else "All queues"
-    return queue + (f", since {instant(figures.since)} UTC," if figures.since is not None else ",")
+    return queue + (f", since {instant(figures.since)} UTC" if figures.since is not None else "")
 
 
 def _report(figures: Figures) -> str:

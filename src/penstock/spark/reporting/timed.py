@@ -25,7 +25,6 @@ def timed(history: DataFrame) -> DataFrame:
     """A job's facts with its times as seconds, and its failure's cause."""
     enqueued, started, finished = (seconds(f"{name}_at") for name in ("enqueued", "started", "finished"))
     return history.select(
-        "id",
         "queue",
         f.col("partition").cast("string").alias("partition"),
         "task",
@@ -34,18 +33,21 @@ def timed(history: DataFrame) -> DataFrame:
         "outcome",
         "attempt",
         "worker",
+        "failures",
         enqueued.alias("enqueued"),
         finished.alias("finished"),
         # A worker's clock measures the run, the database's the rest: where they differ, nothing waits less than 0.
         f.when((f.col("attempt") == 1) & started.isNotNull(), f.greatest(f.lit(0.0), started - enqueued)).alias("wait"),
         f.when(started.isNotNull(), f.greatest(f.lit(0.0), finished - started)).alias("run"),
-        f.when(f.col("outcome").isin(*_FAILURES), f.coalesce(cause_of("error"), f.col("outcome"))).alias("cause"),
+        f.when(f.col("outcome").isin(*_FAILURES), f.coalesce(cause_of(f.col("error")), f.col("outcome"))).alias(
+            "cause"
+        ),
     )
 
 
-def cause_of(error: str) -> Column:
+def cause_of(error: Column) -> Column:
     """An error's first line; what differs from job to job, its numbers and ids, is left out."""
-    line = f.substring_index(f.col(error), "\n", 1)
+    line = f.substring_index(error, "\n", 1)
     return f.left(f.regexp_replace(f.regexp_replace(line, _ID, "…"), _NUMBER, "…"), f.lit(200))
 
 

@@ -10,7 +10,7 @@ import html
 import re
 from datetime import datetime
 
-__all__ = ["UNKNOWN", "count", "duration", "instant", "moment_label", "percent", "plain", "rate", "word"]
+__all__ = ["UNKNOWN", "as_text", "count", "duration", "instant", "moment_label", "percent", "plain", "rate", "word"]
 
 SPACE = "\N{NO-BREAK SPACE}"
 UNKNOWN = "\N{EN DASH}"
@@ -74,6 +74,11 @@ def duration(seconds: float | None) -> str:
     large, small, size, part = next(unit for unit in _UNITS if seconds >= unit[2] - unit[3] / 2)
     whole, rest = divmod(round(seconds / part), round(size / part))
     return f"{whole:,}{SPACE}{large}" + (f"{SPACE}{rest}{SPACE}{small}" if rest and whole < 20 else "")
+
+
+def as_text(said: str) -> str:
+    """The same for a terminal or a pipe, where a space is a space."""
+    return said.replace(SPACE, " ")
 
 
 def instant(at: datetime) -> str:

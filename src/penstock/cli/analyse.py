@@ -1,0 +1,115 @@
+"""Commands that look at the history by Spark: the report, and advice on a queue's partitions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from penstock.cli.moment import parse_past
+from penstock.cli.parameter import AsJson, QueueName, Url
+from penstock.cli.spark import Master, spark_session, spark_work
+from penstock.cli.target import asked
+from penstock.cli.terminal import Column, say, show_facts, show_json, show_table
+
+__all__ = ["advise", "report"]
+
+BAR_CELLS = 24
+
+LakeOption = Annotated[str | None, typer.Option("--lake", help="The lake that holds archived jobs.")]
+
+
+def report(
+    lake: Annotated[
+        str | None, typer.Argument(metavar="[LAKE]", help="The lake that holds archived jobs, where there is one.")
+    ] = None,
+    out: Annotated[str, typer.Option("--out", help="The page to write.")] = "report.html",
+    since: Annotated[
+        str | None, typer.Option("--since", help="Leave out what ended before: 7d ago as 7d, or 2030-01-31T09:00Z.")
+    ] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="Only jobs of this queue.")] = None,
+    master: Master = "local[*]",
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a page about what ended: throughput, waits, failures, keys."""
+    start = None if since is None else parse_past("--since", since)
+    with asked(url) as app, spark_session(master) as spark:
+        from penstock.spark.reporting import report as make_report
+
+        with spark_work(spark, "reading the history") as tell:
+            made = make_report(spark, app, lake, out, since=start, queue=queue, progress=tell)
+    figures = made.figures
+    if as_json:
+        show_json({"path": str(made.path), **asdict(figures)})
+        return
+    from penstock.spark.reporting.writing import as_text, duration, percent, rate
+
+    if figures.ended:
+        a_second = figures.jobs_a_second
+        facts = {
+            "ended": f"{figures.ended:,} ({percent(figures.succeeded / figures.ended)} succeeded)",
+            "throughput": None if a_second is None else rate(a_second),
+            "wait": f"p50 {duration(figures.wait.p50)}, p99 {duration(figures.wait.p99)}",
+            "run": f"p50 {duration(figures.run.p50)}, p99 {duration(figures.run.p99)}",
+            "retried": f"{figures.retried:,}",
+            "failed": f"{figures.failed:,}",
+            "waiting": f"{figures.waiting.jobs:,}",
+        }
+        show_facts({name: as_text(said) if said is not None else None for name, said in facts.items()})
+    else:
+        say("nothing that this report could speak of has ended")
+    say(f"the page is {made.path}")
+
+
+def advise(
+    queue: QueueName,
+    lake: LakeOption = None,
+    out: Annotated[str | None, typer.Option("--out", help="Draw it on this page, too.")] = None,
+    master: Master = "local[*]",
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how many partitions suit a queue, by the keys it really has."""
+    with asked(url) as app, spark_session(master) as spark:
+        from penstock.spark.advising import advise as find_advice
+        from penstock.spark.advising.picture import SHOWN
+
+        with spark_work(spark, "reading the keys") as tell:
+            found = find_advice(spark, app, queue, lake, out, progress=tell)
+    if as_json:
+        show_json(asdict(found))
+        return
+    if found.choices:
+        top = max(choice.speed_up for choice in found.choices)
+        shown = [each for each in found.choices if each.partitions in {*SHOWN, found.best, found.partitions}]
+        columns = [
+            Column("partitions", "right"),
+            Column("speed-up", "right"),
+            Column("balance", "right"),
+            Column("fullest", "right"),
+            Column("", is_spared=True),
+            Column(""),
+        ]
+        rows = [
+            [
+                each.partitions,
+                f"{each.speed_up:.2f}",
+                f"{each.balance:.2f}",
+                f"{each.fullest_jobs:,}",
+                "█" * round(BAR_CELLS * each.speed_up / top),
+                _said(each.partitions, found.partitions, found.best),
+            ]
+            for each in shown
+        ]
+        show_table(columns, rows)
+        say()
+    say(found.sentence)
+    if out is not None:
+        say(f"the picture is {out}")
+
+
+def _said(partitions: int, now: int, best: int | None) -> str:
+    words = [word for word, number in (("now", now), ("advised", best)) if number == partitions]
+    return ", ".join(words)

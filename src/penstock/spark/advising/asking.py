@@ -1,0 +1,49 @@
+"""`ps.advise`: reads a queue's keys, waiting and ended, and says what number of partitions suits them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+
+from penstock.spark.advising.advice import Advice, advice
+from penstock.spark.advising.picture import picture
+from penstock.spark.advising.weighing import weigh
+from penstock.spark.reporting.making import read_table, write_page
+from penstock.storage.catalogue import find_queue
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["advise"]
+
+_COLUMNS = ["queue", "key", "key_bytes"]
+
+
+def advise(
+    spark: SparkSession,
+    app: Any,
+    queue: str,
+    lake: str | Path | None = None,
+    path: str | Path | None = None,
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Advice:
+    """How a queue's jobs would lie on 1 to 64 partitions, by the keys of those that wait and those that ended.
+
+    With a lake the history in it counts too; with a path the picture is written there as an HTML page.
+    """
+    from penstock.spark.one_history import history
+
+    entry = app.database.run(lambda connection: find_queue(connection, queue))
+    progress("reading the keys")
+    frames = (read_table(spark, app, "jobs", _COLUMNS), history(spark, app, lake, columns=_COLUMNS))
+    own, ended = (frame.where(f.col("queue") == queue).select("key", "key_bytes") for frame in frames)
+    weights = weigh(own.unionByName(ended))
+    found = advice(queue, entry.partition_count, entry.is_owned, weights)
+    if path is not None:
+        progress("drawing")
+        write_page(path, picture(found, weights))
+    return found
