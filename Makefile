@@ -23,7 +23,7 @@ POSTGRES_ENV =
 POSTGRES =
 endif
 
-.PHONY: setup demo test check bench fault docs lock clean system-postgresql
+.PHONY: setup demo test check bench fault docs lock clean system-postgresql chromium
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -39,7 +39,7 @@ $(STAMP): requirements/dev.txt pyproject.toml
 demo: setup
 	$(BIN)/python examples/demo.py
 
-test: setup $(POSTGRES)
+test: setup $(POSTGRES) chromium
 	$(POSTGRES_ENV) $(BIN)/pytest $(ARGS)
 
 check: setup
@@ -67,6 +67,12 @@ system-postgresql:
 	@ls -d /usr/lib/postgresql/*/bin >/dev/null 2>&1 \
 	  || { test "$$(id -u)" = 0 && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql; } \
 	  || { echo "no system PostgreSQL: install it (Debian: apt-get install postgresql) and run make again" >&2; exit 1; }
+
+# A browser for tests/browser, where one can be had; without it those tests are skipped, and say so.
+chromium:
+	@test -n "$$PENSTOCK_CHROMIUM" || command -v chromium >/dev/null || command -v google-chrome >/dev/null \
+	  || { test "$$(id -u)" = 0 && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } \
+	  || echo "no Chromium: tests/browser will be skipped (Debian: apt-get install chromium)" >&2
 
 clean:
 	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -12,7 +12,8 @@ __all__ = ["LOGO", "document", "nothing", "section", "table", "tile"]
 # A pipe from the water above to the wheel below, and the gate on it.
 LOGO = (
     '<svg viewBox="0 0 32 32" fill="none" stroke="currentColor" stroke-width="2.6" stroke-linecap="round" '
-    'aria-hidden="true"><path d="M3 8h7l9.6 9.6M3 15h4l9.4 9.4M19 4.5v8M15.5 4.5h7"/><circle cx="23" cy="23.5" r="5.4"/></svg>'
+    'aria-hidden="true"><path d="M3 8h7l9.6 9.6M3 15h4l9.4 9.4M19 4.5v8M15.5 4.5h7"/>'
+    '<circle cx="23" cy="23.5" r="5.4"/></svg>'
 )
 
 # Whatever a job's text may hold: nothing on the page can fetch or run anything.
