@@ -215,7 +215,7 @@ def test_what_cannot_be_is_refused_by_name(spark: SparkSession, app: App) -> Non
 
 def test_an_executor_loads_neither_worker_nor_app() -> None:
     script = (
-        "import sys, penstock.spark.slot; "
+        "import sys, penstock.spark.slot, penstock.spark.claims; "
         "others = ('penstock.worker', 'penstock.app', 'penstock.client', 'penstock.admin'); "
         "print([name for name in sys.modules if name.startswith(others)])"
     )

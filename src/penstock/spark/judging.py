@@ -40,6 +40,14 @@ class HeldBatch:
     def __len__(self) -> int:
         return len(self.positions)
 
+    @property
+    def attempts(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """By lease and place there, the job and which attempt this is."""
+        return {
+            (lease.id, position): (lease.range * 1024 + position, lease.attempt)
+            for lease, position in zip(self.leases, self.positions, strict=True)
+        }
+
 
 @dataclass(slots=True)
 class Ended:

@@ -11,10 +11,8 @@ import logging
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar
 
 import pyarrow as pa
 
@@ -22,23 +20,22 @@ from penstock.clock import system, ticks
 from penstock.errors import PartitionUnavailable
 from penstock.policy.rows import BatchRows
 from penstock.spark.batches import record_batch
+from penstock.spark.conversation import Conversation
 from penstock.spark.judging import Ended, Handler, HeldBatch, run_batch
 from penstock.spark.pulse import Pulse
 from penstock.spark.taking import OwnedTaking, PlainTaking, Taking
 from penstock.spark.tasks import Tasks
 from penstock.storage import slots, workers
 from penstock.storage.claim import Lease
-from penstock.storage.database import Connection, ConnectionLost, Database, may_repeat
-from penstock.storage.exchange import ClaimWish, Turn, exchange, held_leases, settled_by
+from penstock.storage.database import Connection, Database
+from penstock.storage.exchange import ClaimWish, Turn
 from penstock.storage.owner import Choice, read_partitions
-from penstock.storage.sessions import end_session
 from penstock.storage.sweep import unblock
 from penstock.upkeep import Upkeep
 from penstock.version import __version__
 
 __all__ = ["ENDS", "REPORT", "Plan", "run_slot"]
 
-T = TypeVar("T")
 log = logging.getLogger("penstock")
 
 SHORTEST_PAUSE_SECONDS = 0.01
@@ -89,8 +86,7 @@ class Slot:
         self._tasks = plan.tasks
         self._taking: Taking = OwnedTaking(plan.queue_id, plan.tasks) if plan.is_owned else PlainTaking(plan.queue_id)
         # Only asked for whole rounds in this thread, never started.
-        self._upkeep = Upkeep(self._database, {})
-        self._connection: Connection | None = None
+        self._upkeep = Upkeep(self._database, None)
         self._ends_at = system.monotonic() + plan.budget_seconds
         self._looked_at = 0.0
         self._is_limited = False
@@ -150,7 +146,7 @@ class Slot:
         wish: ClaimWish | None = None
         choices: list[Choice] = []
         if not is_last:
-            self._surely(self._look)
+            self._conversation.surely(self._look)
         if ended.batch is not None:
             rows = zip(ended.batch.leases, ended.batch.positions, ended.verdicts, strict=True)
             for lease, position, verdict in rows:
@@ -165,9 +161,9 @@ class Slot:
         if turn.lost:
             log.warning("LeaseLost: %d jobs were no longer this slot's when they ended", len(turn.lost))
         if turn.children:
-            self._surely(lambda connection: unblock(connection, turn.children))
+            self._conversation.surely(lambda connection: unblock(connection, turn.children))
         leases = self._taking.took(turn, choices, now)
-        self._surely(lambda connection: self._taking.gave_up(connection, self._worker))
+        self._conversation.surely(lambda connection: self._taking.gave_up(connection, self._worker))
         return leases
 
     def _look(self, connection: Connection) -> None:
@@ -181,7 +177,7 @@ class Slot:
         self._taking.look(connection, self._worker, self._rows.wanted, now)
 
     def _read(self, leases: list[Lease]) -> HeldBatch:
-        stored = self._surely(lambda connection: self._taking.read(connection, leases))
+        stored = self._conversation.surely(lambda connection: self._taking.read(connection, leases))
         lease_of = {lease.range * 1024 + position: lease for lease in leases for position in lease.positions}
         jobs = self._taking.order(list(lease_of))
         rows = [stored[job] for job in jobs]
@@ -196,64 +192,28 @@ class Slot:
         def is_busy(connection: Connection) -> bool:
             return slots.run_is_busy(connection, self._plan.run, self._worker, self._partitions)
 
-        if self._surely(is_busy):
+        if self._conversation.surely(is_busy):
             return False
         self._upkeep.sweep()
         self._looked_at = 0.0
-        self._surely(self._look)
-        has_work = self._surely(lambda connection: self._taking.has_work(connection, self._worker, system.monotonic()))
-        return not has_work and not self._surely(is_busy)
+        self._conversation.surely(self._look)
+        has_work = self._conversation.surely(
+            lambda connection: self._taking.has_work(connection, self._worker, system.monotonic())
+        )
+        return not has_work and not self._conversation.surely(is_busy)
 
     def _exchange(self, ended: Ended, wish: ClaimWish | None, choices: list[Choice]) -> Turn:
         batch = ended.batch
         freed = sorted({lease.partition_id for lease in batch.leases}) if batch and self._is_limited else []
-        connection = self._surely(lambda connection: connection)
-        session = connection.info.backend_pid
-        settle = partial(exchange, worker=self._worker, name=self._name, succeeded=ended.succeeded, ends=ended.ends)
-        try:
-            return settle(connection, wish=wish, choices=choices, freed=freed)
-        except ConnectionLost as error:
-            if not may_repeat(error):
-                raise
-        # The answer was lost. What was settled is not held any more; what is held now was claimed unheard of.
-        self._taking.forget()
-
-        def repeat(connection: Connection) -> Turn:
-            # Until the old session is gone it could still commit its claim, after the look at what is held.
-            end_session(connection, self._database, session)
-            turn = settle(connection, wish=None, freed=freed)
-            if batch is not None and turn.lost:
-                attempts = {
-                    (lease.id, position): (lease.range * 1024 + position, lease.attempt)
-                    for lease, position in zip(batch.leases, batch.positions, strict=True)
-                }
-                settled = settled_by(connection, self._name, [attempts[part] for part in turn.lost])
-                turn.lost = [part for part in turn.lost if attempts[part] not in settled]
-            turn.leases = sorted(held_leases(connection, self._worker), key=lambda lease: lease.id)
-            return turn
-
-        return self._surely(repeat)
-
-    def _surely(self, act: Callable[[Connection], T]) -> T:
-        """Do what may be repeated, while the database is away for no longer than a request may take."""
-        deadline = system.monotonic() + self._database.request_timeout
-        pause = SHORTEST_PAUSE_SECONDS
-        while True:
-            try:
-                if self._connection is None or self._connection.closed:
-                    self._connection = self._database.connect()
-                    if not self._database.is_pooled:
-                        workers.note_session(self._connection, self._worker)
-                return act(self._connection)
-            except ConnectionLost as error:
-                if not may_repeat(error):
-                    raise
-                if self._connection is not None:
-                    self._connection.close()
-                if system.monotonic() > deadline:
-                    raise self._database.unavailable(error) from error
-                system.sleep(pause)
-                pause = min(pause * 2, 1.0)
+        return self._conversation.exchange(
+            ended.succeeded,
+            ended.ends,
+            lambda: {} if batch is None else batch.attempts,
+            wish,
+            choices,
+            freed,
+            on_lost=self._taking.forget,
+        )
 
     def _register(self) -> None:
         plan = self._plan
@@ -274,7 +234,8 @@ class Slot:
             )
 
         self._worker = self._database.run(register)
-        self._name = workers.full_name(f"{plan.run}{host}:{pid}", self._worker)
+        name = workers.full_name(f"{plan.run}{host}:{pid}", self._worker)
+        self._conversation = Conversation(self._database, self._worker, name)
         self._pulse = Pulse(self._database, plan.lease_seconds, self._renew, registered_at)
 
     def _renew(self, connection: Connection) -> bool:
@@ -284,9 +245,8 @@ class Slot:
 
     def _leave(self) -> None:
         try:
-            self._surely(lambda connection: self._taking.leave(connection, self._worker))
-            self._surely(lambda connection: workers.remove(connection, self._worker))
+            self._conversation.surely(lambda connection: self._taking.leave(connection, self._worker))
+            self._conversation.surely(lambda connection: workers.remove(connection, self._worker))
         except Exception as error:  # The others find out by themselves: this slot does not renew any more.
             log.warning("the slot could not say that it left: %s", error)
-        if self._connection is not None:
-            self._connection.close()
+        self._conversation.close()

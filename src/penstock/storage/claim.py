@@ -82,7 +82,7 @@ def members_of(low: int, high: int, members: str | None) -> Sequence[int]:
     return [position for position in range(low, high) if members[position] == "1"]
 
 
-def read_jobs(connection: Connection, leases: Sequence[Lease], *, with_task: bool = False) -> dict[int, LeasedJob]:
+def read_jobs(connection: Connection, leases: Sequence[Span], *, with_task: bool = False) -> dict[int, LeasedJob]:
     """The jobs of these leases, by id."""
     return read_facts(connection, _JOB if not with_task else _JOB + ", task", leases)
 

@@ -12,7 +12,16 @@ from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
 
-__all__ = ["add_tasks", "read_tasks", "remove_run", "renew", "run_is_busy", "tasks_at_the_head"]
+__all__ = [
+    "add_tasks",
+    "name_if_alive",
+    "read_tasks",
+    "remove_run",
+    "renew",
+    "run_is_busy",
+    "tasks_at_the_head",
+    "waiting_in_queue",
+]
 
 
 def renew(connection: Connection, worker: int, driver: int) -> bool | None:
@@ -50,3 +59,15 @@ def add_tasks(connection: Connection, worker: int, queue: int, tasks: Iterable[s
     connection.execute(
         query("register_worker_tasks"), {"worker": worker, "queues": [queue] * len(names), "tasks": names}
     )
+
+
+def waiting_in_queue(connection: Connection, queue: int) -> int:
+    """How many jobs of a queue are ready."""
+    row = connection.execute(query("waiting_in_queue"), {"queue": queue}).fetchone()
+    return int(row[0]) if row else 0
+
+
+def name_if_alive(connection: Connection, worker: int) -> str | None:
+    """Take up a worker that still lives, and renew it; its name, or None: it was declared dead."""
+    row = connection.execute(query("name_if_alive"), {"worker": worker}).fetchone()
+    return None if row is None else str(row[0])

@@ -23,6 +23,7 @@ from typing import Any
 
 from penstock.clock import system
 from penstock.storage import load, resize, sweep, workers
+from penstock.storage.ahead import make_ahead, open_daily_slice
 from penstock.storage.database import Connection, ConnectionLost, Database
 from penstock.storage.prune import prune
 from penstock.upkeep.cron import fire_crons
@@ -37,10 +38,15 @@ PRUNE_SECONDS = 60.0
 
 
 class Upkeep:
-    """A thread of a worker."""
+    """A thread of a worker. Without a `retention` nothing is pruned: whoever does not know how long to keep history
+    only makes tables ahead.
+    """
 
     def __init__(
-        self, database: Database, retention: Mapping[str, float], on_rescued: Callable[[int], None] = lambda _: None
+        self,
+        database: Database,
+        retention: Mapping[str, float] | None,
+        on_rescued: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._database = database
         self._retention = retention
@@ -135,6 +141,10 @@ class Upkeep:
 
     def _prune(self) -> None:
         self._do(load.forget_stages)
+        if self._retention is None:
+            self._do(make_ahead)
+            self._do(open_daily_slice)
+            return
         try:
             prune(self._database, self._retention)
         except Exception:

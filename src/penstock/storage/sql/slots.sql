@@ -32,3 +32,13 @@ select distinct coalesce(j.task, r.task)
          where partition_id = p.id and is_parked order by task limit 100)) as r
   left join lateral (select task from penstock.job_stored where id = r.job_id and r.task = '' offset 0) as j on true
  where p.queue_id = %(queue)s and coalesce(j.task, r.task) <> ''
+
+-- name: waiting_in_queue
+-- How many jobs of a queue are ready.
+select coalesce(sum(penstock.members_count(r.low, r.high, r.members)), 0)::bigint
+  from penstock.partition as p join penstock.ready as r on r.partition_id = p.id and not r.is_parked
+ where p.queue_id = %(queue)s
+
+-- name: name_if_alive
+-- Renews a worker that somebody takes up again; what it is called.
+update penstock.worker set renewed_at = now() where id = %(worker)s returning name

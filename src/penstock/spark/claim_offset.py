@@ -1,0 +1,93 @@
+"""The offset of a stream of jobs: which leases its last batch holds, and which worker holds them.
+
+It is a set of leases, never a place in the order of ids: a job that is committed late has no place that was passed. An
+offset names everything that is needed to read the same batch again, whatever has become of the leases since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from penstock.storage.claim import Lease, members_of
+from penstock.storage.enqueue import RANGE
+from penstock.storage.settle import Succeeded
+
+__all__ = ["ClaimOffset", "Claimed"]
+
+
+class Claimed(NamedTuple):
+    """Jobs of one range under one lease; `map_hex` says which of them, where it is not all from low to high."""
+
+    lease: int
+    range: int
+    low: int
+    high: int
+    map_hex: str | None
+    attempt: int
+    task: str
+
+    @classmethod
+    def of(cls, lease: Lease) -> Claimed:
+        map_hex = None if lease.members is None else f"{int(lease.members, 2):0256x}"
+        return cls(lease.id, lease.range, lease.low, lease.high, map_hex, lease.attempt, lease.task)
+
+    @property
+    def members(self) -> str | None:
+        return None if self.map_hex is None else f"{int(self.map_hex, 16):01024b}"
+
+    @property
+    def positions(self) -> Sequence[int]:
+        return members_of(self.low, self.high, self.members)
+
+    @property
+    def jobs(self) -> list[int]:
+        return [self.range * RANGE + position for position in self.positions]
+
+
+class ClaimOffset(NamedTuple):
+    """What one batch of a stream holds. Worker 0: nothing was claimed so far."""
+
+    worker: int = 0
+    claimed: tuple[Claimed, ...] = ()
+
+    @classmethod
+    def of(cls, worker: int, leases: Iterable[Lease]) -> ClaimOffset:
+        return cls(worker, tuple(Claimed.of(lease) for lease in leases))
+
+    @classmethod
+    def read(cls, written: dict[str, Any]) -> ClaimOffset:
+        """From the JSON that Spark keeps."""
+        tasks = written["tasks"]
+        return cls(written["worker"], tuple(Claimed._make([*each[:6], tasks[each[6]]]) for each in written["leases"]))
+
+    def write(self) -> dict[str, Any]:
+        """As JSON, each task's name once."""
+        tasks = sorted({each.task for each in self.claimed})
+        places = {task: place for place, task in enumerate(tasks)}
+        return {
+            "worker": self.worker,
+            "tasks": tasks,
+            "leases": [[*each[:6], places[each.task]] for each in self.claimed],
+        }
+
+    @property
+    def jobs(self) -> int:
+        return sum(len(each.positions) for each in self.claimed)
+
+    def succeeded(self, age: int) -> list[Succeeded]:
+        """All of it as what succeeded so many microseconds after it was claimed."""
+        done = []
+        for each in self.claimed:
+            positions = list(each.positions)
+            ages = [age] * len(positions)
+            done.append(Succeeded(each.lease, each.range, True, positions, ages, ages))
+        return done
+
+    def attempts(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """By lease and place there, the job and which attempt this is."""
+        return {
+            (each.lease, position): (each.range * RANGE + position, each.attempt)
+            for each in self.claimed
+            for position in each.positions
+        }

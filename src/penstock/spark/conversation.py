@@ -1,0 +1,105 @@
+"""The conversation of a worker that Spark runs with the database: settle all that it held, claim what comes next.
+
+Whoever has one settles everything it holds before it gets anything else. So after a lost answer nothing has to be
+guessed: what was settled is not held any more, and whatever is held now was claimed unheard of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from penstock.clock import system
+from penstock.storage import workers
+from penstock.storage.database import Connection, ConnectionLost, Database, may_repeat
+from penstock.storage.exchange import ClaimWish, Turn, exchange, held_leases, settled_by
+from penstock.storage.owner import Choice
+from penstock.storage.sessions import end_session
+from penstock.storage.settle import End, Succeeded
+
+__all__ = ["Conversation"]
+
+T = TypeVar("T")
+
+
+class Conversation:
+    """Used by one thread, on one connection."""
+
+    def __init__(self, database: Database, worker: int, name: str) -> None:
+        self._database = database
+        self._worker = worker
+        self._name = name
+        self._connection: Connection | None = None
+
+    def exchange(
+        self,
+        succeeded: Sequence[Succeeded],
+        ends: Sequence[End],
+        attempts: Callable[[], Mapping[tuple[int, int], tuple[int, int]]],
+        wish: ClaimWish | None,
+        choices: Sequence[Choice] = (),
+        freed: Sequence[int] = (),
+        *,
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> Turn:
+        """A turn, done once however often the answer is lost. `attempts`: by lease and place, job and attempt."""
+        connection = self.surely(lambda connection: connection)
+        session = connection.info.backend_pid
+        try:
+            return exchange(connection, self._worker, self._name, succeeded, ends, wish, choices, freed)
+        except ConnectionLost as error:
+            if not may_repeat(error):
+                raise
+        on_lost()
+
+        def repeat(connection: Connection) -> Turn:
+            # Until the old session is gone it could still commit its claim, after the look at what is held.
+            end_session(connection, self._database, session)
+            turn = exchange(connection, self._worker, self._name, succeeded, ends, None, freed=freed)
+            if turn.lost:
+                turn.lost = self._not_settled(connection, turn.lost, attempts())
+            turn.leases = sorted(held_leases(connection, self._worker), key=lambda lease: lease.id)
+            return turn
+
+        return self.surely(repeat)
+
+    def not_settled(
+        self, lost: Sequence[tuple[int, int]], attempts: Mapping[tuple[int, int], tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """Of what was not held, that whose end this worker has not written before."""
+        return self.surely(lambda connection: self._not_settled(connection, lost, attempts))
+
+    def surely(self, act: Callable[[Connection], T]) -> T:
+        """Do what may be repeated, while the database is away for no longer than a request may take."""
+        deadline = system.monotonic() + self._database.request_timeout
+        pause = 0.01
+        while True:
+            try:
+                if self._connection is None or self._connection.closed:
+                    self._connection = self._database.connect()
+                    if not self._database.is_pooled:
+                        workers.note_session(self._connection, self._worker)
+                return act(self._connection)
+            except ConnectionLost as error:
+                if not may_repeat(error):
+                    raise
+                self.close()
+                if system.monotonic() > deadline:
+                    raise self._database.unavailable(error) from error
+                system.sleep(pause)
+                pause = min(pause * 2, 1.0)
+
+    def close(self) -> None:
+        """Give back the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _not_settled(
+        self,
+        connection: Connection,
+        lost: Sequence[tuple[int, int]],
+        attempts: Mapping[tuple[int, int], tuple[int, int]],
+    ) -> list[tuple[int, int]]:
+        settled = settled_by(connection, self._name, [attempts[part] for part in lost])
+        return [part for part in lost if attempts[part] not in settled]
