@@ -120,6 +120,11 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             consumer.adopt(offset)
             consumer.settle(offset)
 
+    def stop(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
     def _opened(self) -> Consumer:
         if self._consumer is None:
             self._consumer = Consumer(self._wanted)

@@ -104,6 +104,13 @@ class Consumer:
         """How many jobs could be claimed now."""
         return self._database.run(lambda connection: slots.waiting_in_queue(connection, self._queue.id))
 
+    def close(self) -> None:
+        """End every thread and connection; what is held stays held, for the query may be started again."""
+        self._upkeep.stop()
+        if self._worker:
+            self._end()
+        self._database.close()
+
     def _is_unsettled(self, done: ClaimOffset) -> bool:
         """Whether a batch may still be held: another worker than this one, which is gone, holds nothing."""
         return bool(done.claimed) and done != self._settled and done.worker == self._worker

@@ -1,0 +1,184 @@
+"""What a slot and a consumer do when things go wrong between them and the database; no Spark is needed to see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+import penstock.spark as ps
+from penstock import App
+from penstock.spark import conversation
+from penstock.spark.claim_offset import ClaimOffset
+from penstock.spark.consumer import Consumer, Wanted
+from penstock.spark.outcome import Outcome
+from penstock.spark.slot import Plan, Slot
+from penstock.spark.tasks import Tasks
+from penstock.storage import workers
+from penstock.storage.catalogue import find_queue
+from penstock.storage.exchange import Turn, exchange
+
+
+def _slot(app: App, queue: str, handler: Callable[[pa.RecordBatch], list[Outcome]], **options: Any) -> Slot:
+    entry = app.database.run(lambda connection: find_queue(connection, queue))
+    driver = app.database.run(
+        lambda connection: workers.register(
+            connection, name="driver", host="", pid=0, version="", concurrency=0, lease_seconds=60.0, tasks=()
+        )
+    )
+    given: dict[str, Any] = {
+        "url": app.url,
+        "run": "spark/test/",
+        "driver": driver,
+        "queue_id": entry.id,
+        "is_owned": entry.is_owned,
+        "handler": handler,
+        "tasks": Tasks(queue, app.tasks[queue], None),
+        "batch_size": 50,
+        "lease_seconds": 60.0,
+        "until_idle": True,
+        "budget_seconds": 60.0,
+        **options,
+    }
+    return Slot(Plan(**given))
+
+
+def _succeed(batch: pa.RecordBatch) -> list[Outcome]:
+    return [ps.Ok(job) for job in batch.column("id").to_pylist()]
+
+
+def _lose_answers(monkeypatch: pytest.MonkeyPatch, every: int) -> list[int]:
+    """Let the first of every so many turns be committed and its answer lost; the list says which."""
+    lost: list[int] = []
+    calls = 0
+
+    def lossy(connection: Any, *arguments: Any, **options: Any) -> Turn:
+        nonlocal calls
+        calls += 1
+        turn = exchange(connection, *arguments, **options)
+        if calls % every == 1:
+            lost.append(calls)
+            connection.close()
+            raise psycopg.OperationalError("the answer was lost")
+        return turn
+
+    monkeypatch.setattr(conversation, "exchange", lossy)
+    return lost
+
+
+@pytest.mark.parametrize("order", [None, "key"])
+def test_g3_answers_that_are_lost_lose_and_repeat_no_job(app: App, monkeypatch: pytest.MonkeyPatch, order: Any) -> None:
+    @app.queue("updates", partitions=2, order=order).task(key="customer")
+    def update(customer: int, number: int) -> None: ...
+
+    ids = update.enqueue_many([{"customer": number % 40, "number": number} for number in range(800)])
+    ran: list[int] = []
+
+    def note(batch: pa.RecordBatch) -> list[Outcome]:
+        ran.extend(batch.column("id").to_pylist())
+        return _succeed(batch)
+
+    lost = _lose_answers(monkeypatch, every=3)
+    slot = _slot(app, "updates", note)
+    assert slot.run() == "idle"
+    assert len(lost) > 3
+    assert slot.counts == {"succeeded": 800}
+    assert sorted(ran) == sorted(ids)
+    assert app.stats("updates").total_completed == 800
+    if order is not None:
+        place = {job: place for place, job in enumerate(ran)}
+        for customer in range(40):
+            places = [place[job] for job in ids[customer::40]]
+            assert places == sorted(places)
+
+
+def test_g4_a_slot_that_was_declared_dead_settles_nothing_and_ends(app: App) -> None:
+    @app.queue("mails").task
+    def send(number: int) -> None: ...
+
+    send.enqueue_many([{"number": number} for number in range(100)])
+
+    def lose_the_lease(batch: pa.RecordBatch) -> list[Outcome]:
+        with psycopg.connect(app.url, autocommit=True) as connection:
+            connection.execute("delete from penstock.worker where name like 'spark/%'")
+            connection.execute("select penstock.rescue()")
+        return _succeed(batch)
+
+    slot = _slot(app, "mails", lose_the_lease, lease_seconds=0.4)
+    assert slot.run() in ("dead", "stopped")
+    assert slot.counts == {"lost": 50}
+    stats = app.stats("mails")
+    assert (stats.total_completed, stats.queue_length, stats.active_count) == (0, 100, 0)
+
+
+def test_leases_are_renewed_while_a_handler_runs(app: App) -> None:
+    @app.queue("mails").task
+    def send(number: int) -> None: ...
+
+    send.enqueue(number=1)
+
+    def outlast_the_lease(batch: pa.RecordBatch) -> list[Outcome]:
+        with psycopg.connect(app.url, autocommit=True) as connection:
+            while not connection.execute(
+                "select from penstock.worker where name like 'spark/%'"
+                " and renewed_at > started_at + 2 * make_interval(secs => lease_seconds)"
+            ).fetchall():
+                connection.execute("select penstock.rescue()")
+        return _succeed(batch)
+
+    slot = _slot(app, "mails", outlast_the_lease, lease_seconds=0.4)
+    assert slot.run() == "idle"
+    assert slot.counts == {"succeeded": 1}
+
+
+def test_a_slot_ends_with_its_time_and_with_its_driver_and_hands_everything_back(app: App) -> None:
+    @app.queue("updates", partitions=2, order="key").task(key="number")
+    def update(number: int) -> None: ...
+
+    update.enqueue_many([{"number": number} for number in range(200)])
+    assert _slot(app, "updates", _succeed, budget_seconds=1e-9).run() == "budget"
+    assert app.stats("updates").queue_length == 200
+
+    def dismiss(batch: pa.RecordBatch) -> list[Outcome]:
+        with psycopg.connect(app.url, autocommit=True) as connection:
+            connection.execute("delete from penstock.worker where name like 'driver%'")
+        return _succeed(batch)
+
+    slot = _slot(app, "updates", dismiss, until_idle=False, lease_seconds=0.4)
+    assert slot.run() == "stopped"
+    assert slot.counts["succeeded"] > 0
+    assert app.workers() == []
+    assert [partition.owner for partition in app.stats("updates").partitions] == [None, None]
+    assert app.stats("updates").active_count == 0
+
+
+def test_what_spark_was_told_of_and_never_planned_is_told_again(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    @app.queue("events").task
+    def note(number: int) -> None: ...
+
+    note.enqueue_many([{"number": number} for number in range(300)])
+    wanted = Wanted(app.url, "events", None, 60.0)
+    consumer = Consumer(wanted)
+    first = consumer.next(ClaimOffset(), 100)
+    assert first.jobs == 100
+    assert consumer.next(ClaimOffset(), 100) == first
+    assert ClaimOffset.read(first.write()) == first
+    second = consumer.next(first, 100)
+    assert app.stats("events").total_completed == 100
+    assert consumer.next(first, 100) == second
+    # The process is gone, and Spark knows of the first only.
+    consumer.close()
+    again = Consumer(wanted)
+    assert sorted(again.next(first, 100).claimed) == sorted(second.claimed)
+    assert app.stats("events").total_completed == 100
+    lost = _lose_answers(monkeypatch, every=2)
+    third = again.next(second, 100)
+    assert lost
+    assert third.jobs == 100
+    assert again.next(third, 100) == third
+    assert app.stats("events").total_completed == 300
+    assert app.stats("events").active_count == 0
+    again.close()
