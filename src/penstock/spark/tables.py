@@ -24,7 +24,7 @@ from penstock.errors import InvalidJob
 from penstock.spark.choice import Choice
 from penstock.spark.coded import coded
 from penstock.spark.table_columns import chosen_table
-from penstock.storage.bulk import Part, parts, read
+from penstock.storage.bulk import Part, SlicesGone, parts, read
 from penstock.storage.database import Database, checked_url
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class TableReader(DataSourceReader):
                 hot=_numbers(options.get("hot")),
                 cold=_numbers(options.get("cold")),
             )
-            self._lake = options.get("lake")
+            self._lake = {name: options[name] for name in ("lake", "identity", "lake_format") if name in options}
 
     def partitions(self) -> Sequence[InputPartition]:
         """Intervals of ranges, so that each holds about as much as the others."""
@@ -77,8 +77,22 @@ class TableReader(DataSourceReader):
         from penstock.spark.arriving import arriving
 
         names = list(dict.fromkeys("key" if name == "key_bytes" else name for name in self._schema.names))
-        for batch in read(self._url, part.statement(names, self._choice.conditions(part.table))):
-            yield arriving(batch, self._schema)
+        while True:
+            try:
+                for batch in read(self._url, part.statement(names, self._choice.conditions(part.table))):
+                    yield arriving(batch, self._schema)
+                return
+            except SlicesGone as gone:
+                # Said before any row was sent, and true for all that the next statement will not find.
+                yield from self._read_cold(gone.slices, part)
+                part = part.without(gone.slices)
+
+    def _read_cold(self, slices: Sequence[int], part: Part) -> Iterator[pa.RecordBatch]:
+        if self._lake:
+            from penstock.spark.cold import ColdLake
+
+            lake = ColdLake(self._lake["lake"], self._lake["identity"], self._lake["lake_format"])
+            yield from lake.read(slices, part, self._schema, self._choice)
 
 
 def _count(text: str | None) -> int | None:

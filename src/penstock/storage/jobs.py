@@ -33,7 +33,7 @@ def find_job(connection: Connection, job_id: int) -> Job:
     """The job of that id, or NotFound."""
     found = read_jobs(connection, [job_id])
     if not found:
-        raise NotFound(f"job {job_id} is not stored: it never was, or its history has been pruned")
+        raise NotFound(f"job {job_id} is not stored: it never was, or its history has been pruned or archived")
     return found[0]
 
 

@@ -29,17 +29,18 @@ from penstock.storage.control import bury_dead
 from penstock.storage.database import Connection, Database
 from penstock.storage.queries import query
 
-__all__ = ["Pruned", "prune"]
+__all__ = ["HELD", "PAGES", "Pruned", "detach", "drop", "prune"]
 
 PATIENCE_SECONDS = 0.1
 # Of a table of jobs that is let go, at most so many are kept, or a twentieth where that is more.
 FEW_JOBS = 10_000
 FEW_ROWS = 10_000
 _BATCH = 5_000
-_PAGES = 200
+PAGES = 200
 _DAY = 86_400
 
-_HELD = (errors.LockNotAvailable, errors.QueryCanceled, errors.ObjectNotInPrerequisiteState, errors.DeadlockDetected)
+# What an act on a table that somebody holds ends with; it is tried again later.
+HELD = (errors.LockNotAvailable, errors.QueryCanceled, errors.ObjectNotInPrerequisiteState, errors.DeadlockDetected)
 
 
 @dataclass(slots=True)
@@ -69,6 +70,40 @@ def prune(database: Database, retention: Mapping[str, float], *, budget_seconds:
                 connection.execute("set lock_timeout = '100ms'")
             _Pruning(database, connection, retention, budget_seconds, pruned).run()
     return pruned
+
+
+def detach(database: Database, connection: Connection, parent: str, table: str, standing: str) -> bool:
+    """Take a table out of its parent; False where somebody holds it for now, and then it is gone on with later.
+
+    Outside of a transaction: it waits for those who read the parent, and while it waits nobody waits for it.
+    """
+    if standing in ("alone", "gone"):
+        return True
+    end = "finalize" if standing == "pending" else "concurrently"
+    timer = Timer(PATIENCE_SECONDS, connection.cancel_safe) if database.is_pooled else None
+    if timer is not None:
+        timer.start()
+    try:
+        connection.execute(
+            sql.SQL(f"alter table {{}} detach partition {{}} {end}").format(
+                sql.Identifier("penstock", parent), sql.Identifier("penstock", table)
+            )
+        )
+    except HELD:
+        return False
+    finally:
+        if timer is not None:
+            timer.cancel()
+            timer.join()
+    return True
+
+
+def drop(connection: Connection, table: str, removal: str, which: Mapping[str, int]) -> None:
+    """Drop a table and remove what is noted about it. Raises one of HELD where somebody reads it."""
+    with connection.transaction():
+        connection.execute(query("be_impatient"))
+        connection.execute(sql.SQL("drop table if exists {}").format(sql.Identifier("penstock", table)))
+        connection.execute(query(removal), which)
 
 
 class _Pruning:
@@ -120,13 +155,13 @@ class _Pruning:
                 counts = self._run("count_slice", {"number": number})
             if closed_days < self._days_of_most(counts):
                 return
-            while self._run("carry", {"number": number, "days": self._days, "pages": _PAGES}):
+            while self._run("carry", {"number": number, "days": self._days, "pages": PAGES}):
                 if not self._has_time():
                     return
         if not self._detach("finished", f"finished_{number}", standing):
             return
         if standing != "gone":
-            while self._run("forget_slice", {"number": number, "pages": _PAGES}):
+            while self._run("forget_slice", {"number": number, "pages": PAGES}):
                 if not self._has_time():
                     return
         self._drop(f"finished_{number}", "remove_slice", {"number": number})
@@ -140,8 +175,8 @@ class _Pruning:
                 return days
         return max(self._days)
 
-    def _let_jobs_go(self, low: int, high: int, marked: bool, standing: str, size: int) -> None:
-        if not self._has_time():
+    def _let_jobs_go(self, low: int, high: int, marked: bool, keeps_keys: bool, standing: str, size: int) -> None:
+        if not self._has_time() or (standing == "gone" and keeps_keys):
             return
         if not marked:
             few = max(FEW_JOBS, size // 20)
@@ -149,40 +184,19 @@ class _Pruning:
                 return
         if not self._detach("job", f"job_{low}", standing):
             return
-        if not self._walk("forget_jobs", {"low": low, "high": high}):
+        if not self._walk("forget_jobs", {"low": low, "high": high, "keeps_keys": keeps_keys}):
             return
         self._drop(f"job_{low}", "remove_job_part", {"low": low})
         self._pruned.job_parts.append(low)
 
     def _detach(self, parent: str, table: str, standing: str) -> bool:
-        """Take a table out of its parent. Outside of a transaction: it waits for those who read the parent, and while
-        it waits nobody waits for it."""
-        if standing in ("alone", "gone"):
-            return True
-        end = "finalize" if standing == "pending" else "concurrently"
-        timer = Timer(PATIENCE_SECONDS, self._connection.cancel_safe) if self._database.is_pooled else None
-        if timer is not None:
-            timer.start()
-        try:
-            self._connection.execute(
-                sql.SQL(f"alter table {{}} detach partition {{}} {end}").format(
-                    sql.Identifier("penstock", parent), sql.Identifier("penstock", table)
-                )
-            )
-        except _HELD:
+        is_detached = detach(self._database, self._connection, parent, table, standing)
+        if not is_detached:
             self._pruned.waits_for.append(table)
-            return False
-        finally:
-            if timer is not None:
-                timer.cancel()
-                timer.join()
-        return True
+        return is_detached
 
     def _drop(self, table: str, removal: str, which: Mapping[str, int]) -> None:
-        with self._connection.transaction():
-            self._connection.execute(query("be_impatient"))
-            self._connection.execute(sql.SQL("drop table if exists {}").format(sql.Identifier("penstock", table)))
-            self._connection.execute(query(removal), which)
+        drop(self._connection, table, removal, which)
 
     def _walk(self, name: str, where: Mapping[str, int]) -> bool:
         """Batch by batch to the end; whether it got there in time."""
@@ -197,7 +211,7 @@ class _Pruning:
     def _unless_held(self, what: str) -> Iterator[None]:
         try:
             yield
-        except _HELD:
+        except HELD:
             self._pruned.waits_for.append(what)
 
     def _has_time(self) -> bool:

@@ -152,6 +152,27 @@ begin
     return v_range * 1024;
 end $$;
 
+-- Whether a job is anywhere: waiting, running, or ended and not forgotten. Who asks holds `finished` until the
+-- transaction ends, so that no slice leaves it meanwhile.
+create function penstock.has_place(p_job bigint) returns boolean
+language sql stable as $$
+    select exists (
+        select from penstock.finished where range = p_job / 1024 and (p_job % 1024)::smallint = any (positions)
+        union all
+        select from penstock.dead where job_id = p_job
+        union all
+        select from penstock.lease
+         where range = p_job / 1024 and penstock.has_member(low, high, members, (p_job % 1024)::int)
+        union all
+        select from penstock.ready
+         where range = p_job / 1024 and penstock.has_member(low, high, members, (p_job % 1024)::int)
+        union all
+        select from penstock.scheduled
+         where range = p_job / 1024 and penstock.has_member(low, high, members, (p_job % 1024)::int)
+        union all
+        select from penstock.blocked where job_id = p_job)
+$$;
+
 -- Writes children: always blocked at first; whether their parents have ended is decided in a later
 -- transaction (deciding here would be write skew: the child could wait for ever).
 create function penstock.block_jobs(
@@ -299,9 +320,9 @@ begin
     values (v_id, now(), v_partition, enqueue.priority, enqueue.task, v_key, enqueue.args::json, v_attributes);
     if cardinality(enqueue.after) > 0 then
         select p into v_known from unnest(enqueue.after) as p
-         where p is null or not exists (select from penstock.job_stored j where j.id = p) limit 1;
+         where p is null or not penstock.has_place(p) limit 1;
         if found then
-            perform penstock.refuse('after', format('job %s is unknown or pruned', v_known));
+            perform penstock.refuse('after', format('job %s is unknown, pruned or archived', v_known));
         end if;
         perform penstock.block_jobs(array[v_id], array[v_partition], array[enqueue.priority::smallint], array[enqueue.task],
             array[v_run_at], array[enqueue.on_parent_failure = 'run'], array[to_json(enqueue.after)]);

@@ -5,9 +5,10 @@
 -- opened. Transactions that began before may still write there, so those in progress at that moment are noted, and
 -- the table is sealed when the last of them has ended. From then on its rows only lose their use, one by one.
 
-alter table penstock.job_part add column writers text[];
+alter table penstock.job_part add column writers text[], add column keys_until timestamptz;
 alter table penstock.slice
     add column writers         text[],
+    add column taken_at        timestamptz,
     add column counts          bigint[],
     add column carried_pages   int not null default 0,
     add column forgotten_pages int not null default 0;
@@ -16,6 +17,8 @@ comment on column penstock.job_part.is_detached is 'It is being let go: what is 
 comment on column penstock.slice.is_detached is 'It is being let go: what is kept of it was carried, nobody needs the rest.';
 comment on column penstock.job_part.writers is 'The transactions in progress when it was closed; null while it is open.';
 comment on column penstock.slice.writers is 'The transactions in progress when it was closed; null while it is open.';
+comment on column penstock.slice.taken_at is 'When an archive took it: from then on only an archive lets it go.';
+comment on column penstock.job_part.keys_until is 'Idempotency keys of its jobs outlive it, until then: their history went early, to a lake.';
 comment on column penstock.slice.counts is 'Rows by outcome when it was sealed.';
 
 -- The other transactions of this database, by their virtual ids: they have one before they write anything.
@@ -57,6 +60,18 @@ language sql stable as $$
       left join pg_inherits as i on i.inhrelid = c.oid and i.inhparent = p_parent
 $$;
 
+-- The rows of ranges [p_low, p_high) of slices on their way to a lake, which no longer are parts of `finished`.
+create function penstock.taken_rows(p_low bigint, p_high bigint) returns setof penstock.finished
+language plpgsql stable as $$
+declare
+    v_slice int;
+begin
+    for v_slice in select number from penstock.slice where taken_at is not null loop
+        return query execute format('select * from penstock.finished_%s where range >= $1 and range < $2', v_slice)
+            using p_low, p_high;
+    end loop;
+end $$;
+
 -- The jobs of ranges [p_low, p_high) that somebody still needs: work, dead letters, history, stages.
 create function penstock.wanted(p_low bigint, p_high bigint) returns setof bigint
 language sql stable as $$
@@ -74,6 +89,8 @@ language sql stable as $$
     select job_id from penstock.dead where job_id between p_low * 1024 and (p_high - 1) * 1024 + 1023
     union all
     select range * 1024 + m from penstock.finished, unnest(positions) as m where range >= p_low and range < p_high
+    union all
+    select range * 1024 + m from penstock.taken_rows(p_low, p_high), unnest(positions) as m
     union all
     select range * 1024 + m from penstock.load_range, generate_series(0, size - 1) as m
      where load_id is null and range >= p_low and range < p_high
@@ -139,14 +156,16 @@ begin
 end $$;
 
 -- Forgets what belongs to the jobs of the next pages of a slice that stands alone: failures, idempotency keys,
--- progress, asks to stop. Returns whether pages are left.
+-- progress, asks to stop. Where the slice is in a lake the keys live on. Returns whether pages are left.
 create function penstock.forget_slice(p_number int, p_pages int) returns boolean
 language plpgsql as $$
 declare
-    v_from  int;
-    v_pages int;
+    v_from     int;
+    v_pages    int;
+    v_is_taken boolean;
 begin
-    select forgotten_pages into v_from from penstock.slice where number = p_number for update;
+    select forgotten_pages, taken_at is not null into v_from, v_is_taken
+      from penstock.slice where number = p_number for update;
     v_pages := pg_relation_size('penstock.finished_' || p_number) / current_setting('block_size')::int;
     execute format('with ended as materialized (
             select range, positions from penstock.finished_%s where ctid >= %L::tid and ctid < %L::tid
@@ -155,35 +174,35 @@ begin
              where x.job_id between e.range * 1024 and e.range * 1024 + 1023 and (x.job_id %% 1024)::smallint = any (e.positions)
         ), keys as (
             delete from penstock.dedup as x using ended as e
-             where x.job_id between e.range * 1024 and e.range * 1024 + 1023 and (x.job_id %% 1024)::smallint = any (e.positions)
+             where not $1 and x.job_id between e.range * 1024 and e.range * 1024 + 1023 and (x.job_id %% 1024)::smallint = any (e.positions)
         ), asks as (
             delete from penstock.cancellation as x using ended as e
              where x.job_id between e.range * 1024 and e.range * 1024 + 1023 and (x.job_id %% 1024)::smallint = any (e.positions)
         )
         delete from penstock.progress as x using ended as e
          where x.job_id between e.range * 1024 and e.range * 1024 + 1023 and (x.job_id %% 1024)::smallint = any (e.positions)',
-        p_number, format('(%s,0)', v_from), format('(%s,0)', v_from + p_pages));
+        p_number, format('(%s,0)', v_from), format('(%s,0)', v_from + p_pages)) using v_is_taken;
     update penstock.slice set forgotten_pages = v_from + p_pages where number = p_number;
     return v_from + p_pages < v_pages;
 end $$;
 
--- Forgets failures and idempotency keys of jobs of ranges [p_low, p_high) that were not kept, from p_after on.
--- Returns the id to go on after, or null at the end.
-create function penstock.forget_jobs(p_low bigint, p_high bigint, p_after bigint, p_limit int) returns bigint
+-- Forgets failures and, unless they outlive their table, idempotency keys of jobs of ranges [p_low, p_high) that were
+-- not kept, from p_after on. Returns the id to go on after, or null at the end.
+create function penstock.forget_jobs(p_low bigint, p_high bigint, p_keeps_keys boolean, p_after bigint, p_limit int) returns bigint
 language sql as $$
     with next as materialized (
         (select job_id from penstock.failure
           where job_id > p_after and job_id between p_low * 1024 and (p_high - 1) * 1024 + 1023 order by job_id limit p_limit)
         union all
         (select job_id from penstock.dedup
-          where job_id > p_after and job_id between p_low * 1024 and (p_high - 1) * 1024 + 1023 order by job_id limit p_limit)
+          where not p_keeps_keys and job_id > p_after and job_id between p_low * 1024 and (p_high - 1) * 1024 + 1023 order by job_id limit p_limit)
         order by job_id limit p_limit
     ), unwanted as (
         select distinct job_id from next where not exists (select from penstock.job_kept as k where k.id = next.job_id)
     ), failures as (
         delete from penstock.failure where job_id in (select job_id from unwanted)
     ), keys as (
-        delete from penstock.dedup where job_id in (select job_id from unwanted)
+        delete from penstock.dedup where not p_keeps_keys and job_id in (select job_id from unwanted)
     )
     select max(job_id) from next
 $$;

@@ -5,11 +5,6 @@
 -- from table to table while they read, but never out of its range, so it is met once. Slices of history are read by
 -- their names, whether they are attached or on their way out.
 
--- A slice that is taken goes into a lake: prune passes it by, and what it holds is still wanted.
-alter table penstock.slice add column taken_at timestamptz;
-
-comment on column penstock.slice.taken_at is 'When an archive took it; from then on only an archive lets it go.';
-
 -- By this a lake tells the slices of this database from those of others.
 create table penstock.identity (
     name       uuid not null default gen_random_uuid(),
@@ -199,3 +194,49 @@ language sql stable as $$
     select penstock.bounds(array_agg(job_id / 1024), coalesce(p_parts, least(64, greatest(1, count(*) / 100000))::int))
       from penstock.failure
 $$;
+
+-- Whether anything has ended since the slice in use was opened.
+create function penstock.has_ended() returns boolean
+language plpgsql stable as $$
+declare
+    v_has boolean;
+begin
+    execute format('select exists (select from penstock.finished_%s)', penstock.current_slice()) into v_has;
+    return v_has;
+end $$;
+
+-- Takes every sealed slice that prune has not marked. The caller has prune's duty, so that nobody carries from one.
+create function penstock.take_slices() returns void
+language sql as $$
+    update penstock.slice set taken_at = now()
+     where taken_at is null and not is_detached and penstock.is_sealed(writers, 'penstock.finished')
+$$;
+
+-- Puts the ends of parents whose children still wait back into the slice in use. Of a slice that stands alone: whoever
+-- enqueued a child behind one of its jobs held `finished` and has ended since, so all such children are seen here.
+create function penstock.carry_parents(p_slice int) returns bigint
+language plpgsql as $$
+declare
+    v_count bigint;
+begin
+    execute format('with gone as (
+            delete from penstock.finished_%s where range in (select parent_id / 1024 from penstock.dependency) returning *
+        ), carried as (
+            insert into penstock.finished (slice, range, partition_id, outcome, attempt, finished_at, worker, positions,
+                                           start_ages, run_times, results, errors)
+            select penstock.current_slice(), range, partition_id, outcome, attempt, finished_at, worker, positions,
+                   start_ages, run_times, results, errors from gone
+            returning 1
+        ) select count(*) from carried', p_slice) into v_count;
+    return v_count;
+end $$;
+
+-- The idempotency keys of a slice's jobs live on for p_days, whatever becomes of the tables of their jobs.
+create function penstock.keep_keys(p_slice int, p_days double precision) returns void
+language plpgsql as $$
+begin
+    execute format('update penstock.job_part as p
+            set keys_until = greatest(p.keys_until, now() + make_interval(secs => 86400 * $1))
+          where exists (select from penstock.finished_%s as f where f.range >= p.low and f.range < p.high)', p_slice)
+        using p_days;
+end $$;

@@ -65,9 +65,8 @@ select penstock.block_jobs(%(ids)s::bigint[], %(partitions)s::int[], %(prioritie
                            %(run_ats)s::timestamptz[], %(runs_on_failure)s::boolean[], %(parents)s::json[])
 
 -- name: unknown_parents
--- Which of these jobs are not stored (any more).
-select p from unnest(%(parents)s::bigint[]) as p
- where not exists (select from penstock.job_stored as j where j.id = p) limit 1
+-- Which of these jobs are nowhere (any more): a child of theirs would wait for ever.
+select p from unnest(%(parents)s::bigint[]) as p where not penstock.has_place(p) limit 1
 
 -- name: insert_idempotency_keys
 -- Sorted by key, so that two calls with the same keys wait for each other in one order. Waits for the same key

@@ -34,17 +34,18 @@ select penstock.open_slice()
 select penstock.note_closed()
 
 -- name: slices_to_let_go
--- Sealed slices, oldest first: how many days ago each was closed, and how far its way out has come.
+-- Sealed slices that no archive has taken, oldest first: how many days ago each was closed, and how far its way out has come.
 select s.number, extract(epoch from now() - n.opened_at)::double precision / 86400, s.counts, s.is_detached,
        penstock.standing('finished_' || s.number, 'penstock.finished')
   from penstock.slice as s
  cross join lateral (select min(opened_at) as opened_at from penstock.slice where number > s.number) as n
- where s.is_detached or penstock.is_sealed(s.writers, 'penstock.finished')
+ where s.taken_at is null and (s.is_detached or penstock.is_sealed(s.writers, 'penstock.finished'))
  order by s.number
 
 -- name: job_parts_to_let_go
--- Sealed tables of jobs, oldest first, with their size and how far their way out has come.
-select p.low, p.high, p.is_detached, penstock.standing('job_' || p.low, 'penstock.job'),
+-- Sealed tables of jobs, oldest first, with their size, whether their keys outlive them, and how far their way out has
+-- come.
+select p.low, p.high, p.is_detached, coalesce(p.keys_until > now(), false), penstock.standing('job_' || p.low, 'penstock.job'),
        greatest((select reltuples from pg_class where oid = to_regclass('penstock.job_' || p.low)), 0)::bigint
   from penstock.job_part as p
  where p.is_detached or penstock.is_sealed(p.writers, 'penstock.job')
@@ -66,12 +67,12 @@ delete from penstock.slice where number = %(number)s
 select penstock.keep_jobs(%(low)s, %(high)s, %(few)s)
 
 -- name: forget_jobs
-select penstock.forget_jobs(%(low)s, %(high)s, %(after)s, %(limit)s)
+select penstock.forget_jobs(%(low)s, %(high)s, %(keeps_keys)s, %(after)s, %(limit)s)
 
 -- name: remove_job_part
--- With it the ranges of loads that lay there, but for those of which jobs are kept. Index: the primary keys.
+-- Unless idempotency keys outlive it; then it is removed when they have. With it the ranges of loads that lay there, but for those of which jobs are kept. Index: the primary keys.
 with part as (
-    delete from penstock.job_part where low = %(low)s returning low, high
+    delete from penstock.job_part where low = %(low)s and not coalesce(keys_until > now(), false) returning low, high
 )
 delete from penstock.load_range as r using part as p
  where r.range >= p.low and r.range < p.high

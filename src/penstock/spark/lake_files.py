@@ -1,0 +1,105 @@
+"""The files of a lake, wherever Spark can write them: a folder of this machine, HDFS, an object store.
+
+Everything goes through the file systems that Spark itself uses, with its settings and credentials.
+"""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.errors import InvalidJob, PenstockError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Files", "FoundFile"]
+
+
+class FoundFile(NamedTuple):
+    """A file: where, and how long."""
+
+    path: str
+    size: int
+
+
+class Files:
+    """The files under one path."""
+
+    def __init__(self, spark: SparkSession, path: object) -> None:
+        path = fspath(path) if isinstance(path, PathLike) else path
+        if not isinstance(path, str) or not path.strip() or "\0" in path:
+            raise InvalidJob("lake", f"the path of a folder is needed, such as 's3a://bucket/lake', not {path!r:.200}")
+        try:
+            jvm: Any = spark._jvm
+            configuration = spark._jsc.hadoopConfiguration()
+        except Exception:
+            raise PenstockError(
+                "the lake is reached through Spark's own file systems, which Spark Connect does not give access to; "
+                "run this on a plain session"
+            ) from None
+        self._jvm = jvm
+        default = str(configuration.get("fs.defaultFS") or "file:///")
+        # Spark's process keeps the folder it was started in; a relative path means the one Python is in now.
+        if "://" not in path and not path.startswith("file:") and default.startswith("file:"):
+            path = Path(path).absolute().as_uri()
+        try:
+            root = jvm.org.apache.hadoop.fs.Path(path)
+            self._system = root.getFileSystem(configuration)
+            self.root: str = self._system.makeQualified(root).toString().rstrip("/")
+        except Exception as error:
+            raise InvalidJob("lake", f"{path!r:.200} cannot be opened: {_said(error)}") from None
+
+    def path(self, relative: str) -> str:
+        """The whole path of something in the lake."""
+        return f"{self.root}/{relative}"
+
+    def names(self, relative: str) -> list[str]:
+        """What lies in a folder; nothing where there is none."""
+        folder = self._path(relative)
+        if not self._system.exists(folder):
+            return []
+        return sorted(status.getPath().getName() for status in self._system.listStatus(folder))
+
+    def found(self, relative: str) -> list[FoundFile]:
+        """All files below a folder."""
+        waiting = self._system.listFiles(self._path(relative), True)
+        found = []
+        while waiting.hasNext():
+            status = waiting.next()
+            found.append(FoundFile(status.getPath().toString().removeprefix(f"{self.root}/"), int(status.getLen())))
+        return found
+
+    def read(self, relative: str) -> str:
+        """A small file's text."""
+        stream = self._system.open(self._path(relative))
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def commit(self, relative: str, text: str) -> None:
+        """Write a file that is there whole or not at all. One that is there already stays."""
+        final, draft = self._path(relative), self._path(f"{relative}.draft")
+        if self._system.exists(final):
+            return
+        stream = self._system.create(draft, True)
+        try:
+            stream.write(text.encode())
+        finally:
+            stream.close()
+        if not self._system.rename(draft, final):
+            raise PenstockError(f"{final} could not be written; nothing was dropped, run the archive again")
+
+    def remove(self, relative: str) -> None:
+        """Remove a file, or a folder with all that is in it."""
+        self._system.delete(self._path(relative), True)
+
+    def _path(self, relative: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self.path(relative))
+
+
+def _said(error: Exception) -> str:
+    lines = str(getattr(error, "java_exception", error)).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__

@@ -1,0 +1,103 @@
+"""`history`: every job that ended, whether it is in the database or in the lake, in one DataFrame.
+
+Where a slice is read from is decided when the DataFrame is made: from the lake if its manifest lists it, else from the
+database, where its table is read by name. An archive may finish later. Then the tasks that miss the table find the
+slice in the manifest and read its files instead, in place of the rows they would have read: no job is met twice, and
+none is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date, datetime
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+
+from penstock.errors import InvalidJob
+from penstock.spark.archiving import opened_lake
+from penstock.spark.choice import Choice, instant
+from penstock.spark.source import register
+from penstock.spark.table_columns import HISTORY, MORE_HISTORY
+from penstock.storage.archive import read_identity, read_slices
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["history"]
+
+
+def history(
+    spark: SparkSession,
+    app: Any,
+    lake: str | PathLike[str] | None = None,
+    columns: Iterable[str] | None = None,
+    *,
+    queue: str | None = None,
+    task: str | None = None,
+    outcome: str | None = None,
+    key: str | None = None,
+    since: str | date | datetime | None = None,
+    until: str | date | datetime | None = None,
+    view: str | None = None,
+    format: str = "parquet",  # noqa: A002
+) -> DataFrame:
+    """What ended, hot and cold, a row a job; the dead letters as failed. The lake may be empty or absent.
+
+    `columns` names those to read, `queue`, `task`, `outcome`, `key`, `since` and `until` which rows: PostgreSQL sends
+    only those, and of the lake only the folders of those days, that queue and outcome are opened. Filters of Spark's
+    own work as well; what they leave out has been read from PostgreSQL. `view` gives the DataFrame that name in SQL.
+    """
+    names = _checked(columns)
+    choice = Choice(queue, task, outcome, None, key, instant("since", since), instant("until", until))
+    register(spark)
+    database = app.database
+    # In this order: a slice that leaves the database after the first look is in the manifest at the second.
+    slices = database.run(read_slices)
+    reader = spark.read.format("penstock").options(url=app.url, table="finished", columns=",".join(names))
+    reader = reader.options(**choice.options())
+    cold: set[int] = set()
+    frame: DataFrame | None = None
+    if lake is not None:
+        identity = database.run(read_identity)
+        target = opened_lake(spark, lake, identity, format)
+        entries = target.entries()
+        cold = {entry.slice for entry in entries}
+        folders = [entry.folder for entry in entries if entry.folder is not None]
+        if folders:
+            frame = _chosen(target.read(folders), choice).select(*names)
+        reader = reader.options(lake=target.root, identity=identity, lake_format=format)
+    hot = [number for number in slices if number not in cold]
+    reader = reader.options(hot=",".join(map(str, hot)), cold=",".join(map(str, sorted(cold))))
+    rows = reader.load()
+    found = rows if frame is None else rows.unionByName(frame)
+    if view is not None:
+        found.createOrReplaceTempView(view)
+    return found
+
+
+def _chosen(rows: DataFrame, choice: Choice) -> DataFrame:
+    """The rows of the lake that are asked for. A filter on the day leaves folders closed; it follows from the times."""
+    for name in ("queue", "task", "outcome", "key"):
+        value = getattr(choice, name)
+        if value is not None:
+            rows = rows.where(f.col(name) == f.lit(value))
+    if choice.since is not None:
+        rows = rows.where((f.col("day") >= f.lit(choice.since.date())) & (f.col("finished_at") >= f.lit(choice.since)))
+    if choice.until is not None:
+        rows = rows.where((f.col("day") <= f.lit(choice.until.date())) & (f.col("finished_at") < f.lit(choice.until)))
+    return rows
+
+
+def _checked(columns: Iterable[str] | None) -> list[str]:
+    if columns is None:
+        return list(HISTORY)
+    names = [columns] if isinstance(columns, str) else list(columns)
+    known = {**HISTORY, **MORE_HISTORY}
+    for name in names:
+        if name not in known:
+            raise InvalidJob("columns", f"history has no column {name!r}; it has {', '.join(known)}")
+    if not names or len(set(names)) < len(names):
+        raise InvalidJob("columns", "name at least one column, and each once")
+    return names

@@ -1,0 +1,48 @@
+-- name: identity
+select name::text from penstock.identity
+
+-- name: slices
+-- Every slice whose rows a reader of history must look for here. Read before the lake is asked: what leaves later is in
+-- the lake by then.
+select number from penstock.slice where opened_at is not null order by number
+
+-- name: try_duty_of_archiving
+-- One at a time, until the transaction ends. It may last, so the server must not end it for being idle.
+select set_config('idle_in_transaction_session_timeout', '0', true), pg_try_advisory_xact_lock(hashtext('penstock.archive'))
+
+-- name: wait_for_duty_of_pruning
+-- Locks: prune's; a run of it lasts some seconds.
+select pg_advisory_xact_lock(hashtext('penstock.prune'))
+
+-- name: has_ended
+select penstock.has_ended()
+
+-- name: unsealed_slices
+-- Closed slices that somebody may still write to.
+select number from penstock.slice
+ where number < penstock.current_slice() and taken_at is null and not is_detached
+   and not penstock.is_sealed(writers, 'penstock.finished')
+ order by number
+
+-- name: take_slices
+select penstock.take_slices()
+
+-- name: taken_slices
+select number, penstock.standing('finished_' || number, 'penstock.finished') from penstock.slice
+ where taken_at is not null order by number
+
+-- name: standing_of_slice
+select penstock.standing('finished_' || %(number)s::int, 'penstock.finished')
+
+-- name: carry_parents
+select penstock.carry_parents(%(number)s)
+
+-- name: queues_of_slice
+-- The names of the queues that a lake makes folders of.
+select name from penstock.queue
+
+-- name: checksum_slice
+select jobs, checksum from penstock.checksum_slice(%(number)s, %(low)s, %(high)s)
+
+-- name: keep_keys
+select penstock.keep_keys(%(number)s, %(days)s)
