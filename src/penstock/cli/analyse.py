@@ -39,7 +39,7 @@ def report(
         from penstock.spark.reporting import report as make_report
 
         with spark_work(spark, "reading the history") as tell:
-            made = make_report(spark, app, lake, out, since=start, queue=queue, progress=tell)
+            made = make_report(spark, app, lake, out, since=start, queue=queue, on_progress=tell)
     figures = made.figures
     if as_json:
         show_json({"path": str(made.path), **asdict(figures)})
@@ -77,7 +77,7 @@ def advise(
         from penstock.spark.advising.picture import SHOWN
 
         with spark_work(spark, "reading the keys") as tell:
-            found = find_advice(spark, app, queue, lake, out, progress=tell)
+            found = find_advice(spark, app, queue, lake, out, on_progress=tell)
     if as_json:
         show_json(asdict(found))
         return

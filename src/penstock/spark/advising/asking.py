@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["advise"]
 
-_COLUMNS = ["queue", "key", "key_bytes"]
+_COLUMNS = ("key", "key_bytes")
 
 
 def advise(
@@ -29,7 +29,7 @@ def advise(
     lake: str | Path | None = None,
     path: str | Path | None = None,
     *,
-    progress: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> Advice:
     """How a queue's jobs would lie on 1 to 64 partitions, by the keys of those that wait and those that ended.
 
@@ -38,12 +38,11 @@ def advise(
     from penstock.spark.one_history import history
 
     entry = app.database.run(lambda connection: find_queue(connection, queue))
-    progress("reading the keys")
-    frames = (read_table(spark, app, "jobs", _COLUMNS), history(spark, app, lake, columns=_COLUMNS))
-    own, ended = (frame.where(f.col("queue") == queue).select("key", "key_bytes") for frame in frames)
-    weights = weigh(own.unionByName(ended))
+    on_progress("reading the keys")
+    waiting = read_table(spark, app, "jobs", ("queue", *_COLUMNS)).where(f.col("queue") == queue).select(*_COLUMNS)
+    weights = weigh(waiting.unionByName(history(spark, app, lake, columns=_COLUMNS, queue=queue)))
     found = advice(queue, entry.partition_count, entry.is_owned, weights)
     if path is not None:
-        progress("drawing")
+        on_progress("drawing")
         write_page(path, picture(found, weights))
     return found

@@ -19,7 +19,23 @@ MOST_MOMENTS = 72
 AGES_SECONDS = (1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0, 604_800.0)
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
-_MARKS = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0, 864_000.0, 8_640_000.0, 86_400_000.0)
+_MARKS = (
+    0.000_01,
+    0.000_1,
+    0.001,
+    0.01,
+    0.1,
+    1.0,
+    10.0,
+    60.0,
+    600.0,
+    3_600.0,
+    21_600.0,
+    86_400.0,
+    864_000.0,
+    8_640_000.0,
+    86_400_000.0,
+)
 _STEPS = (
     *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30),
     *(_MINUTE, 2 * _MINUTE, 5 * _MINUTE, 10 * _MINUTE, 15 * _MINUTE, 30 * _MINUTE),
@@ -49,6 +65,12 @@ def round_top(highest: float) -> float:
         return 1.0
     size = 10.0 ** math.floor(math.log10(highest))
     return next(size * step for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if size * step >= highest * (1 - 1e-9))
+
+
+def marks(top: float) -> list[float]:
+    """Where an axis of whole numbers is marked between 0 and its top: at halves or thirds, if those are whole too."""
+    parts = next((parts for parts in (2, 3) if top % parts == 0), 1)
+    return [top * part / parts for part in range(parts + 1)]
 
 
 def logarithmic(lowest: float, highest: float) -> tuple[float, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.spark.reporting.axis import logarithmic, logarithmic_place, round_top
+from penstock.spark.reporting.axis import logarithmic, logarithmic_place, marks, round_top
 from penstock.spark.reporting.writing import count, duration, plain
 
 __all__ = ["Stack", "bar", "columns", "curve", "fan", "legend", "spread", "strip"]
@@ -55,9 +55,10 @@ def columns(stacks: Sequence[Stack], says: str, *, is_dense: bool = True) -> str
         for number, stack in enumerate(stacks)
     )
     labels = _time_labels([stack.label for stack in stacks]) if is_dense else _each_label(stacks)
-    marks = [(step / 2, count(top * step / 2)) for step in range(3)] if top >= 2 else [(0, "0"), (1, f"{top:g}")]
     kind = "dense" if is_dense else "sparse"
-    return _framed(f'<div class="columns {kind}">{drawn}</div>', marks, labels, says)
+    return _framed(
+        f'<div class="columns {kind}">{drawn}</div>', [(m / top, count(m)) for m in marks(top)], labels, says
+    )
 
 
 def fan(moments: Sequence[tuple[str, str, Sequence[float | None]]], says: str) -> str:

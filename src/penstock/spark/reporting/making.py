@@ -37,12 +37,12 @@ def report(
     *,
     since: datetime | None = None,
     queue: str | None = None,
-    progress: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Write the report on everything that ended, hot and cold, as one HTML page; its figures.
 
     `since` leaves out what ended before, `queue` all other queues. Without a lake it speaks of what the database still
-    holds. `progress` is told what is being done.
+    holds. `on_progress` is told what is being done.
     """
     from penstock.spark.one_history import history
 
@@ -50,12 +50,12 @@ def report(
     if queue is not None:
         app.database.run(lambda connection: find_queue(connection, queue))
     figures = measure(
-        history(spark, app, lake, columns=list(HISTORY_COLUMNS)),
+        history(spark, app, lake, columns=HISTORY_COLUMNS, queue=queue, since=since),
         read_table(spark, app, "jobs", WAITING_COLUMNS),
         now=system.now(),
         since=since,
         queue=queue,
-        progress=progress,
+        on_progress=on_progress,
     )
     return Report(write_page(path, page(figures)), figures)
 

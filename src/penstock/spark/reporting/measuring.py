@@ -41,7 +41,7 @@ def measure(
     now: datetime,
     since: datetime | None = None,
     queue: str | None = None,
-    progress: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> Figures:
     """The figures of a history and of jobs that have not ended; of each the columns above are needed."""
     if queue is not None:
@@ -51,34 +51,34 @@ def measure(
     jobs = timed(history).persist(StorageLevel.MEMORY_AND_DISK)
     waits = waiting.select("queue", "state", seconds("enqueued_at").alias("enqueued"))
     try:
-        progress("reading the history")
+        on_progress("reading the history")
         first, last = jobs.agg(f.min("finished"), f.max("finished")).collect()[0]
-        progress("counting what waits")
+        on_progress("counting what waits")
         has_not_ended = distribution.waiting(waits, now)
         about: dict[str, Any] = {"made_at": now, "since": since, "queue": queue, "waiting": has_not_ended}
         if first is None:
             return Figures(**about)
-        return Figures(**about, **_ended(jobs, instant(first), instant(last), progress))
+        return Figures(**about, **_ended(jobs, instant(first), instant(last), on_progress))
     finally:
         jobs.unpersist()
 
 
-def _ended(jobs: DataFrame, first: datetime, last: datetime, progress: Callable[[str], None]) -> dict[str, Any]:
+def _ended(jobs: DataFrame, first: datetime, last: datetime, on_progress: Callable[[str], None]) -> dict[str, Any]:
     """The figures of what ended."""
     step = moment_seconds((last - first).total_seconds())
     start = moment_start(first, step)
     moment_count = int((last - start).total_seconds() / step) + 1
     moment = f.floor((f.col("finished") - f.lit(start.timestamp())) / f.lit(step)).cast("int")
     jobs = jobs.withColumn("moment", f.greatest(f.lit(0), f.least(f.lit(moment_count - 1), moment)))
-    progress("counting what ended")
+    on_progress("counting what ended")
     counts = _Counts(jobs)
-    progress("measuring how long it took")
+    on_progress("measuring how long it took")
     lengths = _lengths(jobs)
-    progress("looking for causes")
+    on_progress("looking for causes")
     reasons = causes(jobs)
     by_moment = causes_by_moment(jobs, reasons)
     attempts_failed = attempt_causes(jobs)
-    progress("weighing keys, partitions and workers")
+    on_progress("weighing keys, partitions and workers")
     overall = lengths[None, None, None]
     return {
         "start": first,

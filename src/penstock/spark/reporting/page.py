@@ -24,15 +24,21 @@ def page(figures: Figures) -> str:
 def _top(figures: Figures) -> str:
     if not figures.ended:
         return f"<h1>Nothing has ended yet</h1><p>{_scope(figures)}.</p>"
-    share = figures.succeeded / figures.ended
     said = (
-        f"<h1>{count(figures.ended)} jobs ended, {percent(share)} of them well</h1>"
+        f"<h1>{count(figures.ended)} jobs ended, {_well(figures)} of them well</h1>"
         f"<p>{_scope(figures)}, from <b>{instant(figures.start or figures.made_at)}</b> to "
         f"<b>{instant(figures.end or figures.made_at)}</b> UTC, {duration(figures.seconds)}.</p>"
     )
     names = ("throughput", "times", "waiting", "failures", "retries", "keys", "partitions", "workers")
     links = [*names, "loads"] if figures.loads else names
     return said + "<nav>" + "".join(f'<a href="#{name}">{name}</a>' for name in links) + "</nav>"
+
+
+def _well(figures: Figures) -> str:
+    share = figures.succeeded / figures.ended
+    if share == 1:
+        return "all"
+    return f"all but {count(figures.ended - figures.succeeded)}" if share > 0.999 else percent(share)
 
 
 def _scope(figures: Figures) -> str:

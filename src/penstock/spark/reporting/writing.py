@@ -46,9 +46,9 @@ def percent(share: float) -> str:
     if value in (0, 100):
         said = f"{value:.0f}"
     elif value < 0.1:
-        said = "< 0.1"
+        said = f"<{SPACE}0.1"
     elif value > 99.9:
-        said = "> 99.9"
+        said = f">{SPACE}99.9"
     else:
         said = f"{value:.1f}" if value < 9.95 or value > 90 else f"{value:.0f}"
     return f"{said}{SPACE}%"
@@ -62,11 +62,15 @@ def rate(a_second: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time as one would say it: in milliseconds, seconds, or two units such as minutes and seconds."""
+    """A length of time as one would say it: in one unit up to seconds, then in two such as minutes and seconds."""
     if seconds is None:
         return UNKNOWN
-    if seconds < 0.000_5:
-        return f"< 1{SPACE}ms" if seconds > 0 else f"0{SPACE}s"
+    if seconds < 0.000_000_5:
+        return f"0{SPACE}s"
+    if seconds < 0.000_999_5:
+        return f"{seconds * 1_000_000:.0f}{SPACE}\N{MICRO SIGN}s"
+    if seconds < 0.009_95:
+        return f"{seconds * 1_000:.2g}{SPACE}ms"
     if seconds < 0.999_5:
         return f"{seconds * 1_000:.0f}{SPACE}ms"
     if seconds < 59.5:
