@@ -156,6 +156,28 @@ def test_g3_g5_jobs_of_a_killed_executor_run_again_in_order_and_end_once(
                 assert all(before[1] <= after[0] for before, after in pairwise(runs))
 
 
+def test_a_job_that_kills_its_executor_becomes_a_dead_letter_and_takes_no_other_with_it(
+    spark: SparkSession, database_url: str
+) -> None:
+    def die_of_one(batch: pa.RecordBatch) -> list[Outcome]:
+        if any(args["number"] == 130 for args, _ in _rows(batch)):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [ps.Ok()] * batch.num_rows
+
+    with App(database_url, lease=0.5) as app:
+
+        @app.queue("updates").task(max_attempts=2)
+        def update(number: int) -> None: ...
+
+        ids = update.enqueue_many([{"number": number} for number in range(300)])
+        done = ps.process(spark, app, "updates", die_of_one)
+        assert done.failed == 0
+        assert app.job(ids[130]).state == "failed"
+        assert [failure.error[:10] for failure in app.job(ids[130]).failures] == ["WorkerDied"] * 2
+        stats = app.stats("updates")
+        assert (stats.total_completed, stats.dead, stats.queue_length) == (299, 1, 0)
+
+
 def test_it_runs_until_it_is_told_to_stop_and_takes_tasks_that_nobody_announced(
     spark: SparkSession, app: App, database_url: str
 ) -> None:

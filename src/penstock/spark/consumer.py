@@ -32,6 +32,7 @@ __all__ = ["Consumer", "Wanted"]
 log = logging.getLogger("penstock")
 
 LOOK_SECONDS = 1.0
+MOST_AT_ONCE = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Consumer:
         self._database = Database(wanted.url, pool_size=2)
         self._queue = self._database.run(self._find)
         self._tasks = Tasks(self._queue.name, {}, wanted.tasks)
-        self._taking = PlainTaking(self._queue.id)
+        self._taking = PlainTaking(self._queue.id, at_once=MOST_AT_ONCE)
         self._worker = 0
         self._looked_at = 0.0
         # What was claimed last, and whether it was settled.
@@ -138,6 +139,8 @@ class Consumer:
         leases = self._taking.took(turn, [], now)
         if not leases:
             return done
+        # A stream cannot tell which row it broke on: what it held when it died is charged to none.
+        self._conversation.surely(lambda connection: slots.charge_nothing(connection, self._worker))
         self._claimed, self._claimed_at = ClaimOffset.of(self._worker, leases), ticks()
         return self._claimed
 

@@ -45,6 +45,10 @@ MOST_SLOTS = 10_000
 MOST_JOBS_A_BATCH = 100_000
 # Round after round may find the database away, or its slots declared dead: then it is not started again at once.
 PAUSE_SECONDS = 1.0
+# A job that kills its process uses up its attempts over some rounds that Spark gives up; more of them in a row than
+# this are not a job's doing.
+MOST_FAILED_ROUNDS = 10
+CRASHES = ("Python worker exited unexpectedly", "ExecutorLostFailure")
 _SCHEMA = "why string, " + ", ".join(f"{end} bigint" for end in ENDS)
 
 
@@ -124,6 +128,14 @@ def process(
     return Processed(counts["succeeded"], counts["retry"], counts["failed"], sum(rescued), counts["lost"])
 
 
+class _Crashed(Exception):
+    """A job of Spark failed because a process died, whatever killed it, and not because anything was raised."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class _Run:
     """One call of `process`: its rounds, and what they came to."""
 
@@ -147,6 +159,7 @@ class _Run:
 
     def rounds(self, *, until_idle: bool) -> None:
         """Start slots again and again, until there is no reason to."""
+        failed_rounds = 0
         while not self._stop.is_set():
             try:
                 with self._registered() as driver:
@@ -157,6 +170,14 @@ class _Run:
                 log.warning("the database does not answer; the slots are started again when it does")
                 self._stop.wait(PAUSE_SECONDS)
                 continue
+            except _Crashed as crash:
+                failed_rounds += 1
+                if failed_rounds > MOST_FAILED_ROUNDS:
+                    raise crash.error from None
+                log.warning("Python processes of executors died; the slots are started again")
+                self.clear_away()
+                continue
+            failed_rounds = 0
             if reports is None:
                 return
             ends = {report["why"] for report in reports}
@@ -184,6 +205,8 @@ class _Run:
         except Exception as error:  # What Spark raises differs between its kinds of sessions; the text does not.
             if "SPARK_JOB_CANCELLED" in str(error) or "cancelled" in str(error):
                 return None
+            if any(sign in str(error) for sign in CRASHES):
+                raise _Crashed(error) from error
             raise
 
     @contextmanager

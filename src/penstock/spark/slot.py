@@ -30,6 +30,7 @@ from penstock.storage.claim import Lease
 from penstock.storage.database import Connection, Database
 from penstock.storage.exchange import ClaimWish, Turn
 from penstock.storage.owner import Choice, read_partitions
+from penstock.storage.settle import note_started
 from penstock.storage.sweep import unblock
 from penstock.upkeep import Upkeep
 from penstock.version import __version__
@@ -42,6 +43,8 @@ SHORTEST_PAUSE_SECONDS = 0.01
 LONGEST_PAUSE_SECONDS = 0.25
 # How often it is looked which tasks the queue has, and whether it has a limit.
 LOOK_SECONDS = 1.0
+# What has run for so long counts as started: a crash is charged to it.
+STARTED_NANOSECONDS = 1_000_000_000
 # The ways in which a job ends that a slot counts.
 ENDS = ("succeeded", "retry", "failed", "discarded", "cancelled", "snooze", "lost")
 # A row a slot: why it ended, and how many jobs ended in which way.
@@ -93,6 +96,8 @@ class Slot:
         self._has_driver = True
         self._partitions: list[int] = []
         self._rows = BatchRows(plan.batch_size)
+        # When a batch began, and its leases that were claimed ahead; the pulse notes that those have started, too.
+        self._running: tuple[int, list[int]] | None = None
         self.counts: Counter[str] = Counter()
 
     def run(self) -> str:
@@ -122,7 +127,7 @@ class Slot:
                 batch = self._read(leases)
                 if not self._pulse.wait_until_valid():
                     return "dead"
-                ended = run_batch(self._plan.handler, batch, self._tasks)
+                ended = self._run(batch)
                 self._rows.observe(len(batch), ended.seconds)
                 pause = SHORTEST_PAUSE_SECONDS
             elif why is not None:
@@ -132,6 +137,13 @@ class Slot:
             else:
                 system.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+    def _run(self, batch: HeldBatch) -> Ended:
+        ahead = sorted({lease.id for lease in batch.leases if lease.is_ahead})
+        self._running = (ticks(), ahead) if ahead else None
+        ended = run_batch(self._plan.handler, batch, self._tasks)
+        self._running = None
+        return ended
 
     def _reason_to_end(self) -> str | None:
         if self._pulse.is_lost:
@@ -241,6 +253,10 @@ class Slot:
     def _renew(self, connection: Connection) -> bool:
         has_driver = slots.renew(connection, self._worker, self._plan.driver)
         self._has_driver = bool(has_driver)
+        running = self._running
+        if running is not None and ticks() - running[0] > STARTED_NANOSECONDS:
+            note_started(connection, self._worker, running[1])
+            self._running = None
         return has_driver is not None
 
     def _leave(self) -> None:

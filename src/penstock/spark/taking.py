@@ -1,7 +1,8 @@
 """Where a slot's next batch comes from: any ready jobs of a plain queue, or what the owner of its partitions chose.
 
-Of a batch the first few count as started at once, the rest as claimed ahead: after a crash those run again a few at a
-time, so that one row that kills its executor is found, and does not use up the attempts of a thousand others.
+Of a batch as many as a plain worker has slots count as started at once, the rest as claimed ahead, until they have run
+for a second: after a crash before that they run again a few at a time, so that one row that kills its executor is found
+and does not use up the attempts of thousands of others.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from penstock.storage.owner import Choice, has_work_of_others, read_partitions
 
 __all__ = ["OwnedTaking", "PlainTaking", "Taking", "Wish"]
 
-STARTED_AT_ONCE = 32
+STARTED_AT_ONCE = 16
 # Positions are remembered so that dead rows at the head are not walked again; what lies before them is found by this.
 SWEEP_SECONDS = 1.0
 
@@ -60,10 +61,11 @@ class Taking(Protocol):
 
 
 class PlainTaking:
-    """Claims from a plain queue, at whose head any worker may take what comes."""
+    """Claims from a plain queue, at whose head any worker may take what comes; so many count as started at once."""
 
-    def __init__(self, queue_id: int) -> None:
+    def __init__(self, queue_id: int, at_once: int = STARTED_AT_ONCE) -> None:
         self._queue_id = queue_id
+        self._at_once = at_once
         self._positions: dict[int, list[int]] = {}
         self._swept_at = -SWEEP_SECONDS
 
@@ -76,7 +78,7 @@ class PlainTaking:
         partitions = list(self._positions)
         # Start each time with another partition, so that none waits behind a full one.
         self._positions[partitions[0]] = self._positions.pop(partitions[0])
-        at_once = min(wanted, STARTED_AT_ONCE)
+        at_once = min(wanted, self._at_once)
         positions = [position for partition in self._positions for position in self._positions[partition]]
         return ClaimWish(list(self._positions), positions, at_once, wanted - at_once), []
 

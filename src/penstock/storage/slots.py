@@ -14,6 +14,7 @@ from penstock.storage.queries import query
 
 __all__ = [
     "add_tasks",
+    "charge_nothing",
     "name_if_alive",
     "read_tasks",
     "remove_run",
@@ -71,3 +72,8 @@ def name_if_alive(connection: Connection, worker: int) -> str | None:
     """Take up a worker that still lives, and renew it; its name, or None: it was declared dead."""
     row = connection.execute(query("name_if_alive"), {"worker": worker}).fetchone()
     return None if row is None else str(row[0])
+
+
+def charge_nothing(connection: Connection, worker: int) -> None:
+    """Let nothing that a worker holds be charged an attempt or a rescue if it dies."""
+    connection.execute(query("charge_nothing"), {"worker": worker})

@@ -42,3 +42,7 @@ select coalesce(sum(penstock.members_count(r.low, r.high, r.members)), 0)::bigin
 -- name: name_if_alive
 -- Renews a worker that somebody takes up again; what it is called.
 update penstock.worker set renewed_at = now() where id = %(worker)s returning name
+
+-- name: charge_nothing
+-- What a worker holds is rescued, if it comes to that, as it was claimed: no attempt is charged, and no rescue counted.
+update penstock.lease set is_ahead = true, rescues = rescues - 1 where worker_id = %(worker)s and not is_ahead
