@@ -1,5 +1,5 @@
 # make setup    a virtual environment in .venv with the locked dependencies; nothing to do when nothing changed
-# make demo     jobs enqueued, drained, a worker killed in the middle, and the figures
+# make demo     the pipeline: events loaded by Spark, drained while a worker is killed, archived, reported
 # make test     every test, on the embedded PostgreSQL; PG=system: on the system's; ARGS="-k name": as pytest takes them
 # make check    format, lint, types, layers
 # make bench    the figures, each as JSON and a table

@@ -1,0 +1,114 @@
+"""The report and the advice on jobs that really ran: from the database, from the lake, and from both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.system.cli_runs import CommandLine
+
+import penstock.spark as ps
+from penstock import App, InvalidJob, NotFound, PenstockError
+from penstock.model import Job
+from penstock.routing import partition_of
+from penstock.spark.reporting import Figures
+from penstock.spark.reporting.page import page
+
+KEYS = [f"c-{number * number // 7}" for number in range(60)]
+
+
+@pytest.fixture
+def jobs(app: App) -> list[Job]:
+    """Jobs of two queues that ended, as the app tells of them; and three that wait."""
+    orders = app.queue("orders", partitions=3, order="key")
+    mails = app.queue("mails")
+
+    @orders.task(key="customer", max_attempts=2, backoff=0)
+    def ship(customer: str, number: int) -> None:
+        if number % 10 == 0:
+            raise ValueError(f"order {number} has no address")
+
+    @mails.task(max_attempts=2, backoff=0)
+    def send(to: str) -> None: ...
+
+    ids = ship.enqueue_many([{"customer": key, "number": number} for number, key in enumerate(KEYS)])
+    ids += send.enqueue_many([{"to": "a"}, {"to": "b"}])
+    app.work(until_idle=True)
+    send.options(delay=3_600).enqueue_many([{"to": "c"}] * 3)
+    return [app.job(job_id) for job_id in ids]
+
+
+def check(figures: Figures, jobs: list[Job]) -> None:
+    assert figures.outcomes == Counter(job.state.value for job in jobs) == {"succeeded": 56, "failed": 6}
+    assert (figures.retried, figures.extra_attempts) == (6, 6)
+    assert {(task.queue, task.task): task.jobs for task in figures.tasks} == Counter((j.queue, j.task) for j in jobs)
+    assert {part.partition: part.jobs for part in figures.partitions} == Counter(job.partition for job in jobs)
+    assert figures.start == min(job.finished_at for job in jobs if job.finished_at)
+    assert figures.end == max(job.finished_at for job in jobs if job.finished_at)
+    assert [(skew.queue, skew.jobs, skew.keys) for skew in figures.keys] == [("orders", 60, len(set(KEYS)))]
+    assert figures.keys[0].hottest[0].jobs == Counter(KEYS).most_common(1)[0][1]
+    assert [(cause.text, cause.count, cause.tasks) for cause in figures.causes] == [
+        ("ValueError: order … has no address", 6, ["ship"])
+    ]
+    assert [(cause.text, cause.count) for cause in figures.attempt_causes] == [(figures.causes[0].text, 12)]
+    assert figures.waiting.states == {"scheduled": 3}
+    assert {worker.worker for worker in figures.workers} == {job.worker for job in jobs}
+
+
+def test_the_report_is_the_same_before_and_after_the_archive(
+    spark: SparkSession, app: App, jobs: list[Job], tmp_path: Path
+) -> None:
+    lake, steps = tmp_path / "lake", list[str]()
+    hot = ps.report(spark, app, None, tmp_path / "hot.html", on_progress=steps.append)
+    check(hot.figures, jobs)
+    assert hot.path.read_text(encoding="utf-8") == page(hot.figures)
+    assert len(steps) > 3
+    assert ps.archive(spark, app, lake).rows == 56  # dead letters are work, and stay
+    cold = ps.report(spark, app, lake, tmp_path / "cold.html")
+    check(cold.figures, jobs)
+    since = datetime.now(UTC) - timedelta(days=1)
+    assert ps.report(spark, app, lake, tmp_path / "mails.html", since=since, queue="mails").figures.ended == 2
+
+    found = ps.advise(spark, app, "orders", lake, tmp_path / "advice.html")
+    assert (found.jobs, found.keys, found.partitions) == (60, len(set(KEYS)), 3)
+    for choice in found.choices:
+        routed = Counter(partition_of(key.encode(), choice.partitions) for key in KEYS)
+        assert choice.fullest_jobs == max(routed.values())
+        assert choice.speed_up == pytest.approx(60 / max(routed.values()))
+    assert found.sentence.startswith("Resize queue 'orders' from 3 to ")
+    assert found.sentence in (tmp_path / "advice.html").read_text(encoding="utf-8").replace("&#x27;", "'")
+    assert "has no keys" in ps.advise(spark, app, "mails").sentence
+
+
+def test_what_cannot_be_reported_is_refused(spark: SparkSession, app: App, tmp_path: Path) -> None:
+    app.queue("orders")
+    with pytest.raises(NotFound, match="nope"):
+        ps.report(spark, app, None, tmp_path / "r.html", queue="nope")
+    with pytest.raises(NotFound, match="nope"):
+        ps.advise(spark, app, "nope")
+    with pytest.raises(InvalidJob, match="since: it has no time zone"):
+        ps.report(spark, app, None, tmp_path / "r.html", since=datetime(2026, 1, 1))  # noqa: DTZ001
+    with pytest.raises(InvalidJob, match="since: a datetime"):
+        ps.report(spark, app, None, tmp_path / "r.html", since="yesterday")  # type: ignore[arg-type]
+    with pytest.raises(PenstockError, match="cannot be written"):
+        ps.report(spark, app, None, tmp_path / "no" / "folder" / "r.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_commands_say_what_the_functions_say(jobs: list[Job], tmp_path: Path, database_url: str) -> None:
+    penstock = CommandLine(tmp_path, database_url)
+    run = penstock("report", "--json", "--since", "1h", "--master", "local[2]")
+    assert run.code == 0, run
+    assert run.json["outcomes"] == {"succeeded": 56, "failed": 6}
+    assert run.json["path"] == str(tmp_path / "report.html")
+    assert "62 jobs ended" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    run = penstock("advise", "orders", "--out", "advice.html", "--master", "local[2]")
+    assert run.code == 0, run
+    lines = run.out.splitlines()
+    assert lines[0].split()[:2] == ["partitions", "speed-up"]
+    assert any(line.split()[0] == "3" and line.endswith("now") for line in lines[1:-3])
+    assert lines[-2].startswith("Resize queue 'orders' from 3 to ")
+    assert (tmp_path / "advice.html").exists()
