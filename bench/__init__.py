@@ -22,6 +22,8 @@ with a fresh database and right after a checkpoint; sides take turns, so that a 
     limit_slots       a limit across many workers: never exceeded, its places used
     fairness          how long a small tenant waits beside a large one
     resizing          what a resize under load does to order, jobs and producers
+    spark_load        a load from Spark, against plain COPY of the same rows
+    key_routing       keys routed by Spark's functions and by Python
     spark_process     jobs run by Spark's executors, against plain workers
     peers             other queues for Python on the same server; only when named, because it installs them
 

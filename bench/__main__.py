@@ -32,6 +32,8 @@ QUESTIONS = (
     "limit_slots",
     "fairness",
     "resizing",
+    "spark_load",
+    "key_routing",
     "spark_process",
 )
 ONLY_WHEN_NAMED = ("peers",)
