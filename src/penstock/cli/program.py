@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from penstock.cli import analyse, change, enqueue, keys, load, look, schema, work
+from penstock.cli import analyse, change, enqueue, keys, lake, load, look, schema, work
 from penstock.cli.parameter import AsJson
 from penstock.cli.terminal import complain, say, show_json
 from penstock.errors import PenstockError
@@ -29,6 +29,7 @@ COMMANDS = {
     "Look": (look.stats, look.jobs, look.job, look.explain, look.workers, look.crons, keys.blocked_keys),
     "Load": (load.load, load.loads, load.pause_load, load.resume_load, load.cancel_load),
     "Analyse": (analyse.report, analyse.advise),
+    "Lake": (lake.archive, lake.replay),
     "Change": (
         *(change.cancel, change.retry, change.reschedule, change.pause, change.resume, change.purge, change.limit),
         *(keys.release, keys.resize),

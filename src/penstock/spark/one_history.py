@@ -9,7 +9,7 @@ none is missing.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +86,8 @@ def _chosen(rows: DataFrame, choice: Choice) -> DataFrame:
     if choice.since is not None:
         rows = rows.where((f.col("day") >= f.lit(choice.since.date())) & (f.col("finished_at") >= f.lit(choice.since)))
     if choice.until is not None:
-        rows = rows.where((f.col("day") <= f.lit(choice.until.date())) & (f.col("finished_at") < f.lit(choice.until)))
+        last = (choice.until - timedelta(microseconds=1)).date()
+        rows = rows.where((f.col("day") <= f.lit(last)) & (f.col("finished_at") < f.lit(choice.until)))
     return rows
 
 

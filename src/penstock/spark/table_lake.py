@@ -6,6 +6,7 @@ listed by being there. Its column `slice` names the database and the slice.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -85,17 +86,21 @@ class TableLake:
             if self._format == "delta" and self._is_path:
                 return self._spark.read.format("delta").load(self.root)
             return self._spark.read.table(self.root)
-        except AnalysisException as error:
+        except Exception as error:
+            # Comes as an error of Java's, not as one of PySpark's.
             if "DATA_SOURCE_NOT_FOUND" in str(error):
-                raise self._unavailable(error) from error
-            return None
+                raise self._unavailable(error) from None
+            if isinstance(error, AnalysisException):
+                return None
+            raise
 
     @property
     def _is_path(self) -> bool:
         return "/" in self.root
 
     def _unavailable(self, error: Exception) -> PenstockError:
-        said = str(error).strip().splitlines()[0][:300]
+        found = re.search(r"\[[A-Z_.]+\] [^\n]*", str(error))
+        said = found[0][:200] if found else type(error).__name__
         return PenstockError(
             f"this Spark session cannot write {self._format} to {self.root!r}: {said}; start it with the jars and "
             f"settings of {self._format}, or leave format out to write Parquet"

@@ -31,8 +31,8 @@ Operator = Literal["=", "<", "<=", ">", ">=", "in"]
 _BATCH_BYTES = 4 * 1024 * 1024
 # Times 1,024 it still is a bigint.
 _BEYOND_ALL = 2**53 - 1
-_UNDEFINED_TABLE = "42P01"
-_GONE = "PS001"
+_GONE = re.compile(r"slices of history are gone: ([\d,]+);")
+_DROPPED = re.compile(r'"penstock\.finished_\d+"')
 
 
 class SlicesGone(PenstockError):
@@ -57,7 +57,8 @@ class Condition(NamedTuple):
 class Part:
     """An interval of ranges [low, high) of one table.
 
-    Of history: slice `only`, or all slices without those of `cold`; those of `hot` must be among them.
+    Of history: slice `only`, or all slices without those of `cold`; those of `hot`, and all that came after, must be
+    among them.
     """
 
     table: Table
@@ -69,7 +70,7 @@ class Part:
 
     def without(self, slices: Sequence[int]) -> Part:
         """The same, not counting on these slices."""
-        return replace(self, hot=tuple(number for number in self.hot if number not in slices))
+        return replace(self, cold=(*self.cold, *slices))
 
     def statement(self, columns: Sequence[str], conditions: Sequence[Condition]) -> str:
         """What reads it. The values are written into it: a COPY, which is the fastest way out, takes no parameters."""
@@ -104,6 +105,7 @@ def parts(connection: Connection, part: Part, count: int | None) -> list[Part]:
 def read(url: str, statement: str) -> Iterator[pa.RecordBatch]:
     """The rows of a statement, batch by batch, through Arrow's own driver, in a connection of its own."""
     import adbc_driver_postgresql.dbapi as driver
+    import pyarrow as pa
 
     is_new = True
     while True:
@@ -116,15 +118,16 @@ def read(url: str, statement: str) -> Iterator[pa.RecordBatch]:
                         is_new = False
                         yield batch
             return
-        except driver.Error as error:
+        except (driver.Error, OSError, pa.ArrowException) as error:
+            # What goes wrong on the way, not at once, comes from Arrow: an error without a code.
             said = str(error).strip()
-            if error.sqlstate == _GONE and (gone := re.search(r"are gone: ([\d,]+);", said)):
+            if gone := _GONE.search(said):
                 raise SlicesGone([int(number) for number in gone[1].split(",")]) from None
             # A slice was dropped after this statement's snapshot was taken: a new one knows that.
-            if error.sqlstate == _UNDEFINED_TABLE and is_new:
+            if is_new and _DROPPED.search(said):
                 continue
             first = said.splitlines()[0][:500] if said else type(error).__name__
-            if error.sqlstate is None:
+            if getattr(error, "sqlstate", None) is None and "ERROR:" not in said:
                 raise PartitionUnavailable(f"the database does not answer: {first}") from None
             raise PenstockError(f"the database refused to read: {first}") from None
 

@@ -13,8 +13,8 @@ create table penstock.identity (
 
 insert into penstock.identity default values;
 
--- The rows of history of ranges [p_low, p_high): of slice p_only, or of all slices but p_cold. Slices of p_hot must be
--- among them: those that have gone since are named by an error of class PS, for the caller to look for elsewhere.
+-- The rows of history of ranges [p_low, p_high): of slice p_only, or of all slices but p_cold. Slices of p_hot, and
+-- those that came after them, must be among them: which are gone is told by an error, for the caller to look elsewhere.
 create function penstock.finished_rows(p_low bigint, p_high bigint, p_only int, p_hot int[], p_cold int[])
 returns setof penstock.finished
 language plpgsql stable rows 1000 as $$
@@ -22,8 +22,11 @@ declare
     v_slice int;
     v_gone  text;
 begin
-    select string_agg(n::text, ',') into v_gone from unnest(p_hot) as n
-     where not exists (select from penstock.slice where number = n);
+    select string_agg(n::text, ',') into v_gone
+      from (select unnest(p_hot) as n
+            union
+            select generate_series((select max(h) from unnest(p_hot) as h) + 1, penstock.current_slice())) as expected
+     where n <> all (p_cold) and not exists (select from penstock.slice where number = n);
     if v_gone is not null then
         raise exception using errcode = 'PS001', message = format('slices of history are gone: %s;', v_gone);
     end if;
