@@ -104,15 +104,14 @@ class Slot:
         """Work; why it ended: idle, budget, stopped, dead, or away where the database is."""
         try:
             self._register()
-        except PartitionUnavailable:
-            return "away"
-        try:
-            return self._work()
+            try:
+                return self._work()
+            finally:
+                self._pulse.stop()
+                self._leave()
         except PartitionUnavailable:
             return "away"
         finally:
-            self._pulse.stop()
-            self._leave()
             self._database.close()
 
     def _work(self) -> str:
