@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import exp2, log2
 
 __all__ = ["MOST_PARTITIONS", "Advice", "Choice", "Weights", "advice"]
 
 MOST_PARTITIONS = 64
-# Up to twice as many partitions must gain a quarter, or they do not pay.
+# Each doubling of the partitions must gain a quarter, or it does not pay.
 WORTH = 1.25
 # A queue that comes as near to the best number is left as it is.
 NEAR = 0.9
@@ -84,12 +85,19 @@ def advice(queue: str, partitions: int, is_ordered: bool, weights: Weights) -> A
 
 
 def _best(choices: Sequence[Choice]) -> int | None:
-    """The least number from which on twice as many do not pay."""
-    for choice in choices:
-        further = choices[choice.partitions : 2 * choice.partitions]
-        if all(more.speed_up < WORTH * choice.speed_up for more in further):
-            return choice.partitions
-    return None
+    """The least number beyond which none pays."""
+
+    def pays(more: Choice, choice: Choice) -> bool:
+        return more.speed_up >= choice.speed_up * exp2(log2(WORTH) * log2(more.partitions / choice.partitions))
+
+    return next(
+        (
+            choice.partitions
+            for choice in choices
+            if not any(pays(more, choice) for more in choices if more.partitions > choice.partitions)
+        ),
+        None,
+    )
 
 
 def _sentence(found: Advice, is_ordered: bool) -> str:

@@ -75,7 +75,7 @@ def marks(top: float) -> list[float]:
 
 def logarithmic(lowest: float, highest: float) -> tuple[float, ...]:
     """The marks of a logarithmic axis of seconds that holds these values: decades up to 10 s, then as clocks count."""
-    low = max((mark for mark in _MARKS if mark <= lowest), default=_MARKS[0])
+    low = max((mark for mark in _MARKS[:-1] if mark <= lowest), default=_MARKS[0])
     high = next((mark for mark in _MARKS if mark >= highest and mark > low), _MARKS[-1])
     return tuple(mark for mark in _MARKS if low <= mark <= high)
 
