@@ -1,4 +1,4 @@
-"""A Spark driver for the faults: `python -m tests.fault.spark_driver` with its orders as JSON. It loads 150,000 rows.
+"""A Spark driver for the faults: `python -m tests.fault.spark_driver` with its orders as JSON. It loads 300,000 rows.
 
 Its tasks meet trouble on their first attempt, each kind once: the folder it was given remembers.
 """
@@ -20,7 +20,7 @@ from penstock import App
 
 __all__ = ["ROWS", "Orders", "troubled"]
 
-ROWS = 150_000
+ROWS = 300_000
 
 
 class Orders(msgspec.Struct):

@@ -1,6 +1,6 @@
 """From columns of jobs to ranges of a stage: what one task writes.
 
-Jobs are gathered into chunks of some ten thousand, sorted into ranges of one partition, priority and time (and on a
+Jobs are gathered into chunks of some hundred thousand, sorted into ranges of one partition, priority and time (and on a
 plain queue of one task), without changing the order within these, and written. Nothing of it can be claimed before
 the load is published, so a chunk is committed by itself: no transaction lasts as long as the task.
 """
@@ -21,7 +21,9 @@ from penstock.storage.stage import Stage, StagedRange
 
 __all__ = ["Staging"]
 
-CHUNK_ROWS = 65_536
+# Each chunk is a connection and a transaction: large enough to be worth it, small enough to be held in memory.
+CHUNK_ROWS = 131_072
+CHUNK_BYTES = 64 * 1024 * 1024
 RANGE = 1_024
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -35,6 +37,7 @@ class Staging:
         self._writer = Stage(plan.url, self.stage, load, plan.connections)
         self._waiting: list[JobColumns] = []
         self._rows = 0
+        self._bytes = 0
         # Where rows without a key go: an equal share to each partition, beginning with another in each chunk.
         self._turn = spark_partition
         self.ranges = 0
@@ -43,12 +46,13 @@ class Staging:
         """Take jobs in; write where there are enough."""
         self._waiting.append(jobs)
         self._rows += len(jobs)
-        if self._rows >= CHUNK_ROWS:
+        self._bytes += jobs.args.nbytes
+        if self._rows >= CHUNK_ROWS or self._bytes >= CHUNK_BYTES:
             self.flush()
 
     def flush(self) -> None:
         """Write what was taken in."""
-        waiting, self._waiting, rows, self._rows = self._waiting, [], self._rows, 0
+        waiting, self._waiting, rows, self._rows, self._bytes = self._waiting, [], self._rows, 0, 0
         if not rows:
             return
         table = pa.table(
