@@ -35,6 +35,8 @@ QUESTIONS = (
     "spark_load",
     "key_routing",
     "spark_process",
+    "archive",
+    "history_filter",
 )
 ONLY_WHEN_NAMED = ("peers",)
 RESULTS = Path(__file__).parent / "results"
