@@ -23,7 +23,7 @@ POSTGRES_ENV =
 POSTGRES =
 endif
 
-.PHONY: setup demo test check bench fault docs lock clean system-postgresql chromium
+.PHONY: setup demo test check bench fault docs lock clean system-postgresql java chromium
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -36,10 +36,10 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup
+demo: setup java
 	$(BIN)/python examples/demo.py
 
-test: setup $(POSTGRES) chromium
+test: setup java $(POSTGRES) chromium
 	$(POSTGRES_ENV) $(BIN)/pytest $(ARGS)
 
 check: setup
@@ -48,13 +48,13 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: setup $(POSTGRES)
+bench: setup java $(POSTGRES)
 	$(POSTGRES_ENV) $(BIN)/python -m bench $(ARGS)
 
-fault: setup $(POSTGRES)
+fault: setup java $(POSTGRES)
 	$(POSTGRES_ENV) PENSTOCK_FAULT=full $(BIN)/pytest tests/fault $(ARGS)
 
-docs: setup
+docs: setup java
 	$(BIN)/pytest tests/docs $(ARGS)
 
 lock: setup
@@ -68,11 +68,17 @@ system-postgresql:
 	  || { test "$$(id -u)" = 0 && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql; } \
 	  || { echo "no system PostgreSQL: install it (Debian: apt-get install postgresql) and run make again" >&2; exit 1; }
 
-# A browser for tests/browser, where one can be had; without it those tests are skipped, and say so.
+# For Spark.
+java:
+	@command -v java >/dev/null || test -x "$$JAVA_HOME/bin/java" \
+	  || { test "$$(id -u)" = 0 && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq openjdk-17-jre-headless; } \
+	  || { echo "no Java: install version 17 or newer (Debian: apt-get install openjdk-17-jre-headless) and run make again" >&2; exit 1; }
+
+# For the tests that open pages.
 chromium:
 	@test -n "$$PENSTOCK_CHROMIUM" || command -v chromium >/dev/null || command -v google-chrome >/dev/null \
 	  || { test "$$(id -u)" = 0 && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } \
-	  || echo "no Chromium: tests/browser will be skipped (Debian: apt-get install chromium)" >&2
+	  || { echo "no Chromium: install it (Debian: apt-get install chromium) and run make again" >&2; exit 1; }
 
 clean:
 	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
