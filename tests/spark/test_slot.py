@@ -19,7 +19,8 @@ from penstock.spark.slot import Plan, Slot
 from penstock.spark.tasks import Tasks
 from penstock.storage import workers
 from penstock.storage.catalogue import find_queue
-from penstock.storage.exchange import Turn, exchange
+from penstock.storage.exchange import ClaimWish, Turn, exchange
+from penstock.upkeep import Upkeep
 
 
 def _slot(app: App, queue: str, handler: Callable[[pa.RecordBatch], list[Outcome]], **options: Any) -> Slot:
@@ -132,6 +133,30 @@ def test_leases_are_renewed_while_a_handler_runs(app: App) -> None:
     slot = _slot(app, "mails", outlast_the_lease, lease_seconds=0.4)
     assert slot.run() == "idle"
     assert slot.counts == {"succeeded": 1}
+
+
+def test_a_slot_is_not_idle_before_what_another_of_its_run_held_was_rescued(app: App) -> None:
+    @app.queue("mails").task
+    def send(number: int) -> None: ...
+
+    send.enqueue_many([{"number": number} for number in range(10)])
+
+    def die_with_all(connection: Any) -> None:
+        queue = find_queue(connection, "mails")
+        dead = workers.register(
+            connection, name="spark/test/dead", host="", pid=0, version="", concurrency=1, lease_seconds=1.0,
+            tasks=[(queue.id, "send")],
+        )  # fmt: skip
+        wish = ClaimWish(queue.partition_ids, [0] * 10, 10, 0)
+        assert exchange(connection, dead, "dead", [], [], wish).leases
+
+    app.database.run(die_with_all)
+    upkeep = Upkeep(app.database, None)
+    upkeep.start()
+    slot = _slot(app, "mails", _succeed)
+    assert slot.run() == "idle"
+    upkeep.stop()
+    assert slot.counts == {"succeeded": 10}
 
 
 def test_a_slot_ends_with_its_time_and_with_its_driver_and_hands_everything_back(app: App) -> None:
