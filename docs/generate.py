@@ -1,4 +1,5 @@
-"""Writes the pages of the reference that follow from the code: api.md, cli.md, and the vectors of key-hash.md.
+"""Writes the pages of the reference that follow from the code: api.md, cli.md, spark.md, and the vectors of
+key-hash.md.
 
     python docs/generate.py
 
@@ -20,6 +21,7 @@ from typing import Any, get_overloads
 import typer
 
 import penstock
+import penstock.spark
 from penstock.cli.program import program
 from penstock.client import Bound
 from penstock.client.testing import Testing, TestJob
@@ -58,6 +60,7 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
             penstock.Resize,
             penstock.WorkerInfo,
             penstock.Cron,
+            penstock.Load,
             penstock.Event,
         ],
     ),
@@ -129,6 +132,42 @@ def cli_page() -> str:
     return "\n".join(lines)
 
 
+SPARK_OPTIONS = """## The data source
+
+After `ps.register(spark)`, `format("penstock")` takes these options. Others are refused.
+
+| option | load | stream in | `table` | stream out | |
+| --- | --- | --- | --- | --- | --- |
+| `url` | yes | yes | yes | yes | the database; Spark hides it in its logs |
+| `queue` | yes | yes | | yes | the queue |
+| `task` | yes | yes | | | the task, where no column `task` names it |
+| `key` | yes | yes | | | the column that is the key |
+| `load` | yes | | | | the load's name; made up where none is given |
+| `sink` | | yes | | | the stream's name; its query's id where none is given |
+| `order_by` | yes | yes | | | columns to sort each task's rows by |
+| `connections` | yes | yes | | | how many tasks write at a time: 4 |
+| `bad_rows` | yes | yes | | | `fail`, or a folder for rows that are no jobs |
+| `table` | | | yes | | `finished`, `jobs` or `failures` |
+| `columns` | | | yes | | which of its columns, separated by commas |
+| `max_jobs` | | | | yes | the most jobs of a micro-batch |
+"""
+
+
+def spark_page() -> str:
+    """Every function of the pipeline, and the options of its data source."""
+    lines = ["# Spark", "", BY_HAND, "", "Everything here is imported from `penstock.spark`, as `ps`.", ""]
+    lines += ["## Functions", ""]
+    values = {name: getattr(penstock.spark, name) for name in penstock.spark.__all__}
+    for name, value in values.items():
+        if not isinstance(value, type):
+            lines += [f"### ps.{name}", "", *_signature(name, value, is_method=False), *_paragraphs(value), ""]
+    lines += ["## Outcomes", "", "What a handler of `ps.process` says of each row.", ""]
+    for name, value in values.items():
+        if isinstance(value, type):
+            lines += [f"### ps.{name}", "", *_signature(name, value), *_paragraphs(value), ""]
+    return "\n".join([*lines, SPARK_OPTIONS])
+
+
 def key_hash_page() -> str:
     """The page as it is, with its vectors anew."""
     page = (REFERENCE / "key-hash.md").read_text(encoding="utf-8")
@@ -147,7 +186,7 @@ def key_hash_page() -> str:
     )
 
 
-PAGES = {"api.md": api_page, "cli.md": cli_page, "key-hash.md": key_hash_page}
+PAGES = {"api.md": api_page, "cli.md": cli_page, "spark.md": spark_page, "key-hash.md": key_hash_page}
 
 
 def _errors() -> Iterator[str]:
@@ -216,7 +255,7 @@ def _form(name: str, function: Any, *, is_method: bool) -> str:
         if each.annotation is not each.empty:
             text += f": {_type(each.annotation)}"
         if each.default is not each.empty:
-            text += f" = {each.default!r}"
+            text += f" = {'...' if inspect.isfunction(each.default) else repr(each.default)}"
         shown.append(text)
     returned = signature.return_annotation
     end = ")" if returned is signature.empty or not is_method else f") -> {_type(returned)}"
