@@ -60,7 +60,7 @@ class Driver:
 
 def count(app: App, statement: str) -> int:
     with app.database.connection() as connection:
-        row = connection.execute(statement).fetchone()  # type: ignore[call-overload]
+        row = connection.execute(statement).fetchone()
     assert row is not None
     return int(row[0])
 

@@ -192,7 +192,7 @@ def test_a_bad_row_ends_the_load_and_is_named(spark: SparkSession, app: App, tmp
     assert "not JSON" in told["reason"]
 
 
-BAD_ROWS = {
+BAD_ROWS: dict[str, tuple[str, dict[str, Any], str]] = {
     "key": ("select cast(null as string) as key_, 1 as x", {"key": "key_"}, "key_"),
     "long key": ("select repeat('k', 513) as k", {"key": "k"}, "key"),
     "priority": ("select '{}' as args, 10 as priority", {}, "priority"),

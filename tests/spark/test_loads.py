@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from itertools import count
 
 import pyarrow as pa
@@ -63,7 +62,7 @@ def ran() -> list[int]:
 
 
 @pytest.fixture
-def loader(app: App, ran: list[int]) -> Iterator[Loader]:
+def loader(app: App, ran: list[int]) -> Loader:
     app.queue("q", partitions=2).task(name="t")(lambda n: ran.append(n))
     app.migrate()
     return Loader(app, "q")

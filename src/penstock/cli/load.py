@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,23 +12,8 @@ from penstock.cli.parameter import AsJson, Url
 from penstock.cli.spark import Master, spark_session, spark_work
 from penstock.cli.target import asked
 from penstock.cli.terminal import Column, say, show_json, show_table
-from penstock.errors import InvalidJob, NotFound
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["cancel_load", "load", "loads", "pause_load", "resume_load"]
-
-_FORMATS = {
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".orc": "orc",
-}
-_PACKED = {".gz", ".bz2", ".zst", ".lz4", ".snappy"}
 
 LoadName = Annotated[str, typer.Argument(metavar="NAME", help="The load's name.")]
 
@@ -62,11 +46,12 @@ def load(
     as_json: AsJson = False,
 ) -> None:
     """Load a file by Spark: every row becomes a job, all at once, once for each name."""
-    kind = format_ or _format_of(file)
     with asked(url) as app, spark_session(master) as spark:
+        # Spark is there only with its extra, which the session has just seen to.
+        from penstock.spark.files import format_of, read_file
         from penstock.spark.loading import load as load_frame
 
-        frame = _read(spark, file, kind, schema)
+        frame = read_file(spark, file, format_ or format_of(file), schema)
         with spark_work(spark, f"loading {file}"):
             done = load_frame(
                 frame,
@@ -171,29 +156,3 @@ def _left(seconds: float | None) -> str:
         return ""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
-
-
-def _format_of(file: str) -> str:
-    suffixes = [suffix for suffix in Path(file).suffixes if suffix not in _PACKED]
-    if suffixes and suffixes[-1] in _FORMATS:
-        return _FORMATS[suffixes[-1]]
-    if Path(file).is_dir():
-        return "parquet"
-    raise InvalidJob("FILE", f"{file!r:.200} does not tell what it is; give --format parquet, csv, json, orc or table")
-
-
-def _read(spark: SparkSession, file: str, kind: str, schema: str | None) -> DataFrame:
-    from pyspark.errors import AnalysisException, ParseException
-
-    try:
-        if kind == "table":
-            return spark.table(file)
-        reader = spark.read if schema is None else spark.read.schema(schema)
-        if kind == "csv":
-            separator = "\t" if ".tsv" in Path(file).suffixes else ","
-            reader = reader.options(header="true", inferSchema=str(schema is None).lower(), sep=separator)
-        return reader.format(kind).load(file)
-    except ParseException:
-        raise InvalidJob("--schema", f"{schema!r:.200} cannot be read; write 'name type, name type'") from None
-    except AnalysisException as error:
-        raise NotFound(f"{file!r:.200} cannot be read: {str(error).splitlines()[0]}") from None

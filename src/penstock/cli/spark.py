@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from penstock.spark.starting import session
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__ = ["Master", "spark_session", "spark_work"]
 
@@ -22,7 +19,7 @@ LOOK_SECONDS = 0.5
 
 
 @contextmanager
-def spark_session(master: str) -> Iterator[SparkSession]:
+def spark_session(master: str) -> Iterator[Any]:
     """A session for the length of a command."""
     console = _console()
     with console.status("starting Spark"):
@@ -34,7 +31,7 @@ def spark_session(master: str) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def spark_work(spark: SparkSession, what: str) -> Iterator[Callable[[str], None]]:
+def spark_work(spark: Any, what: str) -> Iterator[Callable[[str], None]]:
     """While a block runs, say what it does and how many of Spark's tasks are done, to a person who waits.
 
     The block is given a function that says what it does now.

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock.spark.advising import advise
     from penstock.spark.archiving import archive
-    from penstock.spark.one_history import history
     from penstock.spark.loading import load
+    from penstock.spark.one_history import history
     from penstock.spark.outcome import Dead, Ok, RetryAfter
     from penstock.spark.processing import process
     from penstock.spark.replaying import replay
     from penstock.spark.reporting import report
     from penstock.spark.routing import partition_of
-    from penstock.spark.starting import session
     from penstock.spark.source import register
+    from penstock.spark.starting import session
 
 _HOMES = {
     "Dead": "outcome",

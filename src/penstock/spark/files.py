@@ -1,0 +1,52 @@
+"""A file, a folder or a table as a DataFrame, by what its name tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException, ParseException
+
+from penstock.errors import InvalidJob, NotFound
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["format_of", "read_file"]
+
+_FORMATS = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".orc": "orc",
+}
+_PACKED = {".gz", ".bz2", ".zst", ".lz4", ".snappy"}
+
+
+def format_of(file: str) -> str:
+    """What a file is, by its name."""
+    suffixes = [suffix for suffix in Path(file).suffixes if suffix not in _PACKED]
+    if suffixes and suffixes[-1] in _FORMATS:
+        return _FORMATS[suffixes[-1]]
+    if Path(file).is_dir():
+        return "parquet"
+    raise InvalidJob("FILE", f"{file!r:.200} does not tell what it is; give --format parquet, csv, json, orc or table")
+
+
+def read_file(spark: SparkSession, file: str, kind: str, schema: str | None) -> DataFrame:
+    """The rows of a file; of CSV the types are guessed unless a schema tells them."""
+    try:
+        if kind == "table":
+            return spark.table(file)
+        reader = spark.read if schema is None else spark.read.schema(schema)
+        if kind == "csv":
+            separator = "\t" if ".tsv" in Path(file).suffixes else ","
+            reader = reader.options(header="true", inferSchema=str(schema is None).lower(), sep=separator)
+        return reader.format(kind).load(file)
+    except ParseException:
+        raise InvalidJob("--schema", f"{schema!r:.200} cannot be read; write 'name type, name type'") from None
+    except AnalysisException as error:
+        raise NotFound(f"{file!r:.200} cannot be read: {str(error).splitlines()[0]}") from None
