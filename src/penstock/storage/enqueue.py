@@ -355,7 +355,9 @@ def _check_parents(spans: Sequence[Span]) -> Steps[None]:
     if parents:
         rows = yield "unknown_parents", {"parents": parents}
         if rows:
-            raise InvalidJob("after", f"job {rows[0][0]} is unknown, pruned or archived; wait only for jobs that are stored")
+            raise InvalidJob(
+                "after", f"job {rows[0][0]} is unknown, pruned or archived; wait only for jobs that are stored"
+            )
 
 
 def _lines(pieces: Sequence[Piece], ids: list[int], now: datetime) -> bytes:
