@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.system.cli_runs import CommandLine
+from tests.system.cli_runs import Run
 
 import penstock.spark as ps
 from penstock import App, InvalidJob, NotFound, PenstockError
+from penstock.cli import analyse, main
 from penstock.model import Job
 from penstock.routing import partition_of
 from penstock.spark.reporting import Figures
@@ -98,17 +103,48 @@ def test_what_cannot_be_reported_is_refused(spark: SparkSession, app: App, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_commands_say_what_the_functions_say(jobs: list[Job], tmp_path: Path, database_url: str) -> None:
-    penstock = CommandLine(tmp_path, database_url)
-    run = penstock("report", "--json", "--since", "1h", "--master", "local[2]")
-    assert run.code == 0, run
-    assert run.json["outcomes"] == {"succeeded": 56, "failed": 6}
+@pytest.fixture
+def penstock(
+    spark: SparkSession,
+    tmp_path: Path,
+    database_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Callable[..., Run]:
+    """The command line in this process, on the session that is there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PENSTOCK_URL", database_url)
+    monkeypatch.setattr(analyse, "spark_session", lambda _: nullcontext(spark))
+
+    def run(*words: str) -> Run:
+        monkeypatch.setattr(sys, "argv", ["penstock", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert isinstance(ended.value.code, int)
+        return Run(ended.value.code, *capfd.readouterr())
+
+    return run
+
+
+@pytest.mark.usefixtures("jobs")
+def test_the_commands_say_what_the_functions_say(penstock: Callable[..., Run], tmp_path: Path) -> None:
+    run = penstock("report", "--json", "--since", "1h")
+    assert (run.code, run.json["outcomes"]) == (0, {"succeeded": 56, "failed": 6})
     assert run.json["path"] == str(tmp_path / "report.html")
     assert "62 jobs ended" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    run = penstock("advise", "orders", "--out", "advice.html", "--master", "local[2]")
-    assert run.code == 0, run
+    run = penstock("report", "nowhere", "--queue", "mails", "--out", "mails.html")
+    assert run.out.splitlines()[0] == "ended: 2 (100 % succeeded)"
+    assert run.out.splitlines()[-1] == f"the page is {tmp_path / 'mails.html'}"
+    run = penstock("advise", "orders", "--out", "advice.html")
     lines = run.out.splitlines()
-    assert lines[0].split()[:2] == ["partitions", "speed-up"]
+    assert lines[0].split() == ["partitions", "speed-up", "balance", "fullest"]
     assert any(line.split()[0] == "3" and line.endswith("now") for line in lines[1:-3])
     assert lines[-2].startswith("Resize queue 'orders' from 3 to ")
     assert (tmp_path / "advice.html").exists()
+
+
+def test_the_commands_refuse_in_one_line(penstock: Callable[..., Run]) -> None:
+    for words in (("report", "--queue", "nope"), ("advise", "nope"), ("report", "--since", "yesterday")):
+        run = penstock(*words)
+        assert (run.code, run.out) == (1, "")
+        assert re.fullmatch("error: .+\n", run.err)
