@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.reporting.axis import logarithmic, logarithmic_place, marks, moment_seconds, moment_start, round_top
+from penstock.spark.reporting.axis import (
+    labelled,
+    logarithmic,
+    logarithmic_place,
+    marks,
+    moment_seconds,
+    moment_start,
+    round_top,
+)
 from penstock.spark.reporting.skew import gini, lorenz
 from penstock.spark.reporting.writing import as_text, duration, moment_label, percent, plain, rate, word
 
@@ -65,6 +74,10 @@ def test_a_time_axis_has_at_most_72_moments_and_begins_before_the_first_end(seco
     assert start <= first
     assert ((first - start).total_seconds() + seconds) / step < 72 + 1
     assert moment_label(start, step, seconds)
+    count = int(((first - start).total_seconds() + seconds) / step) + 1
+    shown = labelled(start, step, count)
+    assert 1 <= len(shown) <= 7
+    assert len({later - earlier for earlier, later in pairwise(shown)}) <= 1
 
 
 @given(st.integers(1, 10**12))

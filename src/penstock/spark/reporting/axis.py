@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 __all__ = [
     "AGES_SECONDS",
     "MOST_MOMENTS",
+    "labelled",
     "logarithmic",
     "logarithmic_place",
     "moment_seconds",
@@ -16,6 +17,7 @@ __all__ = [
 ]
 
 MOST_MOMENTS = 72
+MOST_LABELS = 6
 AGES_SECONDS = (1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0, 604_800.0)
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
@@ -57,6 +59,16 @@ def moment_start(first: datetime, step: float) -> datetime:
     midnight = first.replace(hour=0, minute=0, second=0, microsecond=0)
     passed = (first - midnight).total_seconds()
     return midnight + timedelta(seconds=math.floor(passed / step + 1e-9) * step if step < _DAY else 0)
+
+
+def labelled(start: datetime, step: float, count: int) -> list[int]:
+    """Which of the moments have a label: a few, at times as round as can be; the first where there is no such."""
+    fits = (mark for mark in _STEPS if mark >= step and mark % step == 0 and count * step <= MOST_LABELS * mark)
+    apart = next(fits, step * math.ceil(count / MOST_LABELS))
+    midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
+    offset = (start - midnight).total_seconds() if apart < _DAY else 0.0
+    found = [number for number in range(count) if round((offset + number * step) / apart, 6) % 1 == 0]
+    return found or [0]
 
 
 def round_top(highest: float) -> float:

@@ -15,8 +15,6 @@ from penstock.spark.reporting.writing import count, duration, plain
 
 __all__ = ["Stack", "bar", "columns", "curve", "fan", "legend", "spread", "strip"]
 
-_MOST_LABELS = 6
-
 
 @dataclass(frozen=True, slots=True)
 class Stack:
@@ -42,7 +40,7 @@ def legend(*entries: tuple[str, str], unit: str = "") -> str:
 
 
 def columns(stacks: Sequence[Stack], says: str, *, is_dense: bool = True) -> str:
-    """Stacked columns over a common axis; dense ones stand for time and have a label now and then."""
+    """Stacked columns over a common axis; dense ones stand for time, and only some have a label."""
     top = round_top(max((stack.height for stack in stacks), default=0.0))
     drawn = "".join(
         f'<div class="column{_side(number, len(stacks))}" data-tip="{_tip(stack.tip)}">'
@@ -174,11 +172,11 @@ def _unbroken(moments: Sequence[tuple[str, str, Sequence[float | None]]]) -> lis
 
 
 def _time_labels(labels: Sequence[str]) -> str:
-    """A few labels, evenly apart, under the columns they belong to; a phone shows every other."""
-    step = max(1, -(-len(labels) // _MOST_LABELS))
+    """The labels there are, under the columns they belong to; a phone shows every other."""
     shown = "".join(
-        f'<span style="left:{(number + 0.5) / len(labels):.2%}">{plain(labels[number])}</span>'
-        for number in range(0, len(labels), step)
+        f'<span style="left:{(number + 0.5) / len(labels):.2%}">{plain(label)}</span>'
+        for number, label in enumerate(labels)
+        if label
     )
     return f'<div class="x">{shown}</div>'
 

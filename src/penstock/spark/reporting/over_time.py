@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
-from penstock.spark.reporting.axis import logarithmic
+from penstock.spark.reporting.axis import labelled, logarithmic
 from penstock.spark.reporting.charts import Stack, bar, columns, fan, legend, spread
 from penstock.spark.reporting.failing import COLOURED_CAUSES
 from penstock.spark.reporting.figures import LAST_ATTEMPT, Cause, Figures, Moment, Percentiles
@@ -25,9 +26,10 @@ def throughput(figures: Figures) -> str:
         f"At its busiest, at <b>{busiest.at:%H:%M:%S} UTC</b>, <b>{rate(busiest.jobs / step)}</b> ended; "
         f"a column stands for {duration(step)}."
     )
+    labels = _labels(figures)
     stacks = [
         Stack(
-            _label(figures, moment),
+            labels.get(moment.at, ""),
             f"{instant(moment.at)}\n{count(moment.jobs)} jobs · {rate(moment.jobs / step)}"
             + "".join(f"\n{count(jobs)} {outcome}" for outcome, jobs in moment.outcomes.items()),
             [(kind, jobs) for kind, jobs in _kinds(moment.outcomes).items()],
@@ -113,9 +115,10 @@ def failures(figures: Figures) -> str:
     entries = [(f"cause{number}", text) for number, text in enumerate(coloured)]
     if any("" in moment.causes for moment in figures.moments):
         entries.append(("cause5", "others"))
+    labels = _labels(figures)
     stacks = [
         Stack(
-            _label(figures, moment),
+            labels.get(moment.at, ""),
             f"{instant(moment.at)}\n{count(sum(moment.causes.values()))} failed"
             + "".join(
                 f"\n{count(moment.causes[text])} {text or 'others':.70}"
@@ -190,8 +193,11 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _label(figures: Figures, moment: Moment) -> str:
-    return moment_label(moment.at, figures.moment_seconds, figures.seconds)
+def _labels(figures: Figures) -> dict[datetime, str]:
+    """The labels of the moments that have one."""
+    moments, step = figures.moments, figures.moment_seconds
+    shown = [moments[number].at for number in labelled(moments[0].at, step, len(moments))]
+    return {at: moment_label(at, step, figures.seconds) for at in shown}
 
 
 def _kind(outcome: str) -> str:
@@ -209,10 +215,11 @@ def _kinds(outcomes: dict[str, int]) -> dict[str, int]:
 def _fan(figures: Figures, of: Callable[[Moment], Percentiles], name: str) -> str:
     if not any(of(moment).is_known for moment in figures.moments):
         return nothing("Nothing was timed.")
+    labels = _labels(figures)
     return fan(
         [
             (
-                _label(figures, moment),
+                labels.get(moment.at, ""),
                 f"{instant(moment.at)}\n{_told(of(moment))}",
                 [of(moment).p50, of(moment).p90, of(moment).p99],
             )
