@@ -247,6 +247,7 @@ def test_a_cancel_waits_for_what_a_worker_may_be_about_to_start(loader: Loader) 
         cancel.start()
         while loader.app.stats("q").queue_length:
             pass
+        cancel.join(0.5)
         assert cancel.is_alive()
         connection.execute("update penstock.lease set is_ahead = false")
         cancel.join()
