@@ -38,7 +38,7 @@ def test_the_examples_of_a_page_run_and_print_what_it_says(page: Path, database_
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-W", "error", *arguments]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
 
     done = run("-c", _RUN, page.relative_to(ROOT).as_posix())
     assert done.returncode == 0, done.stderr
