@@ -113,18 +113,16 @@ def _sentence(found: Advice, is_ordered: bool) -> str:
         )
     last, now = found.choices[-1], found.choice(found.partitions)
     best = found.choice(found.best or 1) or last
-    is_kept = now is not None and now.speed_up >= NEAR * best.speed_up
-    taken = now if now is not None and is_kept else best
-    act = (
-        f"Keep {_partitions(taken.partitions)}"
-        if is_kept
-        else f"Resize {name} from {found.partitions} to {_partitions(taken.partitions)}"
-    )
     if 2 * best.partitions > last.partitions:
         return (
-            f"{act}, or to as many as it will have workers: its keys are so even that each partition helps, "
-            f"up to {last.speed_up:.1f} times as fast with {last.partitions}."
+            f"Give {name} as many partitions as it will have workers ({found.partitions} now): its keys are so even "
+            f"that each one helps, up to {last.speed_up:.1f} times as fast with {last.partitions}."
         )
+    is_kept = now is not None and now.speed_up >= NEAR * best.speed_up
+    taken = now if now is not None and is_kept else best
+    act = f"Keep {_partitions(taken.partitions)}"
+    if not is_kept:
+        act = f"Resize {name} from {found.partitions} to {_partitions(taken.partitions)}"
     return (
         f"{act}: that is {taken.speed_up:.1f} times as fast as one, and more would gain little: key "
         f"{found.hottest_key!r} alone has {found.hottest_share * 100:.0f} % of the jobs, so that no number passes "
