@@ -45,7 +45,7 @@ def load(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Load a file by Spark: every row becomes a job, all at once, once for each name."""
+    """Load a file by Spark: every row a job, all at once and only once."""
     with asked(url) as app, spark_session(master) as spark:
         # Spark is there only with its extra, which the session has just seen to.
         from penstock.spark.files import format_of, read_file
