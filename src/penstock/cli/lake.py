@@ -28,7 +28,7 @@ def archive(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put what has ended into a lake, verify it there, and drop it from the database."""
+    """Move what has ended into a lake, verified before it is dropped."""
     with asked(url) as app, spark_session(master) as spark:
         from penstock.spark.archiving import archive as put
 
