@@ -10,10 +10,12 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
+from penstock.spark.quiet import quiet_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +59,8 @@ def session(master: str = "local[*]", **settings: str) -> SparkSession:
     chosen = _SETTINGS | (_LOCAL_SETTINGS if master.startswith("local") else {})
     for name, value in (chosen | {name.replace("_", "."): value for name, value in settings.items()}).items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with quiet_start() if master.startswith("local") else nullcontext():
+        return builder.getOrCreate()
 
 
 def ensure_java() -> None:
