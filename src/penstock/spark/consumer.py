@@ -126,7 +126,7 @@ class Consumer:
         wish = None
         if most > 0:
             self._conversation.surely(lambda connection: self._look(connection, most, now))
-            wish, _ = self._taking.wish(most, now)
+            wish, _ = self._taking.wish(most, now, is_gated=False)
         age = (ticks() - self._claimed_at) // 1000
         succeeded = done.succeeded(age) if self._is_unsettled(done) else []
         turn = self._conversation.exchange(succeeded, [], done.attempts, wish, on_lost=self._taking.forget)

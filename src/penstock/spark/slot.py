@@ -92,7 +92,7 @@ class Slot:
         self._upkeep = Upkeep(self._database, None)
         self._ends_at = system.monotonic() + plan.budget_seconds
         self._looked_at = 0.0
-        self._is_limited = False
+        self._is_gated = False
         self._has_driver = True
         self._partitions: list[int] = []
         self._rows = BatchRows(plan.batch_size)
@@ -164,7 +164,7 @@ class Slot:
                 end = "succeeded" if verdict is None else verdict.end
                 self._taking.ended(lease.partition_id, lease.range * 1024 + position, end, now)
         if not is_last:
-            wish, choices = self._taking.wish(self._rows.wanted, now)
+            wish, choices = self._taking.wish(self._rows.wanted, now, is_gated=self._is_gated)
         if not ended and wish is None and not choices:
             return []
         turn = self._exchange(ended, wish, choices)
@@ -181,7 +181,7 @@ class Slot:
         now = system.monotonic()
         if now - self._looked_at >= LOOK_SECONDS:
             self._looked_at = now
-            self._is_limited = self._plan.queue_id in workers.limited_queues(connection)
+            self._is_gated = slots.is_gated(connection, self._plan.queue_id)
             self._partitions = [each for each, _ in read_partitions(connection, [self._plan.queue_id])]
             if new := self._tasks.look(connection, self._plan.queue_id):
                 slots.add_tasks(connection, self._worker, self._plan.queue_id, new)
@@ -215,7 +215,7 @@ class Slot:
 
     def _exchange(self, ended: Ended, wish: ClaimWish | None, choices: list[Choice]) -> Turn:
         batch = ended.batch
-        freed = sorted({lease.partition_id for lease in batch.leases}) if batch and self._is_limited else []
+        freed = sorted({lease.partition_id for lease in batch.leases}) if batch and self._is_gated else []
         return self._conversation.exchange(
             ended.succeeded,
             ended.ends,

@@ -24,13 +24,12 @@ __all__ = ["OLDEST_JAVA", "ensure_java", "session"]
 
 OLDEST_JAVA = 17
 
-# What suits jobs that are moved: few partitions in a shuffle, times in UTC, filters handed to the data source.
+# What suits jobs that are moved: few partitions in a shuffle, times in UTC.
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.python.unix.domain.socket.enabled": "true",
 }
 # On this machine: no search for its address, and no word of Spark's that nobody asked for.

@@ -1,8 +1,9 @@
 """Where a slot's next batch comes from: any ready jobs of a plain queue, or what the owner of its partitions chose.
 
-Of a batch as many as a plain worker has slots count as started at once, the rest as claimed ahead, until they have run
-for a second: after a crash before that they run again a few at a time, so that one row that kills its executor is found
-and does not use up the attempts of thousands of others.
+Of a batch only the first jobs count as started at once, the rest as claimed ahead, until they have run for a second:
+after a crash before that they run again a few at a time, so that one row that kills its executor is found and does not
+use up the attempts of thousands of others. Of a plain queue that is one, and they run again one by one; a limit counts
+what has started, so there it is all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from penstock.storage.owner import Choice, has_work_of_others, read_partitions
 
 __all__ = ["OwnedTaking", "PlainTaking", "Taking", "Wish"]
 
-STARTED_AT_ONCE = 16
+STARTED_AT_ONCE = 16  # of an owner's, which chooses for as many slots
 # Positions are remembered so that dead rows at the head are not walked again; what lies before them is found by this.
 SWEEP_SECONDS = 1.0
 
@@ -32,7 +33,7 @@ class Taking(Protocol):
     def look(self, connection: Connection, worker: int, wanted: int, now: float) -> None:
         """See what there is, before those that ended are told."""
 
-    def wish(self, wanted: int, now: float) -> Wish:
+    def wish(self, wanted: int, now: float, *, is_gated: bool) -> Wish:
         """What to ask for, or what was chosen already."""
 
     def took(self, turn: Turn, choices: Sequence[Choice], now: float) -> list[Lease]:
@@ -63,7 +64,7 @@ class Taking(Protocol):
 class PlainTaking:
     """Claims from a plain queue, at whose head any worker may take what comes; so many count as started at once."""
 
-    def __init__(self, queue_id: int, at_once: int = STARTED_AT_ONCE) -> None:
+    def __init__(self, queue_id: int, at_once: int = 1) -> None:
         self._queue_id = queue_id
         self._at_once = at_once
         self._positions: dict[int, list[int]] = {}
@@ -74,11 +75,11 @@ class PlainTaking:
             self._swept_at = now
             self._positions = {each: [0] * 10 for each, _ in read_partitions(connection, [self._queue_id])}
 
-    def wish(self, wanted: int, now: float) -> Wish:
+    def wish(self, wanted: int, now: float, *, is_gated: bool) -> Wish:
         partitions = list(self._positions)
         # Start each time with another partition, so that none waits behind a full one.
         self._positions[partitions[0]] = self._positions.pop(partitions[0])
-        at_once = min(wanted, self._at_once)
+        at_once = wanted if is_gated else min(wanted, self._at_once)
         positions = [position for partition in self._positions for position in self._positions[partition]]
         return ClaimWish(list(self._positions), positions, at_once, wanted - at_once), []
 
@@ -125,7 +126,7 @@ class OwnedTaking:
         self._owner.share(connection, worker, now)
         self._owner.look(connection, wanted, now)
 
-    def wish(self, wanted: int, now: float) -> Wish:
+    def wish(self, wanted: int, now: float, *, is_gated: bool) -> Wish:
         at_once = min(wanted, STARTED_AT_ONCE)
         choices = self._owner.choose(at_once, wanted - at_once, 0, now)
         self._places = {job: place for place, job in enumerate(job for choice in choices for job in choice.jobs)}

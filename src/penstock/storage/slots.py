@@ -15,6 +15,7 @@ from penstock.storage.queries import query
 __all__ = [
     "add_tasks",
     "charge_nothing",
+    "is_gated",
     "name_if_alive",
     "read_tasks",
     "remove_run",
@@ -77,3 +78,9 @@ def name_if_alive(connection: Connection, worker: int) -> str | None:
 def charge_nothing(connection: Connection, worker: int) -> None:
     """Let nothing that a worker holds be charged an attempt or a rescue if it dies."""
     connection.execute(query("charge_nothing"), {"worker": worker})
+
+
+def is_gated(connection: Connection, queue: int) -> bool:
+    """Whether a queue has a limit or a rate."""
+    row = connection.execute(query("is_gated"), {"queue": queue}).fetchone()
+    return bool(row and row[0])

@@ -46,3 +46,7 @@ update penstock.worker set renewed_at = now() where id = %(worker)s returning na
 -- name: charge_nothing
 -- What a worker holds is rescued, if it comes to that, as it was claimed: no attempt is charged, and no rescue counted.
 update penstock.lease set is_ahead = true, rescues = rescues - 1 where worker_id = %(worker)s and not is_ahead
+
+-- name: is_gated
+-- Whether a queue has a limit or a rate, so that nothing of it is claimed ahead.
+select (running_limit is not null or rate is not null) and not is_owned from penstock.queue where id = %(queue)s
