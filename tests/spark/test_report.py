@@ -83,7 +83,7 @@ def test_the_report_is_the_same_before_and_after_the_archive(
         routed = Counter(partition_of(key.encode(), choice.partitions) for key in KEYS)
         assert choice.fullest_jobs == max(routed.values())
         assert choice.speed_up == pytest.approx(60 / max(routed.values()))
-    assert found.sentence.startswith("Resize queue 'orders' from 3 to ")
+    assert found.sentence.startswith("Give queue 'orders' as many partitions as it will have workers (3 now)")
     assert found.sentence in (tmp_path / "advice.html").read_text(encoding="utf-8").replace("&#x27;", "'")
     assert "has no keys" in ps.advise(spark, app, "mails").sentence
 
@@ -139,7 +139,7 @@ def test_the_commands_say_what_the_functions_say(penstock: Callable[..., Run], t
     lines = run.out.splitlines()
     assert lines[0].split() == ["partitions", "speed-up", "balance", "fullest"]
     assert any(line.split()[0] == "3" and line.endswith("now") for line in lines[1:-3])
-    assert lines[-2].startswith("Resize queue 'orders' from 3 to ")
+    assert lines[-2].startswith("Give queue 'orders' as many partitions as it will have workers (3 now)")
     assert (tmp_path / "advice.html").exists()
 
 
