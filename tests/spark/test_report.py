@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable
-from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from tests.system.cli_runs import Run
 
 import penstock.spark as ps
 from penstock import App, InvalidJob, NotFound, PenstockError
-from penstock.cli import analyse, main
 from penstock.model import Job
 from penstock.routing import partition_of
 from penstock.spark.reporting import Figures
@@ -101,29 +98,6 @@ def test_what_cannot_be_reported_is_refused(spark: SparkSession, app: App, tmp_p
     with pytest.raises(PenstockError, match="cannot be written"):
         ps.report(spark, app, None, tmp_path / "no" / "folder" / "r.html")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.fixture
-def penstock(
-    spark: SparkSession,
-    tmp_path: Path,
-    database_url: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> Callable[..., Run]:
-    """The command line in this process, on the session that is there."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PENSTOCK_URL", database_url)
-    monkeypatch.setattr(analyse, "spark_session", lambda _: nullcontext(spark))
-
-    def run(*words: str) -> Run:
-        monkeypatch.setattr(sys, "argv", ["penstock", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert isinstance(ended.value.code, int)
-        return Run(ended.value.code, *capfd.readouterr())
-
-    return run
 
 
 @pytest.mark.usefixtures("jobs")

@@ -41,11 +41,13 @@ def read_file(spark: SparkSession, file: str, kind: str, schema: str | None) -> 
     try:
         if kind == "table":
             return spark.table(file)
+        # Spark's own current folder is that of the process that started it.
+        place = file if "://" in file else str(Path(file).absolute())
         reader = spark.read if schema is None else spark.read.schema(schema)
         if kind == "csv":
             separator = "\t" if ".tsv" in Path(file).suffixes else ","
             reader = reader.options(header="true", inferSchema=str(schema is None).lower(), sep=separator)
-        return reader.format(kind).load(file)
+        return reader.format(kind).load(place)
     except ParseException:
         raise InvalidJob("--schema", f"{schema!r:.200} cannot be read; write 'name type, name type'") from None
     except AnalysisException as error:

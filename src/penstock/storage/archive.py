@@ -112,7 +112,7 @@ class Archiving:
 
     def count(self, number: int) -> Sum:
         """Count a slice that stands alone, and take its checksum, by several connections at a time."""
-        pieces = parts(self._connection, Part("finished", 0, 0, only=number), None)
+        pieces = parts(self._connection, Part("finished", 0, 0, only=number), 4 * _COUNTERS)
 
         def count_part(part: Part) -> Sum:
             with self._database.connection() as connection:
