@@ -15,6 +15,8 @@ from pyspark.sql import functions as f
 
 import penstock.spark as ps
 from penstock import App, InvalidJob, NotFound, QueueFull
+from penstock.spark.coded import decoded
+from penstock.spark.writer import LoadWriter
 
 
 def staged(app: App) -> int:
@@ -212,8 +214,11 @@ def test_each_kind_of_bad_row_is_refused_by_its_field(spark: SparkSession, app: 
     app.queue("q")
     app.migrate()
     for name, (statement, options, field) in BAD_ROWS.items():
-        with pytest.raises(InvalidJob) as caught:
-            ps.load(spark.sql(statement), app, "q", "t", **options)
+        frame = spark.sql(statement)
+        writer = LoadWriter(frame.schema, False, {"url": app.url, "queue": "q", "task": "t", **options})
+        staged_rows = writer.write(iter(frame.toArrow().to_batches()))
+        with pytest.raises(InvalidJob) as caught, decoded():
+            writer.commit([staged_rows])
         assert caught.value.field == field, name
     assert (app.stats("q").total_enqueued, staged(app)) == (0, 0)
 

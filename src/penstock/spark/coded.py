@@ -33,8 +33,6 @@ def decoded() -> Iterator[None]:
     """Raise what a data source raised, instead of what Spark made of it."""
     try:
         yield
-    except PenstockError:
-        raise
     except Exception as error:
         found = _CODED.search(str(error))
         if found is None:
