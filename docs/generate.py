@@ -139,9 +139,9 @@ After `ps.register(spark)`, `format("penstock")` takes these options. Others are
 | option | load | stream in | `table` | stream out | |
 | --- | --- | --- | --- | --- | --- |
 | `url` | yes | yes | yes | yes | the database; Spark hides it in its logs |
-| `queue` | yes | yes | | yes | the queue |
-| `task` | yes | yes | | | the task, where no column `task` names it |
-| `key` | yes | yes | | | the column that is the key |
+| `queue` | yes | yes | yes | yes | the queue; of a table, only its jobs |
+| `task` | yes | yes | yes | | the task, where no column `task` names it; of a table, only its jobs |
+| `key` | yes | yes | yes | | the column that is the key; of a table, only jobs with this key |
 | `load` | yes | | | | the load's name; made up where none is given |
 | `sink` | | yes | | | the stream's name; its query's id where none is given |
 | `order_by` | yes | yes | | | columns to sort each task's rows by |
@@ -149,7 +149,12 @@ After `ps.register(spark)`, `format("penstock")` takes these options. Others are
 | `bad_rows` | yes | yes | | | `fail`, or a folder for rows that are no jobs |
 | `table` | | | yes | | `finished`, `jobs` or `failures` |
 | `columns` | | | yes | | which of its columns, separated by commas |
+| `outcome`, `state` | | | yes | | only jobs that ended so, or are in this state |
+| `since`, `until` | | | yes | | only what ended, or was enqueued, from then on, or before |
+| `partitions` | | | yes | yes | how many tasks read at a time |
 | `max_jobs` | | | | yes | the most jobs of a micro-batch |
+| `tasks` | | | | yes | only these, separated by commas |
+| `lease` | | | | yes | for how many seconds a stream that is silent keeps its jobs: 60 |
 """
 
 

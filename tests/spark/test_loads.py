@@ -290,3 +290,77 @@ def test_at_most_so_many_writers_hold_a_connection(database: Database, app: App)
             assert not enter(third, "l")
             assert enter(third, "m")
         assert enter(third, "l")
+
+
+def test_a_stage_forgotten_while_it_is_published_is_missed_and_the_name_stays_free_g8(loader: Loader) -> None:
+    old, new = loader.stage(1, 2, 3), loader.stage(4)
+    refused: list[PenstockError] = []
+
+    def publish_both() -> None:
+        with pytest.raises(PenstockError) as caught:
+            loader.publish("l", old, new)
+        refused.append(caught.value)
+
+    with loader.app.database.connect() as janitor, janitor.transaction():
+        janitor.execute("delete from penstock.load_range where stage = %s", [old[0]])
+        publisher = threading.Thread(target=publish_both)
+        publisher.start()
+        waiting = (
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%%publish_load%%'"
+        )
+        with loader.app.database.connection() as connection:
+            while connection.execute(waiting).fetchone() == (0,):
+                pass
+    publisher.join()
+    assert "part of what was staged for it is gone" in str(refused[0])
+    assert (loader.app.loads(), loader.app.stats("q").total_enqueued) == ([], 0)
+    assert loader.publish("l", loader.stage(1)).is_new
+
+
+def test_a_resume_waits_for_upkeep_and_leaves_nothing_behind(loader: Loader, ran: list[int]) -> None:
+    loader.publish("l", loader.stage(1))
+    loader.app.pause_load("l")
+    with loader.app.database.connect() as upkeep, upkeep.transaction():
+        upkeep.execute("select penstock.hold_loads()")
+        resume = threading.Thread(target=lambda: loader.app.resume_load("l"))
+        resume.start()
+        resume.join(0.3)
+        assert resume.is_alive()
+    resume.join()
+    loader.app.work(until_idle=True)
+    assert ran == [1]
+
+
+def test_a_cancelled_stream_goes_on_with_its_next_batch(loader: Loader, ran: list[int]) -> None:
+    loader.publish("s", loader.stage(1), batch=0, origin="o")
+    assert loader.app.cancel_load("s") == 1
+    loader.publish("s", loader.stage(2), batch=1, origin="o")
+    assert loader.app.loads()[0].state == "running"
+    loader.app.work(until_idle=True)
+    assert ran == [2]
+
+
+def test_a_load_paused_under_its_owner_keeps_the_order_of_its_key_g5(app: App) -> None:
+    seen: list[int] = []
+    begun = threading.Event()
+
+    def run(n: int) -> None:
+        seen.append(n)
+        if n == 5:
+            begun.set()
+
+    app.queue("keyed", partitions=1, order="key").task(name="t", key=lambda n: "a")(run)
+    app.migrate()
+    loader = Loader(app, "keyed")
+    loader.publish("l", loader.stage(*range(300), key="a"))
+    worker = threading.Thread(target=app.work)
+    worker.start()
+    begun.wait()
+    for _ in range(3):
+        app.pause_load("l")
+        app.resume_load("l")
+    while len(seen) < 300:
+        pass
+    app.stop()
+    worker.join()
+    assert seen == list(range(300))

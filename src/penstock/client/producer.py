@@ -20,6 +20,7 @@ from typing import Any
 
 from penstock.client.options import Options
 from penstock.client.pending import PendingJob
+from penstock.clock import system
 from penstock.errors import InvalidJob, PartitionUnavailable, QueueFull, RequestTimeout
 from penstock.model.limits import JOBS_A_CALL
 from penstock.routing.key_hash import partition_of
@@ -147,13 +148,17 @@ class Producer:
         entries = {name: self._find_queue(name) for name in {job.task.queue for job in jobs}}
         homes = {name: self._place(entries[name], count) for name, count in unkeyed.items()}
         groups: dict[Any, list[int]] = {}
+        now = system.now()
         for place, job in enumerate(jobs):
             task, options = job.task, job.options
             entry = entries[task.queue]
             number = homes[task.queue] if job.key is None else partition_of(job.key, entry.partition_count)
             priority = task.priority if options.priority is None else options.priority
             name = "" if entry.is_owned else task.name
-            signature = (task.queue, number, priority, name, options.run_at, options.delay)
+            # A time that has come is no time: such jobs stand among those of the call that have none.
+            is_due = entry.is_owned and options.run_at is not None and options.run_at <= now
+            run_at = None if is_due else options.run_at
+            signature = (task.queue, number, priority, name, run_at, options.delay)
             groups.setdefault(signature, []).append(place)
         call = Call([0] * len(jobs), [], {}, is_keyed=unkeyed.total() < len(jobs))
         earlier = {id(job): place for place, job in enumerate(jobs)}

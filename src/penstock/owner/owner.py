@@ -220,9 +220,11 @@ class Owner:
                 continue
             leased = got.get(choice.partition_id, set())
             partition.out |= leased
-            for job in choice.jobs:
-                if job not in leased:
-                    self.ended(choice.partition_id, job, "gone", now)
+            if not leased.issuperset(choice.jobs):
+                # Somebody took jobs out of the order: cancelled one, paused a load. What else was taken is not known,
+                # and what comes back stands elsewhere: all is read anew.
+                del self._partitions[choice.partition_id]
+                self.look_again()
 
     def stored(self, leases: Iterable[Lease]) -> dict[int, LeasedJob]:
         """What was read ahead of the jobs of these leases, with their arguments."""

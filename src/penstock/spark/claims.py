@@ -22,6 +22,7 @@ from penstock.spark.batches import record_batch
 from penstock.spark.claim_offset import Claimed, ClaimOffset
 from penstock.spark.coded import coded
 from penstock.spark.consumer import Consumer, Wanted
+from penstock.spark.options import refuse_unknown
 from penstock.storage.claim import read_jobs
 from penstock.storage.database import Database, checked_url
 
@@ -148,6 +149,7 @@ def _shared_out(offset: ClaimOffset, partitions: int) -> list[InputPartition]:
 
 def _read_options(options: Mapping[str, str]) -> tuple[Wanted, int, int]:
     given = {name.lower(): value for name, value in options.items()}
+    refuse_unknown(given, ("url", "queue", "max_jobs", "tasks", "lease", "partitions"), "a stream of jobs")
     for name in ("url", "queue"):
         if name not in given:
             raise InvalidJob(name, f'it is missing; write .option("{name}", …)')

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +15,7 @@ from penstock.errors import InvalidJob, NotFound
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["format_of", "read_file"]
+__all__ = ["format_of", "misfits_told", "read_file"]
 
 _FORMATS = {
     ".parquet": "parquet",
@@ -46,9 +49,29 @@ def read_file(spark: SparkSession, file: str, kind: str, schema: str | None) -> 
         reader = spark.read if schema is None else spark.read.schema(schema)
         if kind == "csv":
             separator = "\t" if ".tsv" in Path(file).suffixes else ","
-            reader = reader.options(header="true", inferSchema=str(schema is None).lower(), sep=separator)
+            # As RFC 4180 has it: quotes are doubled, and a field may hold lines.
+            reader = reader.options(header="true", sep=separator, escape='"', multiLine="true")
+            reader = reader.option("inferSchema", str(schema is None).lower())
+        # A value that does not fit its type would be null without a word.
+        reader = reader.option("mode", "FAILFAST")
         return reader.format(kind).load(place)
     except ParseException:
         raise InvalidJob("--schema", f"{schema!r:.200} cannot be read; write 'name type, name type'") from None
     except AnalysisException as error:
         raise NotFound(f"{file!r:.200} cannot be read: {str(error).splitlines()[0]}") from None
+
+
+@contextmanager
+def misfits_told(file: str) -> Iterator[None]:
+    """Say of a row that does not fit its schema, which Spark finds when it reads, what to do about it."""
+    try:
+        yield
+    except Exception as error:
+        found = re.search(r"MALFORMED_[A-Z_]+[^]]*\] ?(.*)", str(error))
+        if found is None:
+            raise
+        raise InvalidJob(
+            "FILE",
+            f"a row of {file!r:.200} does not fit its columns ({found[1][:300]}). Nothing was enqueued; mend it, or "
+            "give --schema with the types it has, such as string",
+        ) from None

@@ -6,6 +6,7 @@ column is an argument. With a column `args` (a JSON object as text, a struct or 
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import InvalidJob
 from penstock.model.limits import checked_count, checked_name
 from penstock.spark.columns import key_problem, reserved_problem, unsendable
+from penstock.spark.options import refuse_unknown
 from penstock.storage import Database
 from penstock.storage.catalogue import find_queue
 from penstock.storage.database import checked_url
@@ -25,11 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = ["RESERVED", "LoadPlan", "plan_load"]
 
+log = logging.getLogger("penstock")
+
 RESERVED = ("task", "args", "key", "priority", "run_at", "idempotency_key", "tenant")
 MOST_CONNECTIONS = 100
 _OPTIONS = frozenset({"url", "queue", "task", "key", "load", "order_by", "connections", "bad_rows"})
-# What Spark itself puts beside ours.
-_OF_SPARK = frozenset({"path", "checkpointlocation", "queryname"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +65,7 @@ class LoadPlan:
 def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *, is_stream: bool) -> LoadPlan:
     """Check the options of a write and its columns, and look the queue up."""
     known = (_OPTIONS - {"load"}) | {"sink"} if is_stream else _OPTIONS
-    for option in options:
-        if option not in known | _OF_SPARK:
-            kind = "stream" if is_stream else "load"
-            raise InvalidJob(option, f"a {kind} has no such option; it has {_listed(known)}")
+    refuse_unknown(options, known, "a stream" if is_stream else "a load")
     if overwrite:
         raise InvalidJob("mode", "a queue cannot be overwritten; write .mode('append')")
     url, queue = checked_url(options.get("url")), checked_name("queue", options.get("queue"))
@@ -92,6 +91,8 @@ def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *
         )
     finally:
         database.close()
+    if entry.has_key_rule and key is None and "key" not in schema.names:
+        log.warning("queue %r has rules about keys, and no column is the key: its jobs have no order", queue)
     return LoadPlan(
         url=url,
         name=name,
@@ -135,7 +136,7 @@ def _check_columns(schema: StructType, task: str | None, key: str | None) -> Non
 
 
 def _connections(text: str) -> int:
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > 9:
         raise InvalidJob("connections", f"a whole number from 1 to {MOST_CONNECTIONS} is needed, not {text!r:.60}")
     return checked_count("connections", int(text), most=MOST_CONNECTIONS)
 

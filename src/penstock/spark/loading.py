@@ -50,7 +50,8 @@ def load(
 ) -> Loaded:
     """Enqueue the rows of a DataFrame: visible all at once, and once for each name `load`, however often it runs.
 
-    Columns become arguments, and the column `key` names is the jobs' key; columns called task, args, key, priority,
+    Columns become arguments, and the column `key` names is the jobs' key (where it is not given, the argument that the
+    task was declared with, if there is such a column); columns called task, args, key, priority,
     run_at, idempotency_key and tenant set the jobs' options. With `order_by` the rows are shuffled and sorted, so that
     the jobs of a key have that order; without it, the order is Spark's partitions, then their rows. At most
     `connections` tasks write at a time. A bad row ends the load, unless `bad_rows` names a folder to put them in.
@@ -59,6 +60,8 @@ def load(
     register(spark)
     database = app.database
     options = {"url": app.url, "queue": queue, "connections": str(connections), "bad_rows": str(bad_rows)}
+    if key is None and "key" not in df.columns:
+        key = _declared_key(app, queue, task, df.columns)
     options |= {name: value for name, value in (("task", task), ("key", key), ("load", load)) if value is not None}
     plan = plan_load(options, df.schema, False, is_stream=False)
     options["load"] = plan.name
@@ -80,6 +83,13 @@ def load(
         published_at=published.published_at,
         is_new=plan.published is None,
     )
+
+
+def _declared_key(app: Any, queue: str, task: str | None, columns: Sequence[str]) -> str | None:
+    """The argument that is the key of a task this app declares, if there is a column of that name."""
+    declared = app.tasks.get(queue, {}).get(task)
+    key = None if declared is None else declared.key
+    return key if isinstance(key, str) and key in columns else None
 
 
 def _ordered(df: DataFrame, order_by: list[str], key: str, partitions: int) -> DataFrame:

@@ -91,9 +91,10 @@ def _chosen(rows: DataFrame, where: str) -> DataFrame:
 
 
 def _jobs(rows: DataFrame, queue: str) -> DataFrame:
-    """Rows as a load takes them, in the order they were enqueued in."""
+    """Rows as a load takes them, in the order they started in, which is that of each key."""
     key = f.coalesce(f.col("key_bytes"), f.col("key").cast("binary")).alias("key")
-    return rows.where(f.col("queue") == queue).orderBy("id").select("task", "args", key, "priority", "tenant")
+    order = f.coalesce("started_at", "enqueued_at"), f.col("id")
+    return rows.where(f.col("queue") == queue).orderBy(*order).select("task", "args", key, "priority", "tenant")
 
 
 def _name(app: Any, name: str, queue: str, *, is_alone: bool) -> str:

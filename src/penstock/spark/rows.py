@@ -99,7 +99,7 @@ class RowReader:
         good = np.ones(batch.num_rows, bool)
         good[list(self._problems)] = False
         mask = pa.array(good)
-        data = batch.filter(pa.array(~good)).to_pylist()
+        data = [_shown(row) for row in batch.filter(pa.array(~good)).to_struct_array()]
         bad = [
             BadRow(self._row + index, error.field, error.problem, row)
             for (index, error), row in zip(sorted(self._problems.items()), data, strict=True)
@@ -148,7 +148,7 @@ class RowReader:
                     self._check(index, lambda text=text: _checked_object(text))  # type: ignore[misc]
                 return column.cast(pa.string())
             convert = self._converters["args"] or (lambda value: value)
-            rows = [convert(value) for value in column.to_pylist()]
+            rows = [convert(value) for value in self._values(batch, "args")]
         else:
             rows = self._rows(batch)
             encoded = encode_many_scalars(rows, self._names) if self._names else None
@@ -164,10 +164,22 @@ class RowReader:
             return [{} for _ in range(batch.num_rows)]
         columns = []
         for name in names:
-            values = batch.column(name).to_pylist()
+            values = self._values(batch, name)
             convert = self._converters[name]
             columns.append(values if convert is None else [convert(value) for value in values])
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def _values(self, batch: pa.RecordBatch, name: str) -> list[Any]:
+        """A column's values as Python has them; its dates end with the year 9999, Spark's do not."""
+        column = batch.column(name)
+        try:
+            return list(column.to_pylist())
+        except (OverflowError, ValueError):
+            problem = "a date or time beyond the years 1 to 9999; give one within them, or text"
+            return [
+                self._check(index, lambda value=value: _python_value(name, value, problem))  # type: ignore[misc]
+                for index, value in enumerate(column)
+            ]
 
     def _priority(self, batch: pa.RecordBatch) -> pa.Array:
         if "priority" not in self._types or self._plan.key == "priority":
@@ -231,6 +243,24 @@ class RowReader:
 
 _FIRST_US = -2_208_988_800_000_000  # 1900-01-01
 _LAST_US = 253_370_764_800_000_000  # 9999-01-01
+
+
+def _python_value(name: str, value: pa.Scalar, problem: str) -> Any:
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):
+        raise InvalidJob(name, problem) from None
+
+
+def _shown(row: pa.StructScalar) -> dict[str, Any]:
+    """A row to be shown; what Python cannot hold is shown as Arrow writes it."""
+    shown = {}
+    for name, value in row.items():
+        try:
+            shown[name] = value.as_py()
+        except (OverflowError, ValueError):
+            shown[name] = str(value.cast(pa.int64())) if not pa.types.is_nested(value.type) else str(value.type)
+    return shown
 
 
 def _encoded(row: dict[str, Any] | None) -> bytes:

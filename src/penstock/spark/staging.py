@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from penstock.clock import system
 from penstock.routing import partition_of
 from penstock.spark.load_plan import LoadPlan
 from penstock.spark.rows import JobColumns
@@ -103,7 +105,11 @@ class Staging:
         codes = partitions * 10 + np.asarray(table.column("priority")).astype(np.int64)
         apart = ["run_at"] if self._plan.epoch is not None else ["run_at", "task"]
         for name in apart:
-            encoded = table.column(name).combine_chunks().dictionary_encode()
+            column = table.column(name).combine_chunks()
+            if name == "run_at" and self._plan.epoch is not None and column.null_count < len(column):
+                # A time that has come is no time: such jobs stand among those that have none, in order.
+                column = pc.if_else(pc.less_equal(column, pa.scalar(system.now(), column.type)), None, column)
+            encoded = column.dictionary_encode()
             if len(encoded.dictionary):
                 codes = codes * (len(encoded.dictionary) + 1) + np.asarray(encoded.indices.fill_null(-1)) + 1
         return codes

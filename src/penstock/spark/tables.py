@@ -23,6 +23,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from penstock.errors import InvalidJob
 from penstock.spark.choice import Choice
 from penstock.spark.coded import coded
+from penstock.spark.options import refuse_unknown
 from penstock.spark.table_columns import chosen_table
 from penstock.storage.bulk import Part, SlicesGone, parts, read
 from penstock.storage.database import Database, checked_url
@@ -41,6 +42,15 @@ class _Piece(InputPartition):
     part: Part
 
 
+# The last six are for history alone.
+_OPTIONS = frozenset(
+    (
+        *("url", "table", "columns", "partitions", "queue", "task", "outcome", "state", "key", "since", "until"),
+        *("slice", "hot", "cold", "lake", "identity", "lake_format"),
+    )
+)
+
+
 class TableReader(DataSourceReader):
     """Reads one table in parts."""
 
@@ -50,6 +60,7 @@ class TableReader(DataSourceReader):
             self._schema = schema
             self._count = _count(options.get("partitions"))
             table = chosen_table(options)
+            refuse_unknown(options, _OPTIONS, "a table")
             self._choice = Choice.from_options(table, options)
             self._whole = Part(
                 table,

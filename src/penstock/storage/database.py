@@ -183,11 +183,15 @@ def checked_url(url: object) -> str:
     if url.count("://") > 1:
         raise InvalidJob("url", "several shards are not available in this version; give one URL")
     try:
-        psycopg.conninfo.conninfo_to_dict(url)
+        parts = psycopg.conninfo.conninfo_to_dict(url)
     except psycopg.Error:
+        parts = None
+    # An @ or / of a password that is not written as %40 or %2F ends up in the name of the host or the database.
+    named = "" if parts is None else f"{parts.get('host') or ''}{parts.get('dbname') or ''}"
+    if parts is None or "@" in named:
         raise InvalidJob(
             "url", "it cannot be read; write postgresql://user:password@host:5432/database, special characters as %XX"
-        ) from None
+        )
     return url
 
 

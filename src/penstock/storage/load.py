@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from psycopg import errors
+from psycopg import DatabaseError, errors
 
 from penstock.clock import system
 from penstock.errors import InvalidJob, NotFound, PenstockError, QueueFull
@@ -16,6 +16,7 @@ from penstock.storage.control import cancel_jobs
 from penstock.storage.database import Connection
 from penstock.storage.enqueue import RANGE
 from penstock.storage.queries import query
+from penstock.storage.sweep import rescue
 
 __all__ = [
     "Published",
@@ -30,6 +31,8 @@ __all__ = [
     "resume_load",
 ]
 
+# What penstock.publish_load raises.
+_STAGES_ARE_GONE = "PS002"
 # Ranges a cancel takes at once.
 _RANGES = 50
 _MINUTE = 60.0
@@ -94,14 +97,15 @@ def publish(
         raise InvalidJob(
             "sink" if is_stream else "load", str(error.diag.message_primary).partition("load: ")[2]
         ) from None
-    assert row is not None  # noqa: S101
-    is_new, missing, rows, duplicates, bad_rows, published_at = row
-    if missing is not None:
+    except DatabaseError as error:
+        if error.sqlstate != _STAGES_ARE_GONE:
+            raise
         raise PenstockError(
             f"load {name!r} was not published: part of what was staged for it is gone, since it lay for more than a "
-            "day; run the load again under the same name"
-        )
-    return Published(is_new, rows, duplicates, bad_rows, published_at)
+            "day or was dropped; run the load again under the same name"
+        ) from None
+    assert row is not None  # noqa: S101
+    return Published(*row)
 
 
 def _queue_full(connection: Connection, queue: str, error: errors.ConfigurationLimitExceeded) -> PenstockError:
@@ -133,8 +137,9 @@ def read_loads(connection: Connection, name: str | None = None, limit: int = 100
 def pause_load(connection: Connection, name: str) -> None:
     """Take what waits of a load out of the order."""
     load = _find(connection, name)
-    connection.execute(query("pause_load"), {"load": load})
-    connection.execute(query("hold_load"), {"load": load})
+    with connection.transaction():
+        connection.execute(query("pause_load"), {"load": load})
+        connection.execute(query("hold_load"), {"load": load})
 
 
 def resume_load(connection: Connection, name: str) -> None:
@@ -149,14 +154,27 @@ def cancel_load(connection: Connection, name: str) -> int:
     """
     load = _find(connection, name)
     connection.execute(query("mark_load_cancelled"), {"load": load})
-    for number, size in connection.execute(query("running_ranges_of_load"), {"load": load}).fetchall():
-        cancel_jobs(connection, range(number * RANGE, number * RANGE + size))
+    ended = _cancel_waiting(connection, load)
+    while True:
+        # Nothing waits: what is not ended runs. A retry that was decided before its job was asked waits again.
+        for number, size in connection.execute(query("running_ranges_of_load"), {"load": load}).fetchall():
+            cancel_jobs(connection, range(number * RANGE, number * RANGE + size))
+        found = _cancel_waiting(connection, load)
+        ended += found
+        if not found:
+            return ended
+
+
+def _cancel_waiting(connection: Connection, load: int) -> int:
+    """End what waits of a load, until nothing does; how many jobs."""
     ended = 0
     while ranges := connection.execute(query("open_ranges_of_load"), {"load": load, "limit": _RANGES}).fetchall():
         ids = [id_ for number, size in ranges for id_ in range(number * RANGE, number * RANGE + size)]
         found = len(cancel_jobs(connection, ids).ended)
         ended += found
         if not found:
+            # A worker is about to begin these, or to hand them back; a dead one never will.
+            rescue(connection)
             system.sleep(0.02)
     return ended
 

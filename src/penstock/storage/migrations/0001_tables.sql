@@ -433,6 +433,10 @@ create function penstock.has_member(low smallint, high smallint, members bit(102
 language sql immutable parallel safe as
 $$ select pos >= low and pos < high and (members is null or get_bit(members, pos) = 1) $$;
 
+create function penstock.first_member(low smallint, members bit(1024)) returns int
+language sql immutable parallel safe as
+$$ select case when members is null then low::int else position(B'1' in members) - 1 end $$;
+
 create function penstock.positions(low smallint, high smallint, members bit(1024)) returns smallint[]
 language sql immutable parallel safe as
 $$ select array(select p::smallint from generate_series(low::int, high - 1) as p

@@ -105,10 +105,17 @@ declare
     v_epochs int[];
     v_count  int;
 begin
-    if exists (select from penstock.load where is_paused) then
-        update penstock.scheduled as s set due_at = penstock.paused_at(penstock.draw_range())
-          from penstock.load_range as r join penstock.load as l on l.id = r.load_id and l.is_paused
-         where s.due_at <= now() and r.range = s.range;
+    -- What is due of a paused load waits on, in the order it was due. Whoever resumes it waits until this is done.
+    perform from penstock.load where is_paused order by id for share;
+    if found then
+        update penstock.scheduled as s set due_at = penstock.paused_at(held.place)
+          from (select tid, penstock.draw_range() as place
+                  from (select s.ctid as tid from penstock.scheduled as s
+                          join penstock.load_range as r on r.range = s.range
+                          join penstock.load as l on l.id = r.load_id and l.is_paused
+                         where s.due_at <= now()
+                         order by s.due_at, s.range, penstock.first_member(s.low, s.members) for update of s) as due) as held
+         where s.ctid = held.tid;
     end if;
     v_rows := array(select ctid from penstock.scheduled where due_at <= now()
                      order by due_at limit p_limit for update skip locked);
@@ -153,7 +160,7 @@ begin
                case when count(*) = 1 then (array_agg(members))[1]
                     else bit_or(coalesce(members, penstock.span(low, high))) end as members
           from placed group by partition_id, queue_id, priority, range, attempt, rescues, task, pos, epoch
-         order by min(due_at), range
+         order by min(due_at), range, min(penstock.first_member(low, members))
     ), again as (
         insert into penstock.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, changed, epoch, task)
         select partition_id, priority, coalesce(pos, penstock.draw_range()), range, low, high, members, attempt, rescues,

@@ -45,7 +45,7 @@ language sql as $$
                     else j.attributes ->> 'idempotency_key' end as once
           from unnest(p_parts) as p
          cross join lateral (
-               select id, key, attributes from penstock.job
+               select id, key, attributes from penstock.job_stored
                 where id >= p.range * 1024 and id < p.range * 1024 + p.size offset 0) as j
          where p.has_once and j.attributes ? 'idempotency_key'
     ), first as (
@@ -73,7 +73,7 @@ language sql as $$
                bit_or(penstock.single(m.position)) as members
           from unnest(p_parts) as o join penstock.partition as h on h.id = o.partition_id
          cross join lateral unnest(penstock.positions(0::smallint, o.size, o.members)) as m(position)
-         cross join lateral (select key from penstock.job where id = o.range * 1024 + m.position offset 0) as j
+         cross join lateral (select key from penstock.job_stored where id = o.range * 1024 + m.position offset 0) as j
           join penstock.partition as t on t.queue_id = p_queue.id
                and t.number = coalesce(penstock.partition_of(j.key, p_queue.partitions), h.number % p_queue.partitions)
          where o.epoch <> p_queue.epoch
@@ -85,19 +85,20 @@ $$;
 
 -- Publishes stages under a name, all or nothing, once: a batch that was published before stays as it is. The stages
 -- come in the order their jobs are to have; within a stage the order is that of its ranges. is_new: it was done now.
--- `missing`: a stage is not there any more, or not whole, and nothing was done.
+-- A stage that is not there any more, or not whole, is an error (PS002).
 -- Jobs whose idempotency key is known, or came earlier in the load, are left out. What was routed by an earlier map is
 -- routed anew, job by job. Locks: the load's row, its queue's map (shared), its ranges, the idempotency keys in order.
 create function penstock.publish_load(
     p_name text, p_queue text, p_batch bigint, p_is_stream boolean, p_origin text, p_stages text[], p_counts int[],
     p_bad_rows bigint,
-    out is_new boolean, out missing text, out rows bigint, out duplicates bigint, out bad_rows bigint,
+    out is_new boolean, out rows bigint, out duplicates bigint, out bad_rows bigint,
     out published_at timestamptz)
 language plpgsql set enable_seqscan = off as $$
 declare
     v_queue      penstock.queue;
     v_load       penstock.load;
     v_parts      penstock.part_of_load[];
+    v_taken      bigint;
     v_full       record;
 begin
     select * into v_queue from penstock.queue where name = p_queue;
@@ -126,14 +127,6 @@ begin
         return;
     end if;
 
-    select s.stage into missing
-      from unnest(p_stages, p_counts) as s(stage, n)
-     where s.n <> (select count(*) from penstock.load_range as r where r.stage = s.stage and r.load_id is null)
-     limit 1;
-    if found then
-        return;
-    end if;
-
     with taken as (
         update penstock.load_range as r set load_id = v_load.id
           from unnest(p_stages) with ordinality as s(stage, place)
@@ -142,8 +135,12 @@ begin
     )
     select coalesce(array_agg(row(range, place, partition_id, priority, run_at, size, epoch, has_once, task, null)::penstock.part_of_load),
                     '{}'),
-           coalesce(sum(size), 0)
-      into v_parts, publish_load.rows from taken;
+           coalesce(sum(size), 0), count(*)
+      into v_parts, publish_load.rows, v_taken from taken;
+    -- Looked at after they were taken: whoever forgets stages at this moment has come before.
+    if v_taken <> (select coalesce(sum(n), 0) from unnest(p_counts) as n) then
+        raise exception using errcode = 'PS002', message = 'part of what was staged is gone';
+    end if;
     if exists (select from unnest(v_parts) as p where p.has_once) then
         v_parts := penstock.leave_out_known(v_queue, v_parts);
     end if;
@@ -184,6 +181,8 @@ begin
     insert into penstock.load_batch as b (load_id, batch, rows, duplicates, bad_rows)
     values (v_load.id, p_batch, publish_load.rows, publish_load.duplicates, p_bad_rows)
     returning b.published_at into publish_load.published_at;
+    -- A stream was cancelled up to where it was then.
+    update penstock.load set cancelled_at = null where id = v_load.id and cancelled_at is not null;
     if v_load.is_paused then
         perform penstock.hold_load(v_load.id);
     end if;
@@ -215,7 +214,13 @@ end $$;
 
 -- The same for every load that is paused: what came back to the order since (a retry, what a dead worker held).
 create function penstock.hold_loads() returns bigint
-language sql as $$ select coalesce(sum(penstock.hold_load(id)), 0)::bigint from penstock.load where is_paused $$;
+language sql as $$
+    -- Whoever resumes one of them waits until this is done, and brings back what it held.
+    with paused as materialized (
+        select id from penstock.load where is_paused order by id for share
+    )
+    select coalesce(sum(penstock.hold_load(id)), 0)::bigint from paused
+$$;
 
 -- Lets the jobs of a load come back, behind what is ready by now, in the order they had.
 create function penstock.resume_load(p_load bigint) returns void

@@ -1,6 +1,6 @@
 -- name: publish_load
 -- See penstock.publish_load. Locks: the queue's map (shared), the load's row, its ranges, idempotency keys in order.
-select is_new, missing, rows, duplicates, bad_rows, published_at
+select is_new, rows, duplicates, bad_rows, published_at
   from penstock.publish_load(%(name)s, %(queue)s, %(batch)s, %(is_stream)s, %(origin)s, %(stages)s::text[],
                              %(counts)s::int[], %(bad_rows)s)
 
