@@ -52,7 +52,7 @@ bench: setup java $(POSTGRES)
 	$(POSTGRES_ENV) $(BIN)/python -m bench $(ARGS)
 
 fault: setup java $(POSTGRES)
-	$(POSTGRES_ENV) PENSTOCK_FAULT=full $(BIN)/pytest tests/fault $(ARGS)
+	$(POSTGRES_ENV) PENSTOCK_FAULT=full $(BIN)/pytest tests/fault tests/spark/test_load.py $(ARGS)
 
 docs: setup java
 	$(BIN)/pytest tests/docs $(ARGS)
