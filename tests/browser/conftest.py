@@ -17,9 +17,12 @@ NAMES = ("chromium", "google-chrome")
 Open = Callable[..., Page]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The system's Chromium, or the one $PENSTOCK_CHROMIUM names."""
+    """The system's Chromium, or the one $PENSTOCK_CHROMIUM names.
+
+    Not for the whole run: while it is there an event loop runs in this thread, and no other test could run its own.
+    """
     named = os.environ.get("PENSTOCK_CHROMIUM")
     found = named or next((path for path in map(shutil.which, NAMES) if path), None)
     if found is None:
