@@ -45,8 +45,7 @@ def main() -> int:
         with customers.app as app:
             with step("start", "PostgreSQL and Spark") as said:
                 app.migrate()
-                with errors_to(folder / "spark.log"):
-                    spark = ps.session("local[2]", spark_sql_shuffle_partitions="4")
+                spark = ps.session("local[2]", spark_sql_shuffle_partitions="4")
                 said(f"PostgreSQL {server_version(app)} and Spark {spark.version} are running in {folder}")
             try:
                 return pipeline(spark, app, customers.QUEUE, folder)
@@ -94,19 +93,6 @@ def step(name: str, doing: str) -> Iterator[Any]:
         if status is not None:
             status.stop()
     console.print(f"[bold]{name:<8}[/bold] {words[-1]} [dim]({time.monotonic() - started:.1f} s)[/dim]", soft_wrap=True)
-
-
-@contextmanager
-def errors_to(file: Path) -> Iterator[None]:
-    """What is started here complains into a file: Spark and its helpers say much that means nothing."""
-    ours = os.dup(2)
-    with file.open("wb") as log:
-        os.dup2(log.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(ours, 2)
-        os.close(ours)
 
 
 def make_events(spark: SparkSession, files: str) -> None:

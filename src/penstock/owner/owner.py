@@ -247,8 +247,6 @@ class Owner:
         if partition is not None:
             if partition.rescued:
                 partition.rescued.pop(job, None)
-            if end == "gone":
-                partition.kept.pop(job, None)
             partition.out.discard(job)
             partition.roster.ended(job, end, now)
             if end in ("retry", "snooze"):

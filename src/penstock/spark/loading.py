@@ -51,10 +51,10 @@ def load(
     """Enqueue the rows of a DataFrame: visible all at once, and once for each name `load`, however often it runs.
 
     Columns become arguments, and the column `key` names is the jobs' key (where it is not given, the argument that the
-    task was declared with, if there is such a column); columns called task, args, key, priority,
-    run_at, idempotency_key and tenant set the jobs' options. With `order_by` the rows are shuffled and sorted, so that
-    the jobs of a key have that order; without it, the order is Spark's partitions, then their rows. At most
-    `connections` tasks write at a time. A bad row ends the load, unless `bad_rows` names a folder to put them in.
+    task was declared with, if there is such a column); columns called task, args, key, priority, run_at,
+    idempotency_key and tenant set the jobs' options. With `order_by` the rows are shuffled and sorted, so that the jobs
+    of a key have that order; without it, the order is Spark's partitions, then their rows. At most `connections` tasks
+    write at a time. A bad row ends the load, unless `bad_rows` names a folder to put them in.
     """
     spark = df.sparkSession
     register(spark)

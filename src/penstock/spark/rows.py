@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -269,7 +268,6 @@ def _encoded(row: dict[str, Any] | None) -> bytes:
     return encode_arguments(row)
 
 
-@lru_cache(maxsize=4_096)
 def _checked_object(text: str | None) -> None:
     """Refuse what is no JSON object."""
     if text is None:

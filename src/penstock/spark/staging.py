@@ -19,6 +19,7 @@ from penstock.clock import system
 from penstock.routing import partition_of
 from penstock.spark.load_plan import LoadPlan
 from penstock.spark.rows import JobColumns
+from penstock.storage.enqueue import RANGE
 from penstock.storage.stage import Stage, StagedRange
 
 __all__ = ["Staging"]
@@ -26,7 +27,6 @@ __all__ = ["Staging"]
 # Each chunk is a connection and a transaction: large enough to be worth it, small enough to be held in memory.
 CHUNK_ROWS = 131_072
 CHUNK_BYTES = 64 * 1024 * 1024
-RANGE = 1_024
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 

@@ -116,7 +116,7 @@ def _staged(plan: LoadPlan, load: str, batches: Iterator[pa.RecordBatch]) -> Sta
         staged.bad += jobs.bad
         if staged.bad and plan.bad_rows is None:
             # Told to the driver, which refuses the load: a task that raises is tried again, to no end but noise.
-            return staged
+            break
         if len(staged.bad) > MOST_BAD_ROWS:
             raise PenstockError(
                 f"more than {MOST_BAD_ROWS:,} rows of Spark partition {staged.spark_partition} are bad, the last one "
@@ -124,7 +124,9 @@ def _staged(plan: LoadPlan, load: str, batches: Iterator[pa.RecordBatch]) -> Sta
             )
         staged.rows += len(jobs)
         staging.add(jobs)
-    staging.flush()
+    else:
+        staging.flush()
+    # Also where it is refused: what was staged until then is dropped.
     staged.stage, staged.ranges = staging.stage, staging.ranges
     return staged
 

@@ -29,7 +29,7 @@ select now()
 select penstock.stage_ranges($1, $2::text::json)
 
 -- name: find_load
-select id, is_paused from penstock.load where name = %(name)s
+select id from penstock.load where name = %(name)s
 
 -- name: read_loads
 -- Loads, newest first, each with where its jobs stand: published, waiting, running, dead letters, ended within the last
@@ -60,10 +60,7 @@ select l.name, q.name, l.is_stream, l.is_paused, l.cancelled_at, b.batches, b.ro
  order by l.id desc
 
 -- name: pause_load
-with paused as (
-    update penstock.load set is_paused = true where id = %(load)s returning id
-)
-select id from paused
+update penstock.load set is_paused = true where id = %(load)s
 
 -- name: hold_load
 select penstock.hold_load(%(load)s)
