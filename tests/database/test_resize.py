@@ -240,10 +240,72 @@ def test_many_keys_left_in_a_partition_are_not_listed(owned: Owned) -> None:
     owned.enqueue(keys)
     resize.resize(owned.connection, "o", 3)
     resize.drain(owned.connection)
-    assert owned.scene.one("select penstock.list_rest(%s)", len(keys) - 1) == 0
+    assert owned.scene.one("select penstock.list_rest(1000, %s)", len(keys) - 1) == 0
     assert open_maps(owned.connection, owned.entry.id).open == {(1, 0)}
-    assert owned.scene.one("select penstock.list_rest(%s)", len(keys)) == 1
+    assert owned.scene.one("select penstock.list_rest(1000, %s)", len(keys)) == 1
     assert open_maps(owned.connection, owned.entry.id).open == set()
+
+
+def test_a_key_with_very_many_jobs_left_holds_only_itself(scene: Scene) -> None:
+    owned = Owned(scene, on_dead="halt")
+    halted, other, last = (owned.key(0, 2, moves_to=(to, 3)) for to in range(3))
+    (first,) = owned.enqueue([halted])
+    owned.end(owned.lease([first]), "failed")
+    owned.enqueue([other])
+    for _ in range(25):
+        owned.enqueue([halted] * 1000)
+    owned.enqueue([last])
+    resize.resize(owned.connection, "o", 3)
+    resize.drain(owned.connection)
+    assert resize.list_rest(owned.connection) == 0  # it goes on with the next call
+    assert open_maps(owned.connection, owned.entry.id).open == {(1, 0)}
+    assert resize.list_rest(owned.connection) == 1
+    assert open_maps(owned.connection, owned.entry.id)[1:] == (set(), {(1, halted), (1, other), (1, last)})
+    owned.scene.assert_conserved()
+
+
+def test_a_list_of_what_is_left_misses_nothing_that_moves_between_its_pages(scene: Scene) -> None:
+    owned = Owned(scene, on_dead="halt")
+    keys = [key for key in (b"k%d" % n for n in range(200)) if partition_of(key, 2) == 0][:10]
+    ids = [owned.enqueue([key])[0] for key in keys]
+    running, failing, halted, later_halted, done = ids[0], ids[1], ids[2], ids[3], ids[4]
+    held = owned.lease([running, failing])
+    owned.end(owned.lease([halted, later_halted]), "failed")
+    resize.resize(owned.connection, "o", 3)
+    resize.drain(owned.connection)
+    acts: list[Callable[[], Any]] = [
+        lambda: owned.end(held[1:], "retry", due_in=3600),
+        lambda: owned.end(owned.lease([done]), "discarded"),
+        # Their places were passed already.
+        lambda: control.retry_dead(owned.connection, [halted, later_halted]),
+        lambda: owned.end(held[:1], "release"),
+        lambda: owned.end(owned.lease([ids[7]]), "discarded"),
+    ]
+    for page, act in enumerate(acts):
+        assert owned.scene.one("select penstock.list_rest(1, 100)") == 0, page
+        act()
+    while owned.scene.one("select penstock.list_rest(1, 100)") == 0:
+        pass
+    # One more at most: what ended after its page.
+    assert open_maps(owned.connection, owned.entry.id)[1:] == (set(), {(1, key) for key in keys if key != keys[4]})
+    while owned.scene.one("select penstock.list_rest(1, 100)") == 0:
+        pass
+    left = {(1, key) for key in keys if key not in (keys[4], keys[7])}
+    assert open_maps(owned.connection, owned.entry.id)[1:] == (set(), left)
+
+
+def test_of_several_dead_letters_that_come_back_together_each_key_is_waited_for(scene: Scene) -> None:
+    owned = Owned(scene, on_dead="halt")
+    keys = [key for key in (b"k%d" % n for n in range(200)) if partition_of(key, 2) == 0][:4]
+    *dead, stays = (owned.enqueue([key])[0] for key in keys)
+    owned.end(owned.lease(dead), "failed")
+    resize.resize(owned.connection, "o", 3)
+    resize.drain(owned.connection)
+    assert resize.list_rest(owned.connection) == 1
+    control.retry_dead(owned.connection, dead)
+    assert owned.halted() == []
+    assert open_maps(owned.connection, owned.entry.id)[1:] == (set(), {(1, key) for key in keys})
+    assert stays
 
 
 def test_a_chain_of_resizes_waits_for_every_map_that_is_not_drained(owned: Owned) -> None:

@@ -22,8 +22,10 @@ from penstock.storage.queries import query
 
 __all__ = ["OpenMaps", "drain", "draining", "is_drained", "list_rest", "resize"]
 
-# Of a partition with more jobs left, all keys that moved from it wait.
-MOST_LISTED = 20_000
+# Of a partition with more keys left, all that moved from it wait; a list of so many is read by each look of an owner.
+MOST_KEYS = 20_000
+# What one call looks at: upkeep has other duties.
+JOBS_A_CALL = 20_000
 
 
 class OpenMaps(NamedTuple):
@@ -68,9 +70,9 @@ def drain(connection: Connection) -> int:
 
 
 def list_rest(connection: Connection) -> int:
-    """List the keys left by closed maps, where they are few; in how many partitions. Looks at every job left."""
+    """Go on listing the keys left by closed maps, where they are few; in how many partitions all are listed now."""
     row = connection.execute(query("has_closed_maps")).fetchone()
-    return _count(connection, "list_rest", most=MOST_LISTED) if row and row[0] else 0
+    return _count(connection, "list_rest", jobs=JOBS_A_CALL, keys=MOST_KEYS) if row and row[0] else 0
 
 
 def draining(connection: Connection, queue_id: int) -> list[tuple[str, int]]:

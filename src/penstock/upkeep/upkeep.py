@@ -134,7 +134,7 @@ class Upkeep:
         self._unblock_seconds = max(SWEEP_SECONDS, 20 * (system.monotonic() - started_at))
 
     def _list_rest(self) -> None:
-        # Looks at every job that a resize left behind; as rarely as that takes long.
+        # Looks through the jobs that a resize left behind, some each time; as rarely as that takes long.
         started_at = system.monotonic()
         self._do(resize.list_rest)
         self._list_seconds = max(SWEEP_SECONDS, 20 * (system.monotonic() - started_at))

@@ -206,9 +206,12 @@ begin
                and t.number = coalesce(penstock.partition_of(g.key, g.partitions), g.number % g.partitions, g.number)
     ), listed as (
         -- What is left by an earlier map may be known key by key.
-        update penstock.map_rest as r set keys = array_append(r.keys, p.key)
-          from placed as p where p.pos is not null and r.queue_id = p.queue_id and r.epoch = p.epoch
-           and r.number = p.number and p.key <> all (r.keys)
+        update penstock.map_rest as r
+           set keys = case when r.keys is not null then array(select unnest(r.keys) union select unnest(p.keys)) end,
+               found = array(select unnest(r.found) union select unnest(p.keys))
+          from (select queue_id, epoch, number, array_agg(key) as keys
+                  from placed where pos is not null group by queue_id, epoch, number) as p
+         where r.queue_id = p.queue_id and r.epoch = p.epoch and r.number = p.number
     ), again as (
         insert into penstock.ready (partition_id, priority, pos, range, low, high, members, attempt, changed, epoch, task)
         select partition_id, priority, coalesce(pos, penstock.draw_range()), range, low, high, members, attempt,

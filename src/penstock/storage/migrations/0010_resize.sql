@@ -7,12 +7,16 @@
 create index scheduled_holding on penstock.scheduled (partition_id, epoch) where pos is not null;
 
 -- Partitions in which few keys are left of what a closed map sent there, and which: only these are waited for. The keys
--- may be more than there are by now, never fewer: nothing is written by a closed map.
+-- may be more than there are by now, never fewer: nothing is written by a closed map. The list is made page by page.
 create table penstock.map_rest (
     queue_id int not null,
     epoch    int not null,
     number   int not null,
-    keys     bytea[] not null,
+    -- Null until the first list is whole.
+    keys     bytea[],
+    -- The next list in the making: what was found in the ranges up to this one.
+    found    bytea[] not null default '{}',
+    through  bigint not null default 0,
     primary key (queue_id, epoch, number),
     foreign key (queue_id, epoch) references penstock.queue_map
 );
@@ -114,50 +118,79 @@ begin
     return v_count;
 end $$;
 
--- Lists what is left by closed maps where that is at most p_most jobs in a partition: the rest may be a key that waits
--- for a person, and the others must not wait with it. Looks at every job there: for now and then. Locks: rows of closed
--- maps, skipping those held, so that nobody brings a job back meanwhile. Returns how many partitions it listed.
-create function penstock.list_rest(p_most int) returns int
+-- Lists what is left by closed maps where that is at most p_keys keys in a partition: the rest may be a key that waits
+-- for a person, and the others must not wait with it. However many jobs are left, one call looks at no more than
+-- p_jobs and a range, and the next ones go on from there, in any order of partitions so that none waits for a deep one.
+-- A job of a closed map keeps its range wherever it goes, so none is missed between two pages. Locks: rows of closed
+-- maps, skipping those held, so that nobody brings a dead letter back meanwhile. Returns how many lists it ended.
+create function penstock.list_rest(p_jobs int, p_keys int) returns int
 language plpgsql set enable_seqscan = off as $$
 declare
-    v_queues int[];
-    v_epochs int[];
-    v_count  int;
+    v_queues  int[];
+    v_epochs  int[];
+    v_part    record;
+    v_rest    penstock.map_rest;
+    v_rows    int;
+    v_jobs    int;
+    v_is_last boolean;
+    v_left    int := p_jobs;
+    v_ended   int[] := '{}';
 begin
     select array_agg(queue_id), array_agg(epoch) into v_queues, v_epochs
       from (select queue_id, epoch from penstock.queue_map where is_closed and not is_drained
              order by queue_id, epoch for update skip locked) as m;
-    with part as (
+    for v_part in
         select p.id, p.number, g.queue_id, g.epoch
           from unnest(v_queues, v_epochs) as g(queue_id, epoch) join penstock.partition as p on p.queue_id = g.queue_id
-         where penstock.is_open(p.id, g.epoch)
-           -- Where very much is left it drains; looking at each job of it would keep upkeep from everything else.
-           and (select coalesce(sum(penstock.members_count(low, high, members)), 0) from penstock.ready
-                 where partition_id = p.id and epoch = g.epoch) <= p_most
-    ), left_over as (
-        select part.*, l.range, l.low, l.high, l.members from part cross join lateral (
-               select range, low, high, members from penstock.ready where partition_id = part.id and epoch = part.epoch
-               union all
-               select range, low, high, members from penstock.lease where partition_id = part.id and epoch = part.epoch
-               union all
-               select range, low, high, members from penstock.scheduled
-                where partition_id = part.id and epoch = part.epoch and pos is not null) as l
-    ), rest as (
-        select l.queue_id, l.epoch, l.number, array_agg(distinct j.key) filter (where j.key is not null) as keys
-          from left_over as l
-         cross join lateral unnest(penstock.positions(l.low, l.high, l.members)) as m
-         cross join lateral (select key from penstock.job_stored where id = l.range * 1024 + m offset 0) as j
-         group by l.queue_id, l.epoch, l.number
-    ), listed as (
-        insert into penstock.map_rest (queue_id, epoch, number, keys)
-        select queue_id, epoch, number, coalesce(keys, '{}') from rest
-         where coalesce(cardinality(keys), 0) <= p_most order by queue_id, epoch, number
-        on conflict (queue_id, epoch, number) do update set keys = excluded.keys
-        returning queue_id
-    )
-    select count(*) into v_count from listed;
-    perform penstock.wake(q) from unnest(v_queues) as q where v_count > 0;
-    return v_count;
+         where penstock.is_open(p.id, g.epoch) order by random()
+    loop
+        exit when v_left <= 0;
+        insert into penstock.map_rest (queue_id, epoch, number) values (v_part.queue_id, v_part.epoch, v_part.number)
+            on conflict do nothing;
+        select * into v_rest from penstock.map_rest
+         where queue_id = v_part.queue_id and epoch = v_part.epoch and number = v_part.number;
+        -- A range may be in so many parts: one more, and the first is whole.
+        v_rows := greatest(v_left, 1024) + 1;
+        with next_rows as materialized (
+            select * from (
+                select range, low, high, members from penstock.ready where partition_id = v_part.id and epoch = v_part.epoch
+                union all
+                select range, low, high, members from penstock.lease where partition_id = v_part.id and epoch = v_part.epoch
+                union all
+                select range, low, high, members from penstock.scheduled
+                 where partition_id = v_part.id and epoch = v_part.epoch and pos is not null) as l
+             where range > v_rest.through order by range limit v_rows
+        ), page as materialized (
+            select * from (
+                select *, sum(penstock.members_count(low, high, members))
+                          over (order by range groups between unbounded preceding and 1 preceding) as jobs_before
+                  from next_rows
+                 where (select count(*) from next_rows) < v_rows or range < (select max(range) from next_rows)) as l
+             where coalesce(jobs_before, 0) < v_left
+        ), job_found as materialized (
+            select j.key from page as l
+             cross join lateral unnest(penstock.positions(l.low, l.high, l.members)) as m
+             cross join lateral (select key from penstock.job_stored where id = l.range * 1024 + m offset 0) as j
+        )
+        select (select count(*) from job_found), (select count(*) from page) = (select count(*) from next_rows),
+               array(select unnest(v_rest.found) union select key from job_found where key is not null),
+               (select max(range) from page)
+          into v_jobs, v_is_last, v_rest.found, v_rest.through;
+        v_left := v_left - v_jobs;
+        if cardinality(v_rest.found) > p_keys then
+            v_rest.found := '{}';
+            v_rest.through := 0;
+        elsif v_is_last then
+            v_rest.keys := v_rest.found;
+            v_rest.found := '{}';
+            v_rest.through := 0;
+            v_ended := v_ended || v_part.queue_id;
+        end if;
+        update penstock.map_rest set keys = v_rest.keys, found = v_rest.found, through = v_rest.through
+         where queue_id = v_part.queue_id and epoch = v_part.epoch and number = v_part.number;
+    end loop;
+    perform penstock.wake(q) from (select distinct unnest(v_ended)) as e(q);
+    return cardinality(v_ended);
 end $$;
 
 -- What jobs of later maps wait for: each map of a queue that is not drained, and its own. Of each earlier one the
@@ -172,7 +205,8 @@ language sql stable set enable_seqscan = off as $$
                 else array(select p.number from penstock.partition as p
                             where p.queue_id = p_queue and penstock.is_open(p.id, m.epoch)
                               and not exists (select from penstock.map_rest as r
-                                               where r.queue_id = p_queue and r.epoch = m.epoch and r.number = p.number)) end,
+                                               where r.queue_id = p_queue and r.epoch = m.epoch and r.number = p.number
+                                                 and r.keys is not null)) end,
            case when m.epoch = q.epoch then '{}'::bytea[]
                 else array(select j.key from penstock.partition as p
                              join penstock.scheduled as s on s.partition_id = p.id and s.epoch = m.epoch and s.pos is not null

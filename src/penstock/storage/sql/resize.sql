@@ -12,7 +12,7 @@ select penstock.drain_maps()
 
 -- name: list_rest
 -- See penstock.list_rest. Locks: rows of closed maps, skipping those held.
-select penstock.list_rest(%(most)s)
+select penstock.list_rest(%(jobs)s, %(keys)s)
 
 -- name: has_closed_maps
 -- Whether anything is left to drain. A row a resize: few.
