@@ -20,11 +20,13 @@ from tests.database.stepwise import lasting_scene
 
 from penstock.storage import Connection
 from penstock.storage.arrays import array_text, members_text
+from penstock.storage.catalogue import QueueEntry, find_queue
 from penstock.storage.claim import Lease, read_jobs
 from penstock.storage.queries import query
 
 SINGLES = 200_000
 RANGES = 200
+OWNED = 50_000
 FIRST = 1
 # Tables whose whole reading would grow with the backlog or the history.
 LARGE = ("ready", "job", "scheduled", "spent", "dependency", "blocked", "dead", "finished", "failure", "dedup")
@@ -57,7 +59,15 @@ select penstock.current_slice(), n, %(ranged)s, 0, 1, '{0}' from generate_series
 insert into penstock.failure (job_id, attempt, error) select 1024 * n, 1, 'no' from generate_series(1, 50000) as n;
 insert into penstock.dedup (queue_id, idempotency_key, job_id)
 select 1, 'k' || n, 1024 * n from generate_series(1, 50000) as n;
-select setval('penstock.range_number', 1 + (%(singles)s + %(ranges)s) * 1024::bigint);
+insert into penstock.job (id, enqueued_at, partition_id, priority, task, key, args)
+select (1 + (%(singles)s + %(ranges)s + n) * 1024::bigint) * 1024, now(), %(owned)s, 5, 't', ('k' || n)::bytea, '{}'
+  from generate_series(1, %(owned_jobs)s) as n;
+insert into penstock.ready (partition_id, priority, pos, range, low, high, task, epoch, changed)
+select %(owned)s, 5, number, number, 0, 1, '', 1, pg_current_xact_id()
+  from (select 1 + (%(singles)s + %(ranges)s + n) * 1024::bigint as number
+          from generate_series(1, %(owned_jobs)s) as n) as g;
+insert into penstock.tally (partition_id, opened, enqueued) values (%(owned)s, %(owned_jobs)s, %(owned_jobs)s);
+select setval('penstock.range_number', 1 + (%(singles)s + %(ranges)s + %(owned_jobs)s) * 1024::bigint);
 """
 
 
@@ -67,7 +77,11 @@ def backlog(request: pytest.FixtureRequest, server_url: str, template_database: 
         scene.queue = scene.declare("large", partitions=2)
         scene.worker = scene.register()
         single, ranged = scene.queue.partition_ids
-        values = {"single": single, "ranged": ranged, "singles": SINGLES, "ranges": RANGES}
+        owned = scene.declare("owned", partitions=2, order="key").partition_ids[0]
+        values = {
+            "single": single, "ranged": ranged, "owned": owned,
+            "singles": SINGLES, "ranges": RANGES, "owned_jobs": OWNED,
+        }  # fmt: skip
         with scene.connection.transaction():
             for statement in _FILL.split(";\n"):
                 scene.connection.execute(sql.SQL(statement), values) if statement.strip() else None
@@ -194,7 +208,7 @@ def test_looking_for_work_touches_few_pages(backlog: Scene) -> None:
 
 def test_enqueuing_touches_few_pages(backlog: Scene) -> None:
     connection = backlog.connection
-    last = (1 + (SINGLES + RANGES) * 1024) * 1024
+    last = (1 + (SINGLES + RANGES + OWNED) * 1024) * 1024
     assert_cheap(
         connection,
         "enqueue_few",
@@ -209,6 +223,72 @@ def test_enqueuing_touches_few_pages(backlog: Scene) -> None:
     queue, keys = [1, 1], ["k1", "k70000"]
     assert_cheap(connection, "insert_idempotency_keys", {"queues": queue, "keys": keys, "ids": [1, 2]})
     assert_cheap(connection, "read_idempotency_keys", {"queues": queue, "keys": keys})
+
+
+def one_if_mapped(queue: QueueEntry, epoch: int) -> dict[str, Any]:
+    return {
+        "queue": queue.id, "epoch": epoch, "partition": queue.partition_ids[0], "priority": 5, "task": "t", "key": b"k",
+        "args": "{}", "attributes": None,
+    }  # fmt: skip
+
+
+def few_if_mapped(queue: QueueEntry, epoch: int) -> dict[str, Any]:
+    return {
+        "queue": queue.id, "epoch": epoch, "partition": queue.partition_ids[0], "priority": 5, "run_at": None,
+        "delay": None, "tasks": ["t", "t"], "keys": [b"k", b"l"], "args": "[{},{}]", "attributes": None,
+    }  # fmt: skip
+
+
+def test_enqueuing_on_an_owned_queue_touches_few_pages(backlog: Scene) -> None:
+    connection, queue = backlog.connection, find_queue(backlog.connection, "owned")
+    assert_cheap(connection, "enqueue_one_if_mapped", one_if_mapped(queue, 1))
+    assert_cheap(connection, "enqueue_few_if_mapped", few_if_mapped(queue, 1))
+    # By a map that is not the queue's: nothing is written.
+    assert_cheap(connection, "enqueue_one_if_mapped", one_if_mapped(queue, 2), 10)
+
+
+def test_an_owner_s_look_touches_only_what_it_has_not_read(backlog: Scene) -> None:
+    connection, queue = backlog.connection, find_queue(backlog.connection, "owned")
+    partition = queue.partition_ids[0]
+    before = backlog.one("select pg_current_snapshot()::text")
+    begin = 1 + (SINGLES + RANGES + OWNED // 2) * 1024
+    look = {"partition": partition, "queue": queue.id, "from": array_text([begin] * 10)}
+    assert_cheap(connection, "read_next_rows", {**look, "rows": 100})
+    assert_cheap(connection, "read_new_rows", {**look, "before": before})
+    for name in ("read_running", "read_held", "read_halted"):
+        assert_cheap(connection, name, look)
+    assert_cheap(connection, "still_ready", {"partition": partition, "jobs": array_text([begin * 1024])})
+    worker = backlog.register(queue=queue)
+    connection.execute("update penstock.partition set owner_id = %s where id = %s", [worker, partition])
+    assert_cheap(connection, "has_work_of_others", {"worker": worker})
+    chosen = {
+        "worker": worker, "partitions": array_text([partition]), "epochs": "{0}", "ranges": array_text([begin]),
+        "masks": array_text([members_text([0])]), "aheads": "{f}",
+    }  # fmt: skip
+    assert_cheap(connection, "lease_chosen", chosen)
+
+
+def test_the_maps_of_a_resized_queue_are_looked_at_through_indexes(backlog: Scene) -> None:
+    connection, queue = backlog.connection, find_queue(backlog.connection, "owned")
+    assert_cheap(connection, "open_maps", {"queue": queue.id})
+    with connection.transaction(force_rollback=True):
+        connection.execute("select penstock.resize('owned', 3)")
+        assert_cheap(connection, "open_maps", {"queue": queue.id})
+        assert_cheap(connection, "enqueue_one_if_mapped", one_if_mapped(queue, 2))
+        connection.execute(
+            "update penstock.queue_map set is_closed = true where queue_id = %s and epoch = 1", [queue.id]
+        )
+        connection.execute(
+            "insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, pos, epoch, task)"
+            " select now() + interval '1 h', partition_id, priority, range, 0, 1, pos, epoch, ''"
+            " from penstock.ready where partition_id = %s order by pos limit 10",
+            [queue.partition_ids[0]],
+        )
+        assert_cheap(connection, "open_maps", {"queue": queue.id})
+        assert_cheap(connection, "is_drained", {"queue": queue.id})
+        assert_cheap(connection, "drain_maps", {})
+        # Some pages for each job it looks at; it finds the first of what is left among all rows of the partition.
+        assert_cheap(connection, "list_rest", {"jobs": 100, "keys": 1000}, OWNED // 2)
 
 
 def test_upkeep_touches_only_what_is_due(backlog: Scene) -> None:
