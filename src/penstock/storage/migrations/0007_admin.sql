@@ -79,9 +79,20 @@ language sql as $$
       from (select bit_count(p_map)::int as n) as counted
 $$;
 
+-- Has the owners of these partitions read them anew before they start anything more: jobs of them left their places, and
+-- may come back to others, where an owner that has read the old ones would not look. What it holds stays its own, under
+-- the next epoch. To be called before any ready row is locked. Locks: the partitions' rows, by id.
+create function penstock.read_anew(p_partitions int[]) returns void
+language plpgsql as $$
+begin
+    perform from penstock.partition where id = any (p_partitions) order by id for no key update;
+    update penstock.partition set owner_epoch = owner_epoch + 1 where id = any (p_partitions);
+end $$;
+
 -- Moves a waiting job to another time; a time that has come makes it ready, behind what is ready already, or in its
 -- place where it held its key. One that was ready takes a place anew when it is due. Returns the state it is in now, or
--- null where it does not wait. Locks: its scheduled row, or ready row, or blocked row; then its queue's map, shared.
+-- null where it does not wait. Locks: its scheduled row, or its partition's where an owner reads it, and its ready row,
+-- or its blocked row; then its queue's map, shared.
 create function penstock.reschedule_job(p_job bigint, p_run_at timestamptz) returns text
 language plpgsql as $$
 declare
@@ -98,6 +109,11 @@ begin
         update penstock.scheduled set members = coalesce(members, penstock.span(low, high)) & ~penstock.single(v_position)
          where ctid = v_row.tid and not v_row.is_whole;
     else
+        if p_run_at > now() then
+            perform penstock.read_anew(array(
+                select partition_id from penstock.ready
+                 where range = p_job / 1024 and epoch is not null and penstock.has_member(low, high, members, v_position)));
+        end if;
         select ctid as tid, 'ready' as place, partition_id, priority, range, attempt, rescues, null::bigint as pos, epoch, task,
                penstock.members_count(low, high, members) = 1 as is_whole
           into v_row from penstock.ready

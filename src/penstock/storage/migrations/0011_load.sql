@@ -190,12 +190,15 @@ begin
     is_new := true;
 end $$;
 
--- Takes the ready jobs of a load out of the order. Locks: their ready rows.
+-- Takes the ready jobs of a load out of the order. Locks: their partitions' rows where owners read them, their ready rows.
 create function penstock.hold_load(p_load bigint) returns bigint
 language plpgsql set enable_seqscan = off as $$
 declare
     v_count bigint;
 begin
+    perform penstock.read_anew(array(
+        select distinct r.partition_id from penstock.load_range as l join penstock.ready as r on r.range = l.range
+         where l.load_id = p_load and r.epoch is not null));
     with gone as (
         delete from penstock.ready as r using penstock.load_range as l
          where l.load_id = p_load and r.range = l.range
