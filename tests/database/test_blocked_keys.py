@@ -61,6 +61,19 @@ def test_a_key_that_is_both_is_told_once_as_halted(owned: Owned, app: App) -> No
     assert (found.job_id, found.until) == (second, None)
 
 
+def test_a_key_whose_dead_letter_is_gone_stays_halted_and_only_a_release_is_advised(owned: Owned, app: App) -> None:
+    dead, behind = owned.enqueue([b"a", b"a"])
+    owned.end(owned.lease([dead]), "failed")
+    assert app.explain(behind).reason == f"behind key head {dead} (halted: a dead letter; retry it, or release the key)"
+    assert app.purge("o", state="failed") == 1
+    (found,) = app.blocked_keys("o")
+    assert (found.key, found.job_id, found.until, found.waiting) == ("a", dead, None, 1)
+    assert found.reason == f"halted by job {dead}, whose dead letter is gone: release the key"
+    assert app.explain(behind).reason == f"behind key head {dead} (halted: its dead letter is gone; release the key)"
+    app.release("o", "a")
+    assert app.blocked_keys("o") == []
+
+
 def test_a_delay_blocks_no_key(owned: Owned, app: App) -> None:
     owned.enqueue([b"a"], run_at=datetime(2100, 1, 1, tzinfo=UTC))
     assert app.blocked_keys("o") == []
@@ -79,7 +92,7 @@ def test_a_released_key_goes_on_and_its_owner_is_woken(owned: Owned, app: App, k
         assert next(listener.notifies(timeout=5)).channel == f"penstock_{owned.entry.id}"
     assert owned.halted() == []
     assert owned.scene.one("select job_id from penstock.dead") == job
-    with pytest.raises(NotFound, match="not halted"):
+    with pytest.raises(NotFound, match=r"not halted: see app\.blocked_keys\('o'\), or `penstock blocked-keys o`"):
         app.release("o", key)
 
 

@@ -1,4 +1,4 @@
-"""The owner's picture of a partition beside those who move jobs: what it starts stands where it believes it to stand."""
+"""The owner beside those who move jobs: what it starts stands where it believes it to stand."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_a_halted_key_is_listed_and_released(penstock: CommandLine) -> None:
     assert penstock.done("blocked-keys", "updates", "--json").json == []
     penstock("work", "tasks", "--until-idle")
     assert penstock.done("job", behind, "--json").json["state"] == "succeeded"
-    assert "not halted" in penstock.refused("release", "updates", "c-1")
+    assert "`penstock blocked-keys updates`" in penstock.refused("release", "updates", "c-1")
 
 
 def test_a_queue_is_resized_and_how_far_it_is_is_told(penstock: CommandLine) -> None:

@@ -30,14 +30,18 @@ def release(database: Database, queue: str, key: str | bytes | int) -> None:
 
     if not database.run(act):
         raise NotFound(
-            f"key {key!r:.200} of queue {queue!r} is not halted; app.blocked_keys({queue!r}) tells which keys wait"
+            f"key {key!r:.200} of queue {queue!r} is not halted: "
+            f"see app.blocked_keys({queue!r}), or `penstock blocked-keys {queue}`"
         )
 
 
 def _shown(found: Blocked) -> BlockedKey:
-    reason = f"halted by job {found.job_id}, which failed: retry it, or release the key"
     if found.until is not None:
         reason = f"held by job {found.job_id}, which runs again at {found.until.isoformat(timespec='seconds')}"
+    elif found.can_retry:
+        reason = f"halted by job {found.job_id}, which failed: retry it, or release the key"
+    else:
+        reason = f"halted by job {found.job_id}, whose dead letter is gone: release the key"
     return BlockedKey(
         key=key_from_bytes(found.key),
         reason=reason,

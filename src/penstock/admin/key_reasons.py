@@ -16,10 +16,8 @@ def key_reason(job_id: int, task: str, held: HeldBack) -> tuple[str, dict[str, A
     facts: dict[str, Any] = {"owner": held.owner, "epoch": held.epoch}
     if held.key is not None and held.halted_by is not None:
         facts["head"] = held.halted_by
-        return (
-            f"behind key head {held.halted_by} (halted: a dead letter; retry it, or release the key)",
-            facts,
-        )
+        advice = "a dead letter; retry it, or release" if held.can_retry else "its dead letter is gone; release"
+        return f"behind key head {held.halted_by} (halted: {advice} the key)", facts
     if held.per_key is not None and held.retry is not None and int(held.retry.job) != job_id:
         facts |= {"head": int(held.retry.job), "retries_at": held.retry.due_at}
         return f"behind key head {held.retry.job} (retries at {held.retry.due_at})", facts

@@ -12,12 +12,16 @@ __all__ = ["Blocked", "read_blocked_keys", "release_key"]
 
 
 class Blocked(NamedTuple):
-    """A key, the job that holds it, since when and until when (None: a person decides), how many are behind it."""
+    """A key, the job that holds it, since when and until when (None: a person decides), how many are behind it.
+
+    `can_retry`: that job has not ended for good; a dead letter may have been purged since it halted the key.
+    """
 
     key: bytes
     job_id: int
     since: datetime
     until: datetime | None
+    can_retry: bool
     waiting: int
 
 
@@ -30,7 +34,7 @@ def read_blocked_keys(connection: Connection, queue_id: int) -> list[Blocked]:
     behind: dict[bytes, int] = dict(
         connection.execute(query("count_behind"), {"queue": queue_id, "keys": keys}).fetchall()
     )
-    found = [Blocked(key, job, since, until, behind.get(key, 0)) for key, job, since, until in rows]
+    found = [Blocked(*row, behind.get(row[0], 0)) for row in rows]
     return sorted(found, key=lambda blocked: blocked.since)
 
 

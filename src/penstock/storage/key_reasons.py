@@ -34,12 +34,13 @@ class HeldBack(NamedTuple):
     owner: str | None
     epoch: int
     key: bytes | None
-    # Jobs of its key that run, and where the first does; the retry its key waits for, the dead letter it halted for, an
-    # earlier job that is ready.
+    # Jobs of its key that run, and where the first does; the retry its key waits for, the job it halted for and whether
+    # that is a dead letter still, an earlier job that is ready.
     running: list[int]
     running_on: str | None
     retry: HoldingRetry | None
     halted_by: int | None
+    can_retry: bool
     behind: int | None
     behind_task: str | None
     # What its partition's owner has handlers for.
@@ -52,9 +53,11 @@ def why_not_started(connection: Connection, job_id: int) -> HeldBack | None:
     row = connection.execute(query("why_not_started"), {"id": job_id}).fetchone()
     if row is None:
         return None
-    *facts, running, retry, halted_by, behind, owner_knows = row
+    *facts, running, retry, halted_by, can_retry, behind, owner_knows = row
     maps = OpenMaps.of(connection.execute(query("open_maps"), {"queue": row[0]}).fetchall())
     running_on = find_job(connection, running[0]).worker if running else None
     waits_for = None if retry is None else msgspec.json.decode(retry, type=HoldingRetry)
     behind_task = None if behind is None else find_job(connection, behind).task
-    return HeldBack._make([*facts, running, running_on, waits_for, halted_by, behind, behind_task, owner_knows, maps])
+    return HeldBack._make(
+        [*facts, running, running_on, waits_for, halted_by, can_retry, behind, behind_task, owner_knows, maps]
+    )

@@ -119,6 +119,8 @@ select q.id, p.number, q.per_key, q.rate, q.key_rate, q.fair_by, w.name, r.epoch
                lateral (select key from penstock.job_stored where id = s.range * 1024 + m offset 0) as o
          where s.partition_id = p.id and s.pos is not null and o.key = j.key order by s.pos limit 1),
        (select h.job_id from penstock.halted as h where h.queue_id = q.id and h.key = j.key),
+       exists (select from penstock.halted as h join penstock.dead as d on d.job_id = h.job_id
+                where h.queue_id = q.id and h.key = j.key),
        (select o.id from (
             select range, low, high, members, pos from penstock.ready
              where partition_id = p.id and not is_parked and priority = r.priority and pos <= r.pos order by pos limit 100) as a,

@@ -48,9 +48,10 @@ select p.name, n.jobs
  order by p.number
 
 -- name: blocked_keys
--- The keys of a queue that wait for the retry of a job or for a person, one row each. Index: scheduled_holding.
-select distinct on (b.key) b.key, b.job_id, b.since, b.due_at
-  from (select j.key, j.id as job_id, s.due_at,
+-- The keys of a queue that wait for the retry of a job or for a person, one row each, and whether that job can be
+-- retried. Index: scheduled_holding.
+select distinct on (b.key) b.key, b.job_id, b.since, b.due_at, b.can_retry
+  from (select j.key, j.id as job_id, s.due_at, true as can_retry,
                coalesce((select max(f.at) from penstock.failure as f where f.job_id = j.id), j.enqueued_at) as since
           from penstock.partition as p
           join penstock.scheduled as s on s.partition_id = p.id and s.pos is not null
@@ -58,7 +59,8 @@ select distinct on (b.key) b.key, b.job_id, b.since, b.due_at
          cross join lateral (select * from penstock.job_stored where id = s.range * 1024 + m offset 0) as j
          where p.queue_id = %(queue)s and j.key is not null
         union all
-        select key, job_id, null, since from penstock.halted where queue_id = %(queue)s) as b
+        select h.key, h.job_id, null, exists (select from penstock.dead as d where d.job_id = h.job_id), h.since
+          from penstock.halted as h where h.queue_id = %(queue)s) as b
  order by b.key, b.due_at desc nulls first
 
 -- name: count_behind
