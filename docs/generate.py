@@ -55,6 +55,7 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
             penstock.State,
             penstock.Stats,
             penstock.PartitionStats,
+            penstock.QueueRules,
             penstock.Explanation,
             penstock.BlockedKey,
             penstock.Resize,

@@ -15,8 +15,8 @@ from penstock.client import Bound
 
 NAMES = {
     "App", "BlockedKey", "Context", "Cron", "Discard", "Event", "Explanation", "Failure", "InvalidJob", "Job",
-    "JobFailed", "LeaseLost", "Load",
-    "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob", "PenstockError", "Queue", "QueueFull",
+    "JobFailed", "LeaseLost", "Load", "NotFound",
+    "PartitionStats", "PartitionUnavailable", "PendingJob", "PenstockError", "Queue", "QueueFull", "QueueRules",
     "RequestTimeout", "Resize", "ResultTimeout", "Retry", "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task",
     "UnknownTask", "Worked", "WorkerInfo", "__version__",
 }  # fmt: skip

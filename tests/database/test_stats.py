@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
 from tests.database.conftest import Scene
 
+from penstock import QueueRules
+from penstock.storage.catalogue import find_queue, set_limits, set_paused
 from penstock.storage.queries import query
 from penstock.storage.stats import read_all_stats, read_stats
 from penstock.storage.sweep import fold
@@ -41,6 +45,28 @@ def test_a_queue_adds_up_its_partitions(scene: Scene) -> None:
     assert [part.queue_length for part in stats.partitions] == [5, 0, 7]
     assert stats.queue_length == 12
     assert [each.queue for each in read_all_stats(scene.connection)] == ["q", "wide"]
+
+
+def test_the_rules_of_a_queue_are_told_as_they_are_declared_and_as_they_are_now(scene: Scene) -> None:
+    plain = read_stats(scene.connection, scene.queue).rules
+    assert plain == QueueRules()
+    options: dict[str, Any] = {
+        "order": "key", "per_key": 3, "limit": 7, "rate": "100/s", "per_key_rate": "30/m", "fair_by": "tenant",
+        "weights": {"acme": 2.0}, "on_retry": "pass", "on_dead": "halt", "max_length": 9, "max_wait": 1.5,
+    }  # fmt: skip
+    scene.declare("ruled", **options)
+    ruled = {each.queue: each.rules for each in read_all_stats(scene.connection)}["ruled"]
+    assert dataclasses.asdict(ruled) == {**options, "paused": False}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ruled.rate = None  # type: ignore[misc]
+    set_limits(scene.connection, "ruled", {"rate": None, "limit": 8})
+    set_paused(scene.connection, "ruled", is_paused=True)
+    now = read_stats(scene.connection, find_queue(scene.connection, "ruled")).rules
+    assert now == dataclasses.replace(ruled, rate=None, limit=8, paused=True)
+    usual = read_stats(scene.connection, scene.declare("usual", order="key")).rules
+    assert usual == QueueRules(order="key", per_key=1, on_retry="hold", on_dead="continue")
+    rated = read_stats(scene.connection, scene.declare("rated", rate="1/h")).rules
+    assert rated == QueueRules(rate="1/h")
 
 
 def test_the_oldest_is_found_among_retried_parked_and_cancelled_ones(scene: Scene) -> None:

@@ -22,12 +22,16 @@ def penstock(tmp_path: Path, database_url: str) -> CommandLine:
 def test_limits_are_changed_and_taken_away(penstock: CommandLine, database_url: str) -> None:
     changed = penstock.done("limit", "q", "--limit", "5", "--rate", "30/m", "--max-wait", "1.5", "--max-length", "9")
     assert changed.out == "queue 'q' has limit 5, rate 30/m, max_length 9, max_wait 1.5\n"
-    assert penstock.done("stats", "q", "--json").json["limit"] == 5
+    figures = penstock.done("stats", "q", "--json").json
+    assert (figures["limit"], figures["rules"]["rate"], figures["rules"]["max_wait"]) == (5, "30/m", 1.5)
+    shown = penstock.done("stats", "q").out
+    assert shown.endswith("rules: limit 5, rate 30/m, max_length 9, max_wait 1.5\n")
     taken_away = penstock.done("limit", "q", "--limit", "none", "--json").json
     assert taken_away == {"queue": "q", "limit": None}
     assert penstock.done("stats", "q", "--json").json["limit"] is None
     weighted = penstock.done("limit", "fair", "--weight", "acme=2", "--weight", "a=b=0.5", "--json").json
     assert weighted == {"queue": "fair", "weights": {"acme": 2.0, "a=b": 0.5}}
+    assert penstock.done("stats", "fair").out.endswith("rules: fair_by tenant, weights acme=2 a=b=0.5\n")
     assert penstock.done("limit", "fair", "--weight", "none", "--json").json == {"queue": "fair", "weights": None}
 
 

@@ -229,6 +229,10 @@ def test_limits_that_cannot_be_are_refused_by_name(app: App) -> None:
         with pytest.raises(InvalidJob) as refused:
             app.limit("q", **limits)
         assert refused.value.field == field
+    with pytest.raises(
+        InvalidJob, match="nothing to change: give limit, rate, per_key_rate, weights, max_length or max_wait"
+    ):
+        app.limit("q")
     with pytest.raises(InvalidJob, match="only rule about keys"):
         app.limit("shared", per_key_rate=None)
     app.limit("shared", per_key_rate="5/s", limit=3)

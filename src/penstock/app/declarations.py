@@ -138,6 +138,9 @@ class Declarations:
     def change_limits(self, name: str, limits: Mapping[str, Any]) -> None:
         """Change a queue's limits in the database; each worker goes by them from its next claim on."""
         refuse_unknown_options(name, limits, LIVE_OPTIONS)
+        if not limits:
+            options = f"{', '.join(LIVE_OPTIONS[:-1])} or {LIVE_OPTIONS[-1]}"
+            raise InvalidJob("limits", f"there is nothing to change: give {options}; None takes one away")
         self.write_declarations()
         self._database().run(lambda connection: catalogue.set_limits(connection, name, limits))
         self._entries.pop(name, None)

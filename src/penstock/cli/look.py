@@ -23,7 +23,7 @@ from penstock.cli.parameter import (
 from penstock.cli.record import cron_record, explanation_record, job_record, worker_record
 from penstock.cli.target import asked
 from penstock.cli.terminal import Column, is_terminal, say, show_facts, show_json, show_table
-from penstock.model import Job, PartitionStats, Stats
+from penstock.model import Job, PartitionStats, QueueRules, Stats
 
 __all__ = ["crons", "explain", "job", "jobs", "stats", "workers"]
 
@@ -43,7 +43,7 @@ def stats(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the figures of every queue, or of one and its partitions."""
+    """Show the figures of every queue, or of one, its partitions and its rules."""
     with asked(url) as app:
         if queue is not None:
             figures = app.stats(queue)
@@ -58,6 +58,8 @@ def stats(
                     for part in figures.partitions
                 ],
             )
+            if rules := _rules(figures.rules):
+                say(f"rules: {rules}")
             if figures.paused:
                 say(f"queue {queue!r} is paused: penstock resume {queue}", "yellow")
             return
@@ -69,6 +71,14 @@ def stats(
     else:
         columns = [Column("queue", is_cut=True), *FIGURES, Column("")]
         show_table(columns, [[*_figures(s.queue, s), "paused" if s.paused else ""] for s in every])
+
+
+def _rules(rules: QueueRules) -> str:
+    """The rules that a queue has, in one line."""
+    given = {name: value for name, value in asdict(rules).items() if value is not None and name != "paused"}
+    if rules.weights is not None:
+        given["weights"] = " ".join(f"{tenant}={weight:g}" for tenant, weight in rules.weights.items())
+    return ", ".join(f"{name} {value}" for name, value in given.items())
 
 
 def _figures(name: str, figures: Stats | PartitionStats) -> list[str]:

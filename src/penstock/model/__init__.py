@@ -10,6 +10,7 @@ from penstock.model.job import Failure, Job
 from penstock.model.load import Load
 from penstock.model.queue import QueueDefinition
 from penstock.model.resize import Resize
+from penstock.model.rules import QueueRules
 from penstock.model.signals import Discard, Retry, Snooze
 from penstock.model.state import State
 from penstock.model.stats import PartitionStats, Stats
@@ -25,6 +26,7 @@ __all__ = [
     "Load",
     "PartitionStats",
     "QueueDefinition",
+    "QueueRules",
     "Resize",
     "Retry",
     "Snooze",

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Self
 
+from penstock.model.rules import QueueRules
+
 __all__ = ["PartitionStats", "Stats"]
 
 
@@ -40,10 +42,14 @@ class PartitionStats(_Counters):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats(_Counters):
-    """Figures of a queue. `partitions` starts with partition 0; `unavailable` are the shards that did not answer."""
+    """Figures of a queue, and the rules it has.
+
+    `partitions` starts with partition 0; `unavailable` are the shards that did not answer.
+    """
 
     queue: str
     paused: bool = False
+    rules: QueueRules = field(default_factory=QueueRules)
     partitions: list[PartitionStats] = field(default_factory=list)
     unavailable: list[str] = field(default_factory=list)
 
@@ -53,15 +59,16 @@ class Stats(_Counters):
         queue: str,
         partitions: Iterable[PartitionStats],
         *,
-        limit: int | None = None,
-        paused: bool = False,
+        rules: QueueRules | None = None,
         unavailable: Iterable[str] = (),
     ) -> Self:
         """The figures of a queue, added up from those of its partitions."""
         parts = list(partitions)
+        rules = rules or QueueRules()
         return cls(
             queue=queue,
-            paused=paused,
+            paused=rules.paused,
+            rules=rules,
             partitions=parts,
             unavailable=list(unavailable),
             queue_length=sum(part.queue_length for part in parts),
@@ -69,7 +76,7 @@ class Stats(_Counters):
             scheduled=sum(part.scheduled for part in parts),
             blocked=sum(part.blocked for part in parts),
             dead=sum(part.dead for part in parts),
-            limit=limit,
+            limit=rules.limit,
             oldest_enqueued_at=min(
                 (p.oldest_enqueued_at for p in parts if p.oldest_enqueued_at is not None), default=None
             ),

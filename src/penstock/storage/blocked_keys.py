@@ -34,7 +34,7 @@ def read_blocked_keys(connection: Connection, queue_id: int) -> list[Blocked]:
     behind: dict[bytes, int] = dict(
         connection.execute(query("count_behind"), {"queue": queue_id, "keys": keys}).fetchall()
     )
-    found = [Blocked(*row, behind.get(row[0], 0)) for row in rows]
+    found = [Blocked._make([*row, behind.get(row[0], 0)]) for row in rows]
     return sorted(found, key=lambda blocked: blocked.since)
 
 

@@ -11,6 +11,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from penstock.model.rate import rate_text
+from penstock.model.rules import QueueRules
 from penstock.model.stats import PartitionStats, Stats
 from penstock.storage.arrays import array_text
 from penstock.storage.catalogue import QueueEntry, read_queues
@@ -51,10 +53,28 @@ def _queue(queue: QueueEntry, figures: Mapping[int, Sequence[Any]], oldest: Mapp
         _partition(name, queue.limit, figures[id_], oldest.get(id_))
         for id_, name in zip(queue.partition_ids, queue.partition_names, strict=True)
     ]
-    stats = Stats.of(queue.name, partitions, limit=queue.limit, paused=queue.is_paused)
+    stats = Stats.of(queue.name, partitions, rules=_rules(queue))
     # What a partition that was removed did in its life counts; it is shown while it still has something.
     removed = [part for part in partitions[queue.partition_count :] if _has_jobs(part)]
     return replace(stats, partitions=[*partitions[: queue.partition_count], *removed])
+
+
+def _rules(queue: QueueEntry) -> QueueRules:
+    """The queue's options as they are written."""
+    return QueueRules(
+        order=None if queue.per_key is None else "key",
+        per_key=queue.per_key,
+        limit=queue.limit,
+        rate=None if queue.rate is None else rate_text(queue.rate),
+        per_key_rate=None if queue.per_key_rate is None else rate_text(queue.per_key_rate),
+        fair_by=None if queue.fair_by is None else "tenant",
+        weights=queue.weights,
+        on_retry=None if not queue.has_key_rule else "hold" if queue.holds_on_retry else "pass",
+        on_dead=None if not queue.has_key_rule else "halt" if queue.halts_on_dead else "continue",
+        max_length=queue.max_length,
+        max_wait=queue.max_wait,
+        paused=queue.is_paused,
+    )
 
 
 def _has_jobs(part: PartitionStats) -> bool:
