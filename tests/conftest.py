@@ -75,6 +75,13 @@ def database(database_url: str) -> Iterator[Database]:
     database.close()
 
 
+@pytest.fixture
+def shard_urls(server_url: str, template_database: str) -> Iterator[list[str]]:
+    """Two databases with the schema and nothing in them: the shards of a system to be. Gone after the test."""
+    with _created(server_url, template_database) as first, _created(server_url, template_database) as second:
+        yield [first, second]
+
+
 @contextmanager
 def _created(server_url: str, template: str) -> Iterator[str]:
     """A fresh database for as long as the block lasts; whoever is still connected at its end is cut off."""

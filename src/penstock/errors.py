@@ -61,7 +61,11 @@ class QueueFull(PenstockError):
 
 
 class PartitionUnavailable(PenstockError):
-    """The database that holds a partition does not answer."""
+    """The database that holds a partition does not answer; `shard` is its number."""
+
+    def __init__(self, message: str, shard: int | None = None) -> None:
+        super().__init__(message)
+        self.shard = shard
 
 
 class RequestTimeout(PenstockError):

@@ -23,7 +23,7 @@ NAMES = {
 
 # Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.
 APP = {
-    "__init__": "url= * request_timeout= lease= retention= pool_size= imports= accept_data_loss= **unavailable",
+    "__init__": "url= * shards= embedded_shards= request_timeout= lease= retention= pool_size= imports= accept_data_loss= **unavailable",
     "queue": (
         "name * partitions= order= per_key= limit= rate= per_key_rate= fair_by= weights= on_retry= on_dead= "
         "max_length= max_wait= **unavailable"
@@ -77,7 +77,7 @@ APP = {
 }
 # For the package's other parts, not for users; they are no part of the contract.
 INNER = {"register", "send", "send_rows", "send_in_async"}
-PROPERTIES = {"url", "shards", "tasks", "database", "unchecked_database", "lease_seconds", "retention"}
+PROPERTIES = {"url", "shards", "tasks", "database", "databases", "unchecked_databases", "lease_seconds", "retention"}
 
 TASK_OPTIONS = (
     "priority run_at delay after on_parent_failure idempotency_key key tenant owner tags connection request_timeout"

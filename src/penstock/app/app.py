@@ -43,6 +43,7 @@ from penstock.model.state import FINAL
 from penstock.policy.cron import Schedule
 from penstock.storage import Database
 from penstock.storage.handler_transaction import is_async
+from penstock.storage.shards import Shards
 from penstock.task.definition import TaskDefinition
 from penstock.upkeep import Upkeep
 from penstock.version import __version__
@@ -90,6 +91,8 @@ class App:
         self,
         url: str | None = None,
         *,
+        shards: Sequence[str] | None = None,
+        embedded_shards: int | None = None,
         request_timeout: float = 30.0,
         lease: float = 15.0,
         retention: Mapping[str, float] | None = None,
@@ -99,8 +102,6 @@ class App:
         **unavailable: object,
     ) -> None:
         for name in unavailable:
-            if name in ("shards", "embedded_shards"):
-                raise InvalidJob(name, f"option {name!r} of App is not available in this version; leave it out")
             raise InvalidJob(name, f"App has no option {name!r}")
         if isinstance(imports, str):
             raise InvalidJob("imports", "a list of module names is needed; write imports=['tasks']")
@@ -109,11 +110,13 @@ class App:
         self.imports = tuple(imports)
         self._connecting = Connecting(
             url,
+            shards,
+            embedded_shards,
             pool_size=checked_count("pool_size", pool_size, least=2, most=1_000),
             request_timeout=checked_seconds("request_timeout", request_timeout),
             accept_data_loss=accept_data_loss,
         )
-        self._declarations = Declarations(self._connecting.database)
+        self._declarations = Declarations(self._connecting.shards, self._connecting.learn)
         self._producer: Producer | None = None
         self._hooks = Hooks()
         self._workers: list[Worker] = []
@@ -464,22 +467,27 @@ class App:
 
     @property
     def database(self) -> Database:
-        """The database, with everything declared so far written down."""
-        if self._testing is not None:
-            raise PenstockError("app.testing() keeps jobs in memory, without a database: ask the object it gave you")
-        database = self._connecting.database()
-        self._declarations.write_declarations()
-        return database
+        """The first shard, with everything declared so far written down."""
+        return self.databases.lead
 
     @property
-    def unchecked_database(self) -> Database:
-        """The database as it is, whatever its schema: for `penstock doctor`."""
+    def databases(self) -> Shards:
+        """Every database, with everything declared so far written down."""
+        if self._testing is not None:
+            raise PenstockError("app.testing() keeps jobs in memory, without a database: ask the object it gave you")
+        shards = self._connecting.shards()
+        self._declarations.write_declarations()
+        return shards
+
+    @property
+    def unchecked_databases(self) -> list[Database]:
+        """The databases as they are, whatever their schema: for `penstock doctor`."""
         return self._connecting.unchecked()
 
     @property
     def url(self) -> str:
-        """The URL of the database; reading it starts an embedded server."""
-        return self._connecting.url
+        """The URL of the first shard; reading it starts embedded servers."""
+        return self._connecting.urls[0]
 
     @property
     def lease_seconds(self) -> float:
@@ -494,7 +502,11 @@ class App:
     @property
     def shards(self) -> list[Shard]:
         """The databases of this app and whether they answer."""
-        return [Shard("1", self.url, "up" if admin.answers(self._connecting.unchecked()) else "down")]
+        databases = self._connecting.unchecked()
+        return [
+            Shard(str(database.shard), database.url, "up" if admin.answers(database) else "down")
+            for database in databases
+        ]
 
     def migrate(self) -> list[str]:
         """Create or upgrade the schema, and write down what is declared; what was applied."""

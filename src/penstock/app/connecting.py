@@ -1,38 +1,56 @@
-"""From what a user wrote to a database that is ready: its URL or an embedded server, its schema, its durability."""
+"""From what a user wrote to databases that are ready: URLs or embedded servers, their schema, their durability."""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from penstock import embedded
 from penstock.clock import system
-from penstock.errors import PenstockError
-from penstock.storage import Database
+from penstock.errors import InvalidJob, PartitionUnavailable, PenstockError
+from penstock.model.limits import MOST_SHARDS, checked_count
+from penstock.storage import Connection, Database, joining
 from penstock.storage.database import checked_url
 from penstock.storage.migrate import check_schema, migrate
+from penstock.storage.shards import Shards
 
 __all__ = ["Connecting"]
 
 log = logging.getLogger("penstock")
+T = TypeVar("T")
+
+# Of several shards one may be down at the start: the others do not wait longer for it.
+FIRST_CONTACT_SECONDS = 3.0
 
 
 class Connecting:
-    """Opens the database when it is first needed, once, whichever thread comes first."""
+    """Opens the databases when they are first needed, once, whichever thread comes first."""
 
-    def __init__(self, url: str | None, *, pool_size: int, request_timeout: float, accept_data_loss: bool) -> None:
-        given = url if url is not None else os.environ.get("PENSTOCK_URL") or None
-        self._given = None if given is None else checked_url(given)
-        # Fixed here: a program that changes its folder later keeps its server.
+    def __init__(
+        self,
+        url: str | None,
+        shards: Sequence[str] | None,
+        embedded_shards: int | None,
+        *,
+        pool_size: int,
+        request_timeout: float,
+        accept_data_loss: bool,
+    ) -> None:
+        self._given = _given_urls(url, shards, embedded_shards)
+        # Fixed here: a program that changes its folder later keeps its servers.
         self._folder = Path.cwd() / ".penstock"
+        self._embedded_shards = embedded_shards or 1
         self._pool_size = pool_size
         self._request_timeout = request_timeout
         self._accept_data_loss = accept_data_loss
-        self._server: embedded.Server | None = None
-        self._database: Database | None = None
-        self._is_checked = False
+        self._servers: list[embedded.Server] = []
+        self._shards: Shards | None = None
+        self._unchecked: list[Database] = []
         self._lock = threading.RLock()
 
     @property
@@ -40,74 +58,140 @@ class Connecting:
         return self._given is None
 
     @property
-    def url(self) -> str:
-        """The database's URL; reading it starts an embedded server."""
-        return self._given if self._given is not None else self._started().url
+    def urls(self) -> list[str]:
+        """The URLs of the databases; reading them starts embedded servers."""
+        return self._given if self._given is not None else [server.url for server in self._started()]
 
-    def database(self) -> Database:
-        """The database, with a schema this code fits."""
-        if self._is_checked and self._database is not None:
-            return self._database
+    def shards(self) -> Shards:
+        """The databases, with a schema this code fits."""
+        if self._shards is not None:
+            return self._shards
         with self._lock:
-            database = self._opened()
-            if not self._is_checked:
-                self._refuse_data_loss(database)
-                if self.is_embedded:
-                    database.run(migrate)
-                else:
-                    database.run(check_schema)
-                self._is_checked = True
-            return database
+            if self._shards is None:
+                self._shards = self._open(migrate if self.is_embedded else check_schema)
+            return self._shards
 
     def migrate(self) -> list[str]:
-        """Bring the schema up to date; what was applied."""
+        """Bring the schema up to date, on every shard; what was applied."""
         with self._lock:
-            database = self._opened()
-            self._refuse_data_loss(database)
-            applied = database.run(migrate)
-            self._is_checked = True
-            return applied
+            applied: dict[str, None] = {}
 
-    def unchecked(self) -> Database:
-        """The database as it is, for those who look what is wrong with it."""
+            def bring_up(connection: Connection) -> None:
+                applied.update(dict.fromkeys(migrate(connection)))
+
+            shards = self._shards
+            if shards is None:
+                self._shards = self._open(bring_up, must_answer=True)
+            else:
+                shards.each(bring_up).all()
+            return list(applied)
+
+    def unchecked(self) -> list[Database]:
+        """The databases as they are, for those who look what is wrong with them."""
         with self._lock:
-            return self._opened()
+            try:
+                return list(self.shards())
+            except PenstockError:
+                log.debug("the databases are looked at as they are", exc_info=True)
+            if not self._unchecked:
+                self._unchecked = self._databases()
+            return self._unchecked
+
+    def learn(self) -> None:
+        """Take in shards that were added since."""
+        with self._lock:
+            shards = self.shards()
+            for database in joining.further_shards(shards, self._database):
+                shards.add(database)
 
     def close(self) -> None:
         """Give everything back."""
         with self._lock:
-            database, self._database = self._database, None
-            server, self._server = self._server, None
-            self._is_checked = False
-        if database is not None:
+            shards, self._shards = self._shards, None
+            unchecked, self._unchecked = self._unchecked, []
+            servers, self._servers = self._servers, []
+        for database in [*(shards or ()), *unchecked]:
             database.close()
-        if server is not None:
+        for server in servers:
             server.close()
 
-    def _opened(self) -> Database:
-        if self._database is None:
-            self._database = Database(
-                self.url, pool_size=self._pool_size, request_timeout=self._request_timeout, clock=system
-            )
-        return self._database
+    def _open(self, ready: Callable[[Connection], object], *, must_answer: bool = False) -> Shards:
+        databases = self._databases()
+        try:
+            return self._joined(databases, ready, must_answer=must_answer)
+        except BaseException:
+            for database in databases:
+                database.close()
+            raise
 
-    def _started(self) -> embedded.Server:
+    def _joined(self, databases: list[Database], ready: Callable[[Connection], object], *, must_answer: bool) -> Shards:
+        is_alone = len(databases) == 1
+        silent: list[Database] = []
+        for database in databases:
+            try:
+                timeout = None if is_alone or must_answer else min(FIRST_CONTACT_SECONDS, self._request_timeout)
+                self._refuse_data_loss(database, timeout)
+                database.run(ready, timeout=timeout)
+            except PartitionUnavailable as error:
+                if is_alone or must_answer:
+                    raise
+                log.warning("%s: its partitions wait until it is back", error)
+                silent.append(database)
+        shards = joining.join(databases, silent, may_readdress=self.is_embedded)
+        for database in joining.further_shards(shards, self._database):
+            shards.add(database)
+        return shards
+
+    def _databases(self) -> list[Database]:
+        return [self._database(url) for url in self.urls]
+
+    def _database(self, url: str) -> Database:
+        return Database(url, pool_size=self._pool_size, request_timeout=self._request_timeout, clock=system)
+
+    def _started(self) -> list[embedded.Server]:
         with self._lock:
-            if self._server is None:
-                try:
-                    self._server = embedded.start(self._folder)
-                except OSError as error:
-                    raise PenstockError(
-                        f"no PostgreSQL can be kept in {self._folder} ({error.strerror or error}): "
-                        "work in another folder, or set PENSTOCK_URL to a server"
-                    ) from error
-            return self._server
+            if not self._servers:
+                found = len(list(self._folder.glob("shard-*"))) + 1
+                folders = [self._folder, *(self._folder / f"shard-{n}" for n in range(2, MOST_SHARDS))]
+                for folder in folders[: max(self._embedded_shards, found)]:
+                    try:
+                        self._servers.append(embedded.start(folder))
+                    except OSError as error:
+                        raise PenstockError(
+                            f"no PostgreSQL can be kept in {folder} ({error.strerror or error}): "
+                            "work in another folder, or set PENSTOCK_URL to a server"
+                        ) from error
+            return self._servers
 
-    def _refuse_data_loss(self, database: Database) -> None:
-        unsafe = database.unsafe_settings()
+    def _refuse_data_loss(self, database: Database, timeout: float | None) -> None:
+        unsafe = database.unsafe_settings(timeout)
         if not unsafe:
             return
         problem = f"the database at {database.address} may lose acknowledged jobs in a crash: {', '.join(unsafe)}"
         if not self._accept_data_loss:
             raise PenstockError(f"{problem}; switch these on, or pass accept_data_loss=True if that is meant")
         log.warning("%s (accepted)", problem)
+
+
+def _given_urls(url: str | None, shards: Sequence[str] | None, embedded_shards: int | None) -> list[str] | None:
+    if sum(given is not None for given in (url, shards, embedded_shards)) > 1:
+        raise InvalidJob("shards", "give a URL, shards=[...] or embedded_shards=, not several of them")
+    if embedded_shards is not None:
+        checked_count("embedded_shards", embedded_shards, most=16)
+        return None
+    if shards is not None:
+        if not isinstance(shards, (list, tuple)) or not shards:
+            raise InvalidJob("shards", "a list of URLs is needed; write shards=['postgresql://a/jobs', …]")
+        checked_count("shards", len(shards), most=MOST_SHARDS)
+        return _distinct([checked_url(each) for each in shards])
+    if url is not None:
+        return [checked_url(url)]
+    named = os.environ.get("PENSTOCK_URL", "").strip()
+    # A comma also stands between several hosts of one URL: only one before a further URL parts them.
+    return _distinct([checked_url(each) for each in re.split(r"[\s,]+(?=\w+://)", named)]) if named else None
+
+
+def _distinct(urls: list[str]) -> list[str]:
+    if len(set(urls)) < len(urls):
+        raise InvalidJob("shards", "the same URL is given twice; each shard is a database of its own")
+    return urls

@@ -18,8 +18,9 @@ from penstock.errors import InvalidJob, NotFound
 from penstock.model import QueueDefinition
 from penstock.model.limits import checked_name
 from penstock.model.queue import LIVE_OPTIONS, refuse_unknown_options
-from penstock.storage import Database, catalogue
+from penstock.storage import catalogue
 from penstock.storage.catalogue import QueueEntry
+from penstock.storage.shards import Shards
 from penstock.task.definition import TaskDefinition
 from penstock.worker import Served
 
@@ -33,8 +34,9 @@ KEPT_SECONDS = 5.0
 class Declarations:
     """One per app."""
 
-    def __init__(self, database: Callable[[], Database]) -> None:
-        self._database = database
+    def __init__(self, shards: Callable[[], Shards], learn_shards: Callable[[], None]) -> None:
+        self._shards = shards
+        self._learn_shards = learn_shards
         self._queues: dict[str, Queue] = {}
         self.tasks: dict[str, dict[str, TaskDefinition]] = {}
         self._unwritten: list[QueueDefinition | TaskDefinition | CronDefinition] = []
@@ -83,11 +85,12 @@ class Declarations:
                 if isinstance(declared, QueueDefinition):
                     self._write_queue(declared)
                 elif isinstance(declared, CronDefinition):
-                    write_cron(self._database(), declared)
+                    write_cron(self._shards().lead, declared)
                 else:
                     queue_id = self.entry(declared.queue).id
                     name, attempts = declared.name, declared.max_attempts
-                    self._database().run(lambda c: catalogue.announce_task(c, queue_id, name, attempts))  # noqa: B023
+                    # A shard that is away hears it from the workers that serve it.
+                    self._shards().each(lambda c: catalogue.announce_task(c, queue_id, name, attempts))  # noqa: B023
                 del self._unwritten[0]
 
     def entry(self, name: str) -> QueueEntry:
@@ -102,7 +105,10 @@ class Declarations:
         with self._lock:
             if any(isinstance(d, QueueDefinition) and d.name == name for d in self._unwritten):
                 self.write_declarations()
-        entry = self._database().run(lambda connection: catalogue.find_queue(connection, name))
+        shards = self._shards()
+        entry = shards.read(lambda connection: catalogue.find_queue(connection, name))
+        if not all(number in shards for number in entry.partition_shards):
+            self._learn_shards()
         self._entries[name] = (entry, system.monotonic())
         return entry
 
@@ -142,7 +148,7 @@ class Declarations:
             options = f"{', '.join(LIVE_OPTIONS[:-1])} or {LIVE_OPTIONS[-1]}"
             raise InvalidJob("limits", f"there is nothing to change: give {options}; None takes one away")
         self.write_declarations()
-        self._database().run(lambda connection: catalogue.set_limits(connection, name, limits))
+        self._shards().change(lambda connection: catalogue.set_limits(connection, name, limits))
         self._entries.pop(name, None)
 
     def forget(self) -> None:
@@ -154,7 +160,12 @@ class Declarations:
             self._unwritten = [*definitions, *tasks, *self._crons.values()]
 
     def _write_queue(self, declared: QueueDefinition) -> None:
-        entry = self._database().run(lambda connection: catalogue.declare_queue(connection, declared))
+        shards = self._shards()
+        # One that exists needs no change, and so not the shard that leads.
+        if len(shards) > 1 and shards.read(lambda connection: catalogue.has_queue(connection, declared.name)):
+            entry = shards.read(lambda connection: catalogue.find_queue(connection, declared.name))
+        else:
+            entry = shards.change(lambda connection: catalogue.declare_queue(connection, declared))
         self._entries[declared.name] = (entry, system.monotonic())
         if contradictions := entry.contradictions(declared):
             raise InvalidJob(

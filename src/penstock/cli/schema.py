@@ -57,7 +57,7 @@ def doctor(url: Url = None, as_json: AsJson = False) -> None:
     with App(url, request_timeout=PATIENCE_SECONDS) as app:
         if url is None and not os.environ.get("PENSTOCK_URL"):
             app.migrate()  # an embedded server's schema is nobody's duty
-        checks = examine(app.unchecked_database)
+        checks = examine(app.unchecked_databases[0])
     if as_json:
         show_json([asdict(check) for check in checks])
     else:

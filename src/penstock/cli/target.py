@@ -30,7 +30,7 @@ def asked(url: str | None) -> Iterator[App]:
 
 def ensure_answering(app: App) -> None:
     """Refuse at once, with the cause, where the database cannot be reached: the app itself would keep trying."""
-    database = app.unchecked_database
+    database = app.unchecked_databases[0]
     try:
         database.connect().close()
     except ConnectionLost as error:

@@ -42,7 +42,7 @@ def work(
             "working on %s, %d at a time, database %s",
             ", ".join(names) or "no queue",
             concurrency,
-            app.unchecked_database.address,
+            app.unchecked_databases[0].address,
         )
         started = system.monotonic()
         worked = app.work(names or None, concurrency, until_idle=until_idle)

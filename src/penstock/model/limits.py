@@ -27,6 +27,7 @@ __all__ = [
     "MOST_PARENTS",
     "MOST_PARTITIONS",
     "MOST_RUNNING",
+    "MOST_SHARDS",
     "MOST_TAGS",
     "MOST_WEIGHTS",
     "NAME_CHARACTERS",
@@ -57,6 +58,8 @@ HIGHEST_ID = 2**63 - 1
 MOST_ATTEMPTS = 32_767
 MOST_CONCURRENCY = 1_000
 MOST_PARTITIONS = 1_024
+# The number of a shard has ten bits of each id.
+MOST_SHARDS = 1_023
 MOST_RUNNING = 2**31 - 1
 MOST_TAGS = 32
 MOST_PARENTS = 1_000

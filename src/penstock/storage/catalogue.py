@@ -23,6 +23,7 @@ __all__ = [
     "announce_task",
     "declare_queue",
     "find_queue",
+    "has_queue",
     "open_depths",
     "read_queues",
     "set_limits",
@@ -35,7 +36,7 @@ __all__ = [
 class QueueEntry:
     """A queue as the database knows it: rates in starts a second, partitions in order, partition 0 first.
 
-    `partition_count` are in use; those beyond it were removed by a resize, and are served until they are empty.
+    `partition_count` are in use; those beyond it were removed or moved away, and are served until they are empty.
     """
 
     id: int
@@ -56,6 +57,10 @@ class QueueEntry:
     partition_count: int
     partition_ids: tuple[int, ...]
     partition_names: tuple[str, ...]
+    # The shard each of them lives on, and the shards its idempotency keys are spread over.
+    partition_shards: tuple[int, ...]
+    homes: tuple[int, ...]
+    version: int
 
     def contradictions(self, declared: QueueDefinition) -> list[str]:
         """What a declaration says otherwise about order: the jobs already here are kept by the database's word."""
@@ -128,24 +133,18 @@ def _written(rate: float | None) -> str | None:
 def declare_queue(connection: Connection, declared: QueueDefinition) -> QueueEntry:
     """Create the queue unless it exists; what the database has."""
     try:
-        with connection.transaction():
-            row = connection.execute(
-                query("declare_queue"),
-                {
-                    "name": declared.name,
-                    "partitions": declared.partitions,
-                    "per_key": declared.running_per_key,
-                    "fair_by": declared.fair_by,
-                    "holds_on_retry": declared.holds_on_retry,
-                    "halts_on_dead": declared.halts_on_dead,
-                    **_limits(declared),
-                },
-            ).fetchone()
-            if row is not None:
-                connection.execute(
-                    query("declare_partitions"),
-                    {"queue_id": row[0], "name": declared.name, "partitions": declared.partitions},
-                )
+        connection.execute(
+            query("declare_queue"),
+            {
+                "name": declared.name,
+                "partitions": declared.partitions,
+                "per_key": declared.running_per_key,
+                "fair_by": declared.fair_by,
+                "holds_on_retry": declared.holds_on_retry,
+                "halts_on_dead": declared.halts_on_dead,
+                **_limits(declared),
+            },
+        )
     except errors.UniqueViolation:
         owner = connection.execute(query("queue_of_partition_name"), {"name": declared.name}).fetchone()
         raise InvalidJob(
@@ -154,6 +153,12 @@ def declare_queue(connection: Connection, declared: QueueDefinition) -> QueueEnt
             "already uses for a partition; choose another name",
         ) from None
     return find_queue(connection, declared.name)
+
+
+def has_queue(connection: Connection, name: str) -> bool:
+    """Whether there is a queue of that name."""
+    row = connection.execute(query("queue_exists"), {"name": name}).fetchone()
+    return bool(row and row[0])
 
 
 def announce_task(connection: Connection, queue_id: int, name: str, max_attempts: int) -> None:
@@ -173,6 +178,8 @@ def _entry(row: Sequence[Any]) -> QueueEntry:
     stored["weights"] = None if stored["weights"] is None else json.loads(stored["weights"])
     stored["partition_ids"] = tuple(stored["partition_ids"])
     stored["partition_names"] = tuple(stored["partition_names"])
+    stored["partition_shards"] = tuple(stored["partition_shards"])
+    stored["homes"] = tuple(stored["homes"])
     return QueueEntry(**stored)
 
 
@@ -198,20 +205,20 @@ def waiting_in(connection: Connection, partition: int) -> int:
 
 def set_paused(connection: Connection, name: str, is_paused: bool) -> None:
     """Stop or go on giving out a queue's jobs."""
-    if connection.execute(query("set_paused"), {"name": name, "is_paused": is_paused}).fetchone() is None:
-        find_queue(connection, name)
+    find_queue(connection, name)
+    connection.execute(query("set_paused"), {"name": name, "is_paused": is_paused})
 
 
 def set_limits(connection: Connection, name: str, options: Mapping[str, Any]) -> None:
     """Change those limits, rates and weights of a queue that are given; who waits for them is woken."""
     with connection.transaction():
-        connection.execute(query("lock_queue"), {"name": name})
+        find_queue(connection, name)
+        row = connection.execute(query("next_version")).fetchone()
         entry = find_queue(connection, name)
         queue = {"queue_id": entry.id}
         changed = entry.changed(options)
-        connection.execute(query("set_limits"), {"name": name, **_limits(changed)})
+        connection.execute(query("set_limits"), {"name": name, "version": row and row[0], **_limits(changed)})
         if changed.rate is not None and changed.rate_a_second != entry.rate:
-            connection.execute(query("lock_gates"), queue)
             connection.execute(query("fit_buckets"), queue)
     # After the commit: a worker that looked before it and has fallen asleep since is seen now.
     connection.execute(query("wake_queue"), queue)

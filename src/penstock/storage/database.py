@@ -18,8 +18,9 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from penstock.clock import Clock, system
 from penstock.errors import InvalidJob, PartitionUnavailable, SchemaMismatch
+from penstock.storage.breaker import Breaker
 
-__all__ = ["Connection", "ConnectionLost", "Database", "checked_url", "is_lost", "may_repeat"]
+__all__ = ["Connection", "ConnectionLost", "Database", "DatabaseDown", "checked_url", "is_lost", "may_repeat"]
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 T = TypeVar("T")
@@ -36,6 +37,7 @@ ConnectionLost = (
 _ROLLED_BACK = frozenset({"57014", "55P03", "40001", "40P01"})
 
 DURABILITY_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
+STEP_SECONDS = 0.25
 
 
 class _RawJson(Loader):
@@ -49,21 +51,43 @@ class _RawJsonBinary(_RawJson):
     format = Format.BINARY
 
 
+class DatabaseDown(psycopg.OperationalError):
+    """The database is known to be down; nobody tried."""
+
+
 class Lent:
     """A connection of the pool for the length of a `with` block."""
 
-    __slots__ = ("_connection", "_pool", "_timeout")
+    __slots__ = ("_connection", "_database", "_pool", "_timeout")
 
-    def __init__(self, pool: ConnectionPool[Connection], timeout: float) -> None:
+    def __init__(self, database: Database, pool: ConnectionPool[Connection], timeout: float) -> None:
+        self._database = database
         self._pool = pool
         self._timeout = timeout
 
     def __enter__(self) -> Connection:
-        self._connection = self._pool.getconn(self._timeout)
-        return self._connection
+        breaker, clock = self._database.breaker, self._database.clock
+        started_at = clock.monotonic()
+        while True:
+            if breaker.is_down:
+                raise DatabaseDown(breaker.reason)
+            # In steps: a database that dies meanwhile is not waited for to the end.
+            step = min(self._timeout - (clock.monotonic() - started_at), STEP_SECONDS)
+            try:
+                self._connection = connection = self._pool.getconn(max(step, 0.001))
+            except PoolTimeout:
+                breaker.failed()
+                if clock.monotonic() - started_at >= self._timeout:
+                    raise
+                continue
+            breaker.calls[id(self)] = (connection, clock.monotonic())
+            return connection
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        del self._database.breaker.calls[id(self)]
         self._pool.putconn(self._connection)
+        if error is not None and is_lost(error):
+            self._database.breaker.failed()
 
 
 class Database:
@@ -77,8 +101,13 @@ class Database:
         request_timeout: float = 30.0,
         clock: Clock = system,
         name: str = "penstock",
+        shard: int = 1,
+        is_alone: bool = True,
     ) -> None:
         self.url = url
+        self.shard = shard
+        self.breaker = Breaker(url, f"the database at {self.address}", clock)
+        self.join(shard, is_alone=is_alone)
         self.request_timeout = request_timeout
         self.clock = clock
         self._name = name
@@ -87,14 +116,29 @@ class Database:
         self._lock = threading.Lock()
         self.is_pooled: bool | None = None
 
+    def join(self, shard: int, *, is_alone: bool) -> None:
+        """Be this shard; one that is not alone is called by its number."""
+        self.shard = shard
+        place = f"the database at {self.address}"
+        self.breaker.label = place if is_alone else f"shard {shard}, {place},"
+
     def connection(self, timeout: float | None = None) -> Lent:
         """Lend a connection for a `with` block; it goes back to the pool, or is replaced where it broke."""
-        return Lent(self._pool or self._opened_pool(), timeout or self.request_timeout)
+        return Lent(self, self._pool or self._opened_pool(), timeout or self.request_timeout)
 
     def connect(self) -> Connection:
         """A connection of one's own, for what lasts: a worker's conversation, LISTEN."""
-        connection = psycopg.connect(self.url, autocommit=True, application_name=self._name, connect_timeout=10)
-        self._configure(connection)
+        if self.breaker.is_down:
+            raise DatabaseDown(self.breaker.reason)
+        self.breaker.watch()
+        try:
+            connection = psycopg.connect(self.url, autocommit=True, application_name=self._name, connect_timeout=10)
+            self.breaker.lasting.add(connection)
+            self._configure(connection)
+        except ConnectionLost as error:
+            if is_lost(error):
+                self.breaker.failed()
+            raise
         return connection
 
     def run(self, act: Callable[[Connection], T], *, timeout: float | None = None) -> T:
@@ -112,14 +156,18 @@ class Database:
                 if self.clock.monotonic() + pause >= deadline:
                     raise self.unavailable(error) from error
                 self.clock.sleep(pause)
+                self.breaker.wait_until_up(deadline - pause - self.clock.monotonic())
                 pause = min(pause * 2, 0.5)
 
     def unavailable(self, error: BaseException) -> PartitionUnavailable:
         """The error a user meets when the database does not answer."""
         cause = str(error).strip().splitlines()
+        is_read_only = isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
         return PartitionUnavailable(
-            f"the database at {self.address} does not answer ({cause[0] if cause else type(error).__name__}); "
-            "see that it runs and accepts connections, then call again"
+            f"{self.breaker.label} {'is read-only' if is_read_only else 'does not answer'} "
+            f"({cause[0] if cause else type(error).__name__}); "
+            f"see that it runs and accepts {'writes' if is_read_only else 'connections'}, then call again",
+            shard=self.shard,
         )
 
     @property
@@ -128,7 +176,7 @@ class Database:
         options = psycopg.conninfo.conninfo_to_dict(self.url)
         return f"{options.get('host') or 'localhost'}:{options.get('port') or 5432}/{options.get('dbname') or ''}"
 
-    def unsafe_settings(self) -> list[str]:
+    def unsafe_settings(self, timeout: float | None = None) -> list[str]:
         """The settings that would lose acknowledged jobs in a crash, as name=value; empty where all is well."""
 
         def read(connection: Connection) -> list[str]:
@@ -137,7 +185,7 @@ class Database:
             ).fetchall()
             return [f"{name}={setting}" for name, setting in rows if setting in ("off", "local")]
 
-        return self.run(read)
+        return self.run(read, timeout=timeout)
 
     def close(self) -> None:
         """Give back every connection."""
@@ -145,8 +193,11 @@ class Database:
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
+        self.breaker.close()
+        self.breaker = Breaker(self.url, self.breaker.label, self.clock)
 
     def _opened_pool(self) -> ConnectionPool[Connection]:
+        self.breaker.watch()
         with self._lock:
             if self._pool is None:
                 self._pool = ConnectionPool(
@@ -181,7 +232,7 @@ def checked_url(url: object) -> str:
     if not isinstance(url, str) or ("://" not in url and "=" not in url):
         raise InvalidJob("url", "a PostgreSQL URL is needed, such as postgresql://localhost/jobs")
     if url.count("://") > 1:
-        raise InvalidJob("url", "several shards are not available in this version; give one URL")
+        raise InvalidJob("url", "it holds several URLs; write App(shards=[url, url]), or PENSTOCK_URL='url url'")
     try:
         parts = psycopg.conninfo.conninfo_to_dict(url)
     except psycopg.Error:

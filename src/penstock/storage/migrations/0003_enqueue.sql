@@ -15,14 +15,15 @@ end $$;
 -- may be written by this one. A resize sets the new map first and calls the old one closed when nobody holds it, so
 -- the lock comes before the look, which is a statement of its own. Above READ COMMITTED the look would see the
 -- past: there the map's row is locked, and the caller is told to begin again (40001) where it changed since.
--- Never waits for a resize; shared with all other producers.
+-- False also where the map is not open yet. Never waits for a resize; shared with all other producers.
 create function penstock.lock_map(p_queue int, p_epoch int) returns boolean
 language plpgsql as $$
 declare
-    v_epoch int;
+    v_epoch   int;
+    v_is_open boolean;
 begin
     perform pg_advisory_xact_lock_shared(hashtext('penstock.map'), hashtext(p_queue || ':' || p_epoch));
-    select epoch into v_epoch from penstock.queue where id = p_queue;
+    select epoch, is_open into v_epoch, v_is_open from penstock.queue where id = p_queue;
     if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
         if p_epoch > v_epoch then
             raise exception using errcode = '40001',
@@ -31,20 +32,27 @@ begin
             perform from penstock.queue_map where queue_id = p_queue and epoch = p_epoch for share;
         end if;
     end if;
-    return p_epoch = v_epoch;
+    return p_epoch = v_epoch and v_is_open;
 end $$;
 
--- Holds the map that a queue has now; its epoch.
+-- Holds the map that a queue has now; its epoch. Waits a moment for one that is not open yet.
 create function penstock.hold_map(p_queue int) returns int
 language plpgsql as $$
 declare
-    v_epoch int;
+    v_epoch   int;
+    v_is_open boolean;
 begin
-    loop
-        select epoch into v_epoch from penstock.queue where id = p_queue;
-        exit when v_epoch is null or penstock.lock_map(p_queue, v_epoch);
+    for v_try in 1..250 loop
+        select epoch, is_open into v_epoch, v_is_open from penstock.queue where id = p_queue;
+        if v_epoch is null or penstock.lock_map(p_queue, v_epoch) then
+            return v_epoch;
+        end if;
+        if not v_is_open then
+            perform pg_sleep(0.02);
+        end if;
     end loop;
-    return v_epoch;
+    raise exception using errcode = '55P03',
+        message = format('queue %s gets another map of its keys, and a shard does not answer: try again', p_queue);
 end $$;
 
 -- The same as lock_map for several queues; the arrays are parallel.
@@ -203,18 +211,33 @@ create function penstock.partition_of(key bytea, partitions int) returns int
 language sql immutable strict parallel safe as
 $$ select ((penstock.h64('penstock/partition/v1'::bytea, key) & 9223372036854775807) % partitions)::int $$;
 
--- The partition of a job by a queue's map: its key's, or the one with the fewest jobs.
+-- The partition of a job by a queue's map: its key's, or of those on this shard the one with the fewest jobs. A key
+-- that lives on another shard is refused: what is written there cannot be part of this transaction.
 create function penstock.place(p_queue penstock.queue, p_key bytea) returns int
 language plpgsql stable as $$
+declare
+    v_home penstock.partition;
 begin
-    if p_key is not null or p_queue.partitions = 1 then
-        return (select id from penstock.partition
-                 where queue_id = p_queue.id
-                   and number = case when p_key is null then 0 else penstock.partition_of(p_key, p_queue.partitions) end);
+    if p_queue.partitions = 1 then
+        select * into v_home from penstock.partition where queue_id = p_queue.id and is_current;
+    elsif p_key is null then
+        select p.* into v_home from penstock.partition as p left join penstock.depth as d on d.partition_id = p.id
+         where p.queue_id = p_queue.id and p.is_current and p.shard = penstock.here()
+         order by coalesce(d.opened, 0), p.number limit 1;
+        if v_home.id is null then
+            select * into v_home from penstock.partition where queue_id = p_queue.id and is_current order by number limit 1;
+        end if;
+    else
+        select p.* into v_home from penstock.queue_map as m
+          join penstock.partition as p on p.id = m.partition_ids[1 + penstock.partition_of(p_key, m.partitions)]
+         where m.queue_id = p_queue.id and m.epoch = p_queue.epoch;
     end if;
-    return (select p.id from penstock.partition as p left join penstock.depth as d on d.partition_id = p.id
-             where p.queue_id = p_queue.id and p.number < p_queue.partitions
-             order by coalesce(d.opened, 0), p.number limit 1);
+    if v_home.shard <> penstock.here() then
+        perform penstock.refuse(case when p_key is null then 'queue' else 'key' end, format(
+            'partition %s of the queue lives on shard %s (%s), and this is shard %s: enqueue there, or with a client',
+            v_home.name, v_home.shard, (select address from penstock.shard where number = v_home.shard), penstock.here()));
+    end if;
+    return v_home.id;
 end $$;
 
 -- An idempotency key as it is stored on queues with an owner, where it is unique for each ordering key.

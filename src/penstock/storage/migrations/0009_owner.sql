@@ -23,10 +23,10 @@ begin
                row_number() over (partition by k.queue_id, k.is_able order by k.worker_id) - 1 as place
           from knowing as k
     ), held as (
-        select p.queue_id, p.number < q.partitions as is_current, count(*) as n,
+        select p.queue_id, p.is_current, count(*) as n,
                count(*) filter (where p.owner_id = p_worker) as mine
           from penstock.partition as p join penstock.queue as q on q.id = p.queue_id
-         where q.is_owned group by 1, 2
+         where q.is_owned and p.shard = penstock.here() group by 1, 2
     )
     select json_agg(json_build_object('queue', h.queue_id, 'is_current', h.is_current, 'mine', h.mine,
                'share', case when c.is_able
@@ -39,9 +39,9 @@ begin
     ), free as (
         select p.id, s.share - s.mine as wanted,
                row_number() over (partition by p.queue_id, s.is_current order by p.number) as place
-          from penstock.partition as p join penstock.queue as q on q.id = p.queue_id
-          join share as s on s.queue = p.queue_id and s.is_current = (p.number < q.partitions)
-         where p.owner_id is null or not exists (select from penstock.worker as w where w.id = p.owner_id)
+          from penstock.partition as p join share as s on s.queue = p.queue_id and s.is_current = p.is_current
+         where p.shard = penstock.here()
+           and (p.owner_id is null or not exists (select from penstock.worker as w where w.id = p.owner_id))
     ), chosen as (
         select p.id from penstock.partition as p
          where p.id in (select id from free where place <= wanted)
@@ -54,9 +54,9 @@ begin
     return query
     select p.id, p.queue_id, p.number, p.owner_epoch,
            row_number() over (partition by p.queue_id, s.is_current order by p.number) > s.share
-      from penstock.partition as p join penstock.queue as q on q.id = p.queue_id
+      from penstock.partition as p
       join json_to_recordset(v_shares) as s(queue int, is_current boolean, share int)
-        on s.queue = p.queue_id and s.is_current = (p.number < q.partitions)
+        on s.queue = p.queue_id and s.is_current = p.is_current
      where p.owner_id = p_worker
      order by p.id;
 end $$;

@@ -21,34 +21,74 @@ create table penstock.map_rest (
     foreign key (queue_id, epoch) references penstock.queue_map
 );
 
--- Sets the number of partitions; whether anything changed. The map's row is changed first: a producer above READ
--- COMMITTED holds it, and finds by it that its snapshot is old. Partitions are added, never taken away: those beyond the
--- number are served until they are empty. Locks: the map's row, then the queue's.
+-- The shard for a further partition of a queue: they are spread evenly over those in use.
+create function penstock.shard_for(p_queue int, p_number int) returns smallint
+language sql stable as $$
+    select coalesce((select a.numbers[1 + (p_number + p_queue - 1) % cardinality(a.numbers)]
+                       from (select array_agg(number order by number) as numbers
+                               from penstock.shard where state = 'active') as a),
+                    penstock.here())
+$$;
+
+-- The partitions of a queue by number, as many as are wanted: those of the map of now, and further ones, which are made
+-- where there are none.
+create function penstock.partitions_for(p_queue int, p_partitions int) returns int[]
+language plpgsql as $$
+declare
+    v_ids int[];
+begin
+    select m.partition_ids[1:p_partitions] into v_ids
+      from penstock.queue as q join penstock.queue_map as m on m.queue_id = q.id and m.epoch = q.epoch where q.id = p_queue;
+    v_ids := coalesce(v_ids, '{}');
+    insert into penstock.partition (queue_id, number, name, shard, is_current)
+    select q.id, n, case n when 0 then q.name else q.name || '__p' || n end, penstock.shard_for(q.id, n), false
+      from penstock.queue as q, generate_series(cardinality(v_ids), p_partitions - 1) as n where q.id = p_queue
+    on conflict (queue_id, number, shard) do nothing;
+    return v_ids || array(
+        select p.id from generate_series(cardinality(v_ids), p_partitions - 1) as n
+          join penstock.partition as p on p.queue_id = p_queue and p.number = n and p.shard = penstock.shard_for(p_queue, n)
+         order by n);
+end $$;
+
+-- Gives a queue a map, in a change of the catalogue that the caller began (penstock.next_version). With a new epoch the
+-- map before it stays until it is drained, and nobody may write by the new one until it is open. The old map's row is
+-- changed first: a producer above READ COMMITTED holds it, and finds by it that its snapshot is old. Partitions are
+-- added, never taken away: those not in the map are served until they are empty. Locks: the map's row, then the queue's.
+create function penstock.set_map(p_queue int, p_version bigint, p_ids int[], p_is_new boolean, p_is_open boolean) returns void
+language plpgsql as $$
+declare
+    v_epoch int;
+begin
+    select epoch into v_epoch from penstock.queue where id = p_queue;
+    update penstock.queue_map set partition_ids = case when p_is_new then partition_ids else p_ids end
+     where queue_id = p_queue and epoch = v_epoch;
+    if p_is_new or not found then
+        v_epoch := v_epoch + p_is_new::int;
+        insert into penstock.queue_map (queue_id, epoch, partition_ids) values (p_queue, v_epoch, p_ids);
+    end if;
+    update penstock.queue set partitions = cardinality(p_ids), epoch = v_epoch, is_open = p_is_open, version = p_version
+     where id = p_queue;
+    update penstock.partition set is_current = id = any (p_ids)
+     where queue_id = p_queue and is_current <> (id = any (p_ids));
+    perform penstock.wake(p_queue);
+end $$;
+
+-- Sets the number of partitions; whether anything changed. Locks: the catalogue, the map's row, the queue's.
 create function penstock.resize(p_name text, p_partitions int) returns boolean
 language plpgsql as $$
 declare
-    v_before penstock.queue;
-    v_queue  penstock.queue;
+    v_queue   penstock.queue;
+    v_version bigint;
 begin
-    loop
-        select * into v_before from penstock.queue where name = p_name;
-        if v_before.id is null or v_before.partitions = p_partitions then
-            return false;
-        end if;
-        update penstock.queue_map set partitions = case when v_before.is_owned then partitions else p_partitions end
-         where queue_id = v_before.id and epoch = v_before.epoch;
-        select * into v_queue from penstock.queue where id = v_before.id for no key update;
-        exit when v_queue.epoch = v_before.epoch and v_queue.partitions = v_before.partitions;
-    end loop;
-    insert into penstock.partition (queue_id, number, name)
-    select v_queue.id, n, case n when 0 then p_name else p_name || '__p' || n end
-      from generate_series(0, p_partitions - 1) as n
-    on conflict (queue_id, number) do nothing;
-    update penstock.queue set partitions = p_partitions, epoch = epoch + is_owned::int where id = v_queue.id;
-    if v_queue.is_owned then
-        insert into penstock.queue_map (queue_id, epoch, partitions) values (v_queue.id, v_queue.epoch + 1, p_partitions);
+    if not exists (select from penstock.queue where name = p_name and partitions <> p_partitions) then
+        return false;
     end if;
-    perform penstock.wake(v_queue.id);
+    v_version := penstock.next_version();
+    select * into v_queue from penstock.queue where name = p_name;
+    if v_queue.partitions = p_partitions then
+        return false;
+    end if;
+    perform penstock.set_map(v_queue.id, v_version, penstock.partitions_for(v_queue.id, p_partitions), v_queue.is_owned, true);
     return true;
 end $$;
 

@@ -1,0 +1,150 @@
+"""Whether a database answers, learned from the calls that are made anyway.
+
+A call that fails, or that takes long, makes a probe look: a connection of its own, which has a few seconds. Only what
+the probe finds counts, so that one cut connection or one slow statement does not condemn a server. While a database is
+down nobody tries: whoever would wait for it is told at once, and the probe goes on looking until it is back. Where a
+server takes a connection and says nothing (it is stopped, or its disk hangs) the sockets in use are shut, for nobody
+else would ever wake those who wait on them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+from typing import Literal
+from weakref import WeakSet
+
+import psycopg
+
+from penstock.clock import Clock
+
+__all__ = ["Breaker", "Health"]
+
+log = logging.getLogger("penstock")
+
+Health = Literal["up", "read-only", "down"]
+
+# A call that takes longer makes the probe look.
+LONG_SECONDS = 1.0
+# What a server has to take a connection (the driver's least), and how often it is asked while it is down.
+ANSWER_SECONDS = 2
+PROBE_SECONDS = 0.5
+
+
+class Breaker:
+    """Of one database. Safe to use from any number of threads."""
+
+    def __init__(self, url: str, label: str, clock: Clock) -> None:
+        self._url = url
+        self.label = label
+        self._clock = clock
+        self.health: Health = "up"
+        self.reason = ""
+        # Calls under way, by the thing that holds the connection, and since when; kept by those who call.
+        self.calls: dict[int, tuple[psycopg.Connection[tuple[object, ...]], float]] = {}
+        # Connections that last: a worker's conversation, a listener.
+        self.lasting: WeakSet[psycopg.Connection[tuple[object, ...]]] = WeakSet()
+        self._doubt = threading.Event()
+        self._is_up = threading.Event()
+        self._is_up.set()
+        self._closed = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def is_down(self) -> bool:
+        return self.health == "down"
+
+    @property
+    def is_writable(self) -> bool:
+        return self.health == "up"
+
+    def watch(self) -> None:
+        """Begin to look after the calls under way."""
+        with self._lock:
+            if self._watcher is None and not self._closed.is_set():
+                self._watcher = threading.Thread(target=self._watch, name="penstock-health", daemon=True)
+                self._watcher.start()
+
+    def failed(self) -> None:
+        """A call could not reach the database: look whether anybody can."""
+        self.watch()
+        self._doubt.set()
+
+    def wait_until_up(self, seconds: float) -> bool:
+        """Wait so long for a database that is down; whether it is back."""
+        return self._is_up.wait(max(seconds, 0.0))
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closed.set()
+        self._doubt.set()
+
+    def _watch(self) -> None:
+        while not self._closed.is_set():
+            if self._doubt.wait(PROBE_SECONDS):
+                self._doubt.clear()
+            elif not self.is_down and not self._has_long_call():
+                continue
+            if self._closed.is_set():
+                return
+            self._note(*self._probe())
+            if self.health != "up":
+                self._closed.wait(PROBE_SECONDS)
+                self._doubt.set()
+
+    def _has_long_call(self) -> bool:
+        now = self._clock.monotonic()
+        return any(now - since > LONG_SECONDS for _, since in list(self.calls.values()))
+
+    def _probe(self) -> tuple[Health, str, bool]:
+        """How the database is, why, and whether it hangs."""
+        try:
+            connection = psycopg.connect(
+                self._url, autocommit=True, application_name="penstock probe", connect_timeout=ANSWER_SECONDS
+            )
+        except psycopg.errors.ConnectionTimeout as error:
+            return "down", _first_line(error), True
+        except psycopg.Error as error:
+            if "too many" in str(error) or "remaining connection slots" in str(error):
+                return "up", "", False  # It is there, and busy.
+            return "down", _first_line(error), False
+        with connection:
+            told = connection.info.parameter_status
+            is_read_only = "on" in (told("default_transaction_read_only"), told("in_hot_standby"))
+        return ("read-only" if is_read_only else "up"), "", False
+
+    def _note(self, health: Health, reason: str, hangs: bool) -> None:
+        before, self.health, self.reason = self.health, health, reason
+        if health == "down":
+            self._is_up.clear()
+        else:
+            self._is_up.set()
+        if health != before:
+            log.log(
+                logging.INFO if health == "up" else logging.WARNING,
+                "%s is %s%s",
+                self.label,
+                {"up": "back", "read-only": "read-only: nothing can be written", "down": "down"}[health],
+                f" ({reason})" if reason else "",
+            )
+        if hangs:
+            for connection in [*(connection for connection, _ in list(self.calls.values())), *list(self.lasting)]:
+                _cut(connection)
+
+
+def _cut(connection: psycopg.Connection[tuple[object, ...]]) -> None:
+    with contextlib.suppress(OSError, psycopg.Error):
+        handle = socket.socket(fileno=os.dup(connection.fileno()))
+        try:
+            handle.shutdown(socket.SHUT_RDWR)
+        finally:
+            handle.close()
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

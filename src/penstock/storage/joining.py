@@ -1,0 +1,166 @@
+"""How databases become the shards of one system, and are known again.
+
+A database gets its number and a random identity once. Whoever opens the system finds each again, whatever
+the order of the URLs; a database that is not the one the catalogue knows under its number is refused, and so are two
+catalogues that contradict each other.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+
+from psycopg import errors
+
+from penstock.errors import PartitionUnavailable, PenstockError, SchemaMismatch
+from penstock.model.limits import MOST_SHARDS
+from penstock.storage.database import Connection, Database
+from penstock.storage.shards import (
+    Identity,
+    ShardEntry,
+    Shards,
+    at_address,
+    enter_shard,
+    plain_address,
+    read_digest,
+    read_identity,
+    read_shards,
+    take_up_shard,
+)
+
+__all__ = ["further_shards", "join"]
+
+
+def join(databases: Sequence[Database], silent: Sequence[Database], *, may_readdress: bool = False) -> Shards:
+    """The databases as shards, each under its number; the silent ones are recognised by their address.
+
+    An address in the catalogue stays, unless the databases are known to be where these URLs say (`may_readdress`).
+    """
+    present = [database for database in databases if database not in silent]
+    if not present:
+        raise silent[0].unavailable(ConnectionError(silent[0].breaker.reason or "no shard answers"))
+    known = {database: database.run(read_identity) for database in present}
+    if any(identity.identity is None for identity in known.values()):
+        known = _take_up(databases, silent, known)
+    _refuse_strangers(known)
+    newest = max(known, key=lambda database: known[database].version)
+    entries = {entry.number: entry for entry in newest.run(read_shards)}
+    for database, identity in known.items():
+        _refuse_replaced(database, identity, entries.get(identity.number))
+        database.join(identity.number, is_alone=len(entries) < 2 and len(databases) == 1)
+    for database in silent:
+        address = plain_address(database.url)
+        number = next((entry.number for entry in entries.values() if entry.address == address), None)
+        if number is None:
+            raise PartitionUnavailable(
+                f"the database at {database.address} does not answer, and is not known as a shard by its address; "
+                "start again when it does"
+            )
+        database.join(number, is_alone=False)
+    shards = Shards(databases)
+    shards.note_drained([entry.number for entry in entries.values() if entry.state == "drained"])
+    if len(databases) > 1 and shards.lead in known:
+        _enter(shards, known, {} if may_readdress else entries)
+        shards.level()
+        _refuse_contradictions(shards)
+    return shards
+
+
+def further_shards(shards: Shards, open_database: Callable[[str], Database]) -> list[Database]:
+    """The shards that the catalogue knows and the app does not have yet, by their addresses in it."""
+    entries = shards.read(read_shards)
+    shards.note_drained([entry.number for entry in entries if entry.state == "drained"])
+    found = []
+    for entry in entries:
+        if entry.number not in shards and entry.state != "drained":
+            database = open_database(at_address(entry.address, shards.lead.url))
+            database.join(entry.number, is_alone=False)
+            found.append(database)
+    return found
+
+
+def _take_up(
+    databases: Sequence[Database], silent: Sequence[Database], known: dict[Database, Identity]
+) -> dict[Database, Identity]:
+    """Give numbers to databases that have none yet."""
+    if silent and all(identity.identity is None for identity in known.values()):
+        raise PartitionUnavailable(
+            f"the database at {silent[0].address} does not answer; "
+            "a new system is set up when all its shards do: start again then"
+        )
+    first = min(known, key=lambda database: (known[database].identity is None, databases.index(database)))
+    if known[first].identity is None:
+        _try_taking_up(first, 1, str(uuid.uuid4()), is_alone=len(databases) == 1)
+        known[first] = first.run(read_identity)
+    system = known[first].system
+    if system is None:
+        return known
+    taken = {identity.number for identity in known.values() if identity.identity is not None}
+    taken |= {entry.number for entry in first.run(read_shards)}
+    for database in databases:
+        if database in known and known[database].identity is None:
+            number = next(number for number in range(1, MOST_SHARDS + 1) if number not in taken)
+            _try_taking_up(database, number, system, is_alone=False)
+            known[database] = database.run(read_identity)
+            taken.add(number)
+    return known
+
+
+def _try_taking_up(database: Database, number: int, system: str, *, is_alone: bool) -> None:
+    def act(connection: Connection) -> None:
+        take_up_shard(connection, number, system)
+
+    try:
+        database.run(act)
+    except errors.InsufficientPrivilege:
+        # Whoever may only read needs no number where there is no other shard.
+        if not is_alone:
+            raise PenstockError(
+                f"the database at {database.address} is no shard yet, and this role may not make it one: "
+                "run `penstock migrate` as the owner of the schema"
+            ) from None
+
+
+def _refuse_strangers(known: dict[Database, Identity]) -> None:
+    systems = {identity.system: database for database, identity in known.items()}
+    if len(systems) > 1:
+        one, other = list(systems.values())[:2]
+        raise SchemaMismatch(
+            f"the databases at {one.address} and {other.address} belong to different systems: "
+            "give the shards of one system, or a database without queues for a new shard"
+        )
+    by_number: dict[int, Database] = {}
+    for database, identity in known.items():
+        other_one = by_number.setdefault(identity.number, database)
+        if other_one is not database:
+            raise SchemaMismatch(
+                f"the databases at {other_one.address} and {database.address} are both shard {identity.number}: "
+                "is one a copy of the other? give each shard once"
+            )
+
+
+def _refuse_replaced(database: Database, identity: Identity, entry: ShardEntry | None) -> None:
+    if entry is not None and entry.identity != identity.identity:
+        raise SchemaMismatch(
+            f"the database at {database.address} is not the one that the catalogue knows as shard {identity.number}: "
+            "give the URL of that one; a lost shard is brought back from its backup (see the runbook for a lost shard)"
+        )
+
+
+def _enter(shards: Shards, known: dict[Database, Identity], entries: dict[int, ShardEntry]) -> None:
+    for database, identity in known.items():
+        if identity.number not in entries and identity.identity is not None:
+            number, name, address = identity.number, identity.identity, plain_address(database.url)
+            shards.lead.run(lambda c: enter_shard(c, number, name, address))  # noqa: B023
+
+
+def _refuse_contradictions(shards: Shards) -> None:
+    told = shards.each(lambda connection: (read_identity(connection).version, read_digest(connection)), timeout=3.0)
+    versions = dict.fromkeys(version for version, _ in told)
+    for version in versions:
+        digests = {number: digest for number, (other, digest) in told.given.items() if other == version}
+        if len(set(digests.values())) > 1:
+            raise SchemaMismatch(
+                f"the catalogues of shards {', '.join(map(str, sorted(digests)))} contradict each other at version "
+                f"{version}: one was changed behind the others' back; restore it from a backup of the same time"
+            )

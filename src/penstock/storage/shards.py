@@ -1,0 +1,250 @@
+"""The databases of a system, and the one catalogue they share.
+
+A catalogue is the same on every shard and has one version. A change commits on the lead first, the shard of the lowest
+number that is in use, and is then carried to the others; one that was away is caught up when it is back, by whoever
+notices. Where the lead is down nothing can be changed, and everything can be read from any other shard.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from psycopg import conninfo, errors
+
+from penstock.errors import NotFound, PartitionUnavailable, SchemaMismatch
+from penstock.storage.database import Connection, Database
+from penstock.storage.queries import query
+
+__all__ = [
+    "Answers",
+    "Identity",
+    "ShardEntry",
+    "Shards",
+    "enter_shard",
+    "plain_address",
+    "read_identity",
+    "read_shards",
+]
+
+T = TypeVar("T")
+
+
+class Identity(NamedTuple):
+    """What a database is among the shards; without an identity no app has taken it up yet."""
+
+    number: int
+    identity: str | None
+    system: str | None
+    version: int
+
+
+class ShardEntry(NamedTuple):
+    """A shard as the catalogue knows it. The address says where it is, not who connects."""
+
+    number: int
+    identity: str
+    address: str
+    state: str
+
+
+@dataclass(slots=True)
+class Answers(Generic[T]):
+    """What each shard said, by number, and why the others did not."""
+
+    given: dict[int, T] = field(default_factory=dict)
+    missing: dict[int, PartitionUnavailable] = field(default_factory=dict)
+
+    def all(self) -> list[T]:
+        """What every shard said, in order of number; raises where one did not."""
+        for error in self.missing.values():
+            raise error
+        return list(self)
+
+    def __iter__(self) -> Iterator[T]:
+        return (self.given[number] for number in sorted(self.given))
+
+
+class Shards:
+    """The databases of an app, by number. Safe to use from any number of threads."""
+
+    def __init__(self, databases: Sequence[Database]) -> None:
+        self._databases = {database.shard: database for database in databases}
+        self._drained: frozenset[int] = frozenset()
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[Database]:
+        return iter([self._databases[number] for number in sorted(self._databases)])
+
+    def __len__(self) -> int:
+        return len(self._databases)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._databases
+
+    @property
+    def lead(self) -> Database:
+        """Where the catalogue is changed."""
+        return next(database for database in self if database.shard not in self._drained)
+
+    def of(self, number: int) -> Database:
+        """The shard of a number."""
+        try:
+            return self._databases[number]
+        except KeyError:
+            raise PartitionUnavailable(
+                f"shard {number} is not among the databases of this app; give its URL too", shard=number
+            ) from None
+
+    def of_job(self, job_id: int) -> Database:
+        """The shard on which a job was written."""
+        number = (job_id >> 10) & 1023
+        if number not in self._databases:
+            raise NotFound(f"job {job_id} does not exist: there is no shard {number} to have written it")
+        return self._databases[number]
+
+    def add(self, database: Database) -> None:
+        """Take in a shard that was entered in the catalogue."""
+        with self._lock:
+            self._databases = {**self._databases, database.shard: database}
+        for each in self:
+            each.join(each.shard, is_alone=False)
+
+    def note_drained(self, numbers: Sequence[int]) -> None:
+        """Shards that hold nothing any more do not lead."""
+        self._drained = frozenset(numbers)
+
+    def each(self, act: Callable[[Connection], T], *, timeout: float | None = None) -> Answers[T]:
+        """Ask every shard the same, side by side; those that are down are not waited for."""
+        return self.each_database(lambda database: database.run(act, timeout=timeout))
+
+    def each_database(self, act: Callable[[Database], T]) -> Answers[T]:
+        """The same with what is done to a database as a whole."""
+        answers: Answers[T] = Answers()
+
+        def ask(database: Database) -> None:
+            try:
+                if database.breaker.is_down:
+                    raise database.unavailable(ConnectionError(database.breaker.reason))
+                answers.given[database.shard] = act(database)
+            except PartitionUnavailable as error:
+                answers.missing[database.shard] = error
+
+        databases = list(self)
+        if len(databases) == 1:
+            answers.given[databases[0].shard] = act(databases[0])
+            return answers
+        with ThreadPoolExecutor(len(databases), thread_name_prefix="penstock-ask") as threads:
+            list(threads.map(ask, databases))
+        return answers
+
+    def read(self, act: Callable[[Connection], T]) -> T:
+        """Ask the catalogue of any shard that answers, the lead's if it can be."""
+        if len(self) == 1:
+            return self.lead.run(act)
+        for database in sorted(self, key=lambda each: (each is not self.lead, each.shard)):
+            if database.breaker.is_down:
+                continue
+            try:
+                return database.run(act, timeout=min(3.0, database.request_timeout))
+            except PartitionUnavailable:
+                continue
+        return self.lead.run(act)
+
+    def change(self, act: Callable[[Connection], T]) -> T:
+        """Change the catalogue: on the lead first, then on all that answer."""
+        changed = self.lead.run(act)
+        self.level()
+        return changed
+
+    def level(self) -> Answers[int]:
+        """Carry what is new in the lead's catalogue to every shard that answers; the version each has now."""
+        if len(self) == 1:
+            return Answers()
+        lead = self.lead
+        told: dict[int, dict[str, Any]] = {}
+
+        def take(database: Database) -> int:
+            known = database.run(read_identity, timeout=3.0).version
+            newest = lead.run(read_identity, timeout=3.0).version
+            if database is lead or known == newest:
+                return newest
+            if known > newest:
+                raise SchemaMismatch(
+                    f"the catalogue of shard {database.shard} (version {known}) is newer than shard {lead.shard}'s "
+                    f"(version {newest}), which leads: was shard {lead.shard} restored from an old backup? "
+                    "see `penstock doctor`; nothing is changed meanwhile"
+                )
+            if known not in told:
+                told[known] = lead.run(lambda connection: _catalogue_since(connection, known), timeout=3.0)
+            database.run(lambda connection: _take_catalogue(connection, told[known]), timeout=10.0)
+            return newest
+
+        return self.each_database(take)
+
+    def close(self) -> None:
+        """Give back every connection."""
+        for database in self:
+            database.close()
+
+
+def read_identity(connection: Connection) -> Identity:
+    """What a database is among the shards, and the version of its catalogue."""
+    row = connection.execute(query("read_identity")).fetchone()
+    assert row is not None  # noqa: S101
+    return Identity(row[0], None if row[1] is None else str(row[1]), None if row[2] is None else str(row[2]), row[3])
+
+
+def read_shards(connection: Connection) -> list[ShardEntry]:
+    """Every shard the catalogue knows."""
+    rows = connection.execute(query("read_shards")).fetchall()
+    return [ShardEntry(number, str(identity), address, state) for number, identity, address, state in rows]
+
+
+def read_digest(connection: Connection) -> str:
+    """What a catalogue says, in short."""
+    row = connection.execute(query("catalogue_digest")).fetchone()
+    assert row is not None  # noqa: S101
+    return str(row[0])
+
+
+def take_up_shard(connection: Connection, number: int, system: str) -> None:
+    """Make a database a shard of that number, unless it is one."""
+    try:
+        connection.execute(query("take_up_shard"), {"number": number, "system": system})
+    except errors.InvalidParameterValue as error:
+        raise SchemaMismatch(str(error.diag.message_primary).removeprefix("InvalidJob: url: ")) from error
+
+
+def enter_shard(connection: Connection, number: int, identity: str, address: str) -> bool:
+    """Write a shard into the catalogue; whether that was new."""
+    row = connection.execute(
+        query("enter_shard"), {"number": number, "identity": identity, "address": address}
+    ).fetchone()
+    return bool(row and row[0])
+
+
+def plain_address(url: str) -> str:
+    """Where a database is, without who connects to it and how."""
+    parts: dict[str, Any] = conninfo.conninfo_to_dict(url)
+    return conninfo.make_conninfo(**{name: parts[name] for name in ("host", "port", "dbname") if parts.get(name)})
+
+
+def at_address(address: str, url: str) -> str:
+    """The URL of a shard from its address in the catalogue, with the credentials and options of one that was given."""
+    place: dict[str, Any] = conninfo.conninfo_to_dict(address)
+    return conninfo.make_conninfo(url, **place)
+
+
+def _catalogue_since(connection: Connection, version: int) -> dict[str, Any]:
+    row = connection.execute(query("catalogue_since"), {"version": version}).fetchone()
+    assert row is not None  # noqa: S101
+    return json.loads(row[0])  # type: ignore[no-any-return]
+
+
+def _take_catalogue(connection: Connection, told: dict[str, Any]) -> None:
+    connection.execute(query("take_catalogue"), {"told": json.dumps(told)})

@@ -1,0 +1,24 @@
+-- name: read_identity
+select number, identity, system, version from penstock.catalogue
+
+-- name: read_shards
+select number, identity, address, state from penstock.shard order by number
+
+-- name: catalogue_digest
+-- See penstock.catalogue_digest. Reads the whole catalogue: for those who open an app.
+select penstock.catalogue_digest()
+
+-- name: take_up_shard
+-- See penstock.take_up_shard. Locks: the catalogue.
+select penstock.take_up_shard(%(number)s, %(system)s::uuid)
+
+-- name: enter_shard
+-- See penstock.enter_shard. Locks: the catalogue, where anything changes.
+select penstock.enter_shard(%(number)s, %(identity)s::uuid, %(address)s)
+
+-- name: catalogue_since
+select penstock.catalogue_since(%(version)s)
+
+-- name: take_catalogue
+-- See penstock.take_catalogue. Locks: the catalogue, then the rows that change.
+select penstock.take_catalogue(%(told)s::json)

@@ -1,0 +1,120 @@
+"""Databases become the shards of a system once, and are known again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import psycopg
+import pytest
+
+from penstock import App
+from penstock.errors import SchemaMismatch
+from penstock.storage.shards import read_digest, read_identity
+
+
+def numbers(app: App) -> dict[str, int]:
+    return {database.address: database.shard for database in app.databases}
+
+
+def execute(url: str, statement: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statement)
+
+
+def opened(urls: Sequence[str]) -> dict[str, int]:
+    with App(shards=list(urls)) as app:
+        return numbers(app)
+
+
+def test_databases_keep_their_numbers_whatever_the_order_of_their_urls(shard_urls: list[str]) -> None:
+    first = opened(shard_urls)
+    assert sorted(first.values()) == [1, 2]
+    assert opened(shard_urls[::-1]) == first
+
+
+def test_one_url_is_enough_to_find_the_others(shard_urls: list[str]) -> None:
+    known = opened(shard_urls)
+    for url in shard_urls:
+        with App(url) as app:
+            app.queue("q")
+            assert numbers(app) == known
+
+
+def test_the_catalogue_is_the_same_on_both(shard_urls: list[str]) -> None:
+    with App(shards=shard_urls) as app:
+        app.queue("plain", partitions=4)
+        app.queue("ordered", partitions=3, order="key")
+        entry = app.databases.read(lambda c: c.execute("select shard from penstock.partition order by id").fetchall())
+        assert [row[0] for row in entry] == [1, 2, 1, 2, 2, 1, 2]
+        assert len(set(app.databases.each(read_digest))) == 1
+        app.limit("plain", limit=7)
+        assert len(set(app.databases.each(read_digest))) == 1
+        limits = app.databases.each(lambda c: c.execute("select running_limit from penstock.queue").fetchall())
+        assert set(limits.given[1]) == set(limits.given[2]) == {(7,), (None,)}
+
+
+def test_ids_name_their_shard(shard_urls: list[str]) -> None:
+    opened(shard_urls)
+    for number, url in enumerate(shard_urls, 1):
+        with psycopg.connect(url) as connection:
+            row = connection.execute(
+                "select penstock.here(), penstock.shard_of(1024 * nextval('penstock.range_number'))"
+            ).fetchone()
+        assert row == (number, number)
+
+
+def test_a_copy_of_a_shard_is_refused(shard_urls: list[str]) -> None:
+    opened(shard_urls)
+    execute(shard_urls[1], "update penstock.catalogue set number = 1")
+    with pytest.raises(SchemaMismatch, match="both shard 1"):
+        opened(shard_urls)
+
+
+def test_a_database_that_is_not_the_one_the_catalogue_knows_is_refused(shard_urls: list[str]) -> None:
+    opened(shard_urls)
+    execute(shard_urls[1], "update penstock.catalogue set identity = gen_random_uuid()")
+    with pytest.raises(SchemaMismatch, match="not the one that the catalogue knows as shard 2"):
+        opened(shard_urls)
+
+
+def test_a_database_of_another_system_is_refused(shard_urls: list[str], database_url: str) -> None:
+    opened(shard_urls)
+    opened([database_url])
+    with pytest.raises(SchemaMismatch, match="different systems"):
+        opened([*shard_urls, database_url])
+
+
+def test_a_database_with_queues_of_its_own_is_no_new_shard(shard_urls: list[str], database_url: str) -> None:
+    opened(shard_urls)
+    execute(database_url, "insert into penstock.queue (name) values ('mine')")
+    with pytest.raises(SchemaMismatch, match="has to be empty"):
+        opened([*shard_urls, database_url])
+
+
+def test_a_catalogue_changed_behind_the_others_back_is_refused(shard_urls: list[str]) -> None:
+    with App(shards=shard_urls) as app:
+        app.queue("q")
+        assert app.databases
+    execute(shard_urls[1], "update penstock.queue set max_length = 5")
+    with pytest.raises(SchemaMismatch, match="contradict each other"):
+        opened(shard_urls)
+
+
+def test_a_lead_that_lost_changes_is_refused(shard_urls: list[str]) -> None:
+    opened(shard_urls)
+    execute(shard_urls[1], "update penstock.catalogue set version = version + 5")
+    with pytest.raises(SchemaMismatch, match="restored from an old backup"):
+        opened(shard_urls)
+
+
+def test_a_shard_that_missed_changes_is_caught_up(shard_urls: list[str]) -> None:
+    with App(shards=shard_urls) as app:
+        app.queue("q", partitions=2)
+        behind = app.databases.of(2)
+        before = behind.run(read_identity).version
+        app.databases.lead.run(
+            lambda c: c.execute("update penstock.queue set max_length = 9, version = penstock.next_version()")
+        )
+        assert behind.run(read_identity).version == before
+        app.databases.level()
+        assert behind.run(lambda c: c.execute("select max_length from penstock.queue").fetchone()) == (9,)
