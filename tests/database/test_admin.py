@@ -139,6 +139,28 @@ def test_the_doctor_says_what_is_wrong_and_what_to_do(scene: Scene, monkeypatch:
     assert checks["tasks"].found == "q/nobody"
 
 
+def test_the_doctor_finds_workers_of_an_owned_queue_that_divide_its_tasks(scene: Scene) -> None:
+    def owners() -> admin.Check:
+        return next(check for check in admin.doctor(scene.database) if check.name == "tasks of owners")
+
+    ordered, plain = scene.declare("ordered", order="key"), scene.declare("plain")
+    for queue in (ordered, plain):
+        few = scene.register(("a",), queue)
+        scene.register(("a", "b"), queue)
+    # While a new version is rolled out: who knows fewer owns nothing.
+    assert (owners().ok, owners().advice) == (True, "")
+    other = scene.register(("c",), plain)
+    assert owners().ok
+    other = scene.register(("c",), ordered)
+    assert not owners().ok
+    assert owners().found.startswith("ordered: worker worker-a#")
+    assert "does not know 'c'" in owners().found
+    assert "know all its tasks" in owners().advice
+    scene.connection.execute("update penstock.worker set renewed_at = '-infinity' where id = %s", [other])
+    assert owners().ok
+    assert few
+
+
 def test_the_doctor_of_a_database_without_schema_or_server_says_so(empty_database_url: str) -> None:
     empty = Database(empty_database_url)
     assert [(c.name, "penstock migrate" in c.advice) for c in admin.doctor(empty) if not c.ok] == [("schema", True)]

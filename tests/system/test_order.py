@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -462,3 +463,31 @@ def test_long_arguments_are_not_kept_by_an_owner_and_arrive_whole(app: App, log:
     measure.enqueue_many([{"key": f"k{n}", "text": "x" * n} for n in (1, 100_000, 5_000)])
     app.work(until_idle=True)
     assert sorted(lengths) == [1, 5_000, 100_000]
+
+
+def test_a_worker_that_shares_no_task_with_another_of_an_ordered_queue_says_so_when_it_starts(
+    make_app: MakeApp, working: Working, caplog: pytest.LogCaptureFixture
+) -> None:
+    apps = [make_app(), make_app(), make_app()]
+    for app, names in zip(apps, ["a", "b", "ab"], strict=True):
+        queue = app.queue("divided", order="key")
+        plain = app.queue("plain")
+        for name in names:
+            queue.task(name=name, key="k")(lambda k: k)
+            plain.task(name=name)(lambda: None)
+
+    def said() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "does not know" in record.getMessage()]
+
+    with caplog.at_level(logging.WARNING, logger="penstock"), working(apps[0]):
+        eventually(lambda: len(apps[0].workers()) == 1)
+        assert said() == []
+        with working(apps[2]):  # It knows all that the other knows.
+            eventually(lambda: len(apps[0].workers()) == 2)
+        assert said() == []
+        with working(apps[1]):
+            eventually(lambda: len(apps[0].workers()) == 2)
+            eventually(said)
+    (line,) = said()
+    assert "queue 'divided'" in line
+    assert "does not know task 'a'" in line

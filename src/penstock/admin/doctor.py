@@ -124,8 +124,20 @@ def _tasks(connection: Connection) -> Check:
     return _check("tasks", not unknown, found, "start a worker whose app defines them, or purge the queue")
 
 
+def _owners(connection: Connection) -> Check:
+    divided = health.divided_tasks(connection)
+    found = ", ".join(f"{each.queue}: worker {each.worker} does not know {each.task!r}" for each in divided)
+    return _check(
+        "tasks of owners",
+        not divided,
+        found or "no workers divide the tasks of a queue with an owner",
+        "let every worker of such a queue know all its tasks, or give the tasks queues of their own: "
+        "a key waits while its partition's owner does not know its next task",
+    )
+
+
 def _check(name: str, ok: bool, found: str, advice: str) -> Check:
     return Check(name, ok, found, "" if ok else advice)
 
 
-_INSIDE: tuple[Callable[[Connection], Check], ...] = (_transactions, _dead_rows, _tables, _workers, _tasks)
+_INSIDE: tuple[Callable[[Connection], Check], ...] = (_transactions, _dead_rows, _tables, _workers, _tasks, _owners)

@@ -43,7 +43,7 @@ def stats(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the figures of every queue, or of one, its partitions and its rules."""
+    """Show the figures of every queue, or of one with its rules."""
     with asked(url) as app:
         if queue is not None:
             figures = app.stats(queue)

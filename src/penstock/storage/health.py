@@ -13,11 +13,13 @@ from penstock.storage.database import Connection, ConnectionLost, Database
 from penstock.storage.queries import query
 
 __all__ = [
+    "DividedTasks",
     "ServerFacts",
     "TablesAhead",
     "Waiting",
     "answers",
     "dead_tuples",
+    "divided_tasks",
     "is_asked_to_stop",
     "jobs_nobody_knows",
     "notification_seconds",
@@ -62,6 +64,16 @@ class ServerFacts:
     full_page_writes: str
     synchronous_commit: str
     now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DividedTasks:
+    """A worker of a queue with an owner lacks a task that another one has, and that one lacks one of its own."""
+
+    queue: str
+    worker: str
+    task: str
+    other: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +131,11 @@ def workers_alive(connection: Connection) -> tuple[int, int]:
 def jobs_nobody_knows(connection: Connection) -> list[tuple[str, str]]:
     """(queue, task) pairs that wait and that no live worker has a handler for."""
     return [(queue, task) for queue, task in connection.execute(query("jobs_nobody_knows")).fetchall()]
+
+
+def divided_tasks(connection: Connection, worker: int | None = None) -> list[DividedTasks]:
+    """Where workers of queues with an owner divide the tasks among them, so that keys wait; of one worker or of all."""
+    return [DividedTasks(*row) for row in connection.execute(query("divided_tasks"), {"worker": worker}).fetchall()]
 
 
 def notification_seconds(database: Database, timeout: float = 5.0) -> float | None:

@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 from penstock.clock import system, ticks
 from penstock.storage import workers
 from penstock.storage.database import Connection, Database
+from penstock.storage.health import divided_tasks
 from penstock.worker.conductor import Conductor, DatabaseAway, Served
 from penstock.worker.context import Workplace
 from penstock.worker.heart import Heart
@@ -171,6 +172,19 @@ class Worker:
         self._workplace.worker_id = worker_id
         self._workplace.name = workers.full_name(f"{host}:{pid}", worker_id)
         self._heart.start(worker_id, registered_at)
+        if any(queue.is_owned for queue in self._served):
+            self._warn_of_divided_tasks()
+
+    def _warn_of_divided_tasks(self) -> None:
+        for each in self._database.run(lambda connection: divided_tasks(connection, self._workplace.worker_id)):
+            log.warning(
+                "queue %r: this worker does not know task %r, which worker %s knows, and that one does not know all of "
+                "this one's: keys wait while their partition's owner does not know their next task. Let every worker "
+                "of the queue know all its tasks",
+                each.queue,
+                each.task,
+                each.other,
+            )
 
     def _leave(self) -> None:
         try:

@@ -64,6 +64,22 @@ select (select max(high) from penstock.job_part) - (select last_value from penst
 -- name: workers_alive
 select count(*) filter (where renewed_at > now() - make_interval(secs => lease_seconds)), count(*) from penstock.worker
 
+-- name: divided_tasks
+-- Of queues with an owner, the live workers (or the one given) that lack a task of another one, which in turn lacks one
+-- of theirs: whichever of the two owns a partition, keys wait there for the other.
+with crew as (
+    select t.queue_id, w.id, w.name, array_agg(t.task order by t.task) as tasks
+      from penstock.worker_task as t join penstock.worker as w on w.id = t.worker_id
+      join penstock.queue as q on q.id = t.queue_id and q.is_owned
+     where w.renewed_at > now() - make_interval(secs => w.lease_seconds)
+     group by t.queue_id, w.id
+)
+select distinct on (q.name, a.id) q.name, a.name, (select min(t) from unnest(b.tasks) as t where t <> all (a.tasks)), b.name
+  from crew as a join crew as b on b.queue_id = a.queue_id and not (a.tasks <@ b.tasks or b.tasks <@ a.tasks)
+  join penstock.queue as q on q.id = a.queue_id
+ where coalesce(a.id = %(worker)s::bigint, true)
+ order by q.name, a.id, b.id limit 20
+
 -- name: jobs_nobody_knows
 -- Tasks at the head of a queue that no live worker has a handler for; of queues with an owner, whose ranges hold jobs of
 -- any task, the first jobs of the first ranges. Index: ready_in_order, ready_parked.
