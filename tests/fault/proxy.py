@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal
@@ -40,6 +41,10 @@ class Proxy:
         self._sockets: list[socket.socket] = []
         self._said: dict[socket.socket, bytes] = {}
         self.is_down = False
+        # Seconds that each chunk of either side is late: a slow disk, a long way.
+        self.delay = 0.0
+        self._flows = threading.Event()
+        self._flows.set()
         self._refused = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -63,6 +68,14 @@ class Proxy:
     def come_up(self) -> None:
         self.is_down = False
 
+    def stall(self) -> None:
+        """Take every connection and pass nothing on, either way: as a server that is stopped, or whose disk hangs."""
+        self._flows.clear()
+
+    def flow(self) -> None:
+        """Pass on what was held up, and all that follows."""
+        self._flows.set()
+
     def refused_someone(self) -> bool:
         """Whether somebody came in vain since this was last asked."""
         refused, self._refused = self._refused, 0
@@ -70,6 +83,7 @@ class Proxy:
 
     def close(self) -> None:
         self._listener.close()
+        self.flow()
         self.go_down()
 
     def _accept(self) -> None:
@@ -92,6 +106,7 @@ class Proxy:
         said = b""
         with suppress(OSError):
             while chunk := client.recv(1 << 20):
+                self._hold_up()
                 cut = self._meant(chunk, said)
                 said = self._said[client] = (said + chunk)[-2_000_000:]
                 if cut == "unsent":
@@ -116,9 +131,15 @@ class Proxy:
                             break
                         chunk = chunk[-len(READY) :] + more
                     break
+                self._hold_up()
                 client.sendall(chunk)
         _close(client)
         _close(server)
+
+    def _hold_up(self) -> None:
+        self._flows.wait()
+        if self.delay:
+            time.sleep(self.delay)
 
     def _meant(self, chunk: bytes, said: bytes) -> Cut | None:
         with self._lock:
