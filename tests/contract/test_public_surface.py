@@ -160,11 +160,21 @@ def test_the_states_are_these_and_equal_their_text() -> None:
     assert all(state == text for state, text in zip(penstock.State, STATES, strict=True))
 
 
-@pytest.mark.parametrize("name", ["shards", "embedded_shards"])
-def test_an_option_of_an_app_that_is_not_built_is_refused_by_name(name: str) -> None:
-    with pytest.raises(InvalidJob, match="not available in this version") as caught:
-        App(**{name: 2})  # type: ignore[arg-type]
-    assert caught.value.field == name
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"shards": "postgresql://a/x"}, "a list of URLs is needed"),
+        ({"shards": []}, "a list of URLs is needed"),
+        ({"shards": ["postgresql://a/x", "postgresql://a/x"]}, "given twice"),
+        ({"shards": ["postgresql://a/x", "nowhere"]}, "a PostgreSQL URL is needed"),
+        ({"embedded_shards": 0}, "embedded_shards"),
+        ({"embedded_shards": 2, "shards": ["postgresql://a/x"]}, "not several of them"),
+        ({"url": "postgresql://a/x,postgresql://b/x"}, "several URLs"),
+    ],
+)
+def test_databases_that_cannot_be_meant_are_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidJob, match=problem):
+        App(**options)
 
 
 def test_an_option_that_never_existed_is_refused_by_name() -> None:

@@ -259,7 +259,7 @@ def test_a_job_settled_by_its_handler_ends_though_the_database_goes_away_right_a
     near.queue("q")
     with working(app):
         for task in (work, work_lane):
-            job = task.enqueue()
+            job = task.options(request_timeout=30.0).enqueue()
             eventually(lambda: proxy.is_down, "the handler has settled")
             eventually(proxy.refused_someone, "the worker misses its database")
             eventually(proxy.refused_someone, "and misses it still")
