@@ -8,7 +8,8 @@ known by the process id it makes up: there nothing is prepared and nobody relies
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
@@ -20,7 +21,16 @@ from penstock.clock import Clock, system
 from penstock.errors import InvalidJob, PartitionUnavailable, SchemaMismatch
 from penstock.storage.breaker import Breaker
 
-__all__ = ["Connection", "ConnectionLost", "Database", "DatabaseDown", "checked_url", "is_lost", "may_repeat"]
+__all__ = [
+    "Connection",
+    "ConnectionLost",
+    "Database",
+    "DatabaseDown",
+    "checked_url",
+    "is_lost",
+    "may_repeat",
+    "one_transaction",
+]
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 T = TypeVar("T")
@@ -216,15 +226,37 @@ class Database:
         connection.adapters.register_loader("json", _RawJson)
         connection.adapters.register_loader("json", _RawJsonBinary)
         connection.adapters.register_loader("jsonb", _RawJson)
+        row = connection.execute(
+            "select pg_backend_pid(), current_setting('server_version_num')::int,"
+            " current_setting('default_transaction_isolation')"
+        ).fetchone()
+        assert row is not None  # noqa: S101
         if self.is_pooled is None:
-            row = connection.execute("select pg_backend_pid(), current_setting('server_version_num')::int").fetchone()
-            assert row is not None  # noqa: S101
             self.is_pooled = row[0] != connection.info.backend_pid
             if row[1] < 140_000:
                 raise SchemaMismatch(f"PostgreSQL {row[1] // 10_000} is too old: Penstock needs 14 or later")
         connection.prepare_threshold = None if self.is_pooled else 2
-        # Whoever waits for a lock must see what its holder did, whatever the database's own default is.
-        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        # Whoever waits for a lock must see what its holder did, whatever the database's own default is. Where that is
+        # this level already nothing has to say so, and `one_transaction` needs no BEGIN.
+        if row[2] != "read committed":
+            connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+
+
+@contextmanager
+def one_transaction(connection: Connection, *, is_one_statement: bool = False) -> Iterator[None]:
+    """Statements that are one round trip and one transaction; their rows are fetched after the block.
+
+    What is sent before one Sync of the protocol is one transaction, and a statement alone is one by itself: BEGIN and
+    COMMIT would cost as much as a small statement, and are sent only where another isolation level is the default.
+    """
+    if connection.isolation_level is not None:
+        with connection.pipeline(), connection.transaction():
+            yield
+    elif is_one_statement:
+        yield
+    else:
+        with connection.pipeline():
+            yield
 
 
 def checked_url(url: object) -> str:

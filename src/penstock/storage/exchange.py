@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.storage.arrays import array_text
 from penstock.storage.claim import Lease
-from penstock.storage.database import Connection
+from penstock.storage.database import Connection, one_transaction
 from penstock.storage.owner import Choice, choice_parameters
 from penstock.storage.queries import query
 from penstock.storage.settle import End, Succeeded, succeeded_parameters
@@ -64,7 +64,8 @@ def exchange(
     """
     settled, others, children, claimed = None, None, None, None
     held, chosen = None, None
-    with connection.pipeline(), connection.transaction():
+    is_one_statement = not (succeeded or ends or choices)
+    with one_transaction(connection, is_one_statement=is_one_statement):
         if succeeded:
             settled = connection.execute(
                 query("settle_succeeded_if_leased"), succeeded_parameters(worker, name, succeeded)

@@ -185,7 +185,7 @@ end $$;
 create function penstock.claim(
     p_worker bigint, p_partitions int[], p_from bigint[], p_slots int, p_ahead int,
     p_has_suspect boolean default false, p_settled int[] default null) returns setof penstock.lease
-language plpgsql set enable_seqscan = off as $$
+language plpgsql set enable_seqscan = off set plan_cache_mode = force_generic_plan as $$
 declare
     v_partition record;
     v_first     record;
@@ -195,6 +195,7 @@ declare
     v_taken     int := 0;
     v_rows      int;
     v_got       int;
+    v_leases    int;
     v_asked     int;
     v_has_suspect boolean := p_has_suspect;
     -- How many to have taken in all when this partition is done, how many when it began, and what its gate says.
@@ -262,17 +263,21 @@ begin
             v_asked := v_most - v_taken;
             v_rows := least(v_asked, v_asked / v_first.size + 1);
             v_got := 0;
+            v_leases := 0;
             for v_lease in
                 select * from penstock.take(p_worker, v_partition.id, v_first.priority, v_first.pos_from,
                     greatest(v_second - v_first.priority * interval '60 s', v_first.ready_at), v_partition.tasks,
                     greatest(least(p_slots, v_most) - v_taken, 0), v_asked, v_rows, v_has_suspect)
             loop
                 v_got := v_got + penstock.members_count(v_lease.low, v_lease.high, v_lease.members);
+                v_leases := v_leases + 1;
                 v_has_suspect := v_has_suspect or v_lease.rescues > 1;
                 return next v_lease;
             end loop;
             v_taken := v_taken + v_got;
             exit when v_taken >= v_most;
+            -- The only priority that had anything gave fewer rows than it might have: nothing is left to look for.
+            exit when v_second = 'infinity' and v_leases < v_rows and not v_has_suspect;
             if v_got = 0 then
                 v_open := array_remove(v_open, v_first.priority::int);
             end if;

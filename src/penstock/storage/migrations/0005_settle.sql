@@ -35,7 +35,7 @@ end $$;
 create function penstock.settle_succeeded_if_leased(
     p_worker bigint, p_worker_name text, p_leases bigint[], p_counts int[], p_masks bit(1024)[],
     p_positions text[], p_ages text[], p_runs text[], p_results text[]) returns setof penstock.part_of_lease
-language plpgsql set enable_seqscan = off as $$
+language plpgsql set enable_seqscan = off set plan_cache_mode = force_generic_plan as $$
 declare
     v_whole   bigint[];
     v_settled penstock.part_of_lease[];
@@ -110,7 +110,7 @@ end $$;
 -- Locks: leases by id.
 create function penstock.settle_ended_if_leased(p_worker bigint, p_worker_name text, p_ends json)
 returns setof penstock.part_of_lease
-language plpgsql set enable_seqscan = off as $$
+language plpgsql set enable_seqscan = off set plan_cache_mode = force_generic_plan as $$
 declare
     v_settled penstock.part_of_lease[];
 begin
@@ -196,7 +196,7 @@ end $$;
 -- Moves one running job to a lease of its own, so that its handler's transaction can settle it without
 -- holding its neighbours' lease. Returns the new lease's number, or null where the job is not held.
 create function penstock.split_lease_if_leased(p_worker bigint, p_lease bigint, p_range bigint, p_position smallint) returns bigint
-language plpgsql set enable_seqscan = off as $$
+language plpgsql set enable_seqscan = off set plan_cache_mode = force_generic_plan as $$
 declare
     v_lease penstock.lease;
 begin

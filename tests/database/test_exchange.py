@@ -1,0 +1,39 @@
+"""A turn of a worker is one transaction, with one statement in it or several."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from tests.database.conftest import Scene
+
+from penstock.storage.exchange import ClaimWish, exchange
+from penstock.storage.settle import Succeeded
+
+
+def done(lease: int, job: int) -> Succeeded:
+    return Succeeded(lease, job // 1024, is_whole=True, positions=[job % 1024], ages=[1], runs=[1])
+
+
+def test_a_turn_whose_claim_fails_has_settled_nothing(scene: Scene) -> None:
+    scene.enqueue(1)
+    ((lease, job),) = scene.claim(1)
+    unreadable = ClaimWish(scene.queue.partition_ids, ["none"], 1, 0)  # type: ignore[list-item]
+    with pytest.raises(psycopg.errors.InvalidTextRepresentation):
+        exchange(scene.connection, scene.worker, "w", [done(lease, job)], [], unreadable)
+    assert scene.places()[job] == ["running"]
+    assert exchange(scene.connection, scene.worker, "w", [done(lease, job)], [], None).lost == []
+    assert scene.places()[job] == ["succeeded"]
+
+
+def test_a_claim_alone_is_committed(scene: Scene) -> None:
+    scene.enqueue(1)
+    wish = ClaimWish(scene.queue.partition_ids, [0] * 10, 1, 0)
+    (lease,) = exchange(scene.connection, scene.worker, "w", [], [], wish).leases
+    with scene.connect() as other:
+        assert other.execute("select id from penstock.lease").fetchall() == [(lease.id,)]
+
+
+def test_a_claim_looks_on_behind_jobs_of_which_it_is_given_one(scene: Scene) -> None:
+    suspects, plain = scene.enqueue(2), scene.enqueue(1)
+    scene.connection.execute("update penstock.ready set rescues = 2 where range = %s", [suspects[0] // 1024])
+    assert sorted(job for _, job in scene.claim(8)) == [suspects[0], *plain]
