@@ -71,6 +71,7 @@ APP = {
     "limit": "queue **limits",
     "resize": "queue * partitions",
     "release": "queue key",
+    "add_shard": "url",
     "migrate": "",
     "testing": "* inline=",
     "close": "",

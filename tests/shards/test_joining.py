@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 
 import psycopg
 import pytest
 
 from penstock import App
-from penstock.errors import SchemaMismatch
-from penstock.storage.shards import read_digest, read_identity
+from penstock.errors import InvalidJob, SchemaMismatch
+from penstock.storage.shards import plain_address, read_digest, read_identity, reserve_shard
 
 
 def numbers(app: App) -> dict[str, int]:
@@ -87,7 +88,53 @@ def test_a_database_of_another_system_is_refused(shard_urls: list[str], database
 def test_a_database_with_queues_of_its_own_is_no_new_shard(shard_urls: list[str], database_url: str) -> None:
     opened(shard_urls)
     execute(database_url, "insert into penstock.queue (name) values ('mine')")
-    with pytest.raises(SchemaMismatch, match="has to be empty"):
+    with pytest.raises(SchemaMismatch, match="has to be empty"), App(shards=shard_urls) as app:
+        app.add_shard(database_url)
+
+
+def test_a_database_that_is_alone_is_joined_by_another(shard_urls: list[str]) -> None:
+    with App(shard_urls[0]) as app:
+        app.queue("old", partitions=2)
+        assert [database.shard for database in app.databases] == [1]
+    with App(shards=shard_urls) as app:
+        app.queue("new", partitions=2)
+        assert [database.shard for database in app.databases] == [1, 2]
+        placed = app.database.run(lambda c: c.execute("select name, shard from penstock.partition").fetchall())
+        assert dict(placed) == {"old": 1, "old__p1": 1, "new": 2, "new__p1": 1}
+
+
+def test_a_further_shard_is_added_and_found_by_those_that_run(shard_urls: list[str], empty_database_url: str) -> None:
+    with App(shards=shard_urls) as app, App(shards=shard_urls) as other:
+        app.queue("old", partitions=3)
+        assert len(other.databases) == 2
+        assert app.add_shard(empty_database_url) == 3
+        assert app.add_shard(empty_database_url) == 3
+        app.queue("new", partitions=3)
+        assert len(app.databases) == 3
+        assert other.stats("new").partitions
+        assert [database.shard for database in other.databases] == [1, 2, 3]
+        placed = app.database.run(lambda c: c.execute("select shard from penstock.partition order by id").fetchall())
+        assert [row[0] for row in placed] == [1, 2, 1, 2, 3, 1]
+    with App(shard_urls[1]) as app:
+        app.queue("q")
+        assert len(set(app.databases.each(read_digest))) == 1
+
+
+def test_adding_goes_on_where_it_was_killed(shard_urls: list[str], database_url: str) -> None:
+    with App(shards=shard_urls) as app:
+        shards = app.databases
+        address = plain_address(database_url)
+        number, _ = shards.lead.run(lambda c: reserve_shard(c, str(uuid.uuid4()), address))
+        assert number == 3
+        app.queue("meanwhile", partitions=3)
+        assert app.add_shard(database_url) == 3
+        placed = app.database.run(lambda c: c.execute("select shard from penstock.partition order by id").fetchall())
+        assert [row[0] for row in placed] == [1, 2, 1]
+
+
+def test_a_database_in_the_list_that_is_no_shard_is_refused(shard_urls: list[str], database_url: str) -> None:
+    opened(shard_urls)
+    with pytest.raises(InvalidJob, match="penstock shards add URL"):
         opened([*shard_urls, database_url])
 
 

@@ -508,6 +508,15 @@ class App:
             for database in databases
         ]
 
+    def add_shard(self, url: str) -> int:
+        """Make an empty database a further shard; its number. What is placed from now on may be placed there.
+
+        Running producers and workers find it by themselves. Partitions of queues that exist stay where they are until
+        they are moved, or their queue is resized.
+        """
+        self._declarations.write_declarations()
+        return self._connecting.add(url)
+
     def migrate(self) -> list[str]:
         """Create or upgrade the schema, and write down what is declared; what was applied."""
         applied = self._connecting.migrate()

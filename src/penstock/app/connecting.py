@@ -104,6 +104,15 @@ class Connecting:
             for database in joining.further_shards(shards, self._database):
                 shards.add(database)
 
+    def add(self, url: str) -> int:
+        """Make a database a further shard, with the schema; its number."""
+        with self._lock:
+            shards = self.shards()
+            database = self._database(checked_url(url))
+            self._refuse_data_loss(database, None)
+            database.run(migrate)
+            return joining.add(shards, database)
+
     def close(self) -> None:
         """Give everything back."""
         with self._lock:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 from psycopg import errors
 
-from penstock.errors import PartitionUnavailable, PenstockError, SchemaMismatch
+from penstock.errors import InvalidJob, PartitionUnavailable, PenstockError, SchemaMismatch
 from penstock.model.limits import MOST_SHARDS
-from penstock.storage.database import Connection, Database
+from penstock.storage.database import Database
 from penstock.storage.shards import (
     Identity,
     ShardEntry,
@@ -25,10 +25,12 @@ from penstock.storage.shards import (
     read_digest,
     read_identity,
     read_shards,
+    reserve_shard,
+    set_shard_state,
     take_up_shard,
 )
 
-__all__ = ["further_shards", "join"]
+__all__ = ["add", "further_shards", "join"]
 
 
 def join(databases: Sequence[Database], silent: Sequence[Database], *, may_readdress: bool = False) -> Shards:
@@ -72,17 +74,43 @@ def further_shards(shards: Shards, open_database: Callable[[str], Database]) -> 
     shards.note_drained([entry.number for entry in entries if entry.state == "drained"])
     found = []
     for entry in entries:
-        if entry.number not in shards and entry.state != "drained":
+        if entry.number not in shards and entry.state in ("active", "draining"):
             database = open_database(at_address(entry.address, shards.lead.url))
             database.join(entry.number, is_alone=False)
             found.append(database)
     return found
 
 
+def add(shards: Shards, database: Database) -> int:
+    """Make a migrated, empty database a further shard; its number. Killed anywhere, it can be done again.
+
+    It gets its number on the lead first, then is told who it is, and only then is anything placed on it.
+    """
+    known, address = database.run(read_identity), plain_address(database.url)
+    ours = shards.lead.run(read_identity)
+    if known.identity is not None and known.system != ours.system:
+        raise InvalidJob("url", f"the database at {database.address} belongs to another system; give an empty one")
+    entries = {entry.number: entry for entry in shards.lead.run(read_shards)}
+    if not entries:
+        # A shard that was alone was not entered yet.
+        _enter(shards, {shards.lead: ours}, {})
+    if known.identity is None:
+        system = ours.system or ""
+        number, identity = shards.lead.run(lambda c: reserve_shard(c, str(uuid.uuid4()), address))
+        database.run(lambda c: take_up_shard(c, number, identity, system))
+        known = database.run(read_identity)
+    _refuse_replaced(database, known, entries.get(known.number))
+    database.join(known.number, is_alone=False)
+    shards.add(database)
+    shards.level()
+    shards.change(lambda c: set_shard_state(c, known.number, "active"))
+    return known.number
+
+
 def _take_up(
     databases: Sequence[Database], silent: Sequence[Database], known: dict[Database, Identity]
 ) -> dict[Database, Identity]:
-    """Give numbers to databases that have none yet."""
+    """Give numbers to the databases of a new system, or to those that join one that was alone."""
     if silent and all(identity.identity is None for identity in known.values()):
         raise PartitionUnavailable(
             f"the database at {silent[0].address} does not answer; "
@@ -95,10 +123,16 @@ def _take_up(
     system = known[first].system
     if system is None:
         return known
+    is_set_up = bool(first.run(read_shards))
     taken = {identity.number for identity in known.values() if identity.identity is not None}
-    taken |= {entry.number for entry in first.run(read_shards)}
     for database in databases:
         if database in known and known[database].identity is None:
+            if is_set_up:
+                raise InvalidJob(
+                    "shards",
+                    f"the database at {database.address} is no shard of this system yet: "
+                    "add it with `penstock shards add URL`",
+                )
             number = next(number for number in range(1, MOST_SHARDS + 1) if number not in taken)
             _try_taking_up(database, number, system, is_alone=False)
             known[database] = database.run(read_identity)
@@ -107,11 +141,8 @@ def _take_up(
 
 
 def _try_taking_up(database: Database, number: int, system: str, *, is_alone: bool) -> None:
-    def act(connection: Connection) -> None:
-        take_up_shard(connection, number, system)
-
     try:
-        database.run(act)
+        database.run(lambda connection: take_up_shard(connection, number, str(uuid.uuid4()), system))
     except errors.InsufficientPrivilege:
         # Whoever may only read needs no number where there is no other shard.
         if not is_alone:

@@ -212,10 +212,10 @@ def read_digest(connection: Connection) -> str:
     return str(row[0])
 
 
-def take_up_shard(connection: Connection, number: int, system: str) -> None:
+def take_up_shard(connection: Connection, number: int, identity: str, system: str) -> None:
     """Make a database a shard of that number, unless it is one."""
     try:
-        connection.execute(query("take_up_shard"), {"number": number, "system": system})
+        connection.execute(query("take_up_shard"), {"number": number, "identity": identity, "system": system})
     except errors.InvalidParameterValue as error:
         raise SchemaMismatch(str(error.diag.message_primary).removeprefix("InvalidJob: url: ")) from error
 
@@ -225,6 +225,19 @@ def enter_shard(connection: Connection, number: int, identity: str, address: str
     row = connection.execute(
         query("enter_shard"), {"number": number, "identity": identity, "address": address}
     ).fetchone()
+    return bool(row and row[0])
+
+
+def reserve_shard(connection: Connection, identity: str, address: str) -> tuple[int, str]:
+    """A number and an identity for a further shard; those it was given before, where that was not ended."""
+    row = connection.execute(query("reserve_shard"), {"identity": identity, "address": address}).fetchone()
+    assert row is not None  # noqa: S101
+    return row[0], str(row[1])
+
+
+def set_shard_state(connection: Connection, number: int, state: str) -> bool:
+    """From here on a shard is joining, active, draining or drained; whether it was not before."""
+    row = connection.execute(query("set_shard_state"), {"number": number, "state": state}).fetchone()
     return bool(row and row[0])
 
 

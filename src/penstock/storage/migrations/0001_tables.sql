@@ -27,7 +27,7 @@ create table penstock.shard (
     identity uuid not null constraint shard_identity_is_unique unique,
     address  text not null,
     state    text not null default 'active' constraint shard_state_is_known
-             check (state in ('active', 'draining', 'drained'))
+             check (state in ('joining', 'active', 'draining', 'drained'))
 );
 
 create function penstock.here() returns smallint

@@ -125,9 +125,9 @@ language sql stable as $$
            from penstock.queue_map as m)))
 $$;
 
--- Makes this database a shard, once: its number, and the system it belongs to. Nothing may have been written to it under
--- another number. Locks: the catalogue.
-create function penstock.take_up_shard(p_number int, p_system uuid) returns void
+-- Makes this database a shard, once: its number, its identity, and the system it belongs to. Nothing may have been
+-- written to it under another number. Locks: the catalogue.
+create function penstock.take_up_shard(p_number int, p_identity uuid, p_system uuid) returns void
 language plpgsql as $$
 declare
     v_here penstock.catalogue;
@@ -140,7 +140,7 @@ begin
         perform penstock.refuse_used();
         execute format('alter sequence penstock.range_number start with %s restart', p_number);
     end if;
-    update penstock.catalogue set number = p_number, identity = gen_random_uuid(), system = p_system;
+    update penstock.catalogue set number = p_number, identity = p_identity, system = p_system;
 end $$;
 
 -- A database with jobs or queues of its own cannot become a further shard of another system.
@@ -164,4 +164,28 @@ begin
     insert into penstock.shard (number, identity, address) values (p_number, p_identity, p_address)
     on conflict (number) do update set address = excluded.address where shard.identity = excluded.identity;
     return true;
+end $$;
+
+-- Draws a number for a database that is to become a further shard, and enters it as joining: nothing is placed there
+-- yet. One that was begun and not ended is gone on with. Numbers are never given again. Locks: the catalogue.
+create function penstock.reserve_shard(p_identity uuid, p_address text, out number smallint, out identity uuid)
+language plpgsql as $$
+begin
+    perform penstock.next_version();
+    select s.number, s.identity into reserve_shard.number, reserve_shard.identity
+      from penstock.shard as s where s.address = p_address and s.state = 'joining';
+    if not found then
+        insert into penstock.shard as s (number, identity, address, state)
+        select 1 + max(o.number), p_identity, p_address, 'joining' from penstock.shard as o
+        returning s.number, s.identity into reserve_shard.number, reserve_shard.identity;
+    end if;
+end $$;
+
+-- From here on a shard is in another state; whether it was not before. Locks: the catalogue.
+create function penstock.set_shard_state(p_number int, p_state text) returns boolean
+language plpgsql as $$
+begin
+    perform penstock.next_version();
+    update penstock.shard set state = p_state where number = p_number and state <> p_state;
+    return found;
 end $$;

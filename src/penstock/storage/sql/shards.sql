@@ -10,7 +10,7 @@ select penstock.catalogue_digest()
 
 -- name: take_up_shard
 -- See penstock.take_up_shard. Locks: the catalogue.
-select penstock.take_up_shard(%(number)s, %(system)s::uuid)
+select penstock.take_up_shard(%(number)s, %(identity)s::uuid, %(system)s::uuid)
 
 -- name: enter_shard
 -- See penstock.enter_shard. Locks: the catalogue, where anything changes.
@@ -22,3 +22,11 @@ select penstock.catalogue_since(%(version)s)
 -- name: take_catalogue
 -- See penstock.take_catalogue. Locks: the catalogue, then the rows that change.
 select penstock.take_catalogue(%(told)s::json)
+
+-- name: reserve_shard
+-- See penstock.reserve_shard. Locks: the catalogue.
+select number, identity from penstock.reserve_shard(%(identity)s::uuid, %(address)s)
+
+-- name: set_shard_state
+-- See penstock.set_shard_state. Locks: the catalogue.
+select penstock.set_shard_state(%(number)s, %(state)s)
