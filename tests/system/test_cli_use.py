@@ -21,7 +21,8 @@ from penstock.version import __version__
 COMMANDS = [
     "work", "enqueue", "stats", "jobs", "job", "explain", "workers", "crons", "blocked-keys", "load", "loads",
     "pause-load", "resume-load", "cancel-load", "report", "advise", "archive", "replay", "cancel", "retry",
-    "reschedule", "pause", "resume", "purge", "limit", "release", "resize", "migrate", "sql", "doctor", "version",
+    "reschedule", "pause", "resume", "purge", "limit", "release", "resize", "migrate", "sql", "grant", "doctor",
+    "version",
 ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ loads         bulk writes as a whole
 resize        another number of partitions
 figures       stats of queues, and the workers
 crons         cron entries
+roles         what other database roles may do
 doctor        what is wrong with the database, and what to do about it
 """
 
@@ -26,6 +27,7 @@ from penstock.admin.figures import all_stats, answers, stats, workers
 from penstock.admin.jobs import cancel, job, jobs, pause, purge, reschedule, resume, retry
 from penstock.admin.loads import cancel_load, loads, pause_load, resume_load
 from penstock.admin.resize import resize
+from penstock.admin.roles import grant
 
 __all__ = [
     "Check",
@@ -37,6 +39,7 @@ __all__ = [
     "cancel_load",
     "doctor",
     "explain",
+    "grant",
     "job",
     "jobs",
     "loads",

@@ -9,6 +9,7 @@ from penstock.errors import PenstockError, SchemaMismatch
 from penstock.storage import Connection, Database, health
 from penstock.storage.database import ConnectionLost
 from penstock.storage.migrate import MIGRATIONS, check_schema
+from penstock.storage.roles import kind_of_role
 
 __all__ = ["Check", "doctor"]
 
@@ -82,7 +83,14 @@ def _schema(connection: Connection) -> Check:
         check_schema(connection)
     except SchemaMismatch as error:
         return Check("schema", False, str(error), "run `penstock migrate` with the newest penstock you use")
+    except PenstockError as error:
+        return Check("schema", False, str(error), "connect as its owner, or as a worker or a reader")
     return Check("schema", True, f"version {MIGRATIONS[-1].number:04}")
+
+
+def _role(connection: Connection) -> Check:
+    role, kind = kind_of_role(connection)
+    return Check("role", True, f"{role} ({kind or 'no kind that penstock grants'})")
 
 
 def _transactions(connection: Connection) -> Check:
@@ -140,4 +148,7 @@ def _check(name: str, ok: bool, found: str, advice: str) -> Check:
     return Check(name, ok, found, "" if ok else advice)
 
 
-_INSIDE: tuple[Callable[[Connection], Check], ...] = (_transactions, _dead_rows, _tables, _workers, _tasks, _owners)
+_INSIDE: tuple[Callable[[Connection], Check], ...] = (
+    *(_role, _transactions, _dead_rows, _tables),
+    *(_workers, _tasks, _owners),
+)

@@ -34,6 +34,7 @@ COMMANDS = {
         *(change.cancel, change.retry, change.reschedule, change.pause, change.resume, change.purge, change.limit),
         *(keys.release, keys.resize),
     ),
+    "Database": (schema.migrate, schema.sql, schema.grant, schema.doctor),
 }
 
 
@@ -45,7 +46,7 @@ def version(as_json: AsJson = False) -> None:
         say(f"penstock {__version__}")
 
 
-for panel, functions in (COMMANDS | {"Database": (schema.migrate, schema.sql, schema.doctor, version)}).items():
+for panel, functions in (COMMANDS | {"Database": (*COMMANDS["Database"], version)}).items():
     for function in functions:
         program.command(function.__name__.replace("_", "-"), rich_help_panel=panel)(function)
 

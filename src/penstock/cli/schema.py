@@ -1,21 +1,23 @@
-"""Commands about the database itself: migrate, sql, doctor."""
+"""Commands about the database itself: migrate, sql, grant, doctor."""
 
 from __future__ import annotations
 
 import os
 import sys
 from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
 from penstock.admin import doctor as examine
+from penstock.admin import grant as grant_to
 from penstock.app import App
 from penstock.cli.parameter import AsJson, Url
 from penstock.cli.target import PATIENCE_SECONDS, asked
 from penstock.cli.terminal import Column, is_terminal, say, show_json, show_table
 from penstock.storage.migrate import MIGRATIONS, Migration
 
-__all__ = ["doctor", "migrate", "sql"]
+__all__ = ["doctor", "grant", "migrate", "sql"]
 
 # What `migrate` does before the first migration; a test sees to it that the two agree.
 PREAMBLE = """\
@@ -50,6 +52,22 @@ def sql(as_json: AsJson = False) -> None:
         )
     else:
         sys.stdout.write(PREAMBLE + "".join(_script(migration) for migration in MIGRATIONS))
+
+
+def grant(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="worker, producer, reader; none takes all from it.")],
+    role: Annotated[str, typer.Argument(metavar="ROLE", help="A role that exists in the database.")],
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a database role work, enqueue from SQL, or read."""
+    with asked(url) as app:
+        for database in app.databases:
+            grant_to(database, kind, role)
+    if as_json:
+        show_json({"role": role, "kind": kind})
+    else:
+        say(f"role {role!r} may do nothing here" if kind == "none" else f"role {role!r} is a {kind}")
 
 
 def doctor(url: Url = None, as_json: AsJson = False) -> None:

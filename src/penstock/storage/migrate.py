@@ -14,7 +14,7 @@ from importlib.resources import files
 
 from psycopg import errors, sql
 
-from penstock.errors import SchemaMismatch
+from penstock.errors import PenstockError, SchemaMismatch
 from penstock.storage.database import Connection
 
 __all__ = ["MIGRATIONS", "Migration", "check_schema", "migrate", "pending"]
@@ -53,7 +53,22 @@ MIGRATIONS = _load()
 
 
 def migrate(connection: Connection) -> list[str]:
-    """Bring the schema up to date; the names of what was applied."""
+    """Bring the schema up to date; the names of what was applied. Where nothing is missing anybody may ask."""
+    if pending(connection):
+        try:
+            applied = _apply(connection)
+        except errors.InsufficientPrivilege as error:
+            raise PenstockError(
+                f"this database role may not create or change the schema ({error.diag.message_primary}): run"
+                " `penstock migrate` as the role that owns it, or is to own it"
+            ) from error
+    else:
+        applied = []
+    check_schema(connection)
+    return applied
+
+
+def _apply(connection: Connection) -> list[str]:
     with connection.transaction():
         connection.execute("select pg_advisory_xact_lock(hashtext('penstock.migrate'))")
         connection.execute("create schema if not exists penstock")
@@ -73,7 +88,6 @@ def migrate(connection: Connection) -> list[str]:
             if row is not None:
                 connection.execute(sql.SQL(migration.text))
                 applied.append(f"{migration.number:04} {migration.name}")
-    check_schema(connection)
     return applied
 
 
@@ -112,4 +126,9 @@ def _applied(connection: Connection) -> dict[int, tuple[str, str, bool]]:
         rows = connection.execute("select number, name, checksum, is_breaking from penstock.migration").fetchall()
     except (errors.UndefinedTable, errors.InvalidSchemaName):
         return {}
+    except errors.InsufficientPrivilege:
+        raise PenstockError(
+            f"the database role {connection.info.user!r} may not use Penstock's tables: let their owner run `penstock"
+            f" grant worker {connection.info.user}`, or reader; a producer has only penstock.enqueue, in SQL"
+        ) from None
     return {number: (name, checksum, is_breaking) for number, name, checksum, is_breaking in rows}

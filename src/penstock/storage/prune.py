@@ -28,6 +28,7 @@ from penstock.storage.ahead import make_ahead, open_daily_slice
 from penstock.storage.control import bury_dead
 from penstock.storage.database import Connection, Database
 from penstock.storage.queries import query
+from penstock.storage.roles import owns_tables
 
 __all__ = ["HELD", "PAGES", "Pruned", "detach", "drop", "prune"]
 
@@ -75,10 +76,14 @@ def prune(database: Database, retention: Mapping[str, float], *, budget_seconds:
 def detach(database: Database, connection: Connection, parent: str, table: str, standing: str) -> bool:
     """Take a table out of its parent; False where somebody holds it for now, and then it is gone on with later.
 
-    Outside of a transaction: it waits for those who read the parent, and while it waits nobody waits for it.
+    Outside of a transaction: it waits for those who read the parent, and while it waits nobody waits for it. Only the
+    tables' owner can do that; for a worker of another role the owner's function does it, as briefly as can be.
     """
     if standing in ("alone", "gone"):
         return True
+    if not owns_tables(connection):
+        row = connection.execute(query("detach_table"), {"parent": parent, "table": table}).fetchone()
+        return bool(row and row[0])
     end = "finalize" if standing == "pending" else "concurrently"
     timer = Timer(PATIENCE_SECONDS, connection.cancel_safe) if database.is_pooled else None
     if timer is not None:
@@ -102,7 +107,7 @@ def drop(connection: Connection, table: str, removal: str, which: Mapping[str, i
     """Drop a table and remove what is noted about it. Raises one of HELD where somebody reads it."""
     with connection.transaction():
         connection.execute(query("be_impatient"))
-        connection.execute(sql.SQL("drop table if exists {}").format(sql.Identifier("penstock", table)))
+        connection.execute(query("drop_table"), {"table": table})
         connection.execute(query(removal), which)
 
 

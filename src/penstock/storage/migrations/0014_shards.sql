@@ -189,3 +189,5 @@ begin
     update penstock.shard set state = p_state where number = p_number and state <> p_state;
     return found;
 end $$;
+
+select penstock.renew_grants();

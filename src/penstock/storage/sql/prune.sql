@@ -51,6 +51,15 @@ select p.low, p.high, p.is_detached, coalesce(p.keys_until > now(), false), pens
  where p.is_detached or penstock.is_sealed(p.writers, 'penstock.job')
  order by p.low
 
+-- name: detach_table
+-- For workers that do not own the tables. Locks: the parent and the table against everybody, for as long as others need
+-- to end what they do.
+select penstock.detach_table(%(parent)s, %(table)s)
+
+-- name: drop_table
+-- Locks: the table.
+select penstock.drop_table(%(table)s)
+
 -- name: count_slice
 select penstock.count_slice(%(number)s)
 

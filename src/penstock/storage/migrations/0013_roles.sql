@@ -1,0 +1,150 @@
+-- breaking: no
+-- Database roles. The owner migrates and may do everything. Of the others each is of one kind:
+--
+--   worker    reads and writes rows, and has the few acts on tables that upkeep needs as functions
+--   producer  calls penstock.enqueue, and can do nothing else
+--   reader    reads
+--
+-- Everybody else has nothing. Any migration after this one ends with `select penstock.renew_grants();`, so that what it
+-- made is closed to the public and open to those it is for; a test holds it to that.
+
+-- What was granted, for migrations to come. Only the owner writes here.
+create table penstock.grantee (
+    role text primary key,
+    kind text not null constraint kind_of_role_is_known check (kind in ('worker', 'producer', 'reader'))
+);
+
+-- Takes a table out of `job` or `finished` for a worker that does not own them; false where somebody holds it.
+-- PostgreSQL detaches CONCURRENTLY only for the owner and outside of functions. This way everybody waits for as long as
+-- the lock is asked for and held. So first those who use the table now are waited for, without a lock, a second at
+-- most; and then the lock is asked for only for about as long as their transactions took to end.
+create function penstock.detach_table(p_parent text, p_table text) returns boolean
+language plpgsql as $$
+declare
+    v_parent  oid := to_regclass('penstock.' || p_parent);
+    -- Where a detach of the owner's was interrupted nobody comes to the table by its parent any more.
+    v_begun   boolean := penstock.standing(p_table, v_parent) = 'pending';
+    v_tables  oid[] := array[to_regclass('penstock.' || p_table), case when not v_begun then v_parent end];
+    v_holders text[];
+    v_since   timestamptz := clock_timestamp();
+begin
+    if p_parent not in ('job', 'finished') or p_table !~ ('^' || p_parent || '_[0-9]+$') then
+        perform penstock.refuse('table', 'must be a table partition of job or finished');
+    end if;
+    v_holders := penstock.holders(v_tables);
+    while v_holders && penstock.holders(v_tables) loop
+        if clock_timestamp() > v_since + interval '1 second' then
+            return false;
+        end if;
+        perform pg_sleep(0.005);
+    end loop;
+    perform set_config('lock_timeout', (100 + 1000 * extract(epoch from clock_timestamp() - v_since))::int::text, true);
+    execute format('alter table penstock.%I detach partition penstock.%I %s', p_parent, p_table,
+                   case when v_begun then 'finalize' end);
+    return true;
+exception when lock_not_available then
+    return false;
+end $$;
+
+-- The transactions that use one of these tables, but for this one.
+create function penstock.holders(p_tables oid[]) returns text[]
+language sql volatile as $$
+    select coalesce(array_agg(virtualtransaction), '{}') from pg_locks
+     where locktype = 'relation' and relation = any (p_tables) and granted and pid is distinct from pg_backend_pid()
+       and database = (select oid from pg_database where datname = current_database())
+$$;
+
+-- Drops a table that was taken out of `job` or `finished`; one that is gone already is no error.
+create function penstock.drop_table(p_table text) returns void
+language plpgsql as $$
+begin
+    if p_table !~ '^(job|finished)_[0-9]+$' or exists (
+           select from pg_inherits where inhrelid = to_regclass('penstock.' || p_table)) then
+        perform penstock.refuse('table', 'must be one that was taken out of job or finished');
+    end if;
+    execute format('drop table if exists penstock.%I', p_table);
+end $$;
+
+-- These run with the owner's rights, whoever calls them: what a producer may do, and the acts on tables. All others run
+-- with the rights of the caller. A trigger at commit is none of its statement's: it needs them itself.
+alter function penstock.enqueue security definer set search_path = pg_catalog, penstock, pg_temp;
+alter function penstock.add_job_part security definer set search_path = pg_catalog, penstock, pg_temp;
+alter function penstock.add_slice security definer set search_path = pg_catalog, penstock, pg_temp;
+alter function penstock.detach_table security definer set search_path = pg_catalog, penstock, pg_temp;
+alter function penstock.drop_table security definer set search_path = pg_catalog, penstock, pg_temp;
+alter function penstock.mend_shortage security definer set search_path = pg_catalog, penstock, pg_temp;
+
+-- Everything there is, and what a kind of role may do with it; null: nothing. No kind may truncate or create triggers:
+-- the owner's functions would run those.
+create function penstock.rights(p_kind text) returns table (object text, privileges text)
+language sql stable as $$
+    select 'schema penstock', case when p_kind in ('worker', 'producer', 'reader') then 'usage' end
+    union all
+    select format('sequence penstock.%I', relname),
+           case p_kind when 'worker' then 'select, usage' when 'reader' then 'select' end
+      from pg_class where relnamespace = 'penstock'::regnamespace and relkind = 'S'
+    union all
+    select format('table penstock.%I', relname),
+           case when p_kind = 'reader' or p_kind = 'worker' and (relkind = 'v' or relname in ('migration', 'grantee'))
+                then 'select'
+                when p_kind = 'worker' then 'select, insert, update, delete' end
+      from pg_class where relnamespace = 'penstock'::regnamespace and relkind in ('r', 'p', 'v')
+    union all
+    select format('function penstock.%I(%s)', proname, pg_get_function_identity_arguments(oid)),
+           case when p_kind = 'worker' and prorettype <> 'trigger'::regtype or p_kind = 'reader' and not prosecdef
+                  or p_kind = 'producer' and proname = 'enqueue' then 'execute' end
+      from pg_proc where pronamespace = 'penstock'::regnamespace
+$$;
+
+-- Gives a role what its kind may do, and takes from it whatever else it had here; 'none' takes all. Called by the owner.
+-- Locks: migrations and other grants, and whoever makes or drops tables: none of those can come without the grant.
+create function penstock.grant_to(p_role text, p_kind text) returns void
+language plpgsql as $$
+declare
+    v_owner regrole := (select relowner from pg_class where oid = 'penstock.migration'::regclass);
+    v_right record;
+begin
+    if p_kind not in ('worker', 'producer', 'reader', 'none') then
+        perform penstock.refuse('kind', 'must be worker, producer, reader or none');
+    elsif not exists (select from pg_roles where rolname = p_role) then
+        perform penstock.refuse('role', format('there is no database role %L: create it first, as in create role %I login', p_role, p_role));
+    elsif pg_has_role(p_role, v_owner, 'member') then
+        perform penstock.refuse('role', format('%L owns the schema, or acts for its owner: it may do everything already', p_role));
+    elsif not pg_has_role(v_owner, 'usage') then
+        perform penstock.refuse('role', format('only %s, who owns the schema, can grant: connect as that role', v_owner));
+    end if;
+    perform pg_advisory_xact_lock(hashtext('penstock.' || lock))
+       from unnest(array['migrate', 'prune', 'add_slice', 'add_job_part']) as lock;
+    -- Tables made ahead later.
+    execute format('alter default privileges for role %s in schema penstock revoke all on tables from %I', v_owner, p_role);
+    if p_kind in ('worker', 'reader') then
+        execute format('alter default privileges for role %s in schema penstock grant %s on tables to %I', v_owner,
+                       case p_kind when 'worker' then 'select, insert, update, delete' else 'select' end, p_role);
+    end if;
+    for v_right in select * from penstock.rights(p_kind) loop
+        execute format('revoke all on %s from %I', v_right.object, p_role);
+        if v_right.privileges is not null then
+            execute format('grant %s on %s to %I', v_right.privileges, v_right.object, p_role);
+        end if;
+    end loop;
+    delete from penstock.grantee where role = p_role;
+    insert into penstock.grantee (role, kind) select p_role, p_kind where p_kind <> 'none';
+end $$;
+
+-- Grants again to everybody what was granted, now that there is more, and closes all of it to the public.
+create function penstock.renew_grants() returns void
+language plpgsql as $$
+declare
+    v_object text;
+begin
+    for v_object in select object from penstock.rights('none') loop
+        execute format('revoke all on %s from public', v_object);
+    end loop;
+    -- Who was dropped, or acts for the owner by now, is none of these any more.
+    delete from penstock.grantee where not exists (
+        select from pg_roles as r, pg_class as c
+         where r.rolname = role and c.oid = 'penstock.migration'::regclass and not pg_has_role(r.oid, c.relowner, 'member'));
+    perform penstock.grant_to(role, kind) from penstock.grantee;
+end $$;
+
+select penstock.renew_grants();
