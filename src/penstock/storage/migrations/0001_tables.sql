@@ -112,6 +112,8 @@ create table penstock.task (
 
 create table penstock.worker (
     id            bigint generated always as identity primary key,
+    -- The same on every shard on which one worker is registered.
+    instance      uuid not null default gen_random_uuid(),
     name          text not null,
     host          text not null,
     pid           int not null,
