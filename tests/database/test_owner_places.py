@@ -116,3 +116,39 @@ def test_the_jobs_of_a_load_that_was_paused_and_resumed_start_behind_what_was_re
     assert owning.start() == [third]
     owning.end(third)
     assert owning.start() == [second]
+
+
+def test_nothing_of_a_key_passes_a_rescued_job_that_is_put_off(scene: Scene) -> None:
+    owned = Owned(scene, partitions=1, per_key=3)
+    owning = Owning(owned)
+    first, second, other = owned.enqueue([b"a", b"a", b"b"])
+    owned.connection.execute(
+        "update penstock.ready set members = penstock.span(0, 3) & ~penstock.single(0) where range = %s",
+        [first // 1024],
+    )
+    owned.connection.execute(
+        "insert into penstock.ready (partition_id, priority, pos, range, low, high, rescues, changed, epoch, task)"
+        " select partition_id, priority, pos, range, 0, 1, 1, changed, epoch, task from penstock.ready"
+    )
+    # It runs only in a slot that is free now, and there is none: what is claimed ahead is not of its key.
+    owning.start(0)
+    choices = owning.owner.choose(0, 10, 0, 100.0)
+    assert [choice.jobs for choice in choices] == [[other]]
+    assert owning.lease(choices) == [other]
+    assert owning.start() == [first, second]
+
+
+def test_a_new_owner_starts_nothing_past_what_a_worker_claimed_ahead(scene: Scene) -> None:
+    owned = Owned(scene, partitions=1, per_key=3)
+    ids = [owned.enqueue([b"a"])[0] for _ in range(4)]
+    running, ahead = owned.lease(ids[:1]), owned.lease(ids[1:2], is_ahead=True)
+    before, owned.worker = owned.worker, owned.scene.register(("t", "u"), owned.entry)
+    owned.connection.execute("update penstock.partition set owner_id = null")
+    owned.connection.execute("delete from penstock.worker_task where worker_id = %s", [before])
+    heir = Owning(owned)
+    assert heir.start() == []
+    owned.worker, after = before, owned.worker
+    owned.end(ahead, "release")
+    owned.worker = after
+    assert heir.start() == ids[1:3]
+    assert running

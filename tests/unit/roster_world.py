@@ -29,8 +29,8 @@ class Job:
     entered: int
     visible: float = inf
     is_retried_dead_letter: bool = False
-    # When it had entered before a person put it off: if it is ready again by then, it may start in its old place.
-    entered_before: float = inf
+    # Whether it came back without having started.
+    is_handed_back: bool = False
 
 
 @dataclass(slots=True)
@@ -44,6 +44,8 @@ class Row:
     changed: int
     owner: Owner | None = None
     due_at: float = 0.0
+    # Of a lease: claimed beyond the free slots, so that it may not have started.
+    is_ahead: bool = False
 
 
 @dataclass(slots=True)
@@ -60,6 +62,7 @@ class Snapshot:
     rows: list[Waiting]
     ends: list[int]
     elsewhere: list[tuple[int, bytes | None]]
+    unstarted: set[int]
     held: list[tuple[int, bytes | None]]
     halted: list[bytes]
     maps: tuple[dict[int, int], set[tuple[int, int]], set[tuple[int, bytes]]]
@@ -102,7 +105,7 @@ class World:
         self.random = Random(seed)
         self.has_rare_task = self.random.random() < 0.3
         self.rules = rules_of(self.random)
-        self.now, self.tick, self.pos = 0.0, 0, 0
+        self.now, self.tick, self.pos, self.starts = 0.0, 0, 0, 0
         self.jobs: dict[int, Job] = {}
         self.ready: dict[int, Row] = {}
         self.leases: dict[int, Row] = {}
@@ -191,12 +194,13 @@ class World:
             self.count("cancelled")
 
     def reschedule(self) -> None:
-        """A ready job is put off by a person: it leaves its place, and nothing waits for it."""
+        """A ready job is put off by a person: it leaves its place, nothing waits for it, and its owner reads anew."""
         if self.ready:
             number = self.random.choice(sorted(self.ready))
             row = self.ready.pop(number)
             job = self.jobs[number]
-            job.visible, job.entered_before = inf, min(job.entered, job.entered_before)
+            job.visible = inf
+            self.owners.pop(row.partition, None)
             self.scheduled[number] = Row(row.partition, row.epoch, None, 0.0, 0, due_at=self.now + self.random.random())
             self.count("rescheduled")
 
@@ -258,7 +262,8 @@ class World:
     def rescue(self, partition: int | None = None) -> None:
         for number, row in list(self.leases.items()):
             if not self.is_alive(row) and partition in (None, row.partition):
-                self.put_back(number, self.leases.pop(number))
+                del self.leases[number]
+                self.hand_back(number, row) if row.is_ahead else self.put_back(number, row)
                 self.count("rescued")
 
     def hand_over(self) -> None:
@@ -292,7 +297,7 @@ class World:
         roster.add(snapshot.rows)
         owner.looked, owner.places = snapshot.tick, snapshot.ends
         if is_full:
-            roster.set_elsewhere(snapshot.elsewhere)
+            roster.set_elsewhere(snapshot.elsewhere, snapshot.unstarted)
             roster.set_held(snapshot.held)
             roster.set_halted(snapshot.halted)
             roster.set_maps(*snapshot.maps)
@@ -326,6 +331,7 @@ class World:
                 for number, row in self.leases.items()
                 if row.partition == partition and row.owner is not owner
             ],
+            {number for number, row in self.leases.items() if row.is_ahead or not self.is_alive(row)},
             [(number, self.jobs[number].key) for number, row in holding if row.partition == partition],
             list(self.halted),
             (dict(self.maps), open_, held),
@@ -351,7 +357,12 @@ class World:
                 self.count("gone")
             else:
                 del self.ready[number]
-                self.leases[number] = Row(partition, row.epoch, row.pos, row.ready_at, 0, owner)
+                self.jobs[number].is_handed_back = False
+                is_ahead = self.random.random() < 0.3
+                self.starts += 1
+                self.leases[number] = Row(
+                    partition, row.epoch, row.pos, row.ready_at, self.starts, owner, is_ahead=is_ahead
+                )
                 self.judge_order(number)
                 self.judge_limits(number)
                 taken += 1
@@ -367,9 +378,11 @@ class World:
         row = self.leases.pop(number)
         self.tick += 1
         job = self.jobs[number]
+        if end == "release" and not row.is_ahead and self.owners.get(row.partition) is not row.owner:
+            end = "succeeded"  # A partition is given up when what was claimed for its slots has started or is back.
         told = "retry" if end == "retry at once" else end
         if end == "release":
-            self.put_back(number, row)
+            self.hand_back(number, row)
         elif end in ("retry", "snooze", "retry at once"):
             self.retry(job, row, self.now + (0.0 if end == "retry at once" else self.random.expovariate(1.0)))
         elif end == "failed" and self.rules.halts_on_dead and job.key is not None and job.key not in self.halted:
@@ -378,6 +391,17 @@ class World:
         else:
             del self.jobs[number]
         self.tell(row, number, told)
+
+    def hand_back(self, number: int, row: Row) -> None:
+        """Put back what has not started: no other owner may have started a later one of its key meanwhile."""
+        job = self.jobs[number]
+        job.is_handed_back = True
+        for other, lease in self.leases.items():
+            later = self.jobs[other]
+            if later.key == job.key is not None and later.priority == job.priority and self.rules.per_key is not None:
+                is_since = lease.owner is not row.owner and lease.changed > row.changed and job.visible < later.entered
+                assert not is_since or later.is_retried_dead_letter, "G5: a job was overtaken before it had started"
+        self.put_back(number, row)
 
     def retry(self, job: Job, row: Row, due_at: float) -> None:
         self.count("retried")
@@ -402,7 +426,8 @@ class World:
         job, per_key, owner = self.jobs[number], self.rules.per_key, self.leases[number].owner
         if job.key is None or owner is None:
             return
-        # Where several of a key may run, one that ran elsewhere counts as running until its end was seen.
+        # Where several of a key may run, one that ran elsewhere counts as running until its end was seen; one that was
+        # handed back unstarted does not.
         unseen = () if per_key == 1 else owner.roster._elsewhere
         assert job.key not in self.halted or self.halted[job.key][0] in unseen, "a halted key has started a job"
         if per_key is None:
@@ -412,8 +437,9 @@ class World:
         assert running <= per_key, "G5: too many jobs of a key run at a time"
         for other in alike:
             waits = other.id in self.ready or (other.id in self.scheduled and self.scheduled[other.id].pos is not None)
-            if waits and other.id not in unseen and other.priority == job.priority and not job.is_retried_dead_letter:
-                assert not other.visible < min(job.entered, job.entered_before), "G5: a job was overtaken"
+            is_unseen = other.id in unseen and not other.is_handed_back
+            if waits and not is_unseen and other.priority == job.priority and not job.is_retried_dead_letter:
+                assert not other.visible < job.entered, "G5: a job was overtaken"
 
     def judge_limits(self, number: int) -> None:
         row, rules = self.leases[number], self.rules

@@ -320,6 +320,30 @@ def test_what_another_worker_ran_and_will_try_again_holds_its_key() -> None:
     assert run(roster) == [1, 2]
 
 
+def test_nothing_of_a_key_passes_what_may_come_back_unstarted_from_elsewhere() -> None:
+    roster = roster_with(job(2), job(3), job(4, b"b"), rules=Rules(per_key=3))
+    roster.set_elsewhere([(1, b"a")], {1, 99})
+    assert take(roster) == [4]
+    assert not roster.is_idle(0.0)
+    roster.set_elsewhere([(1, b"a")], ())  # it has started
+    assert take(roster, 1) == [2]
+    roster.set_elsewhere([(1, b"a")], {1})
+    roster.add([job(1)])
+    roster.set_elsewhere([])
+    assert take(roster) == [1, 3]
+
+
+def test_what_is_handed_back_by_who_forgot_that_it_was_out_is_not_passed() -> None:
+    roster = roster_with(job(2), rules=Rules(per_key=3))
+    roster.set_elsewhere([(1, b"a")])
+    roster.ended(1, "release", 0.0)
+    assert take(roster) == []
+    roster.add([job(1)])
+    roster.set_elsewhere([])
+    roster.set_held([])
+    assert take(roster) == [1, 2]
+
+
 def test_what_others_run_counts_for_n_of_a_key_and_for_the_limit() -> None:
     roster = Roster(Rules(per_key=2, limit=3), 0, 0.0)
     roster.add([job(2), job(3), job(4, b"b"), job(5, b"b")])

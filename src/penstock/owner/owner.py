@@ -286,12 +286,16 @@ class Owner:
         if not partition.rescued:
             return jobs
         picked: list[int] = []
+        waiting: set[bytes] = set()
         for job in jobs:
             rescues = partition.rescued.get(job, 0)
+            key = partition.roster.key_of(job)
             # What was rescued runs only in a slot that is free now, and of what was rescued twice one at a time: one
-            # of them may be what kills workers, and must not take others with it.
-            if (rescues and len(picked) >= slots) or (rescues > 1 and self._suspect is not None):
+            # of them may be what kills workers, and must not take others with it. Nothing of its key passes it.
+            if (rescues and len(picked) >= slots) or (rescues > 1 and self._suspect is not None) or key in waiting:
                 partition.put_off.append(job)
+                if key is not None:
+                    waiting.add(key)
                 continue
             if rescues > 1:
                 self._suspect = job
@@ -337,7 +341,7 @@ class Owner:
         if seen.running is not None and seen.held is not None and seen.halted is not None:
             partition.others_at = now
             elsewhere = [(job, key) for job, key in seen.running if job not in partition.out]
-            partition.roster.set_elsewhere(elsewhere)
+            partition.roster.set_elsewhere(elsewhere, seen.unstarted)
             partition.roster.set_held(seen.held)
             partition.roster.set_halted(seen.halted)
             partition.has_others = bool(elsewhere or seen.held or seen.halted)

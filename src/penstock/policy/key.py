@@ -33,6 +33,7 @@ class Key:
         "startable",
         "tenant",
         "turn",
+        "unstarted",
         "waiting",
     )
 
@@ -46,6 +47,8 @@ class Key:
         self.waiting = 0
         self.out = 0
         self.elsewhere = 0
+        # Of those elsewhere, how many may come back without having started.
+        self.unstarted = 0
         self.holds = 0
         self.standing: int = EMPTY
         self.startable = 0

@@ -57,6 +57,8 @@ class Roster:
         self._unhandled = Key(None)
         self._out: dict[int, Key] = {}
         self._elsewhere: dict[int, Key] = {}
+        # Of those, the ones that may come back without having started.
+        self._unstarted: set[int] = set()
         self._draining: set[Key] = set()
         # Whether any keys may have come from other partitions since the last take, and which ones surely have.
         self._has_moves = False
@@ -173,28 +175,45 @@ class Roster:
         allowance.spend(len(taken), now)
         return taken
 
+    def key_of(self, job: int) -> bytes | None:
+        """The key of a job that is out; None where it has none, or none that has an order."""
+        key = self._out.get(job)
+        return None if key is None or self._rules.per_key is None else key.name
+
     def ended(self, job: int, end: str, now: float) -> None:
         """A job that was taken is no longer out; nothing changes where it came back by `add` meanwhile."""
         key = self._out.pop(job, None)
-        if key is None:
+        if key is not None:
+            key.out -= 1
+        elif job in self._elsewhere:
+            # Taken here before everything was read anew: the next snapshot shows that it is not out any more.
+            key = self._elsewhere[job]
+        else:
             return
-        key.out -= 1
         if end != "succeeded":
             self._ended_otherwise(job, key, end)
         self._place(key)
 
-    def set_elsewhere(self, jobs: Iterable[tuple[int, bytes | None]]) -> None:
-        """Replace what other workers have leased of this partition."""
+    def set_elsewhere(self, jobs: Iterable[tuple[int, bytes | None]], unstarted: Collection[int] = ()) -> None:
+        """Replace what other workers have leased of this partition; the unstarted may come back as they were."""
         named = {job: name for job, name in jobs if job not in self._out}
         changed: set[Key] = set()
         for job in self._elsewhere.keys() - named.keys():
             key = self._elsewhere.pop(job)
             key.elsewhere -= 1
+            key.unstarted -= job in self._unstarted
+            self._unstarted.discard(job)
             changed.add(key)
         for job in named.keys() - self._elsewhere.keys():
             key = self._elsewhere[job] = self._key(named[job])
             key.elsewhere += 1
             changed.add(key)
+        unsure = {job for job in unstarted if job in self._elsewhere}
+        for job in unsure ^ self._unstarted:
+            key = self._elsewhere[job]
+            key.unstarted += 1 if job in unsure else -1
+            changed.add(key)
+        self._unstarted = unsure
         for key in changed:
             self._place(key)
 
@@ -314,7 +333,8 @@ class Roster:
                 return BUSY
         if name in self._halts.names or not lane.first[lane.at + MARK] & 1:
             return STUCK
-        if per_key is not None and key.out + key.elsewhere >= per_key:
+        # What may not have started elsewhere may come back to its place: nothing of its key passes it.
+        if per_key is not None and (key.out + key.elsewhere >= per_key or key.unstarted):
             return BUSY
         if lane.epoch > self._maps.oldest and self._maps.is_draining(name, lane.epoch):
             return AWAY if self._maps.is_held(name, lane.epoch) else DRAINING

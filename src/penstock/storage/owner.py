@@ -108,6 +108,8 @@ class Look:
     found: list[int] = field(default_factory=lambda: [0] * 10)
     ends: list[int] = field(default_factory=lambda: [0] * 10)
     running: list[tuple[int, bytes | None]] | None = None
+    # Of those that run, the ones that may come back without having started.
+    unstarted: set[int] = field(default_factory=set)
     held: list[tuple[int, bytes | None]] | None = None
     halted: list[bytes] | None = None
     maps: OpenMaps | None = None
@@ -223,7 +225,9 @@ def _answer(as_of: str, cursors: dict[str, Cursor]) -> Look:
         seen.found[each.priority] += 1
         seen.ends[each.priority] = each.pos + 1
     if "running" in cursors:
-        seen.running = [(job, key) for job, key in cursors["running"].fetchall()]
+        running = cursors["running"].fetchall()
+        seen.running = [(job, key) for job, key, _ in running]
+        seen.unstarted = {job for job, _, is_unstarted in running if is_unstarted}
         seen.held = [(job, key) for job, key in cursors["held"].fetchall()]
         seen.halted = [row[0] for row in cursors["halted"].fetchall()]
     return seen

@@ -431,7 +431,7 @@ class Conductor:
         if self.is_stopping:
             jobs = self._line.withdraw()
         elif now - self._line.oldest() > HOLD_SECONDS:
-            jobs = self._line.withdraw(lambda job: now - job.lease.taken_at > HOLD_SECONDS)
+            jobs = self._line.withdraw_late(now - HOLD_SECONDS)
         elif self.paused or surplus:
             jobs = self._line.withdraw(
                 lambda job: (

@@ -178,6 +178,19 @@ class Line:
                 self._waiting = deque(job for job in self._waiting if id(job) not in gone)
             return taken
 
+    def withdraw_late(self, taken_before: float) -> list[HeldJob]:
+        """Take back what has waited since before then; where starts have an order, also what would pass it."""
+        partitions: set[int] = set()
+
+        def is_late(job: HeldJob) -> bool:
+            lease = job.lease
+            if lease.taken_at < taken_before:
+                partitions.add(lease.partition_id)
+                return True
+            return lease.is_strict and lease.partition_id in partitions
+
+        return self.withdraw(is_late)
+
     def close(self) -> None:
         """Let every thread and lane end."""
         with self._lock:

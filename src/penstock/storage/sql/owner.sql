@@ -48,8 +48,8 @@ select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.
         order by pos fetch first (%(rows)s) rows with ties) as r
 
 -- name: read_running
--- The jobs of a partition that anybody holds a lease of.
-select l.range * 1024 + m, j.key
+-- The jobs of a partition that anybody holds a lease of, and which of them may come back without having started.
+select l.range * 1024 + m, j.key, l.is_ahead or not exists (select from penstock.worker as w where w.id = l.worker_id)
   from penstock.lease as l
  cross join lateral unnest(penstock.positions(l.low, l.high, l.members)) as m
  cross join lateral (select key from penstock.job_stored where id = l.range * 1024 + m offset 0) as j
