@@ -150,7 +150,7 @@ def test_a_take_over_beside_a_resize_serves_every_partition(owned: Owned, order:
 
     run(owned, order, transaction(grow), [*transaction(take_over(owned.worker)), take_over(owned.worker)])
     held = storage.share(owned.connection, owned.worker)
-    assert [each.number for each in held] == [0, 1, 2]
+    assert [each.partition_id for each in held] == list(owned.entry.partition_ids)
     assert not any(each.is_surplus for each in held)
     (seen,) = storage.look(owned.connection, [LookWish(held[0], None, [0] * 10, 100, with_others=True)])
     assert ready_in(seen) == {job}
@@ -169,7 +169,7 @@ def test_shares_differ_by_one_at_most_and_cover_everything(scene: Scene) -> None
             storage.give_up(owned.connection, worker, surplus)
     held = {worker: storage.share(owned.connection, worker) for worker in crew}
     assert sorted(len(each) for each in held.values()) == [2, 2, 3]
-    assert sorted(each.number for some in held.values() for each in some) == list(range(7))
+    assert sorted(each.partition_id for some in held.values() for each in some) == list(owned.entry.partition_ids)
 
 
 def test_nothing_of_a_paused_queue_is_leased(owned: Owned, holding: Holding) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from tests.database.conftest import Scene
@@ -34,8 +34,19 @@ def maps(owned: Owned) -> list[tuple[Any, ...]]:
     ).fetchall()
 
 
-def open_maps(connection: Connection, queue: int) -> OpenMaps:
-    return OpenMaps.of(connection.execute(query("open_maps"), {"queue": queue}).fetchall())
+class Seen(NamedTuple):
+    """What is left of earlier maps: how many partitions each map has, by number what is open, by key what is held."""
+
+    partitions: dict[int, int]
+    open: set[tuple[int, int]]
+    held: set[tuple[int, bytes]]
+
+
+def open_maps(connection: Connection, queue: int) -> Seen:
+    maps = OpenMaps.of(connection.execute(query("open_maps"), {"queue": queue}).fetchall())
+    number: dict[int, int] = dict(connection.execute("select id, number from penstock.partition").fetchall())
+    partitions = {epoch: len(partitions) for epoch, partitions in maps.partitions.items()}
+    return Seen(partitions, {(epoch, number[partition]) for epoch, partition in maps.open}, maps.held)
 
 
 def rows_by_map(connection: Connection) -> dict[int, dict[int, tuple[int, bytes | None]]]:
@@ -174,25 +185,25 @@ def test_what_is_left_of_earlier_maps_is_told_by_partition_and_then_by_key(scene
     held, running, behind = owned.enqueue([here] * 3)
     (halted,) = owned.enqueue([there])
     queue = owned.entry.id
-    assert open_maps(owned.connection, queue) == OpenMaps({1: 2}, set(), set())
+    assert open_maps(owned.connection, queue) == Seen({1: 2}, set(), set())
     resize.resize(owned.connection, "o", 3)
-    assert open_maps(owned.connection, queue) == OpenMaps({1: 2, 2: 3}, {(1, 0), (1, 1)}, set())
+    assert open_maps(owned.connection, queue) == Seen({1: 2, 2: 3}, {(1, 0), (1, 1)}, set())
     resize.drain(owned.connection)
     owned.end(owned.lease([halted]), "failed")
-    assert open_maps(owned.connection, queue) == OpenMaps({1: 2, 2: 3}, {(1, 0)}, {(1, there)})
+    assert open_maps(owned.connection, queue) == Seen({1: 2, 2: 3}, {(1, 0)}, {(1, there)})
     leases = owned.lease([held, running])
     owned.end(leases[:1], "retry", due_in=60)
     control.cancel_job(owned.connection, behind)
-    assert open_maps(owned.connection, queue) == OpenMaps({1: 2, 2: 3}, {(1, 0)}, {(1, there), (1, here)})
+    assert open_maps(owned.connection, queue) == Seen({1: 2, 2: 3}, {(1, 0)}, {(1, there), (1, here)})
     owned.end(leases[1:], "discarded")
-    assert open_maps(owned.connection, queue) == OpenMaps({1: 2, 2: 3}, set(), {(1, there), (1, here)})
+    assert open_maps(owned.connection, queue) == Seen({1: 2, 2: 3}, set(), {(1, there), (1, here)})
     resize.drain(owned.connection)
     control.cancel_job(owned.connection, held)
     resize.drain(owned.connection)
     assert maps(owned)[0] == (1, 2, True, False)  # for the halted key
     owned.connection.execute("select penstock.release_key(%s, %s)", [queue, there])
     resize.drain(owned.connection)
-    assert open_maps(owned.connection, queue) == OpenMaps({2: 3}, set(), set())
+    assert open_maps(owned.connection, queue) == Seen({2: 3}, set(), set())
 
 
 def test_a_retry_that_holds_its_key_keeps_its_map(owned: Owned) -> None:
@@ -231,7 +242,7 @@ def test_few_keys_left_in_a_partition_hold_only_themselves(scene: Scene) -> None
     resize.drain(owned.connection)
     owned.end(owned.lease(jobs[:1]), "discarded")
     resize.drain(owned.connection)
-    assert open_maps(owned.connection, queue) == OpenMaps({2: 3}, set(), set())
+    assert open_maps(owned.connection, queue) == Seen({2: 3}, set(), set())
     assert owned.scene.one("select count(*) from penstock.map_rest") == 0
 
 
@@ -315,7 +326,7 @@ def test_a_chain_of_resizes_waits_for_every_map_that_is_not_drained(owned: Owned
     resize.resize(owned.connection, "o", 1)
     resize.drain(owned.connection)
     found = open_maps(owned.connection, owned.entry.id)
-    assert found == OpenMaps({1: 2, 2: 3, 3: 1}, {(1, 1), (2, 2)}, set())
+    assert found == Seen({1: 2, 2: 3, 3: 1}, {(1, 1), (2, 2)}, set())
     check_maps(owned.connection)
 
 
@@ -463,13 +474,12 @@ def test_a_map_is_not_drained_while_a_dead_letter_comes_back_to_it_in_any_order(
     held: list[tuple[int, int]] = []
 
     def prepare() -> None:
+        held[:] = stage.lease(stage.enqueue([key]))
         resize.resize(stage.connection, "o", 3)
         resize.resize(stage.connection, "o", 2)
         stage.connection.execute("select penstock.close_maps()")
-        held[:] = stage.lease(stage.enqueue([key]))
 
     def retry(connection: Connection) -> None:
-        # By the first map it would have the same place as by the third.
         assert control.retry_dead(connection, [held[0][1]]) == [held[0][1]]
 
     steps = transaction(lambda c: c.execute("select penstock.drain_maps()").fetchone())

@@ -65,7 +65,7 @@ class Snapshot:
     unstarted: set[int]
     held: list[tuple[int, bytes | None]]
     halted: list[bytes]
-    maps: tuple[dict[int, int], set[tuple[int, int]], set[tuple[int, bytes]]]
+    maps: tuple[dict[int, list[int]], set[tuple[int, int]], set[tuple[int, bytes]]]
 
 
 class Meter:
@@ -111,7 +111,9 @@ class World:
         self.leases: dict[int, Row] = {}
         self.scheduled: dict[int, Row] = {}
         self.halted: dict[bytes, tuple[int, int]] = {}
-        self.maps = {1: self.random.randint(1, 3)}
+        # By epoch: the partition of each number. One that was moved has another at its place.
+        self.maps = {1: list(range(self.random.randint(1, 3)))}
+        self.partitions = 10
         self.closed: set[int] = set()
         self.unwritten: list[tuple[int, list[tuple[Job, Row]]]] = []
         self.owners: dict[int, Owner] = {}
@@ -131,7 +133,8 @@ class World:
         return max(self.maps)
 
     def place(self, key: bytes | None, epoch: int) -> int:
-        return self.random.randrange(self.maps[epoch]) if key is None else partition_of(key, self.maps[epoch])
+        partitions = self.maps[epoch]
+        return self.random.choice(partitions) if key is None else partitions[partition_of(key, len(partitions))]
 
     # Producers
 
@@ -218,7 +221,13 @@ class World:
 
     def resize(self) -> None:
         self.tick += 1
-        self.maps[self.epoch + 1] = self.random.randint(1, 4)
+        before, wanted = self.maps[self.epoch], self.random.randint(1, 4)
+        partitions = [before[n] if n < len(before) else n for n in range(wanted)]
+        if self.random.random() < 0.4:
+            partitions[self.random.randrange(wanted)] = self.partitions
+            self.partitions += 1
+            self.count("moved")
+        self.maps[self.epoch + 1] = partitions
         self.count("resized")
 
     def close_maps(self) -> None:
@@ -278,7 +287,7 @@ class World:
             if owner.worker in self.dead:
                 del self.owners[partition]
         used = {row.partition for table in (self.ready, self.leases, self.scheduled) for row in table.values()}
-        for partition in used | set(range(self.maps[self.epoch])):
+        for partition in used | set(self.maps[self.epoch]):
             if partition not in self.owners:
                 self.rescue(partition)
                 roster = Roster(self.rules, partition, self.now)
@@ -318,7 +327,7 @@ class World:
         self.random.shuffle(rows)
         earlier = {epoch for epoch in self.maps if epoch != self.epoch}
         open_ = {(row.epoch, row.partition) for table in (self.ready, self.leases) for row in table.values()}
-        open_ |= {(e, p) for e, partitions in self.maps.items() if e not in self.closed for p in range(partitions)}
+        open_ |= {(e, p) for e, partitions in self.maps.items() if e not in self.closed for p in partitions}
         holding = [(number, row) for number, row in self.scheduled.items() if row.pos is not None]
         held = {(row.epoch, self.jobs[number].key or b"") for number, row in holding if row.epoch in earlier}
         held |= {(epoch, key) for key, (_, epoch) in self.halted.items() if epoch in earlier}

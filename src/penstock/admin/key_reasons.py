@@ -38,7 +38,7 @@ def key_reason(job_id: int, task: str, held: HeldBack) -> tuple[str, dict[str, A
     if task not in held.owner_knows:
         return _unknown(held, task), facts
     if held.key is not None:
-        maps = Maps(held.number)
+        maps = Maps(held.partition_id)
         maps.change(held.maps.partitions, held.maps.open, held.maps.held)
         if maps.is_draining(held.key, held.epoch):
             return f"map epoch draining: what was routed before epoch {held.epoch} goes first", facts

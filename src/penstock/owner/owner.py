@@ -123,7 +123,7 @@ class Owner:
             known = self._partitions.get(partition_id)
             stored = rules[holding.queue_id]
             if known is None:
-                roster = Roster(_rules(stored), holding.number, now)
+                roster = Roster(_rules(stored), partition_id, now)
                 self._partitions[partition_id] = OwnedPartition(holding, roster, stored.fair_by is not None)
             else:
                 known.holding = holding

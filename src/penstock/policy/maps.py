@@ -8,7 +8,7 @@ that only the keys that are held or halted there. Jobs wait for lower epochs onl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from sys import maxsize
 from typing import NamedTuple
 
@@ -29,11 +29,11 @@ class Change(NamedTuple):
 class Maps:
     """The maps as one partition sees them; none known at first, and then nothing waits."""
 
-    __slots__ = ("_held", "_number", "_open", "_partitions", "newest", "oldest")
+    __slots__ = ("_held", "_open", "_partition", "_partitions", "newest", "oldest")
 
-    def __init__(self, number: int) -> None:
-        self._number = number
-        self._partitions: dict[int, int] = {}
+    def __init__(self, partition: int) -> None:
+        self._partition = partition
+        self._partitions: dict[int, Sequence[int]] = {}
         self._open: frozenset[tuple[int, int]] = frozenset()
         self._held: frozenset[tuple[int, bytes]] = frozenset()
         # Jobs of epochs up to the oldest wait for nothing.
@@ -42,11 +42,11 @@ class Maps:
 
     def change(
         self,
-        partitions: Mapping[int, int],
+        partitions: Mapping[int, Sequence[int]],
         open_: Collection[tuple[int, int]],
         held: Collection[tuple[int, bytes]],
     ) -> Change:
-        """Take over what a snapshot shows."""
+        """Take over what a snapshot shows; `partitions` of each map in order of number."""
         before = self._partitions, self._open, self._held
         self.oldest, self.newest = min(partitions, default=maxsize), max(partitions, default=maxsize)
         self._partitions, self._held = dict(partitions), frozenset(held)
@@ -65,8 +65,8 @@ class Maps:
             return True
         for earlier, partitions in self._partitions.items():
             if earlier < epoch:
-                partition = partition_of(key, partitions)
-                if partition != self._number and ((earlier, partition) in self._open or (earlier, key) in self._held):
+                before = partitions[partition_of(key, len(partitions))]
+                if before != self._partition and ((earlier, before) in self._open or (earlier, key) in self._held):
                     return True
         return False
 
@@ -75,5 +75,5 @@ class Maps:
         return self.oldest < epoch <= self.newest and not any(
             (earlier, partition) in self._open
             for earlier, partitions in self._partitions.items()
-            if earlier < epoch and (partition := partition_of(key, partitions)) != self._number
+            if earlier < epoch and (partition := partitions[partition_of(key, len(partitions))]) != self._partition
         )

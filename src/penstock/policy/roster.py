@@ -17,7 +17,7 @@ be told, before the next snapshot is read: a job in `ready` is one that waits.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from penstock.policy.allowance import Allowance
@@ -43,12 +43,12 @@ class Roster:
     limit nor rate; a bound where a key has jobs without a handler or of several maps behind its next.
     """
 
-    def __init__(self, rules: Rules, number: int, now: float) -> None:
+    def __init__(self, rules: Rules, partition: int, now: float) -> None:
         self._rules = rules
         self._turns = FairTurns(rules.weights) if rules.is_fair else Turns()
         self._allowance = Allowance(rules, now)
         self._has_new_rules = False
-        self._maps = Maps(number)
+        self._maps = Maps(partition)
         self._holds = Holds()
         self._halts = Halts()
         # By name; those of jobs without a key by their tenant.
@@ -228,7 +228,7 @@ class Roster:
             self._place(self._keys[name])
 
     def set_maps(
-        self, maps: Mapping[int, int], open_: Collection[tuple[int, int]], held: Collection[tuple[int, bytes]]
+        self, maps: Mapping[int, Sequence[int]], open_: Collection[tuple[int, int]], held: Collection[tuple[int, bytes]]
     ) -> None:
         """Replace what is known of the maps: the partitions of each epoch, what is open, which keys are held."""
         change = self._maps.change(maps, open_, held)

@@ -26,7 +26,7 @@ class HeldBack(NamedTuple):
     """What bears on a ready job of a queue with rules about keys."""
 
     queue_id: int
-    number: int
+    partition_id: int
     per_key: int | None
     rate: float | None
     per_key_rate: float | None

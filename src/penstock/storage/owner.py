@@ -53,7 +53,6 @@ class Holding(NamedTuple):
 
     partition_id: int
     queue_id: int
-    number: int
     epoch: int
     is_surplus: bool
 

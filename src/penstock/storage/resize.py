@@ -31,11 +31,11 @@ JOBS_A_CALL = 20_000
 class OpenMaps(NamedTuple):
     """What jobs wait for that were routed by a later map.
 
-    `partitions` by epoch, of every map that is not drained and the current one; `open` are the (epoch, partition
-    number) with anything ready or running, `held` the (epoch, key) that are waited for elsewhere.
+    `partitions` by epoch, in order of number, of every map that is not drained and the current one; `open` are the
+    (epoch, partition) with anything ready or running, `held` the (epoch, key) that are waited for elsewhere.
     """
 
-    partitions: dict[int, int]
+    partitions: dict[int, list[int]]
     open: set[tuple[int, int]]
     held: set[tuple[int, bytes]]
 
@@ -43,9 +43,9 @@ class OpenMaps(NamedTuple):
     def of(cls, rows: Iterable[tuple[Any, ...]]) -> Self:
         """From the rows of the query `open_maps`."""
         maps = cls({}, set(), set())
-        for epoch, partitions, numbers, keys in rows:
+        for epoch, partitions, open_, keys in rows:
             maps.partitions[epoch] = partitions
-            maps.open.update((epoch, number) for number in numbers)
+            maps.open.update((epoch, partition) for partition in open_)
             maps.held.update((epoch, key) for key in keys)
         return maps
 

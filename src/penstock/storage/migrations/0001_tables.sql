@@ -324,6 +324,8 @@ create table penstock.halted (
     queue_id int not null references penstock.queue,
     key      bytea not null,
     job_id   bigint not null,
+    -- The map of keys that the job was routed by.
+    epoch    int not null,
     since    timestamptz not null default now(),
     primary key (queue_id, key)
 );

@@ -211,6 +211,23 @@ create function penstock.partition_of(key bytea, partitions int) returns int
 language sql immutable strict parallel safe as
 $$ select ((penstock.h64('penstock/partition/v1'::bytea, key) & 9223372036854775807) % partitions)::int $$;
 
+-- The partition of a job by a map: its key's. Without a key its own, or where the map has not got that any more, another
+-- one of this shard; where there is none, its own still: it is served until it is empty.
+create function penstock.place_by(p_ids int[], p_key bytea, p_own int) returns int
+language plpgsql stable parallel safe as $$
+declare
+    v_here int[];
+begin
+    if p_key is not null then
+        return p_ids[1 + penstock.partition_of(p_key, cardinality(p_ids))];
+    elsif p_own = any (p_ids) then
+        return p_own;
+    end if;
+    select coalesce(array_agg(id order by number), array[p_own]) into v_here
+      from penstock.partition where id = any (p_ids) and shard = penstock.here();
+    return v_here[1 + (select number from penstock.partition where id = p_own) % cardinality(v_here)];
+end $$;
+
 -- The partition of a job by a queue's map: its key's, or of those on this shard the one with the fewest jobs. A key
 -- that lives on another shard is refused: what is written there cannot be part of this transaction.
 create function penstock.place(p_queue penstock.queue, p_key bytea) returns int

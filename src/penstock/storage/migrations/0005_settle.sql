@@ -155,8 +155,8 @@ begin
           from mine left join lateral (select task from penstock.job_stored where id = job_id and is_owned offset 0) as j on true
          where "end" = 'failed'
     ), halts as (
-        insert into penstock.halted (queue_id, key, job_id)
-        select distinct on (queue_id, j.key) queue_id, j.key, job_id
+        insert into penstock.halted (queue_id, key, job_id, epoch)
+        select distinct on (queue_id, j.key) queue_id, j.key, job_id, epoch
           from mine cross join lateral (select key from penstock.job_stored where id = job_id offset 0) as j
          where "end" = 'failed' and halts_on_dead and j.key is not null
         on conflict do nothing

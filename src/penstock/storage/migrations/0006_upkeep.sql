@@ -64,8 +64,8 @@ begin
                'WorkerDied: worker ' || worker_id || ' died while it held this job'
           from member where fate = 'dead' and not is_cancelled
     ), halts as (
-        insert into penstock.halted (queue_id, key, job_id)
-        select distinct on (queue_id, key) queue_id, key, job_id
+        insert into penstock.halted (queue_id, key, job_id, epoch)
+        select distinct on (queue_id, key) queue_id, key, job_id, epoch
           from member where fate = 'dead' and not is_cancelled and halts_on_dead and key is not null
          order by queue_id, key, job_id
         on conflict do nothing
@@ -136,7 +136,7 @@ begin
     with due as (
         delete from penstock.scheduled where ctid = any (v_rows) returning *
     ), given as materialized (
-        select d.*, p.queue_id, p.number, m.partitions, m.epoch as map_epoch,
+        select d.*, p.queue_id, m.partition_ids, m.epoch as map_epoch,
                m.epoch is not null and d.pos is null and d.epoch is distinct from m.epoch as is_moved
           from due as d join penstock.partition as p on p.id = d.partition_id
           left join unnest(v_queues, v_epochs) as h(queue_id, epoch) on h.queue_id = p.queue_id
@@ -150,8 +150,7 @@ begin
           from given as g
          cross join lateral unnest(penstock.positions(g.low, g.high, g.members)) as m(position)
           left join lateral (select key from penstock.job_stored where id = g.range * 1024 + m.position offset 0) as j on true
-          join penstock.partition as t on t.queue_id = g.queue_id
-               and t.number = coalesce(penstock.partition_of(j.key, g.partitions), g.number % g.partitions)
+         cross join lateral (select penstock.place_by(g.partition_ids, j.key, g.partition_id) as id) as t
          where g.is_moved
          group by t.id, g.queue_id, g.priority, g.range, g.attempt, g.rescues, g.task, g.map_epoch, g.due_at, g.low
     ), joined as (
@@ -240,13 +239,13 @@ begin
     ), free as materialized (
         select g.job_id, g.partition_id, g.priority, g.run_at, g.parents, p.queue_id, m.epoch,
                case when m.epoch is null then g.task else '' end as task, g.job_id = any (cancelled) as is_cancelled,
-               g.run_at is not null and g.run_at > now() as is_later, coalesce(t.id, g.partition_id) as place
+               g.run_at is not null and g.run_at > now() as is_later,
+               case when m.epoch is null then g.partition_id
+                    else penstock.place_by(m.partition_ids, j.key, g.partition_id) end as place
           from gone as g join penstock.partition as p on p.id = g.partition_id
           left join unnest(v_queues, v_epochs) as h(queue_id, epoch) on h.queue_id = p.queue_id
           left join penstock.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
           left join lateral (select key from penstock.job_stored where id = g.job_id and m.epoch is not null offset 0) as j on true
-          left join penstock.partition as t on t.queue_id = m.queue_id
-               and t.number = coalesce(penstock.partition_of(j.key, m.partitions), p.number % m.partitions)
     ), edges as (
         delete from penstock.dependency as d using free as f where d.child_id = f.job_id and d.parent_id = any (f.parents)
     ), at_once as (

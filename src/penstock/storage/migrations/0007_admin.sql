@@ -161,18 +161,15 @@ declare
 begin
     select * into v_home from penstock.partition where id = p_partition;
     epoch := penstock.hold_map(v_home.queue_id);
-    select t.id into partition_id
-      from penstock.queue_map as m
-      left join penstock.job_stored as j on j.id = p_job
-      join penstock.partition as t on t.queue_id = m.queue_id
-           and t.number = coalesce(penstock.partition_of(j.key, m.partitions), v_home.number % m.partitions)
+    select penstock.place_by(m.partition_ids, j.key, p_partition) into partition_id
+      from penstock.queue_map as m left join penstock.job_stored as j on j.id = p_job
      where m.queue_id = v_home.queue_id and m.epoch = place_by_map.epoch;
 end $$;
 
 -- Dead letters become ready again, behind what is ready already; those of one range that were on the same attempt go
 -- together. Where the queue has an owner they take their place by the map of now. The one for which a key halted is
--- the first of its key again, where it was: the others of the key may wait there, by an earlier map, and must not
--- overtake it; that map is held, lest it be called drained meanwhile. The row's lock is the fence, the attempts made
+-- the first of its key again, where it was and by its own map: the others of the key may wait there, by that map, and
+-- must not overtake it. That map is not drained while the key is halted, and held meanwhile. The row's lock is the fence, the attempts made
 -- stay in `failure`. Returns those that were dead. Locks: their rows by id, then maps.
 create function penstock.retry_dead(p_ids bigint[]) returns setof bigint
 language plpgsql set enable_seqscan = off as $$
@@ -200,34 +197,29 @@ begin
             select id, priority, key from penstock.job_kept where id = any (p_ids)) as j
     ), ended as (
         delete from penstock.halted where queue_id = any (v_queues) and job_id = any (p_ids)
-        returning queue_id, key, job_id
+        returning queue_id, key, job_id, epoch
     ), given as (
-        select g.job_id, g.attempt, j.priority, j.key, p.queue_id, p.number, g.partition_id,
-               case when m.epoch is null then g.task else '' end as task, m.epoch, m.partitions, f.epoch as first_epoch
+        select g.job_id, g.attempt, j.priority, j.key, p.queue_id, g.partition_id,
+               case when m.epoch is null then g.task else '' end as task, m.epoch, m.partition_ids, e.epoch as first_epoch
           from gone as g join stored as j on j.id = g.job_id join penstock.partition as p on p.id = g.partition_id
           left join unnest(v_queues, v_epochs) as h(queue_id, epoch) on h.queue_id = p.queue_id
           left join penstock.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
           left join ended as e on e.job_id = g.job_id
-          left join lateral (
-               select min(o.epoch) as epoch from penstock.queue_map as o
-                where e.job_id is not null and o.queue_id = p.queue_id and not o.is_drained and o.epoch <= m.epoch
-                  and penstock.partition_of(j.key, o.partitions) = p.number) as f on true
     ), placed as materialized (
-        select g.job_id, g.attempt, g.priority, g.queue_id, g.key, g.task, g.number,
-               case when g.first_epoch is null then t.id else g.partition_id end as partition_id,
+        select g.job_id, g.attempt, g.priority, g.queue_id, g.key, g.task,
+               case when g.first_epoch is null and g.epoch is not null
+                    then penstock.place_by(g.partition_ids, g.key, g.partition_id) else g.partition_id end as partition_id,
                coalesce(g.first_epoch, g.epoch) as epoch,
                case when g.first_epoch is not null then g.job_id / 1024 end as pos
           from given as g
-          left join penstock.partition as t on t.queue_id = g.queue_id
-               and t.number = coalesce(penstock.partition_of(g.key, g.partitions), g.number % g.partitions, g.number)
     ), listed as (
         -- What is left by an earlier map may be known key by key.
         update penstock.map_rest as r
            set keys = case when r.keys is not null then array(select unnest(r.keys) union select unnest(p.keys)) end,
                found = array(select unnest(r.found) union select unnest(p.keys))
-          from (select queue_id, epoch, number, array_agg(key) as keys
-                  from placed where pos is not null group by queue_id, epoch, number) as p
-         where r.queue_id = p.queue_id and r.epoch = p.epoch and r.number = p.number
+          from (select queue_id, epoch, partition_id, array_agg(key) as keys
+                  from placed where pos is not null group by queue_id, epoch, partition_id) as p
+         where r.queue_id = p.queue_id and r.epoch = p.epoch and r.partition_id = p.partition_id
     ), again as (
         insert into penstock.ready (partition_id, priority, pos, range, low, high, members, attempt, changed, epoch, task)
         select partition_id, priority, coalesce(pos, penstock.draw_range()), range, low, high, members, attempt,

@@ -9,7 +9,7 @@
 -- shared out by themselves: most of them are empty. Only who knows the most tasks of the queue has a share: while a new
 -- version of a program is rolled out, a key must not wait for a task that its owner does not know and another does.
 create function penstock.share_partitions(p_worker bigint)
-returns table (partition_id int, queue_id int, number int, owner_epoch bigint, is_surplus boolean)
+returns table (partition_id int, queue_id int, owner_epoch bigint, is_surplus boolean)
 language plpgsql as $$
 declare
     v_shares json;
@@ -52,7 +52,7 @@ begin
       from chosen as c where p.id = c.id;
 
     return query
-    select p.id, p.queue_id, p.number, p.owner_epoch,
+    select p.id, p.queue_id, p.owner_epoch,
            row_number() over (partition by p.queue_id, s.is_current order by p.number) > s.share
       from penstock.partition as p
       join json_to_recordset(v_shares) as s(queue int, is_current boolean, share int)

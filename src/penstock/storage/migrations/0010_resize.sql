@@ -9,15 +9,15 @@ create index scheduled_holding on penstock.scheduled (partition_id, epoch) where
 -- Partitions in which few keys are left of what a closed map sent there, and which: only these are waited for. The keys
 -- may be more than there are by now, never fewer: nothing is written by a closed map. The list is made page by page.
 create table penstock.map_rest (
-    queue_id int not null,
-    epoch    int not null,
-    number   int not null,
+    queue_id     int not null,
+    epoch        int not null,
+    partition_id int not null,
     -- Null until the first list is whole.
-    keys     bytea[],
+    keys         bytea[],
     -- The next list in the making: what was found in the ranges up to this one.
-    found    bytea[] not null default '{}',
-    through  bigint not null default 0,
-    primary key (queue_id, epoch, number),
+    found        bytea[] not null default '{}',
+    through      bigint not null default 0,
+    primary key (queue_id, epoch, partition_id),
     foreign key (queue_id, epoch) references penstock.queue_map
 );
 
@@ -120,43 +120,79 @@ language sql stable set enable_seqscan = off as $$
         or exists (select from penstock.lease where partition_id = p_partition and epoch = p_epoch)
 $$;
 
--- Calls maps drained by which nothing is left that is ready, runs, or holds its key; also not the dead letter for which
--- a key halted: a retry brings it back to its place. The maps are locked by one statement and looked at by the next.
--- Locks: rows of closed maps, skipping those held. Returns how many it drained.
+-- What is left of an earlier map on this shard: the partitions where anything of it is ready or runs (all of them, while
+-- producers hold it), unless what is left there is listed by key; and the keys that are listed, or held by a retry or a
+-- person's decision. Once the map is closed both only become less, so that an older answer is never too little: a job of
+-- it can only stay, end, wait for its retry or be halted, each by the map it has. One look: in one snapshot with
+-- whatever else the statement or its transaction reads. Indexes: ready_of_epoch, scheduled_holding.
+create function penstock.left_of_map(p_queue int, p_epoch int, out open_ids int[], out held_keys bytea[])
+language sql stable set enable_seqscan = off as $$
+    select case when not m.is_closed
+                then array(select p.id from penstock.partition as p
+                            where p.id = any (m.partition_ids) and p.shard = penstock.here())
+                else array(select p.id from penstock.partition as p
+                            where p.queue_id = p_queue and penstock.is_open(p.id, p_epoch)
+                              and not exists (select from penstock.map_rest as r
+                                               where r.queue_id = p_queue and r.epoch = p_epoch and r.partition_id = p.id
+                                                 and r.keys is not null)) end,
+           array(select j.key from penstock.partition as p
+                   join penstock.scheduled as s on s.partition_id = p.id and s.epoch = p_epoch and s.pos is not null
+                  cross join lateral unnest(penstock.positions(s.low, s.high, s.members)) as b
+                  cross join lateral (select key from penstock.job_stored where id = s.range * 1024 + b offset 0) as j
+                  where p.queue_id = p_queue and j.key is not null
+                 union
+                 select h.key from penstock.halted as h where h.queue_id = p_queue and h.epoch = p_epoch
+                 union
+                 select unnest(r.keys) from penstock.map_rest as r
+                  where r.queue_id = p_queue and r.epoch = p_epoch and penstock.is_open(r.partition_id, p_epoch))
+      from penstock.queue_map as m where m.queue_id = p_queue and m.epoch = p_epoch
+$$;
+
+-- Calls maps drained by which nothing is left that is ready, runs, or holds its key; also not a halted key, whose dead
+-- letter a retry brings back to its place. The maps are locked by one statement and looked at by the next. Locks: the
+-- catalogue where it seems that one is drained, then rows of closed maps, skipping those held. Returns how many it
+-- drained.
 create function penstock.drain_maps() returns int
-language plpgsql set enable_seqscan = off as $$
+language plpgsql as $$
 declare
-    v_queues int[];
-    v_epochs int[];
-    v_count  int;
+    v_queues  int[];
+    v_epochs  int[];
+    v_version bigint;
+    v_count   int;
 begin
+    select array_agg(m.queue_id), array_agg(m.epoch) into v_queues, v_epochs
+      from penstock.queue_map as m where m.is_closed and not m.is_drained and not penstock.has_left(m);
+    if v_queues is null then
+        return 0;
+    end if;
+    v_version := penstock.next_version();
     select array_agg(queue_id), array_agg(epoch) into v_queues, v_epochs
-      from (select queue_id, epoch from penstock.queue_map where is_closed and not is_drained
+      from (select queue_id, epoch from penstock.queue_map
+             where (queue_id, epoch) in (select * from unnest(v_queues, v_epochs)) and is_closed and not is_drained
              order by queue_id, epoch for update skip locked) as m;
-    with given as (
-        select m.* from unnest(v_queues, v_epochs) as g(queue_id, epoch)
-          join penstock.queue_map as m on m.queue_id = g.queue_id and m.epoch = g.epoch
-    ), drained as (
+    with drained as (
         update penstock.queue_map as m set is_drained = true
-         where (m.queue_id, m.epoch) in (
-               select g.queue_id, g.epoch from given as g
-                where not exists (
-                      select from penstock.partition as p
-                       where p.queue_id = g.queue_id
-                         and (penstock.is_open(p.id, g.epoch)
-                              or exists (select from penstock.scheduled as s
-                                          where s.partition_id = p.id and s.epoch = g.epoch and s.pos is not null)))
-                  and not exists (
-                      select from penstock.halted as h join penstock.dead as d on d.job_id = h.job_id
-                        join penstock.partition as p on p.id = d.partition_id
-                       where h.queue_id = g.queue_id and p.number = penstock.partition_of(h.key, g.partitions)))
+         where (m.queue_id, m.epoch) in (select * from unnest(v_queues, v_epochs)) and not penstock.has_left(m)
         returning m.queue_id, m.epoch
     ), forgotten as (
         delete from penstock.map_rest as r using drained as d where r.queue_id = d.queue_id and r.epoch = d.epoch
+    ), told as (
+        update penstock.queue as q set version = v_version from (select distinct queue_id from drained) as d where q.id = d.queue_id
     )
     select count(penstock.wake(queue_id)) into v_count from drained;
     return v_count;
 end $$;
+
+-- Whether anything is left of a map that is closed.
+create function penstock.has_left(p_map penstock.queue_map) returns boolean
+language sql stable set enable_seqscan = off as $$
+    select exists (select from penstock.partition as p
+                    where p.queue_id = p_map.queue_id
+                      and (penstock.is_open(p.id, p_map.epoch)
+                           or exists (select from penstock.scheduled as s
+                                       where s.partition_id = p.id and s.epoch = p_map.epoch and s.pos is not null)))
+        or exists (select from penstock.halted as h where h.queue_id = p_map.queue_id and h.epoch = p_map.epoch)
+$$;
 
 -- Lists what is left by closed maps where that is at most p_keys keys in a partition: the rest may be a key that waits
 -- for a person, and the others must not wait with it. However many jobs are left, one call looks at no more than
@@ -180,15 +216,15 @@ begin
       from (select queue_id, epoch from penstock.queue_map where is_closed and not is_drained
              order by queue_id, epoch for update skip locked) as m;
     for v_part in
-        select p.id, p.number, g.queue_id, g.epoch
+        select p.id, g.queue_id, g.epoch
           from unnest(v_queues, v_epochs) as g(queue_id, epoch) join penstock.partition as p on p.queue_id = g.queue_id
          where penstock.is_open(p.id, g.epoch) order by random()
     loop
         exit when v_left <= 0;
-        insert into penstock.map_rest (queue_id, epoch, number) values (v_part.queue_id, v_part.epoch, v_part.number)
+        insert into penstock.map_rest (queue_id, epoch, partition_id) values (v_part.queue_id, v_part.epoch, v_part.id)
             on conflict do nothing;
         select * into v_rest from penstock.map_rest
-         where queue_id = v_part.queue_id and epoch = v_part.epoch and number = v_part.number;
+         where queue_id = v_part.queue_id and epoch = v_part.epoch and partition_id = v_part.id;
         -- A range may be in so many parts: one more, and the first is whole.
         v_rows := greatest(v_left, 1024) + 1;
         with next_rows as materialized (
@@ -227,39 +263,20 @@ begin
             v_ended := v_ended || v_part.queue_id;
         end if;
         update penstock.map_rest set keys = v_rest.keys, found = v_rest.found, through = v_rest.through
-         where queue_id = v_part.queue_id and epoch = v_part.epoch and number = v_part.number;
+         where queue_id = v_part.queue_id and epoch = v_part.epoch and partition_id = v_part.id;
     end loop;
     perform penstock.wake(q) from (select distinct unnest(v_ended)) as e(q);
     return cardinality(v_ended);
 end $$;
 
--- What jobs of later maps wait for: each map of a queue that is not drained, and its own. Of each earlier one the
--- partitions where anything of it is ready or runs (all, while producers hold it), and the keys that are held by it
--- elsewhere. One look: in one snapshot with whatever else the statement or its transaction reads.
+-- What jobs of later maps wait for: each map of a queue that is not drained, and its own; see penstock.left_of_map. One
+-- look.
 create function penstock.open_maps(p_queue int)
-returns table (epoch int, partitions int, open_numbers int[], held_keys bytea[])
-language sql stable set enable_seqscan = off as $$
-    select m.epoch, m.partitions,
-           case when m.epoch = q.epoch then '{}'::int[]
-                when not m.is_closed then array(select generate_series(0, m.partitions - 1))
-                else array(select p.number from penstock.partition as p
-                            where p.queue_id = p_queue and penstock.is_open(p.id, m.epoch)
-                              and not exists (select from penstock.map_rest as r
-                                               where r.queue_id = p_queue and r.epoch = m.epoch and r.number = p.number
-                                                 and r.keys is not null)) end,
-           case when m.epoch = q.epoch then '{}'::bytea[]
-                else array(select j.key from penstock.partition as p
-                             join penstock.scheduled as s on s.partition_id = p.id and s.epoch = m.epoch and s.pos is not null
-                            cross join lateral unnest(penstock.positions(s.low, s.high, s.members)) as b
-                            cross join lateral (select key from penstock.job_stored where id = s.range * 1024 + b offset 0) as j
-                            where p.queue_id = p_queue and j.key is not null
-                           union
-                           select h.key from penstock.halted as h where h.queue_id = p_queue
-                           union
-                           select unnest(r.keys) from penstock.map_rest as r
-                             join penstock.partition as p on p.queue_id = p_queue and p.number = r.number
-                            where r.queue_id = p_queue and r.epoch = m.epoch and penstock.is_open(p.id, m.epoch)) end
+returns table (epoch int, partition_ids int[], open_ids int[], held_keys bytea[])
+language sql stable as $$
+    select m.epoch, m.partition_ids, coalesce(l.open_ids, '{}'), coalesce(l.held_keys, '{}')
       from penstock.queue as q join penstock.queue_map as m on m.queue_id = q.id
+      left join lateral penstock.left_of_map(q.id, m.epoch) as l on m.epoch < q.epoch
      where q.id = p_queue and (m.epoch = q.epoch or not m.is_drained)
      order by m.epoch
 $$;

@@ -121,7 +121,7 @@ language sql stable as $$
                                q.holds_on_retry, q.halts_on_dead)::text, ',' order by q.id) from penstock.queue as q),
         (select string_agg(row(p.id, p.queue_id, p.number, p.name, p.shard, p.is_current)::text, ',' order by p.id)
            from penstock.partition as p),
-        (select string_agg(row(m.queue_id, m.epoch, m.partition_ids)::text, ',' order by m.queue_id, m.epoch)
+        (select string_agg(row(m.queue_id, m.epoch, m.partition_ids, m.is_drained)::text, ',' order by m.queue_id, m.epoch)
            from penstock.queue_map as m)))
 $$;
 

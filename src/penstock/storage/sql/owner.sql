@@ -1,6 +1,6 @@
 -- name: share_partitions
 -- See penstock.share_partitions. Locks: rows of free partitions, skipping those held.
-select partition_id, queue_id, number, owner_epoch, is_surplus from penstock.share_partitions(%(worker)s)
+select partition_id, queue_id, owner_epoch, is_surplus from penstock.share_partitions(%(worker)s)
 
 -- name: give_up_partitions
 select penstock.give_up_partitions(%(worker)s, %(partitions)s::int[])
@@ -110,7 +110,7 @@ select id, queue_id from penstock.partition where queue_id = any (%(queues)s::in
 -- name: why_not_started
 -- What an owner goes by about one ready job: who owns its partition, its place and map, what runs of its key or holds it,
 -- and a job of its key that stands before it (looked for in a hundred rows). Index: ready_of_range, ready_in_order.
-select q.id, p.number, q.per_key, q.rate, q.key_rate, q.fair_by, w.name, r.epoch, j.key,
+select q.id, p.id, q.per_key, q.rate, q.key_rate, q.fair_by, w.name, r.epoch, j.key,
        array(select l.range * 1024 + m from penstock.lease as l, unnest(penstock.positions(l.low, l.high, l.members)) as m,
                     lateral (select key from penstock.job_stored where id = l.range * 1024 + m offset 0) as o
               where l.partition_id = p.id and o.key = j.key order by 1 limit 10),

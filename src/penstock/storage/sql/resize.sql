@@ -20,7 +20,7 @@ select exists (select from penstock.queue_map where is_closed and not is_drained
 
 -- name: open_maps
 -- See penstock.open_maps: one look. Index: ready_of_epoch.
-select epoch, partitions, open_numbers, held_keys from penstock.open_maps(%(queue)s)
+select epoch, partition_ids, open_ids, held_keys from penstock.open_maps(%(queue)s)
 
 -- name: is_drained
 select not exists (select from penstock.queue_map as m join penstock.queue as q on q.id = m.queue_id
@@ -43,7 +43,7 @@ select p.name, n.jobs
        having count(*) > 0
        union all
        select opened + scheduled + blocked from penstock.depth
-        where partition_id = p.id and not q.is_owned and p.number >= q.partitions) as n
+        where partition_id = p.id and not q.is_owned and not p.is_current) as n
  where q.id = %(queue)s and n.jobs > 0
  order by p.number
 
