@@ -190,6 +190,7 @@ def gate(connection: Connection, table: str) -> None:
     connection.execute("grant usage on schema penstock to gated")
     connection.execute("grant all on all tables in schema penstock to gated")
     connection.execute("grant all on all sequences in schema penstock to gated")
+    connection.execute("grant execute on all functions in schema penstock to gated")
     connection.execute(
         "create or replace function penstock.pass_gate() returns boolean language plpgsql volatile cost 1 as"
         f" 'begin perform pg_advisory_lock_shared({GATE}); perform pg_advisory_unlock_shared({GATE}); return true; end'"
