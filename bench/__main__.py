@@ -37,6 +37,11 @@ QUESTIONS = (
     "spark_process",
     "archive",
     "history_filter",
+    "shard_commits",
+    "shard_spread",
+    "shard_routing",
+    "shard_killed",
+    "once_under_kills",
 )
 ONLY_WHEN_NAMED = ("peers",)
 RESULTS = Path(__file__).parent / "results"

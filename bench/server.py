@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
+import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -38,8 +41,10 @@ def wal_position(connection: Connection) -> int:
 class Server:
     """Gives out fresh databases with the schema in them."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, home: Path) -> None:
         self._url = url
+        self._home = home
+        self._supervisor: int | None = None
         self._numbers = count(1)
         with connect(url) as connection:
             connection.execute(sql.SQL("create database {}").format(sql.Identifier(TEMPLATE)))
@@ -61,13 +66,41 @@ class Server:
         try:
             yield self._url_of(name)
         finally:
-            with connect(self._url) as connection:
+            self.come_up()
+            with self._connected() as connection:
                 connection.execute(sql.SQL("drop database {} with (force)").format(identifier))
+
+    def _connected(self) -> Connection:
+        """A connection, as soon as the server takes one."""
+        while True:
+            try:
+                return connect(self._url)
+            except psycopg.OperationalError:
+                time.sleep(0.05)
 
     def settings(self) -> dict[str, str]:
         """What the figures depend on."""
         with connect(self._url) as connection:
             return {name: connection.execute("select current_setting(%s)", [name]).fetchone()[0] for name in STATED}
+
+    def kill(self) -> None:
+        """SIGKILL, as if the machine were gone; it is started again at once, unless it was told to stay down."""
+        pid = int((self._home / "data" / "postmaster.pid").read_text().split()[0])
+        os.kill(pid, signal.SIGKILL)
+
+    def go_down(self) -> None:
+        """Kill it, and whoever would start it again waits."""
+        pid = (self._home / "data" / "postmaster.pid").read_text().split()[0]
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        self._supervisor = int(stat.rpartition(")")[2].split()[1])
+        os.kill(self._supervisor, signal.SIGSTOP)
+        self.kill()
+
+    def come_up(self) -> None:
+        """Let it be started again."""
+        if self._supervisor is not None:
+            os.kill(self._supervisor, signal.SIGCONT)
+            self._supervisor = None
 
     def _url_of(self, database: str) -> str:
         return f"{self._url.rpartition('/')[0]}/{database}"
@@ -82,9 +115,11 @@ def started_server() -> Iterator[Server]:
     home = parent / ".penstock"
     try:
         held = embedded.start(home)
+        server = Server(held.url, home)
         try:
-            yield Server(held.url)
+            yield server
         finally:
+            server.come_up()
             held.close()
             with (home / "supervisor.lock").open("rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)

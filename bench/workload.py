@@ -34,10 +34,16 @@ def calls_of(size: int) -> list[list[dict[str, Any]]]:
 
 
 def declare(
-    url: str, queue: str = QUEUE, handler: Callable[..., None] | None = None, *, key: str | None = None, **options: Any
+    url: str | list[str],
+    queue: str = QUEUE,
+    handler: Callable[..., None] | None = None,
+    *,
+    key: str | None = None,
+    **options: Any,
 ) -> tuple[App, Any]:
-    """An app, and its task, whose key is the argument named, in a queue with these options."""
-    app = App(url)
+    """An app on one database or on several shards, and its task, whose key is the argument named, in a queue with these
+    options."""
+    app = App(url) if isinstance(url, str) else App(shards=url)
     return app, app.queue(queue, **options).task(name=TASK, key=key)(_do_nothing if handler is None else handler)
 
 
