@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
-import pyarrow as pa
 import pytest
 from psycopg.errors import InvalidParameterValue, LockNotAvailable
 from tests.database.conftest import Scene
 from tests.database.test_prune import DAYS, age, finish, pass_tables, run, tables
 from tests.security.conftest import Realm
 from tests.security.roles_at_work import works
+from tests.spark.test_loads import Loader
 from tests.system.cli_runs import CommandLine
 
 from penstock import PenstockError, admin
@@ -22,9 +22,7 @@ from penstock.storage.ahead import make_ahead, rotate_slice
 from penstock.storage.archive import archiving
 from penstock.storage.bulk import Part, Table, parts, read
 from penstock.storage.jobs import find_job
-from penstock.storage.load import publish
 from penstock.storage.prune import prune
-from penstock.storage.stage import Stage, StagedRange
 
 
 @pytest.fixture
@@ -214,27 +212,14 @@ def test_a_worker_archives_and_a_reader_reads_what_is_set_apart(realm: Realm, sc
 
 
 def test_a_worker_stages_and_publishes_loads(realm: Realm) -> None:
-    app, double, _ = works(realm.url("worker"))
-    with app:
+    with works(realm.url("worker")).app as app:
         app.queues()
-        partition = app.database.run(lambda c: c.execute("select min(id) from penstock.partition").fetchall()[0][0])
-        columns = {
-            "partition_id": pa.array([partition] * 3, pa.int32()),
-            "priority": pa.array([5] * 3, pa.int16()),
-            "task": [double.name] * 3,
-            "key": pa.array([None] * 3, pa.binary()),
-            "args": [f'{{"n":{n}}}' for n in range(3)],
-        }
-        Stage(app.url, "s", "load", 4).write(
-            pa.table(columns), [StagedRange(3, partition, 5, double.name, None, False, None)]
-        )
-        done = app.database.run(lambda c: publish(c, "load", "q", 0, [("s", 1)], is_stream=False))
-        assert done.rows == 3
+        loader = Loader(app, "q")
+        assert loader.publish("load", loader.stage(1, 2), loader.stage(3, once="k")).rows == 3
         app.pause_load("load")
         app.resume_load("load")
-        app.work(until_idle=True)
-        assert app.loads()[0].name == "load"
-        assert app.stats("q").total_completed == 3
+        assert [load.name for load in app.loads()] == ["load"]
+        assert app.cancel_load("load") == 3
 
 
 def test_a_worker_that_would_have_to_migrate_is_told_who_must(realm: Realm) -> None:
