@@ -1,6 +1,6 @@
-"""Idempotency keys over four shards: eight producers all enqueue the same 10,000 keys, each in another order, and repeat
-each call until it is acknowledged, while the servers are killed one after another. In the end there must be one job a
-key, and every producer must have been given its id.
+"""Idempotency keys over four shards: eight producers all enqueue the same 10,000 keys, each in another order, and
+repeat each call until it is acknowledged, while the servers are killed one after another. In the end there must be
+one job a key, and every producer must have been given its id.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Two shards against one: producers that enqueue one job a call, durable on return, so that the flush of the write-ahead
-log is what they wait for. A shard is a server of its own, with its own log; on one server the same producers use two
-partitions. What the disk itself can do stands beside it: how often a second it flushes 8 KiB that were appended to a
-file, for one writer and for two at a time, each with a file of its own.
+"""Two shards against one: producers that enqueue one job a call, durable on return, so that the flush of the write-
+ahead log is what they wait for. A shard is a server of its own, with its own log; on one server the same producers
+use two partitions. What the disk itself can do stands beside it: how often a second it flushes 8 KiB that were
+appended to a file, for one writer and for two at a time, each with a file of its own.
 """
 
 from __future__ import annotations

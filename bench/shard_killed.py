@@ -1,9 +1,9 @@
-"""One of two shards is killed under load. Two producers enqueue jobs without keys, as fast as they may run ahead of what
-is completed, and a worker serves both shards. After a while the second server is killed and stays down; later it
-comes back.
+"""One of two shards is killed under load. Two producers enqueue jobs without keys, as fast as they may run ahead of
+what is completed, and a worker serves both shards. After a while the second server is killed and stays down; later
+it comes back.
 
-What the first shard completes a second is compared, before and meanwhile. A producer's stall is its longest call from
-the kill on. In the end everything that was acknowledged must have been completed once, and nothing else.
+What the first shard completes a second is compared, before and meanwhile. A producer's stall is its longest call
+from the kill on. In the end everything that was acknowledged must have been completed once, and nothing else.
 """
 
 from __future__ import annotations
