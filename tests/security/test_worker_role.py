@@ -13,7 +13,7 @@ from tests.database.conftest import Scene
 from tests.database.test_prune import DAYS, age, finish, pass_tables, run, tables
 from tests.security.conftest import Realm
 from tests.security.roles_at_work import works
-from tests.spark.test_loads import Loader
+from tests.spark.staged import Loader
 from tests.system.cli_runs import CommandLine
 
 from penstock import PenstockError, admin

@@ -3,58 +3,18 @@
 from __future__ import annotations
 
 import threading
-from itertools import count
 
 import pyarrow as pa
 import pytest
+from tests.spark.staged import Loader
 
 from penstock import App, InvalidJob, NotFound, PenstockError
 from penstock.routing import partition_of
 from penstock.storage import Database
 from penstock.storage.catalogue import find_queue
-from penstock.storage.load import Published, forget_stages, hold_loads, publish
+from penstock.storage.load import forget_stages, hold_loads
+from penstock.storage.publishing import Published
 from penstock.storage.stage import Stage, StagedRange
-
-_stages = count(1)
-
-
-class Loader:
-    """Stages and publishes as the writer's tasks and driver do."""
-
-    def __init__(self, app: App, queue: str) -> None:
-        self.app = app
-        self.queue = queue
-
-    def stage(
-        self, *values: int, key: str | None = None, once: str | None = None, partition: int = 0
-    ) -> tuple[str, int]:
-        with self.app.database.connection() as connection:
-            entry = find_queue(connection, self.queue)
-        name = f"stage-{next(_stages)}"
-        columns = {
-            "partition_id": pa.array([entry.partition_ids[partition]] * len(values), pa.int32()),
-            "priority": pa.array([5] * len(values), pa.int16()),
-            "task": ["t"] * len(values),
-            "key": pa.array([None if key is None else key.encode()] * len(values), pa.binary()),
-            "args": [f'{{"n":{value}}}' for value in values],
-        }
-        if once is not None:
-            texts = pa.array([f'{{"idempotency_key":"{once}-{value % 10}"}}' for value in values])
-            columns["attributes"] = pa.ExtensionArray.from_storage(pa.json_(pa.string()), texts)
-        epoch = entry.epoch if entry.is_owned else None
-        ranges = [
-            StagedRange(
-                1, entry.partition_ids[partition], 5, "" if entry.is_owned else "t", None, once is not None, epoch
-            )
-            for _ in values
-        ]
-        Stage(self.app.url, name, "load", 4).write(pa.table(columns), ranges)
-        return name, len(values)
-
-    def publish(self, name: str, *stages: tuple[str, int], batch: int = 0, origin: str | None = None) -> Published:
-        return self.app.database.run(
-            lambda c: publish(c, name, self.queue, batch, stages, is_stream=origin is not None, origin=origin)
-        )
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from penstock.clock import system
 from penstock.errors import InvalidJob, PartitionUnavailable, PenstockError
 from penstock.model.limits import MOST_SHARDS, checked_count
 from penstock.storage import Connection, Database, joining
-from penstock.storage.database import checked_url
+from penstock.storage.database import checked_url, checked_urls
 from penstock.storage.migrate import check_schema, migrate
 from penstock.storage.shards import Shards
 
@@ -196,8 +195,7 @@ def _given_urls(url: str | None, shards: Sequence[str] | None, embedded_shards: 
     if url is not None:
         return [checked_url(url)]
     named = os.environ.get("PENSTOCK_URL", "").strip()
-    # A comma also stands between several hosts of one URL: only one before a further URL parts them.
-    return _distinct([checked_url(each) for each in re.split(r"[\s,]+(?=\w+://)", named)]) if named else None
+    return checked_urls(named) if named else None
 
 
 def _distinct(urls: list[str]) -> list[str]:

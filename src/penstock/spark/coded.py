@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from penstock import errors
 from penstock.errors import InvalidJob, PenstockError, QueueFull
+from penstock.storage.publishing import MapChanged
 
 __all__ = ["coded", "decoded"]
 
@@ -41,7 +42,7 @@ def decoded() -> Iterator[None]:
 
 
 def _rebuilt(name: str, text: str) -> PenstockError:
-    kind = getattr(errors, name, PenstockError)
+    kind = MapChanged if name == MapChanged.__name__ else getattr(errors, name, PenstockError)
     if kind is InvalidJob:
         field, _, problem = text.partition(": ")
         return InvalidJob(field, problem)

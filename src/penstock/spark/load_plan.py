@@ -17,10 +17,10 @@ from penstock.errors import InvalidJob
 from penstock.model.limits import checked_count, checked_name
 from penstock.spark.columns import key_problem, reserved_problem, unsendable
 from penstock.spark.options import refuse_unknown
-from penstock.storage import Database
+from penstock.spark.reaching import Reach, reached
 from penstock.storage.catalogue import find_queue
-from penstock.storage.database import checked_url
-from penstock.storage.load import Published, find_published
+from penstock.storage.database import checked_urls
+from penstock.storage.publishing import Published, find_published
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -38,11 +38,15 @@ _OPTIONS = frozenset({"url", "queue", "task", "key", "load", "order_by", "connec
 class LoadPlan:
     """A checked load. `name` is empty for a stream that is named after its query."""
 
-    url: str
+    reach: Reach
     name: str
     queue: str
     epoch: int | None
+    # Partition by partition: its id and its shard.
     partition_ids: tuple[int, ...]
+    partition_shards: tuple[int, ...]
+    # The shards over which idempotency keys are spread.
+    homes: tuple[int, ...]
     schema: StructType
     task: str | None
     key: str | None
@@ -68,7 +72,8 @@ def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *
     refuse_unknown(options, known, "a stream" if is_stream else "a load")
     if overwrite:
         raise InvalidJob("mode", "a queue cannot be overwritten; write .mode('append')")
-    url, queue = checked_url(options.get("url")), checked_name("queue", options.get("queue"))
+    checked_urls(options.get("url"))
+    queue = checked_name("queue", options.get("queue"))
     task = None if "task" not in options else checked_name("task", options["task"])
     key = options.get("key")
     given = options.get("sink" if is_stream else "load")
@@ -81,24 +86,20 @@ def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *
         name = checked_name("sink" if is_stream else "load", given)
     else:
         name = "" if is_stream else f"load-{secrets.token_hex(8)}"
-    database = Database(url, pool_size=1)
-    try:
-        entry = database.run(lambda connection: find_queue(connection, queue))
-        published = (
-            None
-            if is_stream
-            else database.run(lambda connection: find_published(connection, name, queue, 0, is_stream=False))
-        )
-    finally:
-        database.close()
+    reach = reached(options.get("url"))
+    with reach.shards() as shards:
+        entry = shards.read(lambda connection: find_queue(connection, queue))
+        published = None if is_stream else find_published(shards, name, queue, 0, is_stream=False)
     if entry.has_key_rule and key is None and "key" not in schema.names:
         log.warning("queue %r has rules about keys, and no column is the key: its jobs have no order", queue)
     return LoadPlan(
-        url=url,
+        reach=reach,
         name=name,
         queue=queue,
         epoch=entry.epoch if entry.is_owned else None,
         partition_ids=entry.partition_ids[: entry.partition_count],
+        partition_shards=entry.partition_shards[: entry.partition_count],
+        homes=entry.homes,
         schema=schema,
         task=task,
         key=key,

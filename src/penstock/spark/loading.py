@@ -11,10 +11,11 @@ from pyspark.sql import functions as f
 
 from penstock.errors import InvalidJob, PenstockError
 from penstock.spark.coded import decoded
-from penstock.spark.load_plan import plan_load
+from penstock.spark.load_plan import LoadPlan, plan_load
+from penstock.spark.reaching import urls_of
 from penstock.spark.routing import partition_of
 from penstock.spark.source import register
-from penstock.storage.load import find_published
+from penstock.storage.publishing import MapChanged, find_published, roll_load
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,20 +59,18 @@ def load(
     """
     spark = df.sparkSession
     register(spark)
-    database = app.database
-    options = {"url": app.url, "queue": queue, "connections": str(connections), "bad_rows": str(bad_rows)}
+    options = {"url": urls_of(app), "queue": queue, "connections": str(connections), "bad_rows": str(bad_rows)}
     if key is None and "key" not in df.columns:
         key = _declared_key(app, queue, task, df.columns)
     options |= {name: value for name, value in (("task", task), ("key", key), ("load", load)) if value is not None}
     plan = plan_load(options, df.schema, False, is_stream=False)
     options["load"] = plan.name
+    columns = [order_by] if isinstance(order_by, str) else list(order_by or ())
     if plan.published is None:
-        columns = [order_by] if isinstance(order_by, str) else list(order_by or ())
-        if columns:
-            df = _ordered(df, columns, plan.key or "key", len(plan.partition_ids))
-        with decoded():
-            df.write.format("penstock").options(**options).mode("append").save()
-    published = database.run(lambda connection: find_published(connection, plan.name, queue, 0, is_stream=False))
+        _write(df, columns, options, plan)
+    else:
+        roll_load(app.databases, plan.name)
+    published = find_published(app.databases, plan.name, queue, 0, is_stream=False)
     if published is None:
         raise PenstockError(f"load {plan.name!r} is not there though Spark said that it was written; load it again")
     return Loaded(
@@ -83,6 +82,20 @@ def load(
         published_at=published.published_at,
         is_new=plan.published is None,
     )
+
+
+def _write(df: DataFrame, order_by: list[str], options: dict[str, str], plan: LoadPlan) -> None:
+    """Stage and publish; again where the queue's keys went to other shards in between."""
+    for is_last in (False, False, True):
+        rows = _ordered(df, order_by, plan.key or "key", len(plan.partition_ids)) if order_by else df
+        try:
+            with decoded():
+                rows.write.format("penstock").options(**options).mode("append").save()
+            return
+        except MapChanged:
+            if is_last:
+                raise
+            plan = plan_load(options, df.schema, False, is_stream=False)
 
 
 def _declared_key(app: Any, queue: str, task: str | None, columns: Sequence[str]) -> str | None:

@@ -52,7 +52,8 @@ def ordered(
     else:
         column = table.column(name).combine_chunks()
         text = column if pa.types.is_binary(column.type) else column.cast(pa.string()).cast(pa.binary())
-        numbers = staging.partitions_of(text).tolist()
+        once = table.column("idempotency_key").combine_chunks() if "idempotency_key" in plan.columns else None
+        numbers = staging.partitions_of(text, once if once is None else once.cast(pa.string())).tolist()
         ends: dict[int, tuple[int, int]] = {}
         for row, number in enumerate(numbers):
             ends[number] = (ends.get(number, (row, row))[0], row)

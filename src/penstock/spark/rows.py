@@ -54,7 +54,7 @@ class JobColumns:
     priority: pa.Array
     run_at: pa.Array
     attributes: pa.Array
-    has_once: np.ndarray[Any, Any]
+    once: pa.Array
     bad: list[BadRow] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -85,9 +85,7 @@ class RowReader:
             priority=self._priority(batch),
             run_at=self._run_at(batch),
             attributes=self._attributes(batch),
-            has_once=np.zeros(n, bool)
-            if "idempotency_key" not in self._types
-            else np.asarray(pc.is_valid(batch.column("idempotency_key"))),
+            once=self._once(batch),
         )
         if self._problems:
             columns = self._without_bad(batch, columns)
@@ -110,7 +108,7 @@ class RowReader:
             columns.priority.filter(mask),
             columns.run_at.filter(mask),
             columns.attributes.filter(mask),
-            columns.has_once[good],
+            columns.once.filter(mask),
             bad,
         )
 
@@ -216,6 +214,12 @@ class RowReader:
             for row in zip(*values.values(), strict=True)
         )
         return pa.array([msgspec.json.encode(row).decode() if row else None for row in rows], pa.string())
+
+    def _once(self, batch: pa.RecordBatch) -> pa.Array:
+        """The idempotency keys, which are checked with the attributes."""
+        if "idempotency_key" not in self._types or self._plan.key == "idempotency_key":
+            return pa.nulls(batch.num_rows, pa.string())
+        return batch.column("idempotency_key").cast(pa.string())
 
     def _text(
         self, batch: pa.RecordBatch, name: str, check: Callable[[str], str], *, needed: bool = False

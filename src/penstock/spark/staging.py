@@ -2,13 +2,15 @@
 
 Jobs are gathered into chunks of some hundred thousand, sorted into ranges of one partition, priority and time (and on a
 plain queue of one task), without changing the order within these, and written. Nothing of it can be claimed before
-the load is published, so a chunk is committed by itself: no transaction lasts as long as the task.
+the load is published, so a chunk is committed by itself, on each shard that has some of it: no transaction lasts as
+long as the task.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.clock import system
-from penstock.routing import partition_of
+from penstock.errors import PenstockError
+from penstock.routing import h64, partition_of
 from penstock.spark.load_plan import LoadPlan
 from penstock.spark.rows import JobColumns
 from penstock.storage.enqueue import RANGE
@@ -30,19 +33,33 @@ CHUNK_BYTES = 64 * 1024 * 1024
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
+def home_of(once: str, homes: Sequence[int]) -> int:
+    return homes[(h64(b"penstock/idempotency/v1", once.encode()) & 0x7FFF_FFFF_FFFF_FFFF) % 1024 % len(homes)]
+
+
 class Staging:
-    """Gathers and writes; `ranges` counts what was written under the name `stage`."""
+    """Gathers and writes; `ranges` counts, shard by shard, what was written under the name `stage`."""
 
     def __init__(self, plan: LoadPlan, load: str, spark_partition: int) -> None:
         self._plan = plan
         self.stage = secrets.token_hex(16)
-        self._writer = Stage(plan.url, self.stage, load, plan.connections)
+        shards = plan.partition_shards
+        self._writers = {
+            number: Stage(plan.reach.urls[number], self.stage, load, plan.connections, shard=number)
+            for number in set(shards)
+        }
+        self._shards = np.array(shards)
+        self._on_shard = {each: [n for n, shard in enumerate(shards) if shard == each] for each in set(shards)}
+        # Rows that may go anywhere do not go where nobody answers.
+        self._anywhere = np.array(
+            [n for n, shard in enumerate(shards) if shard not in plan.reach.silent] or range(len(shards))
+        )
         self._waiting: list[JobColumns] = []
         self._rows = 0
         self._bytes = 0
         # Where rows without a key go: an equal share to each partition, beginning with another in each chunk.
         self._turn = spark_partition
-        self.ranges = 0
+        self.ranges: Counter[int] = Counter()
 
     def add(self, jobs: JobColumns) -> None:
         """Take jobs in; write where there are enough."""
@@ -65,15 +82,22 @@ class Staging:
                 "priority": pa.chunked_array([each.priority for each in waiting]),
                 "run_at": pa.chunked_array([each.run_at for each in waiting]),
                 "attributes": pa.chunked_array([each.attributes for each in waiting]),
+                "once": pa.chunked_array([each.once for each in waiting]),
             }
         ).combine_chunks()
-        once = np.concatenate([each.has_once for each in waiting])
-        partitions = self.partitions_of(table.column("key").combine_chunks())
+        partitions = self.partitions_of(table.column("key").combine_chunks(), table.column("once").combine_chunks())
         codes = self._codes(table, partitions)
         order = np.argsort(codes, kind="stable")
-        table = table.take(pa.array(order))
-        ranges = list(self._ranges(table, partitions[order], codes[order], once[order]))
-        ids = np.array(self._plan.partition_ids, dtype=np.int32)[partitions[order]]
+        shards = self._shards[partitions[order]]
+        for number in np.unique(shards).tolist():
+            chosen = order[shards == number]
+            self._write(number, table.take(pa.array(chosen)), partitions[chosen], codes[chosen])
+
+    def _write(self, shard: int, table: pa.Table, partitions: Numbers, codes: Numbers) -> None:
+        """Write sorted jobs to their shard."""
+        once = np.asarray(pc.is_valid(table.column("once")))
+        ranges = list(self._ranges(table, partitions, codes, once))
+        ids = np.array(self._plan.partition_ids, dtype=np.int32)[partitions]
         columns = {
             "partition_id": pa.array(ids),
             "priority": table.column("priority"),
@@ -81,24 +105,46 @@ class Staging:
             "key": table.column("key"),
             "args": table.column("args"),
         }
-        if table.column("attributes").null_count < rows:
+        if table.column("attributes").null_count < table.num_rows:
             texts = table.column("attributes").combine_chunks()
             columns["attributes"] = pa.ExtensionArray.from_storage(pa.json_(pa.string()), texts)
-        self._writer.write(pa.table(columns), ranges)
-        self.ranges += len(ranges)
+        self._writers[shard].write(pa.table(columns), ranges)
+        self.ranges[shard] += len(ranges)
 
-    def partitions_of(self, keys: pa.Array) -> Numbers:
-        """The partition's number of each job."""
-        count = len(self._plan.partition_ids)
+    def partitions_of(self, keys: pa.Array, once: pa.Array | None) -> Numbers:
+        """The partition's number of each job, by its key, or by where its idempotency key is looked for."""
+        placed = self._by_key(keys)
+        if once is None or once.null_count == len(once) or len(self._on_shard) == 1:
+            return placed
+        # Where keys have an order, an idempotency key lives with its ordering key.
+        apart = pc.is_valid(once) if self._plan.epoch is None else pc.and_(pc.is_valid(once), pc.is_null(keys))
+        for row in np.flatnonzero(np.asarray(apart)).tolist():
+            numbers = self._at_home(once[row].as_py())
+            key = keys[row].as_py()
+            placed[row] = numbers[row % len(numbers) if key is None else partition_of(key, len(numbers))]
+        return placed
+
+    def _by_key(self, keys: pa.Array) -> Numbers:
+        count, anywhere = len(self._plan.partition_ids), len(self._anywhere)
         encoded = keys.dictionary_encode()
         numbers = np.array([partition_of(key, count) for key in encoded.dictionary.to_pylist()], dtype=np.int64)
         if not keys.null_count:
             placed: Numbers = numbers[np.asarray(encoded.indices)]
             return placed
-        turns = (np.arange(len(keys)) * count // len(keys) + self._turn) % count
+        turns = self._anywhere[(np.arange(len(keys)) * anywhere // len(keys) + self._turn) % anywhere]
         self._turn += 1
         indices = np.asarray(encoded.indices.fill_null(0))
         return np.where(np.asarray(keys.is_null()), turns, numbers[indices] if len(numbers) else 0)
+
+    def _at_home(self, once: str) -> Sequence[int]:
+        """The partitions on the shard where an idempotency key is looked for."""
+        home = home_of(once, self._plan.homes)
+        if home not in self._on_shard:
+            raise PenstockError(
+                f"queue {self._plan.queue!r} has no partition on shard {home}, where some of its idempotency keys are "
+                "looked for: is that shard being drained? run the load again when that is done"
+            )
+        return self._on_shard[home]
 
     def _codes(self, table: pa.Table, partitions: Numbers) -> Numbers:
         """A number for each job: the same for those that may share a range."""

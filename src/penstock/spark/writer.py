@@ -2,7 +2,7 @@
 
 A task may run twice, at the same time even, and may be killed without a word; so what it writes lies under a name
 drawn for that attempt, where nobody can claim it. The names of the attempts that Spark counts come back to the driver,
-and `commit` publishes just these, in one transaction, once for each (load, batch). A second commit does nothing, an
+and `commit` publishes just these, everywhere or nowhere, once for each (load, batch). A second commit does nothing, an
 abort touches only what is staged, and what nobody ever names is forgotten by upkeep.
 """
 
@@ -36,11 +36,13 @@ MOST_BAD_ROWS = 100_000
 
 @dataclass(slots=True)
 class Staged(WriterCommitMessage):
-    """What one task has staged. `query` is the id of the stream it belongs to, which its checkpoint keeps."""
+    """What one task has staged: by shard, how many ranges. `query` is the id of the stream it belongs to, which its
+    checkpoint keeps.
+    """
 
     spark_partition: int
     stage: str = ""
-    ranges: int = 0
+    ranges: dict[int, int] = field(default_factory=dict)
     rows: int = 0
     query: str = ""
     bad: list[BadRow] = field(default_factory=list)
@@ -127,7 +129,7 @@ def _staged(plan: LoadPlan, load: str, batches: Iterator[pa.RecordBatch]) -> Sta
     else:
         staging.flush()
     # Also where it is refused: what was staged until then is dropped.
-    staged.stage, staged.ranges = staging.stage, staging.ranges
+    staged.stage, staged.ranges = staging.stage, dict(staging.ranges)
     return staged
 
 
@@ -143,10 +145,11 @@ def _refused(staged: Staged) -> InvalidJob:
 def _publish(plan: LoadPlan, name: str, batch: int, staged: Sequence[Staged]) -> None:
     from penstock.spark.bad_rows import write_bad_rows
     from penstock.spark.ordering import in_order
-    from penstock.storage import Database
-    from penstock.storage.load import find_published, publish
+    from penstock.storage.publishing import find_published, publish, roll_load
 
     if plan.published is not None:
+        with plan.reach.shards() as shards:
+            roll_load(shards, name)
         log.warning(
             "load %r was published at %s with %d rows: nothing was loaded again",
             name,
@@ -161,38 +164,41 @@ def _publish(plan: LoadPlan, name: str, batch: int, staged: Sequence[Staged]) ->
                 raise _refused(each)
     if plan.order_by:
         staged = in_order(plan.order_by, staged)
-    database = Database(plan.url, pool_size=1)
-    try:
+    with plan.reach.shards() as shards:
         bad = [(each.spark_partition, row) for each in staged for row in each.bad]
         if plan.bad_rows is not None and bad:
-            known = database.run(
-                lambda connection: find_published(connection, name, plan.queue, batch, is_stream=plan.is_stream)
-            )
+            known = find_published(shards, name, plan.queue, batch, is_stream=plan.is_stream)
             if known is None:
                 write_bad_rows(plan.bad_rows, f"{name}-{batch}" if plan.is_stream else name, bad)
-        stages = [(each.stage, each.ranges) for each in staged if each.ranges]
-        query = next((each.query for each in staged if each.query), None)
-        published = database.run(
-            lambda connection: publish(
-                connection, name, plan.queue, batch, stages, origin=query, is_stream=plan.is_stream, bad_rows=len(bad)
-            )
+        published = publish(
+            shards,
+            name,
+            plan.queue,
+            batch,
+            _by_shard(staged),
+            homes=plan.homes,
+            origin=next((each.query for each in staged if each.query), None),
+            is_stream=plan.is_stream,
+            bad_rows=len(bad),
         )
-    finally:
-        database.close()
     if not published.is_new:
         log.warning("batch %d of load %r was published before: nothing was loaded again", batch, name)
         _drop(plan, staged)
 
 
 def _drop(plan: LoadPlan, staged: Sequence[Staged]) -> None:
-    from penstock.storage import Database
-    from penstock.storage.load import drop_stages
+    from penstock.storage.publishing import drop_stages
 
-    names = [each.stage for each in staged if each.ranges]
-    if not names:
-        return
-    database = Database(plan.url, pool_size=1)
-    try:
-        database.run(lambda connection: drop_stages(connection, names))
-    finally:
-        database.close()
+    stages = _by_shard(staged)
+    if stages:
+        with plan.reach.shards() as shards:
+            drop_stages(shards, {number: [stage for stage, _ in each] for number, each in stages.items()})
+
+
+def _by_shard(staged: Sequence[Staged]) -> dict[int, list[tuple[str, int]]]:
+    """The stages that lie on each shard, in order, with how many ranges they have there."""
+    stages: dict[int, list[tuple[str, int]]] = {}
+    for each in staged:
+        for number, ranges in each.ranges.items():
+            stages.setdefault(number, []).append((each.stage, ranges))
+    return stages

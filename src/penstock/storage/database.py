@@ -7,6 +7,7 @@ known by the process id it makes up: there nothing is prepared and nobody relies
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ __all__ = [
     "Database",
     "DatabaseDown",
     "checked_url",
+    "checked_urls",
     "is_lost",
     "may_repeat",
     "one_transaction",
@@ -276,6 +278,15 @@ def checked_url(url: object) -> str:
             "url", "it cannot be read; write postgresql://user:password@host:5432/database, special characters as %XX"
         )
     return url
+
+
+def checked_urls(text: object) -> list[str]:
+    """The URLs of shards from one text, a line each, or with spaces or commas between them."""
+    # A comma also stands between several hosts of one URL: only one before a further URL parts them.
+    urls = re.split(r"\s*\n\s*|[\s,]+(?=\w+://)", text.strip()) if isinstance(text, str) else [text]
+    if len(set(urls)) < len(urls):
+        raise InvalidJob("shards", "the same URL is given twice; each shard is a database of its own")
+    return [checked_url(each) for each in urls]
 
 
 def may_repeat(error: BaseException) -> bool:

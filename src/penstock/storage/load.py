@@ -1,17 +1,12 @@
-"""Loads: published once, under a name; paused, resumed and cancelled as a whole."""
+"""Loads by their names, on one shard: how far they are; paused, resumed and cancelled as a whole."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
-from psycopg import DatabaseError, errors
-
 from penstock.clock import system
-from penstock.errors import InvalidJob, NotFound, PenstockError, QueueFull
+from penstock.errors import NotFound
 from penstock.model.load import Load
-from penstock.storage.catalogue import find_queue
 from penstock.storage.control import cancel_jobs
 from penstock.storage.database import Connection
 from penstock.storage.enqueue import RANGE
@@ -19,103 +14,17 @@ from penstock.storage.queries import query
 from penstock.storage.sweep import rescue
 
 __all__ = [
-    "Published",
     "cancel_load",
-    "drop_stages",
-    "find_published",
     "forget_stages",
     "hold_loads",
     "pause_load",
-    "publish",
     "read_loads",
     "resume_load",
 ]
 
-# What penstock.publish_load raises.
-_STAGES_ARE_GONE = "PS002"
 # Ranges a cancel takes at once.
 _RANGES = 50
 _MINUTE = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """What was published under a name; `is_new`: just now, by this call."""
-
-    is_new: bool
-    rows: int
-    duplicates: int
-    bad_rows: int
-    published_at: datetime
-
-
-def find_published(connection: Connection, name: str, queue: str, batch: int, *, is_stream: bool) -> Published | None:
-    """What was published before, if anything; `InvalidJob` where the name belongs to another kind of load."""
-    row = connection.execute(query("find_batch"), {"name": name, "batch": batch}).fetchone()
-    if row is None:
-        return None
-    other, was_stream, rows, duplicates, bad_rows, published_at = row
-    if other != queue or was_stream != is_stream:
-        kind = "a stream into" if was_stream else "a load into"
-        raise InvalidJob("load", f"{name!r} names {kind} queue {other!r} already; choose another name")
-    return None if published_at is None else Published(False, rows, duplicates, bad_rows, published_at)
-
-
-def publish(
-    connection: Connection,
-    name: str,
-    queue: str,
-    batch: int,
-    stages: Sequence[tuple[str, int]],
-    *,
-    is_stream: bool,
-    origin: str | None = None,
-    bad_rows: int = 0,
-) -> Published:
-    """Make stages visible, all of them or none, once; given in the order their jobs have, each with its ranges.
-
-    `origin` tells one stream from another of the same name: their batches count from 0 both.
-    """
-    find_queue(connection, queue)
-    try:
-        row = connection.execute(
-            query("publish_load"),
-            {
-                "name": name,
-                "queue": queue,
-                "batch": batch,
-                "is_stream": is_stream,
-                "origin": origin,
-                "bad_rows": bad_rows,
-                "stages": [stage for stage, _ in stages],
-                "counts": [count for _, count in stages],
-            },
-        ).fetchone()
-    except errors.ConfigurationLimitExceeded as error:
-        raise _queue_full(connection, queue, error) from None
-    except errors.InvalidParameterValue as error:
-        raise InvalidJob(
-            "sink" if is_stream else "load", str(error.diag.message_primary).partition("load: ")[2]
-        ) from None
-    except DatabaseError as error:
-        if error.sqlstate != _STAGES_ARE_GONE:
-            raise
-        raise PenstockError(
-            f"load {name!r} was not published: part of what was staged for it is gone, since it lay for more than a "
-            "day or was dropped; run the load again under the same name"
-        ) from None
-    assert row is not None  # noqa: S101
-    return Published(*row)
-
-
-def _queue_full(connection: Connection, queue: str, error: errors.ConfigurationLimitExceeded) -> PenstockError:
-    most = find_queue(connection, queue).max_length
-    return QueueFull(queue, most) if most is not None else PenstockError(str(error))
-
-
-def drop_stages(connection: Connection, stages: Sequence[str]) -> None:
-    """Forget stages that are not to be published."""
-    connection.execute(query("drop_stages"), {"stages": list(stages)})
 
 
 def forget_stages(connection: Connection) -> int:

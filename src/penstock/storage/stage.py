@@ -45,8 +45,11 @@ class StagedRange:
 class Stage:
     """What one task writes. `load` names the load whose writers share `places` connections."""
 
-    def __init__(self, url: str, name: str, load: str, places: int, clock: Clock = system) -> None:
+    def __init__(
+        self, url: str, name: str, load: str, places: int, clock: Clock = system, shard: int | None = None
+    ) -> None:
         self._url = url
+        self._shard = shard
         self._name = name
         self._load = load
         self._places = places
@@ -79,7 +82,8 @@ class Stage:
                 connection = driver.connect(self._url)
             except driver.Error as error:
                 if self._clock.monotonic() >= deadline:
-                    raise PartitionUnavailable(f"the database does not answer: {_said(error)}") from None
+                    which = "the database" if self._shard is None else f"shard {self._shard}"
+                    raise PartitionUnavailable(f"{which} does not answer: {_said(error)}", shard=self._shard) from None
             else:
                 deadline = self._clock.monotonic() + CONNECT_SECONDS
                 with closing(connection.cursor()) as cursor:

@@ -370,6 +370,8 @@ create table penstock.load_batch (
     duplicates   bigint not null,
     bad_rows     bigint not null,
     published_at timestamptz not null default now(),
+    -- Where it was decided: the commit that did it.
+    attempt      text constraint load_attempt_decides_once unique,
     primary key (load_id, batch)
 );
 
@@ -386,10 +388,14 @@ create table penstock.load_range (
     epoch        int,
     has_once     boolean not null,
     created_at   timestamptz not null default now(),
+    -- While a commit that another shard decides about holds the stage: which, and the stage's place in the load.
+    attempt      text,
+    place        int,
     task         text not null
 );
 
 create index load_range_of_stage on penstock.load_range (stage) where load_id is null;
+create index load_range_held on penstock.load_range (attempt) where attempt is not null;
 create index load_range_of_load on penstock.load_range (load_id, range) where load_id is not null;
 create index load_range_staged_at on penstock.load_range (created_at) where load_id is null;
 

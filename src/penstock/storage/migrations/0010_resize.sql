@@ -92,7 +92,8 @@ begin
     return true;
 end $$;
 
--- Calls maps closed that are not their queue's any more and that no producer holds. Only tries: whoever waited for the
+-- Calls maps closed that are not their queue's any more and that no producer holds, nor a load that is being decided
+-- about on another shard. Only tries: whoever waited for the
 -- producers would stand in the way of all that come after. Not in the transaction that set the new map: it must be
 -- committed before the old one is found free. Locks: rows of old maps, skipping those held. Returns how many it closed.
 create function penstock.close_maps() returns int
@@ -106,8 +107,10 @@ begin
          where not m.is_closed and m.epoch < q.epoch order by m.queue_id, m.epoch for update of m skip locked
     loop
         if pg_try_advisory_xact_lock(hashtext('penstock.map'), hashtext(v_map.queue_id || ':' || v_map.epoch)) then
-            update penstock.queue_map set is_closed = true where queue_id = v_map.queue_id and epoch = v_map.epoch;
-            v_count := v_count + 1;
+            update penstock.queue_map as m set is_closed = true
+             where m.queue_id = v_map.queue_id and m.epoch = v_map.epoch
+               and not exists (select from penstock.load_hold as h where h.queue_id = m.queue_id and h.epoch = m.epoch);
+            v_count := v_count + found::int;
         end if;
     end loop;
     return v_count;

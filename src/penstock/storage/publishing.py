@@ -1,0 +1,352 @@
+"""Publishing a load: everywhere or nowhere, once for each name and batch, whoever dies in between.
+
+Where all its stages lie on the shard that leads, that is one transaction. Where others have some:
+
+    hold      each of them checks its stages and keeps them: whatever can be refused is refused here
+    decide    the shard that leads writes down which shards follow, and publishes what lies there, in one transaction
+    publish   each shard publishes its part; nothing can refuse it any more, and upkeep goes on with what is left
+
+What is held and was not decided is let go of by upkeep, which first sees to it that it cannot be decided any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from psycopg import DatabaseError, errors
+
+from penstock.errors import InvalidJob, PartitionUnavailable, PenstockError, QueueFull
+from penstock.storage.catalogue import find_queue
+from penstock.storage.database import Connection, Database
+from penstock.storage.queries import query
+from penstock.storage.shards import Shards, read_shards
+
+__all__ = ["MapChanged", "Published", "Stages", "drop_stages", "find_published", "publish", "roll_load", "roll_loads"]
+
+log = logging.getLogger("penstock")
+
+# By shard, in the order their jobs have: each stage with its ranges.
+Stages = Mapping[int, Sequence[tuple[str, int]]]
+
+# What the functions of migration 11 raise.
+_STAGES_ARE_GONE = "PS002"
+_KEYS_MOVED = "PS003"
+_AGAIN = frozenset({"PS004", "PS005", "PS006", "55P03"})
+# From hold to decision it takes milliseconds: whoever holds something for so long may be dead.
+HOLD_SECONDS = 60.0
+# What upkeep, and whoever clears up behind itself, waits for a shard.
+SHORT_SECONDS = 5.0
+_PAUSE_SECONDS = 0.05
+
+
+class MapChanged(PenstockError):
+    """Rows were staged on shards to which their keys do not belong any more; nothing was published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What was published under a name; `is_new`: just now, by this call."""
+
+    is_new: bool
+    rows: int
+    duplicates: int
+    bad_rows: int
+    published_at: datetime
+
+
+class _Again(Exception):
+    """Nothing was decided, for a reason that passes."""
+
+
+class _Part(NamedTuple):
+    """What another shard is to publish."""
+
+    load: int
+    batch: int
+    shard: int
+    attempt: str
+    name: str
+    queue: str
+    is_stream: bool
+    origin: str | None
+    is_paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """One try to publish, under a name of its own."""
+
+    shards: Shards
+    lead: Database
+    load: str
+    queue: str
+    batch: int
+    is_stream: bool
+    origin: str | None
+    homes: Sequence[int] | None
+    stages: Stages
+    bad_rows: int
+    attempt: str
+
+    def decide(self) -> Published:
+        """Hold what lies elsewhere, then decide."""
+        held = {number: self._hold(number) for number in self.others}
+        parameters = {
+            "bad_rows": self.bad_rows,
+            "shards": list(held),
+            "rows": list(held.values()),
+            **self._parameters(self.lead.shard),
+        }
+        return Published(*self._asked(self.lead, "publish_load", parameters))
+
+    def take_back(self) -> None:
+        """Let go of what is held, unless it was decided after all. What cannot be done now is left to upkeep."""
+        if not self.others:
+            return
+        with contextlib.suppress(PartitionUnavailable):
+            if self.lead.run(lambda c: _abort(c, self.attempt), timeout=SHORT_SECONDS):
+                for number in self.others:
+                    with contextlib.suppress(PartitionUnavailable):
+                        self.shards.of(number).run(lambda c: _release(c, self.attempt), timeout=SHORT_SECONDS)
+
+    @property
+    def others(self) -> list[int]:
+        """The other shards that have stages of it."""
+        return sorted(number for number, stages in self.stages.items() if stages and number != self.lead.shard)
+
+    def _hold(self, number: int) -> int:
+        parameters = {"home": self.lead.shard, **self._parameters(number)}
+        return int(self._asked(self.shards.of(number), "hold_stages", parameters)[0])
+
+    def _parameters(self, shard: int) -> dict[str, Any]:
+        stages = self.stages.get(shard, ())
+        return {
+            "name": self.load,
+            "queue": self.queue,
+            "batch": self.batch,
+            "is_stream": self.is_stream,
+            "origin": self.origin,
+            "homes": None if self.homes is None else list(self.homes),
+            "attempt": self.attempt,
+            "stages": [stage for stage, _ in stages],
+            "counts": [count for _, count in stages],
+        }
+
+    def _asked(self, database: Database, name: str, parameters: Mapping[str, Any]) -> tuple[Any, ...]:
+        def ask(connection: Connection) -> tuple[Any, ...]:
+            try:
+                row = connection.execute(query(name), parameters).fetchone()
+            except DatabaseError as error:
+                raise self._told(connection, error) from None
+            assert row is not None  # noqa: S101
+            return row
+
+        return database.run(ask)
+
+    def _told(self, connection: Connection, error: DatabaseError) -> Exception:
+        said = str(error.diag.message_primary)
+        if isinstance(error, errors.ConfigurationLimitExceeded):
+            most = find_queue(connection, self.queue).max_length
+            return QueueFull(self.queue, most) if most is not None else PenstockError(said)
+        if isinstance(error, errors.InvalidParameterValue):
+            return InvalidJob("sink" if self.is_stream else "load", said.partition("load: ")[2])
+        if error.sqlstate == _STAGES_ARE_GONE:
+            return PenstockError(
+                f"load {self.load!r} was not published: part of what was staged for it is gone, since it lay for more "
+                "than a day or was dropped; run the load again under the same name"
+            )
+        if error.sqlstate == _KEYS_MOVED:
+            return MapChanged(f"load {self.load!r} was not published: {said}; run it again under the same name")
+        return _Again(said) if error.sqlstate in _AGAIN else error
+
+
+def publish(
+    shards: Shards,
+    name: str,
+    queue: str,
+    batch: int,
+    stages: Stages,
+    *,
+    is_stream: bool,
+    homes: Sequence[int] | None = None,
+    origin: str | None = None,
+    bad_rows: int = 0,
+) -> Published:
+    """Make stages visible, all of them or none, once.
+
+    `homes` are the shards over which the queue's idempotency keys were spread when they were staged. `origin` tells one
+    stream from another of the same name: their batches count from 0 both. Raises `PartitionUnavailable` where a shard
+    is away; where that is after the decision, it says so.
+    """
+    shards.read(lambda connection: find_queue(connection, queue))
+    clock = shards.lead.clock
+    deadline = clock.monotonic() + shards.lead.request_timeout
+    while True:
+        commit = _Commit(
+            shards,
+            shards.lead,
+            name,
+            queue,
+            batch,
+            is_stream,
+            origin,
+            homes,
+            stages,
+            bad_rows,
+            secrets.token_hex(16),
+        )
+        try:
+            decided = commit.decide()
+            break
+        except _Again as reason:
+            commit.take_back()
+            if clock.monotonic() > deadline:
+                raise PartitionUnavailable(f"load {name!r} was not published: {reason}; run it again") from None
+            _learn_lead(shards)
+            roll_load(shards, name)
+            clock.sleep(_PAUSE_SECONDS)
+        except BaseException:
+            commit.take_back()
+            raise
+    if not decided.is_new:
+        commit.take_back()
+    elif not commit.others:
+        return decided
+    roll_load(shards, name)
+    found = find_published(shards, name, queue, batch, is_stream=is_stream)
+    assert found is not None  # noqa: S101
+    return Published(decided.is_new, found.rows, found.duplicates, found.bad_rows, found.published_at)
+
+
+def find_published(shards: Shards, name: str, queue: str, batch: int, *, is_stream: bool) -> Published | None:
+    """What was decided before, if anything; `InvalidJob` where the name belongs to another kind of load."""
+    answers = shards.each(
+        lambda connection: connection.execute(query("find_batch"), {"name": name, "batch": batch}).fetchone()
+    )
+    if shards.lead.shard in answers.missing:
+        raise answers.missing[shards.lead.shard]
+    known = [row for row in answers if row is not None]
+    for other, was_stream, *_ in known:
+        if other != queue or was_stream != is_stream:
+            kind = "a stream into" if was_stream else "a load into"
+            raise InvalidJob("load", f"{name!r} names {kind} queue {other!r} already; choose another name")
+    decided = [row[2:] for row in known if row[-1] is not None]
+    # Where its home is gone, those that followed it know their own part.
+    chosen = [row for row in decided if row[0]] or decided
+    if not chosen:
+        return None
+    rows, duplicates, bad_rows = (sum(row[place] for row in chosen) for place in (1, 2, 3))
+    return Published(False, rows, duplicates, bad_rows, min(row[4] for row in chosen))
+
+
+def roll_load(shards: Shards, name: str) -> None:
+    """Publish what was decided of a load on every shard; `PartitionUnavailable` where one is away."""
+    for home in shards:
+        if home.breaker.is_down and home is not shards.lead:
+            continue
+        for shard, error in _publish_parts(home, shards, name, home.request_timeout).items():
+            raise PartitionUnavailable(
+                f"load {name!r} is decided, and what lies on shard {shard} becomes visible when that is back: {error}",
+                shard=shard,
+            )
+
+
+def roll_loads(shards: Shards) -> int:
+    """Go on with loads that were decided, and let go of stages that nobody will decide about; how many of both.
+
+    Safe in any number of workers at once; a shard that is away is passed over.
+    """
+    done = 0
+    for database in shards:
+        if database.breaker.is_down:
+            continue
+        with contextlib.suppress(PartitionUnavailable):
+            waiting = len(database.run(lambda c: _unpublished(c, None), timeout=SHORT_SECONDS))
+            if waiting:
+                missing = _publish_parts(database, shards, None, SHORT_SECONDS)
+                done += waiting if not missing else 0
+            for attempt, number in database.run(_old_holds, timeout=SHORT_SECONDS):
+                done += _let_go(shards, database, attempt, number)
+    return done
+
+
+def drop_stages(shards: Shards, stages: Mapping[int, Sequence[str]]) -> None:
+    """Forget stages that are not to be published; a shard that is away forgets them within a day."""
+    for number, names in stages.items():
+        with contextlib.suppress(PartitionUnavailable):
+            shards.of(number).run(
+                lambda c: c.execute(query("drop_stages"), {"stages": list(names)}),  # noqa: B023
+                timeout=SHORT_SECONDS,
+            )
+
+
+def _publish_parts(home: Database, shards: Shards, name: str | None, timeout: float) -> dict[int, PartitionUnavailable]:
+    """Publish what was decided at a shard and follows on others; those that were away."""
+    missing: dict[int, PartitionUnavailable] = {}
+    for part in home.run(lambda c: _unpublished(c, name), timeout=timeout):
+        if part.shard in missing:
+            continue
+        try:
+            database = shards.of(part.shard)
+            if name is None and database.breaker.is_down:
+                raise database.unavailable(ConnectionError(database.breaker.reason))
+            rows, duplicates = database.run(lambda c: _publish_part(c, part), timeout=timeout)  # noqa: B023
+        except PartitionUnavailable as error:
+            missing[part.shard] = error
+            continue
+        except DatabaseError as error:
+            if name is not None:
+                raise
+            log.error("load %r: shard %d refuses what was decided: %s", part.name, part.shard, error)
+            continue
+        home.run(lambda c: _note_published(c, part, rows, duplicates), timeout=timeout)  # noqa: B023
+    return missing
+
+
+def _let_go(shards: Shards, database: Database, attempt: str, number: int) -> bool:
+    """Let go of what a commit holds if its home says that it was not decided; it stays while that does not answer."""
+    if number not in shards or shards.of(number).breaker.is_down:
+        return False
+    with contextlib.suppress(PartitionUnavailable):
+        if shards.of(number).run(lambda c: _abort(c, attempt), timeout=SHORT_SECONDS):
+            database.run(lambda c: _release(c, attempt), timeout=SHORT_SECONDS)
+            return True
+    return False
+
+
+def _learn_lead(shards: Shards) -> None:
+    shards.note_drained([entry.number for entry in shards.read(read_shards) if entry.state == "drained"])
+
+
+def _unpublished(connection: Connection, name: str | None) -> list[_Part]:
+    return [_Part(*row) for row in connection.execute(query("unpublished_parts"), {"name": name})]
+
+
+def _publish_part(connection: Connection, part: _Part) -> tuple[int, int]:
+    row = connection.execute(query("publish_part"), part._asdict()).fetchone()
+    assert row is not None  # noqa: S101
+    return row[0], row[1]
+
+
+def _note_published(connection: Connection, part: _Part, rows: int, duplicates: int) -> None:
+    connection.execute(query("note_published"), {**part._asdict(), "rows": rows, "duplicates": duplicates})
+
+
+def _old_holds(connection: Connection) -> list[tuple[str, int]]:
+    rows = connection.execute(query("old_holds"), {"seconds": HOLD_SECONDS}).fetchall()
+    return [(attempt, home) for attempt, home in rows]
+
+
+def _abort(connection: Connection, attempt: str) -> bool:
+    row = connection.execute(query("abort_attempt"), {"attempt": attempt}).fetchone()
+    return bool(row and row[0])
+
+
+def _release(connection: Connection, attempt: str) -> None:
+    connection.execute(query("release_stages"), {"attempt": attempt})
