@@ -69,6 +69,7 @@ APP = {
     "resume": "queue",
     "purge": "queue * state= preview=",
     "limit": "queue **limits",
+    "move_partition": "queue partition shard",
     "resize": "queue * partitions",
     "release": "queue key",
     "add_shard": "url",

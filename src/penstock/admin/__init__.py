@@ -4,7 +4,7 @@ jobs          read, cancel, retry, reschedule, purge, pause
 explain       why a job is not running
 blocked_keys  keys that wait for a retry or for a person
 loads         bulk writes as a whole
-resize        another number of partitions
+resize        another number of partitions, or another shard for one of them
 figures       stats of queues, and the workers
 crons         cron entries
 roles         what other database roles may do
@@ -26,7 +26,7 @@ from penstock.admin.explain import explain
 from penstock.admin.figures import all_stats, answers, stats, workers
 from penstock.admin.jobs import cancel, job, jobs, pause, purge, reschedule, resume, retry
 from penstock.admin.loads import cancel_load, loads, pause_load, resume_load
-from penstock.admin.resize import resize
+from penstock.admin.resize import move_partition, resize
 from penstock.admin.roles import grant
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "job",
     "jobs",
     "loads",
+    "move_partition",
     "pause",
     "pause_cron",
     "pause_load",

@@ -1,35 +1,84 @@
-"""Another number of partitions for a queue in use.
+"""Another number of partitions for a queue in use, or another shard for one of them.
 
-The new number counts at once, for every producer. The rest is upkeep's: closing the old map and draining what was
-written by it. So this may be killed or called again at any point.
+The new map counts for every producer as soon as this returns. The rest is upkeep's: closing the old map and draining
+what was written by it. So this may be killed or called again at any point.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+
+from penstock.errors import InvalidJob, NotFound
 from penstock.model.limits import MOST_PARTITIONS, checked_count
 from penstock.model.resize import Resize
-from penstock.storage import Connection, Database
+from penstock.storage import Connection
 from penstock.storage import resize as storage
-from penstock.storage.catalogue import find_queue
+from penstock.storage.catalogue import QueueEntry, find_queue
+from penstock.storage.map_changes import change, move, tell_left
+from penstock.storage.shards import ShardEntry, Shards, plain_address, read_shards
 
-__all__ = ["resize"]
+__all__ = ["move_partition", "resize"]
 
 
-def resize(database: Database, queue: str, partitions: int) -> Resize:
+def resize(shards: Shards, queue: str, partitions: int) -> Resize:
     """Give a queue so many partitions, and tell how far it is; the same number again only tells."""
     checked_count("partitions", partitions, most=MOST_PARTITIONS)
 
-    def act(connection: Connection) -> Resize:
-        storage.resize(connection, queue, partitions)
-        storage.drain(connection)
-        entry = find_queue(connection, queue)
-        draining = storage.draining(connection, entry.id)
-        return Resize(
-            queue=queue,
-            partitions=entry.partition_count,
-            epoch=entry.epoch,
-            draining=draining,
-            is_through=not draining and storage.is_drained(connection, entry.id),
-        )
+    def act(connection: Connection) -> bool:
+        return storage.resize(connection, queue, partitions)
 
-    return database.run(act)
+    if shards.read(lambda connection: find_queue(connection, queue)).partition_count != partitions:
+        change(shards, queue, act)
+    return _progress(shards, queue)
+
+
+def move_partition(shards: Shards, queue: str, partition: int | str, shard: int | str) -> Resize:
+    """Let a partition live on another shard from now on, and tell how far it is; where it is there this only tells."""
+    entry = shards.read(lambda connection: find_queue(connection, queue))
+    number = _number(entry, partition)
+    target = _target(shards.read(read_shards), shard)
+    if entry.partition_shards[number] != target:
+        change(shards, queue, lambda connection: move(connection, queue, [number], [target]))
+    return _progress(shards, queue)
+
+
+def _progress(shards: Shards, queue: str) -> Resize:
+    entry = shards.read(lambda connection: find_queue(connection, queue))
+    shards.each(storage.close)
+    tell_left(shards)
+    shards.change(storage.drain)
+    left: Counter[str] = Counter()
+    for draining in shards.each(lambda connection: storage.draining(connection, entry.id)):
+        left.update(dict(draining))
+    draining = [(name, left[name]) for name in dict.fromkeys(entry.partition_names) if left[name]]
+    is_drained = shards.read(lambda connection: storage.is_drained(connection, entry.id))
+    return Resize(
+        queue=queue,
+        partitions=entry.partition_count,
+        epoch=entry.epoch,
+        draining=draining,
+        is_through=not draining and is_drained,
+    )
+
+
+def _number(entry: QueueEntry, partition: int | str) -> int:
+    current = entry.partition_names[: entry.partition_count]
+    if isinstance(partition, str) and partition in current:
+        return current.index(partition)
+    if isinstance(partition, int) and not isinstance(partition, bool) and 0 <= partition < entry.partition_count:
+        return partition
+    raise NotFound(
+        f"queue {entry.name!r} has no partition {partition!r:.200}: give its name, or a number from 0 to "
+        f"{entry.partition_count - 1}"
+    )
+
+
+def _target(known: list[ShardEntry], shard: int | str) -> int:
+    address = plain_address(shard) if isinstance(shard, str) else None
+    entry = next((entry for entry in known if shard == entry.number or address == entry.address), None)
+    if entry is None:
+        names = ", ".join(f"{entry.number} ({entry.address})" for entry in known) or "this one only"
+        raise NotFound(f"there is no such shard; there are {names}: add one with `penstock shards add`")
+    if entry.state != "active":
+        raise InvalidJob("shard", f"shard {entry.number} is {entry.state}: choose one that is in use")
+    return entry.number

@@ -455,7 +455,17 @@ class App:
 
         Producers go by it at once, the order of each key is kept, and removed partitions are still worked off.
         """
-        done = admin.resize(self.database, _name(queue), partitions)
+        done = admin.resize(self.databases, _name(queue), partitions)
+        self._declarations.fresh_entry(done.queue)
+        return done
+
+    def move_partition(self, queue: str | Queue, partition: int | str, shard: int | str) -> Resize:
+        """Let a partition of a queue live on another shard while it is used; call again to see how far it is.
+
+        The partition is given by number or name, the shard by number or URL. What waits or runs is worked off where it
+        is; the order of each key is kept.
+        """
+        done = admin.move_partition(self.databases, _name(queue), partition, shard)
         self._declarations.fresh_entry(done.queue)
         return done
 

@@ -20,7 +20,7 @@ from penstock.storage.catalogue import find_queue
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
 
-__all__ = ["OpenMaps", "drain", "draining", "is_drained", "list_rest", "resize"]
+__all__ = ["OpenMaps", "close", "drain", "draining", "is_drained", "list_rest", "resize"]
 
 # Of a partition with more keys left, all that moved from it wait; a list of so many is read by each look of an owner.
 MOST_KEYS = 20_000
@@ -64,9 +64,14 @@ def resize(connection: Connection, name: str, partitions: int) -> bool:
     return bool(row and row[0])
 
 
+def close(connection: Connection) -> int:
+    """Close what nobody writes by any more on this shard; how many maps that was."""
+    return _count(connection, "close_maps")
+
+
 def drain(connection: Connection) -> int:
-    """Close what nobody writes by any more, and tell what is drained; how many maps either was."""
-    return sum(_count(connection, name) for name in ("close_maps", "drain_maps"))
+    """Close what nobody writes by any more, and tell what is drained, where this shard leads; how many either was."""
+    return close(connection) + _count(connection, "drain_maps")
 
 
 def list_rest(connection: Connection) -> int:

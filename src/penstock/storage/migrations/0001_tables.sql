@@ -81,7 +81,12 @@ create table penstock.queue_map (
     epoch      int not null,
     partition_ids int[] not null,
     partitions int not null generated always as (cardinality(partition_ids)) stored,
-    opened_at  timestamptz not null default now(),
+    -- As in the queue: the shards its idempotency keys were spread over by this map.
+    homes      smallint[] not null default '{1}',
+    set_at     timestamptz not null default now(),
+    -- Null: nobody may write by it yet, or never may, for it was taken back.
+    opened_at  timestamptz,
+    -- On this shard, which is not carried to others.
     is_closed  boolean not null default false,
     is_drained boolean not null default false,
     primary key (queue_id, epoch)

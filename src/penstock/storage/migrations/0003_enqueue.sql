@@ -334,9 +334,8 @@ begin
     end if;
 
     if v_queue.is_owned then
-        while not penstock.lock_map(v_queue.id, v_queue.epoch) loop
-            select * into v_queue from penstock.queue where id = v_queue.id;
-        end loop;
+        perform penstock.hold_map(v_queue.id);
+        select * into v_queue from penstock.queue where id = v_queue.id;
         v_once := penstock.once_per_key(v_key, enqueue.idempotency_key);
     end if;
     v_partition := penstock.place(v_queue, v_key);

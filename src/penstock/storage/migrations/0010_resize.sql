@@ -3,6 +3,14 @@
 -- keys to partitions, known by its epoch. Producers hold the map they write by (penstock.lock_map); the old one is closed
 -- when nobody holds it any more, and drained when nothing is left of what was written by it. Until then a job waits for
 -- what earlier maps sent to its key's earlier partitions.
+--
+-- Over several shards that takes two steps. First the new map is set on the lead and carried to the others, and nobody
+-- may write by it: whoever learns it writes by no map at all. When every shard that has a partition of the map before
+-- knows it, nobody writes by that one any more, and the new one is opened (penstock.open_map): a job by the new map on
+-- one shard is never acknowledged before one by the old map begins on another. A shard that answers neither holds all
+-- keys up: the change is undone by a further map, with the partitions there were (penstock.undo_map). What is left
+-- of an old map is known on its shard only; it is told to the others (map_elsewhere), who take it that everything is left
+-- until they are told.
 
 create index scheduled_holding on penstock.scheduled (partition_id, epoch) where pos is not null;
 
@@ -19,6 +27,16 @@ create table penstock.map_rest (
     through      bigint not null default 0,
     primary key (queue_id, epoch, partition_id),
     foreign key (queue_id, epoch) references penstock.queue_map
+);
+
+-- What other shards have told of maps that are closed there; see penstock.left_of_map.
+create table penstock.map_elsewhere (
+    queue_id  int not null,
+    epoch     int not null,
+    shard     smallint not null,
+    open_ids  int[] not null,
+    held_keys bytea[] not null,
+    primary key (queue_id, epoch, shard)
 );
 
 -- The shard for a further partition of a queue: they are spread evenly over those in use.
@@ -54,7 +72,8 @@ end $$;
 -- map before it stays until it is drained, and nobody may write by the new one until it is open. The old map's row is
 -- changed first: a producer above READ COMMITTED holds it, and finds by it that its snapshot is old. Partitions are
 -- added, never taken away: those not in the map are served until they are empty. Locks: the map's row, then the queue's.
-create function penstock.set_map(p_queue int, p_version bigint, p_ids int[], p_is_new boolean, p_is_open boolean) returns void
+create function penstock.set_map(
+    p_queue int, p_version bigint, p_ids int[], p_homes smallint[], p_is_new boolean, p_is_open boolean) returns void
 language plpgsql as $$
 declare
     v_epoch int;
@@ -64,13 +83,46 @@ begin
      where queue_id = p_queue and epoch = v_epoch;
     if p_is_new or not found then
         v_epoch := v_epoch + p_is_new::int;
-        insert into penstock.queue_map (queue_id, epoch, partition_ids) values (p_queue, v_epoch, p_ids);
+        insert into penstock.queue_map (queue_id, epoch, partition_ids, homes, opened_at)
+        values (p_queue, v_epoch, p_ids, p_homes, case when p_is_open then now() end);
     end if;
-    update penstock.queue set partitions = cardinality(p_ids), epoch = v_epoch, is_open = p_is_open, version = p_version
+    update penstock.queue
+       set partitions = cardinality(p_ids), epoch = v_epoch, homes = p_homes, is_open = p_is_open, version = p_version
      where id = p_queue;
     update penstock.partition set is_current = id = any (p_ids)
      where queue_id = p_queue and is_current <> (id = any (p_ids));
     perform penstock.wake(p_queue);
+end $$;
+
+-- The homes of idempotency keys by a further map: a shard that has no partition in it is replaced, in its place, so that
+-- the keys of the others stay where they are.
+create function penstock.homes_by(p_homes smallint[], p_ids int[]) returns smallint[]
+language sql stable as $$
+    select array(select case when h.shard = any (s.shards) then h.shard
+                             else s.shards[1 + (h.place - 1) % cardinality(s.shards)] end
+                   from unnest(p_homes) with ordinality as h(shard, place) order by h.place)
+      from (select array_agg(distinct shard order by shard) as shards from penstock.partition where id = any (p_ids)) as s
+$$;
+
+-- Begins to give a queue other partitions, in a change of the catalogue that the caller began. A queue without an owner
+-- has no use for a further map unless a partition or an idempotency key moves. Where the map before has partitions on other
+-- shards, nobody may write by the new one yet. An earlier change that is not through is an error (55006).
+create function penstock.change_map(p_queue penstock.queue, p_version bigint, p_ids int[], p_is_move boolean) returns void
+language plpgsql as $$
+declare
+    v_homes smallint[] := penstock.homes_by(p_queue.homes, p_ids);
+begin
+    if not p_queue.is_open then
+        raise exception using errcode = '55006',
+            message = format('another change of the partitions of queue %s is under way', quote_literal(p_queue.name));
+    end if;
+    if not (p_is_move or p_queue.is_owned or v_homes <> p_queue.homes) then
+        perform penstock.set_map(p_queue.id, p_version, p_ids, v_homes, false, true);
+        return;
+    end if;
+    perform penstock.set_map(p_queue.id, p_version, p_ids, v_homes, true, not exists (
+        select from penstock.queue_map as m join penstock.partition as p on p.id = any (m.partition_ids)
+         where m.queue_id = p_queue.id and m.epoch = p_queue.epoch and p.shard <> penstock.here()));
 end $$;
 
 -- Sets the number of partitions; whether anything changed. Locks: the catalogue, the map's row, the queue's.
@@ -88,7 +140,73 @@ begin
     if v_queue.partitions = p_partitions then
         return false;
     end if;
-    perform penstock.set_map(v_queue.id, v_version, penstock.partitions_for(v_queue.id, p_partitions), v_queue.is_owned, true);
+    perform penstock.change_map(v_queue, v_version, penstock.partitions_for(v_queue.id, p_partitions), false);
+    return true;
+end $$;
+
+-- Moves partitions of a queue to other shards, each by its number: another partition of the same number and name takes
+-- its place in a new map. Whether any was not there already. Locks: the catalogue, the map's row, the queue's.
+create function penstock.move_partitions(p_name text, p_numbers int[], p_shards int[]) returns boolean
+language plpgsql as $$
+declare
+    v_queue   penstock.queue;
+    v_version bigint := penstock.next_version();
+    v_before  int[];
+    v_ids     int[];
+begin
+    select * into v_queue from penstock.queue where name = p_name;
+    select m.partition_ids into v_before
+      from penstock.queue_map as m where m.queue_id = v_queue.id and m.epoch = v_queue.epoch;
+    insert into penstock.partition (queue_id, number, name, shard, is_current)
+    select v_queue.id, p.number, p.name, g.shard, false
+      from unnest(p_numbers, p_shards) as g(number, shard)
+      join penstock.partition as p on p.id = v_before[1 + g.number] and p.shard <> g.shard
+    on conflict (queue_id, number, shard) do nothing;
+    v_ids := array(
+        select coalesce(p.id, b.id)
+          from unnest(v_before) with ordinality as b(id, place)
+          left join unnest(p_numbers, p_shards) as g(number, shard) on g.number = b.place - 1
+          left join penstock.partition as p on p.queue_id = v_queue.id and p.number = g.number and p.shard = g.shard
+         order by b.place);
+    if v_ids = v_before then
+        return false;
+    end if;
+    perform penstock.change_map(v_queue, v_version, v_ids, true);
+    return true;
+end $$;
+
+-- Lets everybody write by a map, once no shard lets anybody write by the one before; false where it is open, or not the
+-- queue's any more. Locks: the catalogue, the map's row, the queue's.
+create function penstock.open_map(p_queue int, p_epoch int) returns boolean
+language plpgsql as $$
+declare
+    v_version bigint := penstock.next_version();
+begin
+    update penstock.queue_map as m set opened_at = now()
+      from penstock.queue as q
+     where q.id = p_queue and q.epoch = p_epoch and not q.is_open and m.queue_id = q.id and m.epoch = p_epoch;
+    update penstock.queue set is_open = true, version = v_version where id = p_queue and epoch = p_epoch and not is_open;
+    return found;
+end $$;
+
+-- Takes back a map that is not open: a further one has the partitions of the one before. Each key is where it was, so
+-- that nothing has to wait, and a shard that has not heard of any of it goes on by the map it knows. Nothing was ever
+-- written by the one that is taken back: it is drained. False where it is open, or not the queue's any more. Locks: the
+-- catalogue, maps' rows, the queue's.
+create function penstock.undo_map(p_queue int, p_epoch int) returns boolean
+language plpgsql as $$
+declare
+    v_version bigint := penstock.next_version();
+    v_before  penstock.queue_map;
+begin
+    select m.* into v_before
+      from penstock.queue as q join penstock.queue_map as m on m.queue_id = q.id and m.epoch = q.epoch - 1
+     where q.id = p_queue and q.epoch = p_epoch and not q.is_open;
+    if not found then
+        return false;
+    end if;
+    perform penstock.set_map(p_queue, v_version, v_before.partition_ids, v_before.homes, true, true);
+    update penstock.queue_map set is_drained = true where queue_id = p_queue and epoch = p_epoch;
     return true;
 end $$;
 
@@ -151,10 +269,10 @@ language sql stable set enable_seqscan = off as $$
       from penstock.queue_map as m where m.queue_id = p_queue and m.epoch = p_epoch
 $$;
 
--- Calls maps drained by which nothing is left that is ready, runs, or holds its key; also not a halted key, whose dead
--- letter a retry brings back to its place. The maps are locked by one statement and looked at by the next. Locks: the
--- catalogue where it seems that one is drained, then rows of closed maps, skipping those held. Returns how many it
--- drained.
+-- Calls maps drained by which nothing is left that is ready, runs, or holds its key, on any shard; also not a halted key,
+-- whose dead letter a retry brings back to its place. The maps are locked by one statement and looked at by the next. It
+-- is a change of the catalogue: for the lead. Locks: the catalogue where it seems that one is drained, then rows of
+-- closed maps, skipping those held. Returns how many it drained.
 create function penstock.drain_maps() returns int
 language plpgsql as $$
 declare
@@ -165,7 +283,7 @@ declare
 begin
     select array_agg(m.queue_id), array_agg(m.epoch) into v_queues, v_epochs
       from penstock.queue_map as m where m.is_closed and not m.is_drained and not penstock.has_left(m);
-    if v_queues is null then
+    if v_queues is null or exists (select from penstock.shard where number < penstock.here() and state <> 'drained') then
         return 0;
     end if;
     v_version := penstock.next_version();
@@ -177,16 +295,24 @@ begin
         update penstock.queue_map as m set is_drained = true
          where (m.queue_id, m.epoch) in (select * from unnest(v_queues, v_epochs)) and not penstock.has_left(m)
         returning m.queue_id, m.epoch
-    ), forgotten as (
-        delete from penstock.map_rest as r using drained as d where r.queue_id = d.queue_id and r.epoch = d.epoch
     ), told as (
         update penstock.queue as q set version = v_version from (select distinct queue_id from drained) as d where q.id = d.queue_id
     )
     select count(penstock.wake(queue_id)) into v_count from drained;
+    perform penstock.forget_drained();
     return v_count;
 end $$;
 
--- Whether anything is left of a map that is closed.
+-- Forgets what was known of what is left of drained maps.
+create function penstock.forget_drained() returns void
+language sql as $$
+    delete from penstock.map_rest as r using penstock.queue_map as m
+     where m.queue_id = r.queue_id and m.epoch = r.epoch and m.is_drained;
+    delete from penstock.map_elsewhere as r using penstock.queue_map as m
+     where m.queue_id = r.queue_id and m.epoch = r.epoch and m.is_drained;
+$$;
+
+-- Whether anything is left of a map that is closed, here or, for all that is known, elsewhere.
 create function penstock.has_left(p_map penstock.queue_map) returns boolean
 language sql stable set enable_seqscan = off as $$
     select exists (select from penstock.partition as p
@@ -195,6 +321,11 @@ language sql stable set enable_seqscan = off as $$
                            or exists (select from penstock.scheduled as s
                                        where s.partition_id = p.id and s.epoch = p_map.epoch and s.pos is not null)))
         or exists (select from penstock.halted as h where h.queue_id = p_map.queue_id and h.epoch = p_map.epoch)
+        or exists (select from penstock.partition as p
+                    where p.id = any (p_map.partition_ids) and p.shard <> penstock.here()
+                      and not exists (select from penstock.map_elsewhere as r
+                                       where r.queue_id = p_map.queue_id and r.epoch = p_map.epoch and r.shard = p.shard
+                                         and r.open_ids = '{}' and r.held_keys = '{}'))
 $$;
 
 -- Lists what is left by closed maps where that is at most p_keys keys in a partition: the rest may be a key that waits
@@ -272,14 +403,22 @@ begin
     return cardinality(v_ended);
 end $$;
 
--- What jobs of later maps wait for: each map of a queue that is not drained, and its own; see penstock.left_of_map. One
--- look.
+-- What jobs of later maps wait for: each map of a queue that is not drained, and its own; of each earlier one what is
+-- left on this shard, and what the others told last. One look.
 create function penstock.open_maps(p_queue int)
 returns table (epoch int, partition_ids int[], open_ids int[], held_keys bytea[])
 language sql stable as $$
-    select m.epoch, m.partition_ids, coalesce(l.open_ids, '{}'), coalesce(l.held_keys, '{}')
+    select m.epoch, m.partition_ids, coalesce(l.open_ids || e.open_ids, '{}'), coalesce(l.held_keys || e.held_keys, '{}')
       from penstock.queue as q join penstock.queue_map as m on m.queue_id = q.id
       left join lateral penstock.left_of_map(q.id, m.epoch) as l on m.epoch < q.epoch
+      left join lateral (
+           select array(select p.id from penstock.partition as p
+                          left join penstock.map_elsewhere as r
+                            on r.queue_id = q.id and r.epoch = m.epoch and r.shard = p.shard
+                         where p.id = any (m.partition_ids) and p.shard <> penstock.here()
+                           and (r.shard is null or p.id = any (r.open_ids))) as open_ids,
+                  array(select unnest(r.held_keys) from penstock.map_elsewhere as r
+                         where r.queue_id = q.id and r.epoch = m.epoch) as held_keys) as e on m.epoch < q.epoch
      where q.id = p_queue and (m.epoch = q.epoch or not m.is_drained)
      order by m.epoch
 $$;

@@ -27,9 +27,9 @@ begin
         return false;
     end if;
     v_ids := penstock.partitions_for(v_queue, p_partitions);
-    perform penstock.set_map(v_queue, v_version, v_ids, false, true);
-    update penstock.queue set homes = array(select distinct p.shard from penstock.partition as p where p.id = any (v_ids) order by 1)
-     where id = v_queue;
+    perform penstock.set_map(
+        v_queue, v_version, v_ids,
+        array(select distinct p.shard from penstock.partition as p where p.id = any (v_ids) order by 1), false, true);
     return true;
 end $$;
 
@@ -93,16 +93,18 @@ begin
       from json_populate_recordset(null::penstock.partition, p_given -> 'partitions')
     on conflict (id) do update set is_current = excluded.is_current where partition.is_current <> excluded.is_current;
     -- The maps first: whoever holds one above READ COMMITTED finds by it that its snapshot is old.
-    insert into penstock.queue_map (queue_id, epoch, partition_ids, opened_at, is_drained)
-    select queue_id, epoch, partition_ids, opened_at, is_drained
+    insert into penstock.queue_map (queue_id, epoch, partition_ids, homes, set_at, opened_at, is_drained)
+    select queue_id, epoch, partition_ids, homes, set_at, opened_at, is_drained
       from json_populate_recordset(null::penstock.queue_map, p_given -> 'maps')
     on conflict (queue_id, epoch) do update
-       set partition_ids = excluded.partition_ids, is_drained = queue_map.is_drained or excluded.is_drained;
+       set partition_ids = excluded.partition_ids, opened_at = excluded.opened_at,
+           is_drained = queue_map.is_drained or excluded.is_drained;
     update penstock.queue as q
        set version = n.version, max_length = n.max_length, max_wait_seconds = n.max_wait_seconds, is_paused = n.is_paused,
            partitions = n.partitions, epoch = n.epoch, is_open = n.is_open, homes = n.homes, running_limit = n.running_limit,
            rate = n.rate, key_rate = n.key_rate, weights = n.weights
       from json_populate_recordset(null::penstock.queue, p_given -> 'queues') as n where q.id = n.id;
+    perform penstock.forget_drained();
     perform penstock.fit_buckets(n.id), penstock.wake(n.id)
        from json_populate_recordset(null::penstock.queue, p_given -> 'queues') as n;
     perform setval(pg_get_serial_sequence('penstock.queue', 'id'), greatest(1, (select max(id) from penstock.queue))),

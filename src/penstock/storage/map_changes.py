@@ -1,0 +1,169 @@
+"""Changes of a queue's map of keys over several shards: resizing it, moving a partition.
+
+    change     the new map is set on the lead, and nobody may write by it
+    level      every shard learns it, and from then on lets nobody write by the map before
+    open       when all that have partitions of the map before know it, everybody may write by the new one
+    undo       where one of them does not answer for some seconds: a further map with the partitions there were
+    tell_left  each shard tells the others what is left there of maps before, until that is nothing
+
+All but the first are upkeep's too: `go_on` and `tell_left` may be called by anybody, any number of times, at once, and
+a change that was killed anywhere goes on by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from psycopg import errors
+
+from penstock.errors import PartitionUnavailable
+from penstock.storage.arrays import array_text
+from penstock.storage.catalogue import find_queue
+from penstock.storage.database import Connection, Database
+from penstock.storage.queries import query
+from penstock.storage.shards import Shards
+
+__all__ = ["change", "go_on", "move", "tell_left"]
+
+# So long nobody can write to a queue at most because a shard does not answer.
+PATIENCE_SECONDS = 5.0
+PAUSE_SECONDS = 0.02
+ANSWER_SECONDS = 2.0
+
+
+class Unopened(NamedTuple):
+    """A map by which nobody may write yet, and the shards that have to know it before."""
+
+    queue_id: int
+    name: str
+    epoch: int
+    seconds: float
+    shards: list[int]
+
+
+class Left(NamedTuple):
+    """What a shard tells of a closed map: partitions with anything left, keys that are waited for."""
+
+    queue_id: int
+    epoch: int
+    open_ids: list[int]
+    held_keys: list[bytes]
+
+
+def change(shards: Shards, name: str, act: Callable[[Connection], bool]) -> bool:
+    """Make a change of a queue's map and see it through; what `act` said. PartitionUnavailable: nothing is changed."""
+    if len(shards) == 1:
+        return shards.lead.run(act)
+    shards.level().all()
+    deadline = shards.lead.clock.monotonic() + shards.lead.request_timeout
+    while True:
+        go_on(shards)
+        try:
+            is_changed = shards.change(act)
+            break
+        except errors.ObjectInUse:
+            if shards.lead.clock.monotonic() >= deadline:
+                raise
+            shards.lead.clock.sleep(PAUSE_SECONDS)
+    epoch = shards.lead.run(lambda connection: find_queue(connection, name)).epoch
+    while True:
+        undone = go_on(shards)
+        has_opened = shards.lead.run(lambda connection: _has_opened(connection, name, epoch))
+        if has_opened:
+            return is_changed
+        if has_opened is None:
+            raise undone.get(name) or _silent(name, "a shard")
+        shards.lead.clock.sleep(PAUSE_SECONDS)
+
+
+def move(connection: Connection, name: str, numbers: Sequence[int], to: Sequence[int]) -> bool:
+    """Begin to move partitions to other shards, the lists parallel; False where all are there. For `change` to do."""
+    parameters = {"name": name, "numbers": array_text(numbers), "shards": array_text(to)}
+    row = connection.execute(query("move_partitions"), parameters).fetchone()
+    return bool(row and row[0])
+
+
+def go_on(shards: Shards) -> dict[str, PartitionUnavailable]:
+    """Open the maps that may be, and undo those that waited too long: by queue the shard that did not answer."""
+    if len(shards) == 1:
+        return {}
+    lead = shards.lead
+    unopened = lead.run(_read_unopened, timeout=ANSWER_SECONDS)
+    if not unopened:
+        return {}
+    shards.level()
+    known = shards.each(
+        lambda connection: _read_epochs(connection, [each.queue_id for each in unopened]), timeout=ANSWER_SECONDS
+    )
+    undone = {}
+    for each in unopened:
+        behind = [number for number in each.shards if known.given.get(number, {}).get(each.queue_id, 0) < each.epoch]
+        if not behind:
+            shards.change(lambda connection: _set(connection, "open_map", each))  # noqa: B023
+        elif each.seconds > PATIENCE_SECONDS and shards.change(
+            lambda connection: _set(connection, "undo_map", each)  # noqa: B023
+        ):
+            undone[each.name] = _silent(each.name, f"shard {behind[0]}", known.missing.get(behind[0]))
+    return undone
+
+
+def tell_left(shards: Shards) -> int:
+    """Carry what is left of closed maps from each shard to the others; of how many maps that was."""
+    if len(shards) == 1:
+        return 0
+    told = shards.each(_read_left, timeout=ANSWER_SECONDS)
+    if not any(told.given.values()):
+        return 0
+
+    def take(database: Database) -> None:
+        for shard, left in told.given.items():
+            if shard != database.shard and left:
+                database.run(lambda connection: _note_left(connection, shard, left), timeout=ANSWER_SECONDS)  # noqa: B023
+
+    shards.each_database(take)
+    return sum(len(left) for left in told)
+
+
+def _silent(name: str, who: str, error: PartitionUnavailable | None = None) -> PartitionUnavailable:
+    reason = f": {error}" if error is not None else "; call again"
+    return PartitionUnavailable(
+        f"the partitions of queue {name!r} are as they were: {who} did not learn the change in time{reason}",
+        shard=None if error is None else error.shard,
+    )
+
+
+def _has_opened(connection: Connection, name: str, epoch: int) -> bool | None:
+    row = connection.execute(query("has_opened"), {"name": name, "epoch": epoch}).fetchone()
+    return row[0] if row else None
+
+
+def _read_unopened(connection: Connection) -> list[Unopened]:
+    return [Unopened(*row) for row in connection.execute(query("unopened_maps")).fetchall()]
+
+
+def _read_epochs(connection: Connection, queues: Sequence[int]) -> dict[int, int]:
+    return dict(connection.execute(query("read_epochs"), {"queues": array_text(queues)}).fetchall())
+
+
+def _set(connection: Connection, name: str, each: Unopened) -> bool:
+    row = connection.execute(query(name), {"queue": each.queue_id, "epoch": each.epoch}).fetchone()
+    return bool(row and row[0])
+
+
+def _read_left(connection: Connection) -> list[Left]:
+    return [Left(*row) for row in connection.execute(query("left_of_maps")).fetchall()]
+
+
+def _note_left(connection: Connection, shard: int, left: Sequence[Left]) -> None:
+    for each in left:
+        connection.execute(
+            query("note_left"),
+            {
+                "queue": each.queue_id,
+                "epoch": each.epoch,
+                "shard": shard,
+                "open_ids": each.open_ids,
+                "held_keys": each.held_keys,
+            },
+        )
