@@ -80,7 +80,9 @@ INTERNAL = {
     "App.send_in_async",
     "App.send_rows",
     "App.tasks",
-    "App.unchecked_database",
+    "App.databases",
+    "App.is_embedded",
+    "App.unchecked_databases",
     "Stats.of",
     "Testing.enqueue",
 }
@@ -122,15 +124,21 @@ def cli_page() -> str:
         if command.rich_help_panel != panel:
             panel = command.rich_help_panel
             lines += [f"## {panel}", ""]
-        arguments = [each for each in command.params if each.param_type_name == "argument"]
-        options = [each for each in command.params if each.param_type_name == "option"]
-        usage = " ".join(["penstock", name, *(each.metavar for each in arguments), "[OPTIONS]" if options else ""])
-        lines += [f"### {name}", "", "```text", usage.rstrip(), "```", "", _joined(command.help), ""]
-        lines += ["| | |", "| --- | --- |"]
-        lines += [f"| `{_cell(each.metavar)}` | {_cell(each.help)} |" for each in arguments]
-        lines += [f"| {_option(each)} | {_cell(each.help)}{_default(each)} |" for each in options]
-        lines.append("")
+        lines += _command(name, command)
+        for further, part in getattr(command, "commands", {}).items():
+            lines += _command(f"{name} {further}", part)
     return "\n".join(lines)
+
+
+def _command(name: str, command: Any) -> list[str]:
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    options = [each for each in command.params if each.param_type_name == "option"]
+    usage = " ".join(["penstock", name, *(each.metavar for each in arguments), "[OPTIONS]" if options else ""])
+    lines = [f"### {name}", "", "```text", usage.rstrip(), "```", "", _joined(command.help), ""]
+    lines += ["| | |", "| --- | --- |"]
+    lines += [f"| `{_cell(each.metavar)}` | {_cell(each.help)} |" for each in arguments]
+    lines += [f"| {_option(each)} | {_cell(each.help)}{_default(each)} |" for each in options]
+    return [*lines, ""]
 
 
 SPARK_OPTIONS = """## The data source

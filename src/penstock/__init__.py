@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from penstock.version import __version__
 
 if TYPE_CHECKING:
-    from penstock.app import App, Shard
+    from penstock.app import App
     from penstock.client import PendingJob, Queue, Task
     from penstock.errors import (
         InvalidJob,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         QueueRules,
         Resize,
         Retry,
+        Shard,
         Snooze,
         State,
         Stats,
@@ -82,7 +83,7 @@ _HOMES = {
     "ResultTimeout": "penstock.errors",
     "Retry": "penstock.model",
     "SchemaMismatch": "penstock.errors",
-    "Shard": "penstock.app",
+    "Shard": "penstock.model",
     "Snooze": "penstock.model",
     "State": "penstock.model",
     "Stats": "penstock.model",

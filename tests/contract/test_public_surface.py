@@ -79,7 +79,9 @@ APP = {
 }
 # For the package's other parts, not for users; they are no part of the contract.
 INNER = {"register", "send", "send_rows", "send_in_async"}
-PROPERTIES = {"url", "shards", "tasks", "database", "databases", "unchecked_databases", "lease_seconds", "retention"}
+PROPERTIES = {
+    "url", "shards", "tasks", "database", "databases", "unchecked_databases", "is_embedded", "lease_seconds", "retention",
+}  # fmt: skip
 
 TASK_OPTIONS = (
     "priority run_at delay after on_parent_failure idempotency_key key tenant owner tags connection request_timeout"

@@ -16,6 +16,7 @@ from penstock.storage.catalogue import QueueEntry, declare_queue
 from penstock.storage.enqueue import Child, Span, drive, write_spans
 from penstock.storage.queries import query
 from penstock.storage.settle import Succeeded, succeeded_parameters
+from penstock.storage.shards import Shards
 from penstock.storage.workers import register
 
 
@@ -24,6 +25,7 @@ class Scene:
 
     def __init__(self, database: Database, connection: Connection, connect: Callable[[], Connection]) -> None:
         self.database = database
+        self.shards = Shards([database])
         self.connection = connection
         self.connect = connect
         self.queue = self.declare("q")

@@ -19,13 +19,13 @@ LATER = datetime.now(UTC) + timedelta(days=1)
 
 def test_ids_are_taken_as_numbers_and_as_text(scene: Scene) -> None:
     (id_,) = scene.enqueue()
-    assert admin.job(scene.database, str(id_)) == admin.job(scene.database, id_)
+    assert admin.job(scene.shards, str(id_)) == admin.job(scene.shards, id_)
     for bad in ("x", -1, 0, 2**63, True, None):
         with pytest.raises(InvalidJob):
-            admin.job(scene.database, bad)  # type: ignore[arg-type]
+            admin.job(scene.shards, bad)  # type: ignore[arg-type]
     for act in (admin.job, admin.cancel, admin.retry, admin.explain):
         with pytest.raises(NotFound):
-            act(scene.database, 12345)
+            act(scene.shards, 12345)
 
 
 def test_cancel_by_filter_tells_how_many_and_touches_no_others(scene: Scene) -> None:
@@ -33,22 +33,22 @@ def test_cancel_by_filter_tells_how_many_and_touches_no_others(scene: Scene) -> 
     scene.enqueue(10, attributes={"tags": ["b"]})
     scene.enqueue(5, attributes={"tags": ["a"]}, run_at=LATER)
     scene.claim(2)
-    assert admin.cancel(scene.database, tag="a", preview=True) == 1505
-    assert admin.cancel(scene.database, tag="a") == 1505
-    assert admin.cancel(scene.database, tag="a", state="ready") == 0
+    assert admin.cancel(scene.shards, tag="a", preview=True) == 1505
+    assert admin.cancel(scene.shards, tag="a") == 1505
+    assert admin.cancel(scene.shards, tag="a", state="ready") == 0
     places = [place for (place,) in scene.places().values()]
     assert (places.count("ready"), places.count("running"), places.count("cancelled")) == (10, 2, 1503)
-    assert admin.cancel(scene.database, queue="q", state="ready", preview=True) == 10
-    assert admin.cancel(scene.database, queue="q", state="ready") == 10
+    assert admin.cancel(scene.shards, queue="q", state="ready", preview=True) == 10
+    assert admin.cancel(scene.shards, queue="q", state="ready") == 10
     scene.assert_conserved()
 
 
 def test_retry_by_filter_takes_dead_letters_or_what_is_scheduled(scene: Scene) -> None:
     scene.dead(30)
     scene.enqueue(4, run_at=LATER)
-    assert admin.retry(scene.database, queue="q", preview=True) == 30
-    assert admin.retry(scene.database, queue="q", state="failed", task="t") == 30
-    assert admin.retry(scene.database, queue="q", state="scheduled") == 4
+    assert admin.retry(scene.shards, queue="q", preview=True) == 30
+    assert admin.retry(scene.shards, queue="q", state="failed", task="t") == 30
+    assert admin.retry(scene.shards, queue="q", state="scheduled") == 4
     assert [place for (place,) in scene.places().values()] == ["ready"] * 34
     scene.assert_conserved()
 
@@ -56,22 +56,22 @@ def test_retry_by_filter_takes_dead_letters_or_what_is_scheduled(scene: Scene) -
 def test_an_act_without_an_id_or_a_filter_is_refused(scene: Scene) -> None:
     (id_,) = scene.enqueue()
     for refused in (
-        lambda: admin.cancel(scene.database),
-        lambda: admin.retry(scene.database, queue=None),
-        lambda: admin.cancel(scene.database, id_, queue="q"),
-        lambda: admin.cancel(scene.database, queue="q", state="succeeded"),
-        lambda: admin.retry(scene.database, queue="q", state="ready"),
-        lambda: admin.purge(scene.database, "q", state="running"),
-        lambda: admin.jobs(scene.database, state="nonsense"),
-        lambda: admin.jobs(scene.database, limit=0),
-        lambda: admin.jobs(scene.database, before="x"),
-        lambda: admin.reschedule(scene.database, id_, datetime(2026, 1, 1)),  # noqa: DTZ001
+        lambda: admin.cancel(scene.shards),
+        lambda: admin.retry(scene.shards, queue=None),
+        lambda: admin.cancel(scene.shards, id_, queue="q"),
+        lambda: admin.cancel(scene.shards, queue="q", state="succeeded"),
+        lambda: admin.retry(scene.shards, queue="q", state="ready"),
+        lambda: admin.purge(scene.shards, "q", state="running"),
+        lambda: admin.jobs(scene.shards, state="nonsense"),
+        lambda: admin.jobs(scene.shards, limit=0),
+        lambda: admin.jobs(scene.shards, before="x"),
+        lambda: admin.reschedule(scene.shards, id_, datetime(2026, 1, 1)),  # noqa: DTZ001
     ):
         with pytest.raises(InvalidJob):
             refused()
     with pytest.raises(NotFound):
-        admin.purge(scene.database, "nowhere")
-    assert admin.job(scene.database, id_).state == "ready"
+        admin.purge(scene.shards, "nowhere")
+    assert admin.job(scene.shards, id_).state == "ready"
 
 
 def test_purge_without_a_state_takes_all_that_waits(scene: Scene) -> None:
@@ -79,42 +79,42 @@ def test_purge_without_a_state_takes_all_that_waits(scene: Scene) -> None:
     scene.enqueue(5, run_at=LATER)
     scene.enqueue(2, after=parents[:1])
     scene.claim(1)
-    assert admin.purge(scene.database, "q", preview=True) == 16
-    assert admin.purge(scene.database, "q") == 16
+    assert admin.purge(scene.shards, "q", preview=True) == 16
+    assert admin.purge(scene.shards, "q") == 16
     scene.assert_conserved()
 
 
 def test_explain_names_the_one_reason(scene: Scene) -> None:
     def reason(job_id: int) -> str:
-        return admin.explain(scene.database, job_id).reason
+        return admin.explain(scene.shards, job_id).reason
 
     first, second = scene.enqueue(2)
     assert reason(first).startswith("ready: next")
     assert reason(second) == "waiting behind 1 jobs of priority 5"
-    admin.pause(scene.database, "q")
+    admin.pause(scene.shards, "q")
     assert reason(first).startswith("paused: queue 'q'")
-    admin.resume(scene.database, "q")
+    admin.resume(scene.shards, "q")
     (unknown,) = scene.enqueue(task="nobody")
     assert reason(unknown) == "no worker that is alive knows task 'nobody' of queue 'q'"
     (elsewhere,) = scene.enqueue(queue=scene.declare("empty"))
     assert reason(elsewhere).startswith("no worker: none that is alive serves queue 'empty'")
     (scheduled,) = scene.enqueue(run_at=LATER)
-    assert reason(scheduled) == f"scheduled: due at {admin.job(scene.database, scheduled).run_at} (delay)"
+    assert reason(scheduled) == f"scheduled: due at {admin.job(scene.shards, scheduled).run_at} (delay)"
     (blocked,) = scene.enqueue(after=[first, second])
     assert reason(blocked) == f"blocked by {first}, {second}"
     held = scene.claim(1)
     assert reason(first).startswith("running on worker-a#1 since")
-    admin.cancel(scene.database, first)
+    admin.cancel(scene.shards, first)
     assert reason(first).endswith("asked to stop")
     scene.succeed(held)
-    said = admin.explain(scene.database, first)
+    said = admin.explain(scene.shards, first)
     assert (said.reason, said.state, str(said)) == ("finished: succeeded", State.SUCCEEDED, "finished: succeeded")
     scene.connection.execute("update penstock.worker set renewed_at = now() - interval '1 hour'")
     assert reason(second).startswith("no worker")
 
 
 def test_the_doctor_finds_a_sound_database_sound(scene: Scene) -> None:
-    checks = {check.name: check for check in admin.doctor(scene.database)}
+    checks = {check.name: check for check in admin.doctor([scene.database])}
     assert [check for check in checks.values() if not check.ok] == []
     assert {"PostgreSQL version", "fsync", "clock", "connection", "notifications", "schema", "workers"} <= set(checks)
     assert "round trip" in checks["notifications"].found
@@ -132,7 +132,7 @@ def test_the_doctor_says_what_is_wrong_and_what_to_do(scene: Scene, monkeypatch:
     scene.connection.execute(f"alter database {name} set synchronous_commit = off")
     with scene.connect() as holder, holder.transaction():
         holder.execute("select 1")
-        checks = {check.name: check for check in admin.doctor(scene.database)}
+        checks = {check.name: check for check in admin.doctor([scene.database])}
     wrong = {name for name, check in checks.items() if not check.ok}
     assert wrong == {"synchronous_commit", "oldest transaction", "dead rows", "tables ahead", "workers", "tasks"}
     assert all(checks[name].advice for name in wrong)
@@ -141,7 +141,7 @@ def test_the_doctor_says_what_is_wrong_and_what_to_do(scene: Scene, monkeypatch:
 
 def test_the_doctor_finds_workers_of_an_owned_queue_that_divide_its_tasks(scene: Scene) -> None:
     def owners() -> admin.Check:
-        return next(check for check in admin.doctor(scene.database) if check.name == "tasks of owners")
+        return next(check for check in admin.doctor([scene.database]) if check.name == "tasks of owners")
 
     ordered, plain = scene.declare("ordered", order="key"), scene.declare("plain")
     for queue in (ordered, plain):
@@ -163,8 +163,8 @@ def test_the_doctor_finds_workers_of_an_owned_queue_that_divide_its_tasks(scene:
 
 def test_the_doctor_of_a_database_without_schema_or_server_says_so(empty_database_url: str) -> None:
     empty = Database(empty_database_url)
-    assert [(c.name, "penstock migrate" in c.advice) for c in admin.doctor(empty) if not c.ok] == [("schema", True)]
+    assert [(c.name, "penstock migrate" in c.advice) for c in admin.doctor([empty]) if not c.ok] == [("schema", True)]
     gone = Database("postgresql://nobody@127.0.0.1:1/none")
-    assert [c.name for c in admin.doctor(gone)] == ["database"]
+    assert [c.name for c in admin.doctor([gone])] == ["database"]
     assert not admin.answers(gone)
     assert admin.answers(empty)

@@ -108,13 +108,15 @@ def test_listing_gives_the_newest_first_page_by_page_in_every_state(scene: Scene
         found: list[int] = []
         while True:
             before = found[-1] if found else None
-            page = list_jobs(scene.connection, Selection(partitions=partitions, state=state), limit=1000, before=before)
+            page = list_jobs(
+                scene.connection, Selection(partitions=partitions, state=state), limit=1000, before=before
+            ).jobs
             if not page:
                 break
             assert state is None or {job.state for job in page} == {state}
             found += [job.id for job in page]
         assert found == sorted(ids, reverse=True), state
-    assert len(list_jobs(scene.connection, Selection(state=State.READY), limit=5000)) == 2550
+    assert len(list_jobs(scene.connection, Selection(state=State.READY), limit=5000).jobs) == 2550
 
 
 def test_a_listing_can_be_narrowed_by_task_key_tag_and_load(scene: Scene) -> None:
@@ -135,8 +137,8 @@ def test_a_listing_can_be_narrowed_by_task_key_tag_and_load(scene: Scene) -> Non
             Selection(state=state, load="l"),
             Selection(state=state, task="u", tag="a", partitions=scene.queue.partition_ids),
         ):
-            assert [job.id for job in list_jobs(scene.connection, narrowed)] == [rare]
-        assert list_jobs(scene.connection, Selection(state=state, tag="a' or '1'='1")) == []
+            assert [job.id for job in list_jobs(scene.connection, narrowed).jobs] == [rare]
+        assert list_jobs(scene.connection, Selection(state=state, tag="a' or '1'='1")).jobs == []
 
 
 def test_ready_jobs_that_were_retried_promoted_or_parked_are_listed_in_their_place(scene: Scene) -> None:
@@ -149,7 +151,7 @@ def test_ready_jobs_that_were_retried_promoted_or_parked_are_listed_in_their_pla
     scene.connection.execute("update penstock.ready set is_parked = true where range = %s", (ids[4] // 1024,))
     fold(scene.connection)
     selection = Selection(partitions=scene.queue.partition_ids, state=State.READY)
-    assert [job.id for job in list_jobs(scene.connection, selection)] == ids[::-1]
+    assert [job.id for job in list_jobs(scene.connection, selection).jobs] == ids[::-1]
 
 
 def test_a_job_that_moves_while_it_is_read_is_found_once(scene: Scene) -> None:

@@ -11,9 +11,10 @@ import pytest
 from tests.database.conftest import Scene
 
 from penstock import QueueRules
+from penstock.admin import all_stats
 from penstock.storage.catalogue import find_queue, set_limits, set_paused
 from penstock.storage.queries import query
-from penstock.storage.stats import read_all_stats, read_stats
+from penstock.storage.stats import read_stats
 from penstock.storage.sweep import fold
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -44,7 +45,7 @@ def test_a_queue_adds_up_its_partitions(scene: Scene) -> None:
     stats = read_stats(scene.connection, queue)
     assert [part.queue_length for part in stats.partitions] == [5, 0, 7]
     assert stats.queue_length == 12
-    assert [each.queue for each in read_all_stats(scene.connection)] == ["q", "wide"]
+    assert [each.queue for each in all_stats(scene.shards)] == ["q", "wide"]
 
 
 def test_the_rules_of_a_queue_are_told_as_they_are_declared_and_as_they_are_now(scene: Scene) -> None:
@@ -55,7 +56,7 @@ def test_the_rules_of_a_queue_are_told_as_they_are_declared_and_as_they_are_now(
         "weights": {"acme": 2.0}, "on_retry": "pass", "on_dead": "halt", "max_length": 9, "max_wait": 1.5,
     }  # fmt: skip
     scene.declare("ruled", **options)
-    ruled = {each.queue: each.rules for each in read_all_stats(scene.connection)}["ruled"]
+    ruled = {each.queue: each.rules for each in all_stats(scene.shards)}["ruled"]
     assert dataclasses.asdict(ruled) == {**options, "paused": False}
     with pytest.raises(dataclasses.FrozenInstanceError):
         ruled.rate = None  # type: ignore[misc]

@@ -107,7 +107,7 @@ def test_the_python_client_tells_a_producer_that_it_needs_more(realm: Realm, wor
     with works(realm.url("producer")).app as app, pytest.raises(PenstockError, match="penstock grant worker producer"):
         app.queues()
     database = Database(realm.url("producer"))
-    (check,) = [check for check in admin.doctor(database) if not check.ok]
+    (check,) = [check for check in admin.doctor([database]) if not check.ok]
     assert (check.name, check.advice) == ("schema", "connect as its owner, or as a worker or a reader")
     database.close()
 
@@ -134,7 +134,7 @@ def test_a_reader_sees_everything_and_changes_nothing(realm: Realm, worker: Work
             with pytest.raises(InsufficientPrivilege):
                 change()
     database = Database(realm.url("reader"))
-    checks = {check.name: check for check in admin.doctor(database)}
+    checks = {check.name: check for check in admin.doctor([database])}
     assert [check.name for check in checks.values() if not check.ok] == ["tasks"]
     assert checks["role"].found == "reader (reader)"
     database.close()

@@ -68,7 +68,7 @@ def test_a_worker_does_all_that_an_app_does(realm: Realm) -> None:
         assert app.stats("ordered").total_completed == 100
         app.run_cron("daily")
         assert app.purge("q", state="ready") == 1
-        checks = {check.name: check for check in admin.doctor(app.database)}
+        checks = {check.name: check for check in admin.doctor([app.database])}
         assert checks["role"].found == "worker (worker)"
 
 

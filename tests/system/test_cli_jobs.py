@@ -114,7 +114,7 @@ def test_every_option_of_a_job_is_kept(penstock: CommandLine) -> None:
 def test_dead_letters_are_retried_cancelled_and_purged(penstock: CommandLine) -> None:
     ids = [enqueued(penstock, "send", "to=nowhere") for _ in range(3)]
     penstock("work", "tasks", "--until-idle", "--queue", "emails")
-    assert {job["id"] for job in penstock.done("jobs", "--state", "failed", "--json").json} == set(ids)
+    assert {job["id"] for job in penstock.done("jobs", "--state", "failed", "--json").json["jobs"]} == set(ids)
     assert penstock.done("retry", "--queue", "emails", "--preview").out == "3 jobs would be retried\n"
     assert penstock.done("retry", ids[0], "--json").json == {"job_id": ids[0], "state": "ready"}
     assert penstock.done("cancel", ids[0]).out == f"job {ids[0]} is cancelled\n"
@@ -148,8 +148,8 @@ def test_pause_and_resume_and_what_can_be_looked_at(penstock: CommandLine) -> No
     penstock.done("resume", "emails")
     figures = penstock.done("stats", "emails", "--json").json
     assert (figures["paused"], figures["total_enqueued"]) == (False, 1)
-    assert penstock.done("workers", "--json").json == []
-    (cron,) = penstock.done("crons", "--json").json
+    assert penstock.done("workers", "--json").json == {"workers": [], "unavailable": []}
+    (cron,) = penstock.done("crons", "--json").json["crons"]
     assert (cron["name"], cron["timezone"], cron["args"]) == ("nightly", "Europe/Berlin", {"to": "all"})
     for words in (("stats",), ("stats", "emails"), ("jobs",), ("workers",), ("crons",)):
         assert penstock.done(*words).out
@@ -166,7 +166,7 @@ def test_a_worker_that_is_told_to_stop_ends_cleanly(penstock: CommandLine, numbe
     )
     assert process.stderr is not None
     assert "2 at a time" in process.stderr.readline()
-    while not (alive := penstock.done("workers", "--json").json):
+    while not (alive := penstock.done("workers", "--json").json["workers"]):
         assert process.poll() is None
     assert (alive[0]["concurrency"], sorted(alive[0]["queues"])) == (2, ["emails", "reports"])
     process.send_signal(number)
@@ -174,7 +174,7 @@ def test_a_worker_that_is_told_to_stop_ends_cleanly(penstock: CommandLine, numbe
     process.stderr.close()
     assert (process.wait(), said.count("\n")) == (0, 1)
     assert "stopped after" in said
-    assert penstock.done("workers", "--json").json == []
+    assert penstock.done("workers", "--json").json == {"workers": [], "unavailable": []}
 
 
 def test_text_of_users_is_shown_and_never_obeyed(penstock: CommandLine) -> None:

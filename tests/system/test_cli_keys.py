@@ -32,7 +32,7 @@ def test_a_halted_key_is_listed_and_released(penstock: CommandLine) -> None:
     behind = penstock.done("enqueue", "tasks", "update", "customer=c-1", "--json").json["id"]
     assert penstock.done("blocked-keys", "updates").out == "no key of queue 'updates' is blocked\n"
     penstock("work", "tasks", "--until-idle")
-    (blocked,) = penstock.done("blocked-keys", "updates", "--json").json
+    (blocked,) = penstock.done("blocked-keys", "updates", "--json").json["keys"]
     assert (blocked["key"], blocked["job_id"], blocked["waiting"], blocked["until"]) == ("c-1", failed, 1, None)
     assert f"halted by job {failed}" in penstock.done("blocked-keys", "updates").out
     assert "not halted" in penstock.refused("release", "updates", "c-2")
@@ -41,7 +41,7 @@ def test_a_halted_key_is_listed_and_released(penstock: CommandLine) -> None:
         "queue": "updates",
         "key": {"base64": "Yy0x"},
     }
-    assert penstock.done("blocked-keys", "updates", "--json").json == []
+    assert penstock.done("blocked-keys", "updates", "--json").json["keys"] == []
     penstock("work", "tasks", "--until-idle")
     assert penstock.done("job", behind, "--json").json["state"] == "succeeded"
     assert "`penstock blocked-keys updates`" in penstock.refused("release", "updates", "c-1")

@@ -19,10 +19,10 @@ from penstock.storage.migrate import MIGRATIONS, check_schema
 from penstock.version import __version__
 
 COMMANDS = [
-    "work", "enqueue", "stats", "jobs", "job", "explain", "workers", "crons", "blocked-keys", "load", "loads",
+    "up", "work", "enqueue", "stats", "jobs", "job", "explain", "workers", "crons", "blocked-keys", "load", "loads",
     "pause-load", "resume-load", "cancel-load", "report", "advise", "archive", "replay", "cancel", "retry",
     "reschedule", "pause", "resume", "purge", "limit", "release", "resize", "migrate", "sql", "grant", "doctor",
-    "version",
+    "version", "shards",
 ]  # fmt: skip
 
 

@@ -1,11 +1,12 @@
 """What a person asks and does: figures, jobs, why one does not run, cancel, retry, purge, and the health of it all.
 
+answers       what several shards said, as one answer
 jobs          read, cancel, retry, reschedule, purge, pause
 explain       why a job is not running
 blocked_keys  keys that wait for a retry or for a person
 loads         bulk writes as a whole
 resize        another number of partitions, or another shard for one of them
-figures       stats of queues, and the workers
+figures       stats of queues, the workers, the shards
 crons         cron entries
 roles         what other database roles may do
 doctor        what is wrong with the database, and what to do about it
@@ -23,7 +24,7 @@ from penstock.admin.crons import (
 )
 from penstock.admin.doctor import Check, doctor
 from penstock.admin.explain import explain
-from penstock.admin.figures import all_stats, answers, stats, workers
+from penstock.admin.figures import all_stats, answers, shards, silent_shard, stats, workers
 from penstock.admin.jobs import cancel, job, jobs, pause, purge, reschedule, resume, retry
 from penstock.admin.loads import cancel_load, loads, pause_load, resume_load
 from penstock.admin.resize import move_partition, resize
@@ -58,6 +59,8 @@ __all__ = [
     "resume_load",
     "retry",
     "run_cron",
+    "shards",
+    "silent_shard",
     "stats",
     "workers",
     "write_cron",

@@ -2,40 +2,47 @@
 
 from __future__ import annotations
 
+from penstock.admin.answers import asked_everywhere
 from penstock.errors import NotFound
 from penstock.model.blocked_key import BlockedKey
 from penstock.model.limits import key_from_bytes, key_to_bytes
-from penstock.storage import Connection, Database
-from penstock.storage.blocked_keys import Blocked, read_blocked_keys, release_key
+from penstock.storage.blocked_keys import Blocked, count_behind, read_blocked_keys, release_key
 from penstock.storage.catalogue import find_queue
+from penstock.storage.shards import Shards
 
 __all__ = ["blocked_keys", "release"]
 
 
-def blocked_keys(database: Database, queue: str) -> list[BlockedKey]:
+def blocked_keys(shards: Shards, queue: str) -> list[BlockedKey]:
     """The keys of a queue that are held or halted, those that have waited longest first."""
+    id_ = shards.read(lambda connection: find_queue(connection, queue)).id
+    found = [blocked for each in asked_everywhere(shards, lambda c: read_blocked_keys(c, id_)) for blocked in each]
+    if not found:
+        return []
+    # A key whose partition moved is held on one shard, and its jobs wait on another.
+    keys = list({blocked.key for blocked in found})
+    behind: dict[bytes, int] = dict.fromkeys(keys, 0)
+    for counts in shards.each(lambda connection: count_behind(connection, id_, keys)):
+        for key, count in counts.items():
+            behind[key] += count
+    return [_shown(blocked, behind[blocked.key]) for blocked in sorted(found, key=lambda blocked: blocked.since)]
 
-    def read(connection: Connection) -> list[BlockedKey]:
-        return [_shown(found) for found in read_blocked_keys(connection, find_queue(connection, queue).id)]
 
-    return database.run(read)
-
-
-def release(database: Database, queue: str, key: str | bytes | int) -> None:
+def release(shards: Shards, queue: str, key: str | bytes | int) -> None:
     """Let a halted key go on; its dead letter stays one. NotFound where it is not halted."""
     stored = key_to_bytes(key)
+    id_ = shards.read(lambda connection: find_queue(connection, queue)).id
+    answers = shards.each(lambda connection: release_key(connection, id_, stored))
+    if any(answers):
+        return
+    answers.all()  # It may be halted on one that does not answer.
+    raise NotFound(
+        f"key {key!r:.200} of queue {queue!r} is not halted: "
+        f"see app.blocked_keys({queue!r}), or `penstock blocked-keys {queue}`"
+    )
 
-    def act(connection: Connection) -> bool:
-        return release_key(connection, find_queue(connection, queue).id, stored)
 
-    if not database.run(act):
-        raise NotFound(
-            f"key {key!r:.200} of queue {queue!r} is not halted: "
-            f"see app.blocked_keys({queue!r}), or `penstock blocked-keys {queue}`"
-        )
-
-
-def _shown(found: Blocked) -> BlockedKey:
+def _shown(found: Blocked, waiting: int) -> BlockedKey:
     if found.until is not None:
         reason = f"held by job {found.job_id}, which runs again at {found.until.isoformat(timespec='seconds')}"
     elif found.can_retry:
@@ -46,7 +53,7 @@ def _shown(found: Blocked) -> BlockedKey:
         key=key_from_bytes(found.key),
         reason=reason,
         since=found.since,
-        waiting=found.waiting,
+        waiting=waiting,
         job_id=found.job_id,
         until=found.until,
     )

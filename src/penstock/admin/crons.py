@@ -1,4 +1,7 @@
-"""Cron entries: written from an app's declarations, read, paused, removed, and run out of turn."""
+"""Cron entries: written from an app's declarations, read, paused, removed, and run out of turn.
+
+An entry lives on the shard its jobs go to. Where that changes, upkeep moves it; until then it is found where it is.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,18 @@ from dataclasses import dataclass
 
 import msgspec
 
-from penstock.errors import NotFound
+from penstock.admin.answers import asked_everywhere
+from penstock.errors import NotFound, PartitionUnavailable
 from penstock.model.cron import Cron
 from penstock.model.limits import DEFAULT_PRIORITY, checked_name, key_from_bytes
 from penstock.policy.cron import Schedule
 from penstock.storage import catalogue, crons
-from penstock.storage.database import Connection, Database
+from penstock.storage.database import Connection, ConnectionLost, Database, is_lost
+from penstock.storage.shards import Shards
 
 __all__ = ["CronDefinition", "pause_cron", "read_crons", "remove_cron", "resume_cron", "run_cron", "write_cron"]
+
+_TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +36,17 @@ class CronDefinition:
     key: bytes | None
 
 
-def write_cron(database: Database, declared: CronDefinition) -> None:
-    """Write an entry down; the same again changes nothing."""
+def write_cron(shards: Shards, declared: CronDefinition) -> None:
+    """Write an entry down; the same again changes nothing.
+
+    At home, or where it is until upkeep moves it. A new one is not written before every shard has said that it has none
+    of the name: two entries would fire twice.
+    """
     schedule = Schedule(declared.expression, declared.timezone)
+    queue = shards.read(lambda connection: catalogue.find_queue(connection, declared.queue))
+    home = shards.of(crons.home_of(queue, declared.key))
 
     def write(connection: Connection) -> None:
-        queue = catalogue.find_queue(connection, declared.queue)
         crons.write(
             connection,
             name=declared.name,
@@ -47,51 +59,93 @@ def write_cron(database: Database, declared: CronDefinition) -> None:
             next_at=schedule.next_after(crons.database_now(connection)),
         )
 
-    database.run(write)
+    if len(shards) == 1:
+        home.run(write)
+        return
+    found = shards.each(lambda connection: crons.read(connection, declared.name))
+    places = [number for number, rows in found.given.items() if rows and not rows[0].is_leaving]
+    if home.shard in places or not places:
+        if not places:
+            found.all()
+        home.ask(write)
+    else:
+        shards.of(places[0]).ask(write)
 
 
-def read_crons(database: Database) -> list[Cron]:
+def read_crons(shards: Shards) -> list[Cron]:
     """Every entry, by name."""
-    return [_shown(row) for row in database.run(crons.read)]
+    rows: dict[str, crons.CronRow] = {}
+    for each in asked_everywhere(shards, crons.read):
+        for row in each:
+            known = rows.get(row.name)
+            if known is None or (row.moves, not row.is_leaving) > (known.moves, not known.is_leaving):
+                rows[row.name] = row
+    return [_shown(rows[name]) for name in sorted(rows)]
 
 
-def pause_cron(database: Database, name: str) -> None:
+def pause_cron(shards: Shards, name: str) -> None:
     """Fire an entry no more, until it is resumed."""
-    row = _find(database, name)
-    database.run(lambda connection: crons.pause(connection, name, True, row.next_at))
+    _pause(shards, name, is_paused=True)
 
 
-def resume_cron(database: Database, name: str) -> None:
+def resume_cron(shards: Shards, name: str) -> None:
     """Fire an entry again, from its next instant on."""
-    row = _find(database, name)
+    _pause(shards, name, is_paused=False)
+
+
+def remove_cron(shards: Shards, name: str) -> None:
+    """Delete an entry."""
+    checked_name("name", name)
+    answers = shards.each(lambda connection: crons.remove(connection, name))
+    if not any(answers):
+        answers.all()
+        raise _unknown(name)
+
+
+def run_cron(shards: Shards, name: str) -> int:
+    """Enqueue an entry's job now, out of turn; its id."""
+    row = _find(shards, name)
+    for _ in range(_TRIES):
+        queue = shards.read(lambda connection: catalogue.find_queue(connection, row.queue))
+        home = shards.of(crons.home_of(queue, row.key))
+        # Not repeated after a lost answer: a person asked for it and sees that it failed.
+        job_id = _enqueued(home, queue, row)
+        if job_id is not None:
+            return job_id
+    raise PartitionUnavailable(f"queue {row.queue!r} gets another map of its keys just now: call again")
+
+
+def _enqueued(home: Database, queue: catalogue.QueueEntry, row: crons.CronRow) -> int | None:
+    try:
+        with home.connection() as connection:
+            return crons.enqueue(connection, queue, row, {}, DEFAULT_PRIORITY, home.shard)
+    except ConnectionLost as error:
+        if not is_lost(error):
+            raise
+        raise home.unavailable(error) from error
+
+
+def _pause(shards: Shards, name: str, *, is_paused: bool) -> None:
+    row = _find(shards, name)
     schedule = Schedule(row.expression, row.timezone)
 
-    def resume(connection: Connection) -> None:
-        crons.pause(connection, name, False, schedule.next_after(crons.database_now(connection)))
+    def act(connection: Connection) -> bool:
+        return crons.pause(connection, name, is_paused, schedule.next_after(crons.database_now(connection)))
 
-    database.run(resume)
-
-
-def remove_cron(database: Database, name: str) -> None:
-    """Delete an entry."""
-    if not database.run(lambda connection: crons.remove(connection, checked_name("name", name))):
+    # Wherever it is: upkeep may be moving it.
+    if not any(answers := shards.each(act)):
+        answers.all()
         raise _unknown(name)
 
 
-def run_cron(database: Database, name: str) -> int:
-    """Enqueue an entry's job now, out of turn; its id."""
-    row = _find(database, name)
-    # Not repeated after a lost answer: a person asked for it and sees that it failed.
-    with database.connection() as connection:
-        queue = catalogue.find_queue(connection, row.queue)
-        return crons.enqueue(connection, queue, row, {}, DEFAULT_PRIORITY)
-
-
-def _find(database: Database, name: str) -> crons.CronRow:
-    found = database.run(lambda connection: crons.read(connection, checked_name("name", name)))
+def _find(shards: Shards, name: str) -> crons.CronRow:
+    checked_name("name", name)
+    answers = shards.each(lambda connection: crons.read(connection, name))
+    found = [row for rows in answers for row in rows]
     if not found:
+        answers.all()
         raise _unknown(name)
-    return found[0]
+    return max(found, key=lambda row: (row.moves, not row.is_leaving))
 
 
 def _unknown(name: str) -> NotFound:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 from penstock.errors import PenstockError, SchemaMismatch
 from penstock.storage import Connection, Database, health
@@ -22,17 +23,33 @@ _MANY_TABLES = 24
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at. `advice` is empty where all is well."""
+    """One thing that was looked at. `advice` is empty where all is well, `shard` where it is about all of them."""
 
     name: str
     ok: bool
     found: str
     advice: str = ""
+    shard: str = ""
 
 
-def doctor(database: Database) -> list[Check]:
-    """Every check, in the order to mend them. A database that cannot be reached, or has no schema, ends the list."""
+def doctor(databases: Sequence[Database]) -> list[Check]:
+    """Every check of every shard, in the order to mend them, then those of all together.
+
+    A database that cannot be reached, or has no schema, ends its list.
+    """
+    with ThreadPoolExecutor(len(databases), thread_name_prefix="penstock-ask") as threads:
+        examined = list(threads.map(_examined, databases))
+    checks = [check for each, _ in examined for check in each]
+    found = [facts for _, facts in examined if facts is not None]
+    is_alone = len(databases) == 1 and all(len(facts.shards) < 2 for facts in found)
+    if not is_alone and found:
+        checks += [_catalogue(found), _shards(found)]
+    return checks
+
+
+def _examined(database: Database) -> tuple[list[Check], health.CatalogueFacts | None]:
     checks: list[Check] = []
+    facts = None
     try:
         with database.connect() as connection:
             checks += _server(database, connection)
@@ -40,10 +57,52 @@ def doctor(database: Database) -> list[Check]:
             checks.append(_schema(connection))
             if checks[-1].ok:
                 checks += [check(connection) for check in _INSIDE]
+                facts = health.catalogue_facts(connection)
     except (PenstockError, *ConnectionLost) as error:
         advice = "see that it runs, that the URL is right and that it accepts connections from here"
         checks.append(Check("database", False, str(error).strip().splitlines()[0], advice))
-    return checks
+    name = str(facts.number) if facts is not None else database.address
+    return [replace(check, shard=name) for check in checks], facts
+
+
+def _catalogue(found: Sequence[health.CatalogueFacts]) -> Check:
+    """Whether all shards have the same catalogue."""
+    lead = min(found, key=lambda facts: facts.number)
+    said = ", ".join(f"version {facts.version} on shard {facts.number}" for facts in found)
+    if any(facts.version > lead.version for facts in found):
+        return Check(
+            "catalogue",
+            False,
+            said,
+            f"shard {lead.number} leads, and knows less than another: was it restored from an old backup? "
+            "restore one of the time of the others",
+        )
+    if any(facts.version == lead.version and facts.digest != lead.digest for facts in found):
+        return Check(
+            "catalogue", False, f"{said}, with other contents", "one was changed by hand: restore it from its backup"
+        )
+    is_level = all(facts.version == lead.version for facts in found)
+    return _check("catalogue", is_level, said, "run a worker, or open an app: it carries what is new to the others")
+
+
+def _shards(found: Sequence[health.CatalogueFacts]) -> Check:
+    """Whether the shards are those that the catalogue knows."""
+    known = {number: identity for facts in found for number, identity in facts.shards}
+    systems = {facts.system for facts in found}
+    strangers = [facts.number for facts in found if known.get(facts.number) != facts.identity]
+    numbers = [facts.number for facts in found]
+    missing = sorted(set(known) - set(numbers))
+    listed = ", ".join(map(str, sorted(set(numbers))))
+    if len(systems) > 1 or strangers or len(set(numbers)) < len(numbers):
+        of = ", ".join(map(str, strangers or numbers))
+        return Check(
+            "shards",
+            False,
+            f"shards {listed}; not those of one system: {of}",
+            "give the URLs of the databases that the catalogue knows; is one a copy of another?",
+        )
+    advice = f"give the URL of shard {', '.join(map(str, missing))}, or see why it does not answer"
+    return _check("shards", not missing, f"shards {listed} of {len(known)}", advice)
 
 
 def _server(database: Database, connection: Connection) -> Iterator[Check]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.admin.answers import at_job
 from penstock.admin.key_reasons import key_reason
 from penstock.model.explanation import Explanation
 from penstock.model.job import Job
 from penstock.model.limits import checked_job_id
 from penstock.model.rate import rate_text
 from penstock.model.state import FINAL, State
-from penstock.storage import Connection, Database
+from penstock.storage import Connection
 from penstock.storage.health import Waiting, is_asked_to_stop, open_parents, why_waiting
 from penstock.storage.jobs import find_job
 from penstock.storage.key_reasons import HeldBack, why_not_started
+from penstock.storage.shards import Shards
 
 __all__ = ["explain"]
 
@@ -21,10 +23,10 @@ __all__ = ["explain"]
 _TRIES = 10
 
 
-def explain(database: Database, job_id: int | str) -> Explanation:
+def explain(shards: Shards, job_id: int | str) -> Explanation:
     """Why this job is not running, or that it is, or how it ended. NotFound."""
     id_ = checked_job_id(job_id)
-    return database.run(lambda connection: _explain(connection, id_))
+    return at_job(shards, id_, lambda connection: _explain(connection, id_))
 
 
 def _explain(connection: Connection, job_id: int) -> Explanation:

@@ -1,33 +1,112 @@
-"""The figures of queues and workers, read at each call."""
+"""The figures of queues, workers and shards, read at each call from all shards that answer."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from penstock.admin.answers import asked_everywhere, unavailable
+from penstock.errors import PartitionUnavailable
+from penstock.model.shard import Shard
 from penstock.model.stats import Stats
 from penstock.model.worker import WorkerInfo
-from penstock.storage import Database
+from penstock.storage import Connection, Database
 from penstock.storage import health as storage
-from penstock.storage.catalogue import QueueEntry
-from penstock.storage.stats import read_all_stats, read_stats
+from penstock.storage.catalogue import QueueEntry, read_queues
+from penstock.storage.shards import ShardEntry, Shards, read_shards
+from penstock.storage.stats import Figures, queue_stats, read_figures
 from penstock.storage.workers import read_workers
 
-__all__ = ["all_stats", "answers", "stats", "workers"]
+__all__ = ["all_stats", "answers", "shards", "silent_shard", "stats", "workers"]
 
 
-def stats(database: Database, queue: QueueEntry) -> Stats:
+def stats(shards: Shards, queue: QueueEntry) -> Stats:
     """A queue's figures, and those of each of its partitions."""
-    return database.run(lambda connection: read_stats(connection, queue))
+    return _stats(shards, [queue])[0]
 
 
-def all_stats(database: Database) -> list[Stats]:
-    """The figures of every queue the database knows."""
-    return database.run(read_all_stats)
+def all_stats(shards: Shards) -> list[Stats]:
+    """The figures of every queue there is."""
+    return _stats(shards, shards.read(read_queues))
 
 
-def workers(database: Database) -> list[WorkerInfo]:
-    """Every worker not declared dead."""
-    return database.run(read_workers)
+def workers(shards: Shards) -> list[WorkerInfo]:
+    """Every worker not declared dead; one that works on several shards is one."""
+    found: dict[str, WorkerInfo] = {}
+    for each in asked_everywhere(shards, read_workers):
+        for instance, info in each:
+            known = found.get(instance)
+            found[instance] = info if known is None else _joined(known, info)
+    return sorted(found.values(), key=lambda info: (info.started_at, info.name))
+
+
+def shards(shards: Shards) -> list[Shard]:
+    """Every shard: where it is, whether it answers, and how much is on it."""
+    found: dict[int, tuple[storage.ShardFacts, list[ShardEntry]]] = {}
+
+    def look(database: Database) -> None:
+        with suppress(PartitionUnavailable):
+            found[database.shard] = database.ask(lambda c: (storage.shard_facts(c), read_shards(c)), timeout=3.0)
+
+    shards.each_database(look)
+    states = {entry.number: entry.state for _, entries in found.values() for entry in entries}
+    return [
+        _shard(database, states.get(database.shard, "active"), found[database.shard][0])
+        if database.shard in found
+        else silent_shard(database, states.get(database.shard, "active"))
+        for database in shards
+    ]
+
+
+def silent_shard(database: Database, state: str = "active") -> Shard:
+    """What there is to say of a shard that does not answer."""
+    return _shard(database, state, None)
 
 
 def answers(database: Database) -> bool:
     """Whether the database can be reached."""
     return storage.answers(database)
+
+
+def _stats(shards: Shards, queues: Sequence[QueueEntry]) -> list[Stats]:
+    places = [place for queue in queues for place in zip(queue.partition_ids, queue.partition_shards, strict=True)]
+
+    def read(database: Database) -> dict[int, Figures]:
+        partitions = [id_ for id_, shard in places if shard == database.shard]
+
+        def act(connection: Connection) -> dict[int, Figures]:
+            return read_figures(connection, partitions)
+
+        return database.run(act) if len(shards) == 1 else database.ask(act)
+
+    found = shards.each_database(read)
+    figures = {id_: each for given in found for id_, each in given.items()}
+    missing = {int(name) for name in unavailable(found)}
+    return [
+        queue_stats(queue, figures, [str(n) for n in sorted(missing.intersection(queue.partition_shards))])
+        for queue in queues
+    ]
+
+
+def _joined(one: WorkerInfo, other: WorkerInfo) -> WorkerInfo:
+    return replace(
+        one,
+        started_at=min(one.started_at, other.started_at),
+        renewed_at=max(one.renewed_at, other.renewed_at),
+        queues=sorted({*one.queues, *other.queues}),
+        running=one.running + other.running,
+    )
+
+
+def _shard(database: Database, state: str, facts: storage.ShardFacts | None) -> Shard:
+    return Shard(
+        name=str(database.shard),
+        url=database.url,
+        address=database.address,
+        health="down" if facts is None else "read-only" if facts.is_read_only else "up",
+        state=state,
+        partitions=0 if facts is None else facts.partitions,
+        queued=0 if facts is None else facts.queued,
+        running=0 if facts is None else facts.running,
+    )

@@ -1,7 +1,8 @@
 """Jobs as a person handles them: one by its id, or many by a filter.
 
-A filter is worked through in batches, each a short transaction; what matched when it began is dealt with, and nothing
-that was enqueued since. With `preview` nothing changes and the answer is how many it would be.
+A job is handled on the shard that its id names, a filter on every shard. A filter is worked through in batches, each a
+short transaction; what matched when it began is dealt with, and nothing that was enqueued since. With `preview` nothing
+changes and the answer is how many it would be.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
+from penstock.admin.answers import all_done, asked_everywhere, at_job
 from penstock.errors import InvalidJob
 from penstock.model.job import Job
 from penstock.model.limits import checked_count, checked_job_id, checked_name, checked_run_at, key_to_bytes
 from penstock.model.state import FINAL, State
 from penstock.storage import Connection, Database, control
 from penstock.storage.catalogue import find_queue, set_paused
-from penstock.storage.jobs import find_job, list_jobs
+from penstock.storage.jobs import Listed, find_job, list_jobs
 from penstock.storage.selection import Selection, looks
-from penstock.storage.stats import read_stats
+from penstock.storage.shards import Shards
+from penstock.storage.stats import read_figures
 
 __all__ = ["cancel", "job", "jobs", "pause", "purge", "reschedule", "resume", "retry"]
 
@@ -26,31 +29,30 @@ MOST_LISTED = 10_000
 _WAITING = (State.SCHEDULED, State.BLOCKED, State.READY)
 
 
-def job(database: Database, job_id: int | str) -> Job:
-    """One job, or NotFound."""
+def job(shards: Shards, job_id: int | str, *, waits: bool = False) -> Job:
+    """One job, or NotFound. `waits`: for its shard, where that is down."""
     id_ = checked_job_id(job_id)
-    return database.run(lambda connection: find_job(connection, id_))
+    return at_job(shards, id_, lambda connection: find_job(connection, id_), waits=waits)
 
 
-def jobs(database: Database, *, limit: int = 100, before: int | str | None = None, **filters: Any) -> list[Job]:
-    """Jobs, newest first. A filter that matches little is looked for among the newest 50,000 below `before` only."""
+def jobs(shards: Shards, *, limit: int = 100, before: int | str | None = None, **filters: Any) -> list[Job]:
+    """Jobs, newest first: by id, over all shards. A filter that matches little is looked for among the newest 50,000
+    of each shard below `before` only.
+    """
     checked_count("limit", limit, most=MOST_LISTED)
     upper = None if before is None else checked_job_id(before, "before")
-    return database.run(
-        lambda connection: list_jobs(connection, _selection(connection, **filters), limit=limit, before=upper)
-    )
+    selection = _selection(shards, **filters)
+    return _newest(list(asked_everywhere(shards, lambda c: list_jobs(c, selection, limit=limit, before=upper))), limit)
 
 
-def cancel(
-    database: Database, job_id: int | str | None = None, *, preview: bool = False, **filters: Any
-) -> State | int:
+def cancel(shards: Shards, job_id: int | str | None = None, *, preview: bool = False, **filters: Any) -> State | int:
     """Cancel one job and give the state it is in now, or all that match and have not ended and give their number.
 
     A running job is asked to stop: its state is still running. One that has ended keeps the state it ended in.
     """
     if _is_one(job_id, preview, filters):
         id_ = checked_job_id(job_id)
-        return database.run(lambda connection: control.cancel_job(connection, id_))
+        return at_job(shards, id_, lambda connection: control.cancel_job(connection, id_), waits=True)
     asked = _checked_state(filters.pop("state", None), (*_WAITING, State.RUNNING), "cancel")
     states = [asked] if asked else [*_WAITING, State.RUNNING]
 
@@ -58,19 +60,17 @@ def cancel(
         done = control.cancel_jobs(connection, ids)
         return len(done.ended) + len(done.asked)
 
-    return sum(
-        _each(database, filters, state, act, preview, control.purge if state in _WAITING else None) for state in states
-    )
+    return _each(shards, filters, states, act, "were cancelled", preview=preview, may_purge=True)
 
 
-def retry(database: Database, job_id: int | str | None = None, *, preview: bool = False, **filters: Any) -> State | int:
+def retry(shards: Shards, job_id: int | str | None = None, *, preview: bool = False, **filters: Any) -> State | int:
     """Run a dead letter again, or now what waits for a time, and give its state; or all that match, and their number.
 
     A job that neither failed nor waits for a time stays as it is.
     """
     if _is_one(job_id, preview, filters):
         id_ = checked_job_id(job_id)
-        return database.run(lambda connection: control.retry_job(connection, id_))
+        return at_job(shards, id_, lambda connection: control.retry_job(connection, id_), waits=True)
     state = _checked_state(filters.pop("state", None), (State.FAILED, State.SCHEDULED), "retry") or State.FAILED
 
     def act(connection: Connection, ids: Sequence[int]) -> int:
@@ -78,42 +78,46 @@ def retry(database: Database, job_id: int | str | None = None, *, preview: bool 
             return len(control.retry_dead(connection, ids))
         return control.retry_scheduled(connection, ids)
 
-    return _each(database, filters, state, act, preview)
+    return _each(shards, filters, [state], act, "were retried", preview=preview)
 
 
-def reschedule(database: Database, job_id: int | str, run_at: datetime) -> State:
+def reschedule(shards: Shards, job_id: int | str, run_at: datetime) -> State:
     """Move a waiting job to another time; the state it is in now, unchanged where it does not wait."""
     id_, instant = checked_job_id(job_id), checked_run_at(run_at)
-    return database.run(lambda connection: control.reschedule_job(connection, id_, instant))
+    return at_job(shards, id_, lambda connection: control.reschedule_job(connection, id_, instant), waits=True)
 
 
-def purge(database: Database, queue: str, *, state: str | None = None, preview: bool = False) -> int:
+def purge(shards: Shards, queue: str, *, state: str | None = None, preview: bool = False) -> int:
     """End a queue's waiting jobs (ready, scheduled, blocked) as cancelled, or clear its dead letters; how many."""
     asked = _checked_state(state, (*_WAITING, State.FAILED), "purge")
     states = [asked] if asked else list(_WAITING)
-    done = 0
+    partitions = _selection(shards, queue=queue).partitions or ()
 
-    def act(connection: Connection) -> int:
-        nonlocal done
-        entry = find_queue(connection, checked_name("queue", queue))
+    def work(connection: Connection, count: Callable[[int], None]) -> None:
         for each in states:
-            if preview:
-                done += _count(connection, entry.name, each)
-            else:
-                done += control.purge(connection, entry.partition_ids, each)
-        return done
+            count(_count(connection, partitions, each) if preview else control.purge(connection, partitions, each))
 
-    return database.run(act)
+    return _on_each(shards, work, "were purged", preview=preview)
 
 
-def pause(database: Database, queue: str) -> None:
+def pause(shards: Shards, queue: str) -> None:
     """Give out none of a queue's jobs until `resume`."""
-    database.run(lambda connection: set_paused(connection, queue, True))
+    shards.change(lambda connection: set_paused(connection, queue, True))
 
 
-def resume(database: Database, queue: str) -> None:
+def resume(shards: Shards, queue: str) -> None:
     """Give them out again."""
-    database.run(lambda connection: set_paused(connection, queue, False))
+    shards.change(lambda connection: set_paused(connection, queue, False))
+
+
+def _newest(found: Sequence[Listed], limit: int) -> list[Job]:
+    """The newest of what several shards listed, down to where all of them have looked: whoever asks for the next page
+    misses nothing. Where that is nothing at all, what was found.
+    """
+    jobs = {each.id: each for listed in found for each in listed.jobs}
+    floor = max((listed.floor for listed in found if listed.floor is not None), default=0)
+    newest = sorted(jobs, reverse=True)
+    return [jobs[id_] for id_ in ([id_ for id_ in newest if id_ >= floor] or newest)[:limit]]
 
 
 def _is_one(job_id: object, preview: bool, filters: dict[str, Any]) -> bool:
@@ -136,7 +140,7 @@ def _checked_state(value: object, allowed: Sequence[State], verb: str) -> State 
 
 
 def _selection(
-    connection: Connection,
+    shards: Shards,
     *,
     queue: str | None = None,
     state: str | None = None,
@@ -146,8 +150,9 @@ def _selection(
     tag: str | None = None,
     can_retry: bool = False,
 ) -> Selection:
+    name = None if queue is None else checked_name("queue", queue)
     return Selection(
-        partitions=None if queue is None else find_queue(connection, checked_name("queue", queue)).partition_ids,
+        partitions=None if name is None else shards.read(lambda c: find_queue(c, name)).partition_ids,
         state=_checked_state(state, (*_WAITING, State.RUNNING, *sorted(FINAL)), "a filter"),
         task=None if task is None else checked_name("task", task),
         key=None if key is None else key_to_bytes(key),
@@ -158,41 +163,63 @@ def _selection(
 
 
 def _each(
-    database: Database,
+    shards: Shards,
     filters: dict[str, Any],
-    state: State,
+    states: Sequence[State],
     act: Callable[[Connection, Sequence[int]], int],
+    done: str,
+    *,
     preview: bool,
-    at_once: Callable[[Connection, Sequence[int], State], int] | None = None,
+    may_purge: bool = False,
 ) -> int:
-    """Do an act to every job of a state that matches, batch by batch; how many it changed, or would.
+    """Do an act to every job of these states that matches, batch by batch; how many it changed, or would.
 
-    `at_once` does the same to whole queues, without looking at the jobs.
+    `may_purge`: what waits of a whole queue may go at once, without a look at the jobs.
     """
-    done = 0
+    selections = [_selection(shards, state=state, can_retry=True, **filters) for state in states]
 
-    def work(connection: Connection) -> int:
-        nonlocal done
-        selection = _selection(connection, state=state, can_retry=True, **filters)
-        if selection.is_by_place and selection.partitions is not None:
+    def work(connection: Connection, count: Callable[[int], None]) -> None:
+        for selection, state in zip(selections, states, strict=True):
+            is_whole = selection.is_by_place and selection.partitions is not None
+            if is_whole and preview:
+                count(_count(connection, selection.partitions or (), state))
+            elif is_whole and may_purge and state in _WAITING:
+                count(control.purge(connection, selection.partitions or (), state))
+            else:
+                for found in looks(connection, selection):
+                    if found.ids:
+                        count(len(found.ids) if preview else act(connection, found.ids))
+
+    return _on_each(shards, work, done, preview=preview)
+
+
+def _on_each(
+    shards: Shards, work: Callable[[Connection, Callable[[int], None]], None], done: str, *, preview: bool
+) -> int:
+    """Do a work on every shard that answers; what it counted, or an error where one did not."""
+    counts: dict[int, int] = {}
+
+    def run(database: Database) -> None:
+        def count(jobs: int) -> None:
+            counts[database.shard] = counts.get(database.shard, 0) + jobs
+
+        def act(connection: Connection) -> None:
             if preview:
-                return _count(connection, filters["queue"], state)
-            if at_once is not None:
-                return at_once(connection, selection.partitions, state)
-        for found in looks(connection, selection):
-            if found.ids:
-                done += len(found.ids) if preview else act(connection, found.ids)
-        return done
+                counts.pop(database.shard, None)  # Asked again after a lost answer, it counts from the start.
+            work(connection, count)
 
-    return database.run(work)
+        (database.run if len(shards) == 1 else database.ask)(act)
+
+    answers = shards.each_database(run)
+    return all_done(answers, sum(counts.values()), done.replace("were", "would be") if preview else done)
 
 
-def _count(connection: Connection, queue: str, state: State) -> int:
-    figures = read_stats(connection, find_queue(connection, queue))
-    return {
-        State.READY: figures.queue_length,
-        State.RUNNING: figures.active_count,
-        State.SCHEDULED: figures.scheduled,
-        State.BLOCKED: figures.blocked,
-        State.FAILED: figures.dead,
+def _count(connection: Connection, partitions: Sequence[int], state: State) -> int:
+    name = {
+        State.READY: "queue_length",
+        State.RUNNING: "active_count",
+        State.SCHEDULED: "scheduled",
+        State.BLOCKED: "blocked",
+        State.FAILED: "dead",
     }[state]
+    return sum(getattr(figures, name) for figures in read_figures(connection, partitions).values())

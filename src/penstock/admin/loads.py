@@ -1,34 +1,65 @@
-"""Loads as a person handles them: how far they are, to pause, resume or cancel one as a whole."""
+"""Loads as a person handles them: how far they are, to pause, resume or cancel one as a whole.
+
+A load has a part on each shard that it wrote to; together they are the load.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
+
+from penstock.admin.answers import all_done, asked_everywhere
+from penstock.errors import NotFound
 from penstock.model.limits import checked_count, checked_name
 from penstock.model.load import Load
-from penstock.storage import Database
+from penstock.storage import Connection
 from penstock.storage import load as storage
+from penstock.storage.shards import Shards
 
 __all__ = ["cancel_load", "loads", "pause_load", "resume_load"]
 
 MOST_LISTED = 1_000
 
 
-def loads(database: Database, name: str | None = None, limit: int = 100) -> list[Load]:
-    """The newest loads, or the one of that name."""
+def loads(shards: Shards, limit: int = 100) -> list[Load]:
+    """The newest loads."""
     checked_count("limit", limit, most=MOST_LISTED)
-    asked = None if name is None else checked_name("load", name)
-    return database.run(lambda connection: storage.read_loads(connection, asked, limit))
+    made: dict[str, datetime] = {}
+    for each in asked_everywhere(shards, lambda connection: storage.newest_loads(connection, limit)):
+        for name, created_at in each:
+            made[name] = max(made.get(name, created_at), created_at)
+    names = sorted(made, key=lambda name: made[name], reverse=True)[:limit]
+    parts: dict[str, list[storage.PartOfLoad]] = {name: [] for name in names}
+    for found in shards.each(lambda connection: storage.read_loads(connection, names)) if names else ():
+        for part in found:
+            parts[part.name].append(part)
+    return [storage.whole_load(found) for found in parts.values() if found]
 
 
-def pause_load(database: Database, name: str) -> None:
+def pause_load(shards: Shards, name: str) -> None:
     """Take what waits of a load out of its queue."""
-    database.run(lambda connection: storage.pause_load(connection, checked_name("load", name)))
+    _on_all(shards, name, storage.pause_load, "of the load are paused")
 
 
-def resume_load(database: Database, name: str) -> None:
+def resume_load(shards: Shards, name: str) -> None:
     """Let it come back."""
-    database.run(lambda connection: storage.resume_load(connection, checked_name("load", name)))
+    _on_all(shards, name, storage.resume_load, "of the load come back")
 
 
-def cancel_load(database: Database, name: str) -> int:
+def cancel_load(shards: Shards, name: str) -> int:
     """End what has not started of a load; how many jobs."""
-    return database.run(lambda connection: storage.cancel_load(connection, checked_name("load", name)))
+    return _on_all(shards, name, storage.cancel_load, "of the load were cancelled")
+
+
+def _on_all(shards: Shards, name: str, act: Callable[[Connection, str], int | None], done: str) -> int:
+    checked_name("load", name)
+
+    def work(connection: Connection) -> int | None:
+        return (act(connection, name) or 0) if storage.has_load(connection, name) else None
+
+    answers = shards.each(work)
+    counts = [count for count in answers if count is not None]
+    all_done(answers, sum(counts), done)
+    if not counts:
+        raise NotFound(f"load {name!r} does not exist: see app.loads(), or `penstock loads`")
+    return sum(counts)

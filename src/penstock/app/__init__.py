@@ -1,5 +1,5 @@
 """The one object a user holds: see `penstock.app.app`."""
 
-from penstock.app.app import App, Shard
+from penstock.app.app import App
 
-__all__ = ["App", "Shard"]
+__all__ = ["App"]

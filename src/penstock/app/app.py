@@ -13,7 +13,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import datetime
 from queue import SimpleQueue
 from types import TracebackType
@@ -36,7 +35,19 @@ from penstock.errors import (
     RequestTimeout,
     ResultTimeout,
 )
-from penstock.model import BlockedKey, Cron, Explanation, Job, Load, QueueDefinition, Resize, State, Stats, WorkerInfo
+from penstock.model import (
+    BlockedKey,
+    Cron,
+    Explanation,
+    Job,
+    Load,
+    QueueDefinition,
+    Resize,
+    Shard,
+    State,
+    Stats,
+    WorkerInfo,
+)
 from penstock.model.limits import checked_concurrency, checked_count, checked_name, checked_seconds
 from penstock.model.queue import refuse_unknown_options
 from penstock.model.state import FINAL
@@ -45,25 +56,16 @@ from penstock.storage import Database
 from penstock.storage.handler_transaction import is_async
 from penstock.storage.shards import Shards
 from penstock.task.definition import TaskDefinition
-from penstock.upkeep import Upkeep
+from penstock.upkeep import SharedUpkeep, Upkeep
 from penstock.version import __version__
 from penstock.worker import Event, Hooks, Worked, Worker
 
-__all__ = ["App", "Shard"]
+__all__ = ["App"]
 
 log = logging.getLogger("penstock")
 
 FILTERS = ("queue", "state", "task", "key", "load", "tag")
 RETENTION_DAYS = {"succeeded": 7.0, "failed": 30.0, "cancelled": 7.0, "discarded": 7.0, "expired": 7.0}
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """One database of an app. `health` is "up" or "down"."""
-
-    name: str
-    url: str = field(repr=False)  # it holds a password
-    health: str
 
 
 class Limits(TypedDict, total=False):
@@ -200,23 +202,23 @@ class App:
 
     def crons(self) -> list[Cron]:
         """Every cron entry."""
-        return admin.read_crons(self.database)
+        return admin.read_crons(self.databases)
 
     def pause_cron(self, name: str) -> None:
         """Fire a cron entry no more, until it is resumed."""
-        admin.pause_cron(self.database, name)
+        admin.pause_cron(self.databases, name)
 
     def resume_cron(self, name: str) -> None:
         """Fire a cron entry again, from its next instant on."""
-        admin.resume_cron(self.database, name)
+        admin.resume_cron(self.databases, name)
 
     def remove_cron(self, name: str) -> None:
         """Delete a cron entry; one that is still declared comes back with the next start."""
-        admin.remove_cron(self.database, name)
+        admin.remove_cron(self.databases, name)
 
     def run_cron(self, name: str) -> int:
         """Enqueue a cron entry's job now, out of turn; its id."""
-        return admin.run_cron(self.database, name)
+        return admin.run_cron(self.databases, name)
 
     # Enqueuing
 
@@ -278,13 +280,14 @@ class App:
             importlib.import_module(module)
         served = self._declarations.served(queues)
         database = self.database
+        shared = SharedUpkeep(self.databases, [self._connecting.learn, self._declarations.write_rest])
         rescued: list[int] = []
 
         def note_rescued(jobs: int) -> None:
             rescued.append(jobs)
             self._hooks.call(Event(name="rescued", jobs=jobs))
 
-        upkeep = Upkeep(database, self._retention, note_rescued)
+        upkeep = Upkeep(database, self._retention, note_rescued, shared)
         worker = Worker(
             database,
             served,
@@ -296,10 +299,12 @@ class App:
         )
         with self._lock:
             self._workers.append(worker)
+        shared.start()
         try:
             signals.stop(worker)
             worker.run(until_idle=until_idle)
         finally:
+            shared.stop()
             with self._lock:
                 self._workers.remove(worker)
         return worker.worked(sum(rescued))
@@ -328,7 +333,7 @@ class App:
         deadline = None if timeout is None else system.monotonic() + max(timeout, 0)
         pause = 0.002
         while True:
-            job = self.job(job_id)
+            job = admin.job(self.databases, job_id, waits=True)
             if job.state == State.SUCCEEDED:
                 return job.result
             if job.state in FINAL:
@@ -343,20 +348,19 @@ class App:
 
     def stats(self, queue: str | Queue) -> Stats:
         """A queue's figures, and those of each of its partitions."""
-        return admin.stats(self.database, self._declarations.fresh_entry(_name(queue)))
+        return admin.stats(self.databases, self._declarations.fresh_entry(_name(queue)))
 
     def queues(self) -> list[Stats]:
         """Every queue the database knows, with its figures."""
-        self._declarations.write_declarations()
-        return admin.all_stats(self.database)
+        return admin.all_stats(self.databases)
 
     def workers(self) -> list[WorkerInfo]:
         """Every worker that has not been declared dead."""
-        return admin.workers(self.database)
+        return admin.workers(self.databases)
 
     def job(self, job_id: int | str) -> Job:
         """One job."""
-        return admin.job(self.database, job_id)
+        return admin.job(self.databases, job_id)
 
     def jobs(
         self,
@@ -372,7 +376,7 @@ class App:
     ) -> list[Job]:
         """Jobs, newest first."""
         return admin.jobs(
-            self.database,
+            self.databases,
             queue=None if queue is None else _name(queue),
             state=state,
             task=task,
@@ -385,27 +389,27 @@ class App:
 
     def explain(self, job_id: int | str) -> Explanation:
         """Why a job is not running."""
-        return admin.explain(self.database, job_id)
+        return admin.explain(self.databases, job_id)
 
     def blocked_keys(self, queue: str | Queue) -> list[BlockedKey]:
         """The keys of a queue that wait for the retry of one of their jobs, or for a person; the oldest first."""
-        return admin.blocked_keys(self.database, _name(queue))
+        return admin.blocked_keys(self.databases, _name(queue))
 
     def loads(self, limit: int = 100) -> list[Load]:
         """The newest loads, and how far their jobs are."""
-        return admin.loads(self.database, limit=limit)
+        return admin.loads(self.databases, limit=limit)
 
     def pause_load(self, name: str) -> None:
         """Start none of a load's waiting jobs until `resume_load`; what runs goes on, other jobs may pass them."""
-        admin.pause_load(self.database, name)
+        admin.pause_load(self.databases, name)
 
     def resume_load(self, name: str) -> None:
         """Let a load's jobs come back, behind what is ready by now, in the order they had."""
-        admin.resume_load(self.database, name)
+        admin.resume_load(self.databases, name)
 
     def cancel_load(self, name: str) -> int:
         """End every job of a load that has not started, and ask the others to stop; how many ended. None starts now."""
-        return admin.cancel_load(self.database, name)
+        return admin.cancel_load(self.databases, name)
 
     # Changing
 
@@ -415,7 +419,7 @@ class App:
     def cancel(self, /, *, preview: bool = False, **filters: Any) -> int: ...
     def cancel(self, job_id: int | str | None = None, /, *, preview: bool = False, **filters: Any) -> State | int:
         """Cancel one job, or by filter all that have not ended; a running one is asked to stop."""
-        return admin.cancel(self.database, job_id, preview=preview, **_filters(filters))
+        return admin.cancel(self.databases, job_id, preview=preview, **_filters(filters))
 
     @overload
     def retry(self, job_id: int | str, /) -> State: ...
@@ -423,23 +427,23 @@ class App:
     def retry(self, /, *, preview: bool = False, **filters: Any) -> int: ...
     def retry(self, job_id: int | str | None = None, /, *, preview: bool = False, **filters: Any) -> State | int:
         """Run a dead letter again, or by filter many; a job that waits for a time runs now."""
-        return admin.retry(self.database, job_id, preview=preview, **_filters(filters))
+        return admin.retry(self.databases, job_id, preview=preview, **_filters(filters))
 
     def reschedule(self, job_id: int | str, run_at: datetime) -> State:
         """Move a waiting job to another time; the state it is in then."""
-        return admin.reschedule(self.database, job_id, run_at)
+        return admin.reschedule(self.databases, job_id, run_at)
 
     def pause(self, queue: str | Queue) -> None:
         """Give out none of a queue's jobs until `resume`; what runs goes on."""
-        admin.pause(self.database, self._declarations.entry(_name(queue)).name)
+        admin.pause(self.databases, self._declarations.entry(_name(queue)).name)
 
     def resume(self, queue: str | Queue) -> None:
         """Give them out again."""
-        admin.resume(self.database, self._declarations.entry(_name(queue)).name)
+        admin.resume(self.databases, self._declarations.entry(_name(queue)).name)
 
     def purge(self, queue: str | Queue, *, state: str | None = None, preview: bool = False) -> int:
         """End every waiting job of a queue as cancelled, or clear its dead letters; how many."""
-        return admin.purge(self.database, self._declarations.entry(_name(queue)).name, state=state, preview=preview)
+        return admin.purge(self.databases, self._declarations.entry(_name(queue)).name, state=state, preview=preview)
 
     def limit(self, queue: str | Queue, **limits: Unpack[Limits]) -> None:
         """Change the limits of a queue that are given; every worker goes by them within a second.
@@ -471,7 +475,7 @@ class App:
 
     def release(self, queue: str | Queue, key: str | bytes | int) -> None:
         """Let a halted key go on; its dead letter stays where it is."""
-        admin.release(self.database, _name(queue), key)
+        admin.release(self.databases, _name(queue), key)
 
     # The app itself
 
@@ -500,6 +504,11 @@ class App:
         return self._connecting.urls[0]
 
     @property
+    def is_embedded(self) -> bool:
+        """Whether its databases are embedded servers in the folder it was made in."""
+        return self._connecting.is_embedded
+
+    @property
     def lease_seconds(self) -> float:
         """How long a worker may be silent before it counts as dead."""
         return self._lease_seconds
@@ -511,12 +520,12 @@ class App:
 
     @property
     def shards(self) -> list[Shard]:
-        """The databases of this app and whether they answer."""
+        """The databases of this app, whether they answer, and how much is on them."""
         databases = self._connecting.unchecked()
-        return [
-            Shard(str(database.shard), database.url, "up" if admin.answers(database) else "down")
-            for database in databases
-        ]
+        # One that is asked for its health is not waited for.
+        if not any(admin.answers(database) for database in databases):
+            return [admin.silent_shard(database) for database in databases]
+        return admin.shards(self._connecting.shards())
 
     def add_shard(self, url: str) -> int:
         """Make an empty database a further shard; its number. What is placed from now on may be placed there.

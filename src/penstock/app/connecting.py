@@ -88,10 +88,8 @@ class Connecting:
     def unchecked(self) -> list[Database]:
         """The databases as they are, for those who look what is wrong with them."""
         with self._lock:
-            try:
-                return list(self.shards())
-            except PenstockError:
-                log.debug("the databases are looked at as they are", exc_info=True)
+            if self._shards is not None:
+                return list(self._shards)
             if not self._unchecked:
                 self._unchecked = self._databases()
             return self._unchecked
@@ -137,9 +135,10 @@ class Connecting:
         silent: list[Database] = []
         for database in databases:
             try:
-                timeout = None if is_alone or must_answer else min(FIRST_CONTACT_SECONDS, self._request_timeout)
-                self._refuse_data_loss(database, timeout)
-                database.run(ready, timeout=timeout)
+                waits = is_alone or must_answer
+                timeout = None if waits else min(FIRST_CONTACT_SECONDS, self._request_timeout)
+                self._refuse_data_loss(database, timeout, waits=waits)
+                database.run(ready, timeout=timeout, waits=waits)
             except PartitionUnavailable as error:
                 if is_alone or must_answer:
                     raise
@@ -171,8 +170,8 @@ class Connecting:
                         ) from error
             return self._servers
 
-    def _refuse_data_loss(self, database: Database, timeout: float | None) -> None:
-        unsafe = database.unsafe_settings(timeout)
+    def _refuse_data_loss(self, database: Database, timeout: float | None, *, waits: bool = True) -> None:
+        unsafe = database.unsafe_settings(timeout, waits=waits)
         if not unsafe:
             return
         problem = f"the database at {database.address} may lose acknowledged jobs in a crash: {', '.join(unsafe)}"

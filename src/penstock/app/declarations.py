@@ -14,7 +14,7 @@ from typing import Any
 from penstock.admin import CronDefinition, write_cron
 from penstock.client.task import Queue
 from penstock.clock import system
-from penstock.errors import InvalidJob, NotFound
+from penstock.errors import InvalidJob, NotFound, PartitionUnavailable
 from penstock.model import QueueDefinition
 from penstock.model.limits import checked_name
 from penstock.model.queue import LIVE_OPTIONS, refuse_unknown_options
@@ -41,6 +41,7 @@ class Declarations:
         self.tasks: dict[str, dict[str, TaskDefinition]] = {}
         self._unwritten: list[QueueDefinition | TaskDefinition | CronDefinition] = []
         self._crons: dict[str, CronDefinition] = {}
+        self._put_off: list[CronDefinition] = []
         self._entries: dict[str, tuple[QueueEntry, float]] = {}
         self._lock = threading.RLock()
 
@@ -85,13 +86,20 @@ class Declarations:
                 if isinstance(declared, QueueDefinition):
                     self._write_queue(declared)
                 elif isinstance(declared, CronDefinition):
-                    write_cron(self._shards().lead, declared)
+                    self._write_cron(declared)
                 else:
                     queue_id = self.entry(declared.queue).id
                     name, attempts = declared.name, declared.max_attempts
                     # A shard that is away hears it from the workers that serve it.
                     self._shards().each(lambda c: catalogue.announce_task(c, queue_id, name, attempts))  # noqa: B023
                 del self._unwritten[0]
+
+    def write_rest(self) -> None:
+        """Write the cron entries whose shard was away when they were declared."""
+        with self._lock:
+            put_off, self._put_off = self._put_off, []
+            for declared in put_off:
+                self._write_cron(declared)
 
     def entry(self, name: str) -> QueueEntry:
         """The queue as the database knows it, as of a few seconds ago."""
@@ -155,9 +163,21 @@ class Declarations:
         """Start anew: another database may come."""
         with self._lock:
             self._entries.clear()
+            self._put_off = []
             definitions = [queue.definition for queue in self._queues.values()]
             tasks = [task for tasks in self.tasks.values() for task in tasks.values()]
             self._unwritten = [*definitions, *tasks, *self._crons.values()]
+
+    def _write_cron(self, declared: CronDefinition) -> None:
+        shards = self._shards()
+        try:
+            write_cron(shards, declared)
+        except PartitionUnavailable as error:
+            if len(shards) == 1:
+                raise
+            # Everything else works without that shard; a worker of this app writes it when all are back.
+            log.warning("cron %r is not written yet: %s", declared.name, error)
+            self._put_off.append(declared)
 
     def _write_queue(self, declared: QueueDefinition) -> None:
         shards = self._shards()

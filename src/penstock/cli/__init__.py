@@ -3,7 +3,7 @@
 program     the commands by name, and what becomes of an error: one line, and an exit code
 target      from MODULE:APP or a URL to an app that answers
 parameter   arguments and options that several commands take
-work, enqueue, look, change, keys, load, analyse, schema     the commands, by subject
+up, work, enqueue, look, change, keys, load, lake, analyse, schema, shards     the commands, by subject
 spark       Spark for the commands that need it, and how far it is
 argument    key=value as the handler's annotations read it; moment: times and waits as a person writes them
 terminal    what is printed, as tables, as plain lines or as JSON; visible: text of users made safe to print

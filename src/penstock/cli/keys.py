@@ -12,7 +12,7 @@ import typer
 from penstock.cli.moment import ago
 from penstock.cli.parameter import AsJson, QueueName, Url
 from penstock.cli.record import blocked_key_record
-from penstock.cli.target import asked
+from penstock.cli.target import asked, unavailable
 from penstock.cli.terminal import Column, say, show_json, show_table
 
 __all__ = ["blocked_keys", "release", "resize"]
@@ -22,8 +22,9 @@ def blocked_keys(queue: QueueName, url: Url = None, as_json: AsJson = False) -> 
     """List the keys of a queue that wait for a retry, or for a person."""
     with asked(url) as app:
         found = app.blocked_keys(queue)
+        missing = unavailable(app)
     if as_json:
-        show_json([blocked_key_record(each) for each in found])
+        show_json({"keys": [blocked_key_record(each) for each in found], "unavailable": missing})
         return
     if not found:
         say(f"no key of queue {queue!r} is blocked")

@@ -10,7 +10,7 @@ import typer
 from penstock.cli.moment import ago
 from penstock.cli.parameter import AsJson, Url
 from penstock.cli.spark import Master, spark_session, spark_work
-from penstock.cli.target import asked
+from penstock.cli.target import asked, unavailable
 from penstock.cli.terminal import Column, say, show_json, show_table
 
 __all__ = ["cancel_load", "load", "loads", "pause_load", "resume_load"]
@@ -82,8 +82,9 @@ def loads(
     """List loads and how far their jobs are."""
     with asked(url) as app:
         found = app.loads(limit=limit)
+        missing = unavailable(app)
     if as_json:
-        show_json([asdict(each) for each in found])
+        show_json({"loads": [asdict(each) for each in found], "unavailable": missing})
         return
     if not found:
         say("there are no loads")

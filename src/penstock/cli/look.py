@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -21,7 +22,7 @@ from penstock.cli.parameter import (
     Url,
 )
 from penstock.cli.record import cron_record, explanation_record, job_record, worker_record
-from penstock.cli.target import asked
+from penstock.cli.target import asked, unavailable
 from penstock.cli.terminal import Column, is_terminal, say, show_facts, show_json, show_table
 from penstock.model import Job, PartitionStats, QueueRules, Stats
 
@@ -50,14 +51,14 @@ def stats(
             if as_json:
                 show_json(asdict(figures))
                 return
-            columns = [Column("partition", is_cut=True), *FIGURES, Column("limit"), Column("owner", is_cut=True)]
-            show_table(
-                columns,
-                [
-                    [*_figures(part.name, part), "" if part.limit is None else f"{part.limit:,}", part.owner or ""]
-                    for part in figures.partitions
-                ],
-            )
+            columns = [
+                Column("partition", is_cut=True),
+                *FIGURES,
+                Column("shard", "right", is_spared=True),
+                Column("limit"),
+                Column("owner", is_cut=True),
+            ]
+            show_table(columns, [_partition_row(part, figures.unavailable) for part in figures.partitions])
             if rules := _rules(figures.rules):
                 say(f"rules: {rules}")
             if figures.paused:
@@ -71,6 +72,13 @@ def stats(
     else:
         columns = [Column("queue", is_cut=True), *FIGURES, Column("")]
         show_table(columns, [[*_figures(s.queue, s), "paused" if s.paused else ""] for s in every])
+
+
+def _partition_row(part: PartitionStats, unavailable: Sequence[str]) -> list[str]:
+    limit = "" if part.limit is None else f"{part.limit:,}"
+    if part.shard in unavailable:
+        return [part.name, *("?" for _ in FIGURES), f"{part.shard} (down)", limit, ""]
+    return [*_figures(part.name, part), part.shard, limit, part.owner or ""]
 
 
 def _rules(rules: QueueRules) -> str:
@@ -108,8 +116,9 @@ def jobs(
     """List jobs, newest first."""
     with asked(url) as app:
         found = app.jobs(queue=queue, state=state, task=task, key=key, load=load, tag=tag, limit=limit, before=before)
+        missing = unavailable(app)
     if as_json:
-        show_json([job_record(each) for each in found])
+        show_json({"jobs": [job_record(each) for each in found], "unavailable": missing})
         return
     if not found:
         say("no such jobs")
@@ -182,8 +191,9 @@ def workers(url: Url = None, as_json: AsJson = False) -> None:
     """List the workers that are alive."""
     with asked(url) as app:
         found = app.workers()
+        missing = unavailable(app)
     if as_json:
-        show_json([worker_record(each) for each in found])
+        show_json({"workers": [worker_record(each) for each in found], "unavailable": missing})
         return
     if not found:
         say("no worker is alive: penstock work MODULE:APP starts one")
@@ -206,8 +216,9 @@ def crons(url: Url = None, as_json: AsJson = False) -> None:
     """List the cron entries."""
     with asked(url) as app:
         found = app.crons()
+        missing = unavailable(app)
     if as_json:
-        show_json([cron_record(each) for each in found])
+        show_json({"crons": [cron_record(each) for each in found], "unavailable": missing})
         return
     if not found:
         say("there is no cron entry: declare one with app.cron(...)")

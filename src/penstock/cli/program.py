@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from penstock.cli import analyse, change, enqueue, keys, lake, load, look, schema, work
+from penstock.cli import analyse, change, enqueue, keys, lake, load, look, schema, shards, up, work
 from penstock.cli.parameter import AsJson
 from penstock.cli.terminal import complain, say, show_json
 from penstock.errors import PenstockError
@@ -25,7 +25,7 @@ program = typer.Typer(
 )
 
 COMMANDS = {
-    "Run": (work.work, enqueue.enqueue),
+    "Run": (up.up, work.work, enqueue.enqueue),
     "Look": (look.stats, look.jobs, look.job, look.explain, look.workers, look.crons, keys.blocked_keys),
     "Load": (load.load, load.loads, load.pause_load, load.resume_load, load.cancel_load),
     "Analyse": (analyse.report, analyse.advise),
@@ -49,6 +49,7 @@ def version(as_json: AsJson = False) -> None:
 for panel, functions in (COMMANDS | {"Database": (*COMMANDS["Database"], version)}).items():
     for function in functions:
         program.command(function.__name__.replace("_", "-"), rich_help_panel=panel)(function)
+program.add_typer(shards.shards, rich_help_panel="Database")
 
 
 @program.callback(invoke_without_command=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Annotated
 
@@ -11,10 +12,10 @@ import typer
 
 from penstock.admin import doctor as examine
 from penstock.admin import grant as grant_to
-from penstock.app import App
 from penstock.cli.parameter import AsJson, Url
-from penstock.cli.target import PATIENCE_SECONDS, asked
+from penstock.cli.target import asked, ensure_answering, opened, suppress_warnings
 from penstock.cli.terminal import Column, is_terminal, say, show_json, show_table
+from penstock.errors import PenstockError
 from penstock.storage.migrate import MIGRATIONS, Migration
 
 __all__ = ["doctor", "grant", "migrate", "sql"]
@@ -71,20 +72,27 @@ def grant(
 
 
 def doctor(url: Url = None, as_json: AsJson = False) -> None:
-    """Check what Penstock rests on, and say what to do."""
-    with App(url, request_timeout=PATIENCE_SECONDS) as app:
+    """Check what Penstock rests on, on every shard, and say what to do."""
+    with opened(url) as app, suppress_warnings():
         if url is None and not os.environ.get("PENSTOCK_URL"):
             app.migrate()  # an embedded server's schema is nobody's duty
-        checks = examine(app.unchecked_databases[0])
+        with suppress(PenstockError):  # What keeps an app from opening is among what is looked for.
+            ensure_answering(app)
+            len(app.databases)
+        checks = examine(app.unchecked_databases)
     if as_json:
         show_json([asdict(check) for check in checks])
     else:
         good, bad = ("✓", "✗") if is_terminal() else ("ok", "bad")
-        columns = [Column(""), Column("check"), Column("found", is_cut=True)]
-        show_table(columns, [[good if check.ok else bad, check.name, check.found] for check in checks])
+        names = {check.shard for check in checks}
+        is_alone = len(names) == 1
+        columns = [Column(""), *([] if is_alone else [Column("shard")]), Column("check"), Column("found", is_cut=True)]
+        rows = [[good if check.ok else bad, check.shard or "all", check.name, check.found] for check in checks]
+        show_table(columns, [[row[0], *row[2:]] for row in rows] if is_alone else rows)
         for check in checks:
             if check.advice:
-                say(f"{check.name}: {check.advice}", "" if check.ok else "yellow")
+                where = "" if is_alone or not check.shard else f"shard {check.shard}, "
+                say(f"{where}{check.name}: {check.advice}", "" if check.ok else "yellow")
     if not all(check.ok for check in checks):
         raise typer.Exit(1)
 

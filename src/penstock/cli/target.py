@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 import traceback
 from collections.abc import Iterator
@@ -11,10 +12,11 @@ from pathlib import Path
 from types import ModuleType
 
 from penstock.app import App
-from penstock.errors import NotFound, PenstockError
-from penstock.storage.database import ConnectionLost
+from penstock.cli.terminal import warn
+from penstock.errors import NotFound, PartitionUnavailable, PenstockError
+from penstock.storage.database import ConnectionLost, checked_urls
 
-__all__ = ["asked", "ensure_answering", "find_app"]
+__all__ = ["asked", "ensure_answering", "find_app", "opened", "suppress_warnings", "unavailable"]
 
 # A person waits for the answer; a program's calls have more patience.
 PATIENCE_SECONDS = 10.0
@@ -22,19 +24,51 @@ PATIENCE_SECONDS = 10.0
 
 @contextmanager
 def asked(url: str | None) -> Iterator[App]:
-    """An app without tasks on this database, which answers."""
-    with App(url, request_timeout=PATIENCE_SECONDS) as app:
+    """An app without tasks on these databases, of which one answers; at the end a word about those that do not."""
+    with opened(url) as app, suppress_warnings():
         ensure_answering(app)
         yield app
+        if missing := unavailable(app):
+            warn(f"shard {', '.join(missing)} does not answer: what is there is left out (see penstock shards)")
+
+
+def opened(url: str | None) -> App:
+    """An app without tasks; `url` may name several databases."""
+    urls = [] if url is None else checked_urls(url)
+    if len(urls) > 1:
+        return App(shards=urls, request_timeout=PATIENCE_SECONDS)
+    return App(url, request_timeout=PATIENCE_SECONDS)
 
 
 def ensure_answering(app: App) -> None:
-    """Refuse at once, with the cause, where the database cannot be reached: the app itself would keep trying."""
-    database = app.unchecked_databases[0]
+    """Refuse at once, with the cause, where no database can be reached: the app itself would keep trying."""
+    refused: PartitionUnavailable | None = None
+    for database in app.unchecked_databases:
+        try:
+            database.connect().close()
+        except ConnectionLost as error:
+            refused = database.unavailable(error)
+        else:
+            return
+    if refused is not None:
+        raise refused
+
+
+def unavailable(app: App) -> list[str]:
+    """The names of the shards that are known not to answer."""
+    return [str(database.shard) for database in app.unchecked_databases if database.breaker.is_down]
+
+
+@contextmanager
+def suppress_warnings() -> Iterator[None]:
+    """One line about a shard that is down is enough, and the command says it itself."""
+    log = logging.getLogger("penstock")
+    before = log.level
+    log.setLevel(logging.ERROR)
     try:
-        database.connect().close()
-    except ConnectionLost as error:
-        raise database.unavailable(error) from error
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def find_app(target: str) -> App:

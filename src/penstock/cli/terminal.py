@@ -19,7 +19,7 @@ from rich.text import Text
 
 from penstock.cli.visible import as_json_text, visible
 
-__all__ = ["Column", "complain", "is_terminal", "say", "show_facts", "show_json", "show_table"]
+__all__ = ["Column", "complain", "is_terminal", "say", "show_facts", "show_json", "show_table", "warn"]
 
 STYLES = {
     "scheduled": "yellow",
@@ -58,9 +58,12 @@ def say(text: str = "", style: str = "") -> None:
 
 def complain(text: str) -> None:
     """One line of refusal, where the output does not go."""
-    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
-    line = Text.assemble(("error: ", "bold red"), visible(text.replace("\n", " ")))
-    console.print(line, soft_wrap=True)
+    _tell("error: ", "bold red", text)
+
+
+def warn(text: str) -> None:
+    """One line about what is missing from the answer, where the output does not go."""
+    _tell("warning: ", "bold yellow", text)
 
 
 def show_json(value: Any) -> None:
@@ -101,6 +104,11 @@ def show_facts(facts: Mapping[str, object]) -> None:
     for name, value in known.items():
         table.add_row(name, Text(visible(value, keeps_lines=True), style=STYLES.get(value, "")))
     console.print(table)
+
+
+def _tell(what: str, style: str, text: str) -> None:
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+    console.print(Text.assemble((what, style), visible(text.replace("\n", " "))), soft_wrap=True)
 
 
 def _console() -> Console:

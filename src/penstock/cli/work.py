@@ -14,7 +14,7 @@ from penstock.cli.visible import visible
 from penstock.clock import system
 from penstock.errors import NotFound
 
-__all__ = ["work"]
+__all__ = ["log_to_stderr", "work"]
 
 log = logging.getLogger("penstock")
 
@@ -30,7 +30,7 @@ def work(
 ) -> None:
     """Run an app's jobs, until SIGTERM or Ctrl-C."""
     app = find_app(target)
-    _log_to_stderr()
+    log_to_stderr()
     with app:
         ensure_answering(app)
         names = list(dict.fromkeys(queue or app.tasks))
@@ -42,7 +42,7 @@ def work(
             "working on %s, %d at a time, database %s",
             ", ".join(names) or "no queue",
             concurrency,
-            app.unchecked_databases[0].address,
+            " ".join(database.address for database in app.unchecked_databases),
         )
         started = system.monotonic()
         worked = app.work(names or None, concurrency, until_idle=until_idle)
@@ -60,7 +60,7 @@ class _OneLine(logging.Formatter):
         return visible(super().format(record), keeps_lines=True)
 
 
-def _log_to_stderr() -> None:
+def log_to_stderr() -> None:
     """Unless the app has set up logging itself."""
     if logging.getLogger().handlers or log.handlers:
         return

@@ -11,6 +11,7 @@ from penstock.model.load import Load
 from penstock.model.queue import QueueDefinition
 from penstock.model.resize import Resize
 from penstock.model.rules import QueueRules
+from penstock.model.shard import Shard
 from penstock.model.signals import Discard, Retry, Snooze
 from penstock.model.state import State
 from penstock.model.stats import PartitionStats, Stats
@@ -29,6 +30,7 @@ __all__ = [
     "QueueRules",
     "Resize",
     "Retry",
+    "Shard",
     "Snooze",
     "State",
     "Stats",

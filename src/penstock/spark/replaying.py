@@ -101,7 +101,7 @@ def _name(app: Any, name: str, queue: str, *, is_alone: bool) -> str:
     """The name of a queue's load: as it was called before, whatever else is chosen by now."""
     long = f"{name}/{queue}"
     for known in (name, long):
-        found = app.databases.each(lambda connection: read_loads(connection, known))  # noqa: B023
+        found = app.databases.each(lambda connection: read_loads(connection, [known]))  # noqa: B023
         if any(each.queue == queue for loads in found for each in loads):
             return known
     return name if is_alone else long

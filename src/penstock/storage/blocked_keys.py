@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
 
-__all__ = ["Blocked", "read_blocked_keys", "release_key"]
+__all__ = ["Blocked", "count_behind", "read_blocked_keys", "release_key"]
 
 
 class Blocked(NamedTuple):
-    """A key, the job that holds it, since when and until when (None: a person decides), how many are behind it.
+    """A key, the job that holds it, since when and until when (None: a person decides).
 
     `can_retry`: that job has not ended for good; a dead letter may have been purged since it halted the key.
     """
@@ -22,20 +23,16 @@ class Blocked(NamedTuple):
     since: datetime
     until: datetime | None
     can_retry: bool
-    waiting: int
 
 
 def read_blocked_keys(connection: Connection, queue_id: int) -> list[Blocked]:
-    """The blocked keys of a queue, those that have waited longest first."""
-    rows = connection.execute(query("blocked_keys"), {"queue": queue_id}).fetchall()
-    if not rows:
-        return []
-    keys = [row[0] for row in rows]
-    behind: dict[bytes, int] = dict(
-        connection.execute(query("count_behind"), {"queue": queue_id, "keys": keys}).fetchall()
-    )
-    found = [Blocked._make([*row, behind.get(row[0], 0)]) for row in rows]
-    return sorted(found, key=lambda blocked: blocked.since)
+    """The blocked keys of a queue."""
+    return [Blocked._make(row) for row in connection.execute(query("blocked_keys"), {"queue": queue_id}).fetchall()]
+
+
+def count_behind(connection: Connection, queue_id: int, keys: Sequence[bytes]) -> dict[bytes, int]:
+    """How many jobs of each of these keys are ready."""
+    return dict(connection.execute(query("count_behind"), {"queue": queue_id, "keys": list(keys)}).fetchall())
 
 
 def release_key(connection: Connection, queue_id: int, key: bytes) -> bool:

@@ -153,7 +153,7 @@ class Database:
             raise
         return connection
 
-    def run(self, act: Callable[[Connection], T], *, timeout: float | None = None) -> T:
+    def run(self, act: Callable[[Connection], T], *, timeout: float | None = None, waits: bool = True) -> T:
         """Do what may safely be done twice, again and again until it succeeds or the time is up."""
         deadline = self.clock.monotonic() + (self.request_timeout if timeout is None else timeout)
         pause = 0.02
@@ -165,11 +165,17 @@ class Database:
             except ConnectionLost as error:
                 if not is_lost(error):
                     raise
-                if self.clock.monotonic() + pause >= deadline:
+                is_given_up = not waits and not self.breaker.is_writable
+                if is_given_up or self.clock.monotonic() + pause >= deadline:
                     raise self.unavailable(error) from error
                 self.clock.sleep(pause)
-                self.breaker.wait_until_up(deadline - pause - self.clock.monotonic())
+                if waits:
+                    self.breaker.wait_until_up(deadline - pause - self.clock.monotonic())
                 pause = min(pause * 2, 0.5)
+
+    def ask(self, act: Callable[[Connection], T], *, timeout: float | None = None) -> T:
+        """The same, without waiting for a database that is down: whoever asks several has the answers of the others."""
+        return self.run(act, timeout=timeout, waits=False)
 
     def unavailable(self, error: BaseException) -> PartitionUnavailable:
         """The error a user meets when the database does not answer."""
@@ -188,7 +194,7 @@ class Database:
         options = psycopg.conninfo.conninfo_to_dict(self.url)
         return f"{options.get('host') or 'localhost'}:{options.get('port') or 5432}/{options.get('dbname') or ''}"
 
-    def unsafe_settings(self, timeout: float | None = None) -> list[str]:
+    def unsafe_settings(self, timeout: float | None = None, *, waits: bool = True) -> list[str]:
         """The settings that would lose acknowledged jobs in a crash, as name=value; empty where all is well."""
 
         def read(connection: Connection) -> list[str]:
@@ -197,7 +203,7 @@ class Database:
             ).fetchall()
             return [f"{name}={setting}" for name, setting in rows if setting in ("off", "local")]
 
-        return self.run(read, timeout=timeout)
+        return self.run(read, timeout=timeout, waits=waits)
 
     def close(self) -> None:
         """Give back every connection."""

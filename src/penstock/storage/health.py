@@ -11,13 +11,17 @@ from psycopg import sql
 
 from penstock.storage.database import Connection, ConnectionLost, Database
 from penstock.storage.queries import query
+from penstock.storage.shards import read_digest, read_identity, read_shards
 
 __all__ = [
+    "CatalogueFacts",
     "DividedTasks",
     "ServerFacts",
+    "ShardFacts",
     "TablesAhead",
     "Waiting",
     "answers",
+    "catalogue_facts",
     "dead_tuples",
     "divided_tasks",
     "is_asked_to_stop",
@@ -26,6 +30,7 @@ __all__ = [
     "oldest_transaction",
     "open_parents",
     "server_facts",
+    "shard_facts",
     "tables_ahead",
     "why_waiting",
     "workers_alive",
@@ -83,6 +88,42 @@ class TablesAhead:
     ranges: int
     attached: int
     slices: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFacts:
+    """Whether a database takes writes, how many partitions queues use there, and the jobs ready and under a lease."""
+
+    is_read_only: bool
+    partitions: int
+    queued: int
+    running: int
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueFacts:
+    """What a database is among the shards, the version of its catalogue and what that says in short.
+
+    `shards` are those the catalogue knows, each with its identity.
+    """
+
+    number: int
+    identity: str | None
+    system: str | None
+    version: int
+    digest: str
+    shards: list[tuple[int, str]]
+
+
+def catalogue_facts(connection: Connection) -> CatalogueFacts:
+    """What a database says of the catalogue."""
+    known = [(entry.number, entry.identity) for entry in read_shards(connection)]
+    return CatalogueFacts(*read_identity(connection), read_digest(connection), known)
+
+
+def shard_facts(connection: Connection) -> ShardFacts:
+    """How a shard is."""
+    return ShardFacts(*_row(connection, "shard_facts"))
 
 
 def why_waiting(connection: Connection, job_id: int, task: str) -> Waiting | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,11 +22,18 @@ from penstock.storage.database import Connection
 from penstock.storage.queries import query
 from penstock.storage.selection import Selection, looks
 
-__all__ = ["MOST_LOOKS", "find_job", "list_jobs", "read_jobs"]
+__all__ = ["MOST_LOOKS", "Listed", "find_job", "list_jobs", "read_jobs"]
 
 # How often a listing looks before it gives what it has: at 50,000 jobs, about a second's work.
 MOST_LOOKS = 10
 _RAN = (State.SUCCEEDED, State.FAILED)
+
+
+class Listed(NamedTuple):
+    """Jobs, newest first. Below the id `floor` nobody has looked; None: there is nothing more."""
+
+    jobs: list[Job]
+    floor: int | None
 
 
 def find_job(connection: Connection, job_id: int) -> Job:
@@ -43,18 +50,18 @@ def read_jobs(connection: Connection, ids: Sequence[int]) -> list[Job]:
     return sorted((_job(*row) for row in rows), key=lambda job: job.id, reverse=True)
 
 
-def list_jobs(
-    connection: Connection, selection: Selection, *, limit: int = 100, before: int | None = None
-) -> list[Job]:
+def list_jobs(connection: Connection, selection: Selection, *, limit: int = 100, before: int | None = None) -> Listed:
     """The newest jobs that match, with ids below `before`; fewer than `limit` where MOST_LOOKS did not find more."""
     jobs: list[Job] = []
+    floor: int | None = None
     for found in islice(looks(connection, selection, before), MOST_LOOKS):
         for start in range(0, len(found.ids), limit):
             batch = read_jobs(connection, found.ids[start : start + limit])
             jobs += [job for job in batch if selection.state in (None, job.state)]
             if len(jobs) >= limit:
-                return jobs[:limit]
-    return jobs
+                return Listed(jobs[:limit], jobs[limit - 1].id)
+        floor = found.floor
+    return Listed(jobs, floor)
 
 
 def _arguments(raw: bytes) -> Any:

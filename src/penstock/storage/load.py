@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from penstock.clock import system
 from penstock.errors import NotFound
@@ -14,17 +16,41 @@ from penstock.storage.queries import query
 from penstock.storage.sweep import rescue
 
 __all__ = [
+    "PartOfLoad",
     "cancel_load",
     "forget_stages",
+    "has_load",
     "hold_loads",
+    "newest_loads",
     "pause_load",
     "read_loads",
     "resume_load",
+    "whole_load",
 ]
 
 # Ranges a cancel takes at once.
 _RANGES = 50
 _MINUTE = 60.0
+
+
+class PartOfLoad(NamedTuple):
+    """What one database has of a load, and where its jobs stand there."""
+
+    name: str
+    queue: str
+    is_stream: bool
+    is_paused: bool
+    cancelled_at: datetime | None
+    batches: int
+    rows: int
+    duplicates: int
+    age_seconds: float | None
+    last_at: datetime | None
+    ready: int
+    scheduled: int
+    running: int
+    dead: int
+    lately: int
 
 
 def forget_stages(connection: Connection) -> int:
@@ -37,10 +63,20 @@ def hold_loads(connection: Connection) -> int:
     return _count(connection, "hold_loads")
 
 
-def read_loads(connection: Connection, name: str | None = None, limit: int = 100) -> list[Load]:
-    """The newest loads, or the one of that name."""
-    rows = connection.execute(query("read_loads"), {"name": name, "limit": limit}).fetchall()
-    return [_load(*row) for row in rows]
+def newest_loads(connection: Connection, limit: int) -> list[tuple[str, datetime]]:
+    """The names of the newest loads, and when each was made."""
+    rows = connection.execute(query("newest_loads"), {"limit": limit}).fetchall()
+    return [(name, created_at) for name, created_at in rows]
+
+
+def read_loads(connection: Connection, names: Sequence[str]) -> list[PartOfLoad]:
+    """What this database has of these loads."""
+    return [PartOfLoad._make(row) for row in connection.execute(query("read_loads"), {"names": list(names)}).fetchall()]
+
+
+def has_load(connection: Connection, name: str) -> bool:
+    """Whether this database has anything of a load."""
+    return connection.execute(query("find_load"), {"name": name}).fetchone() is not None
 
 
 def pause_load(connection: Connection, name: str) -> None:
@@ -100,41 +136,30 @@ def _count(connection: Connection, name: str) -> int:
     return int(row[0] or 0) if row else 0
 
 
-def _load(
-    name: str,
-    queue: str,
-    is_stream: bool,
-    is_paused: bool,
-    cancelled_at: datetime | None,
-    batches: int,
-    rows: int,
-    duplicates: int,
-    age_seconds: float | None,
-    last_at: datetime | None,
-    ready: int,
-    scheduled: int,
-    running: int,
-    dead: int,
-    lately: int,
-) -> Load:
-    waiting = ready + scheduled
+def whole_load(parts: Sequence[PartOfLoad]) -> Load:
+    """A load, added up from what each shard has of it."""
+    rows, duplicates = sum(part.rows for part in parts), sum(part.duplicates for part in parts)
+    waiting, running = sum(part.ready + part.scheduled for part in parts), sum(part.running for part in parts)
     left = waiting + running
-    rate = lately / min(_MINUTE, max(age_seconds or _MINUTE, 1.0))
+    age_seconds = max((part.age_seconds for part in parts if part.age_seconds is not None), default=_MINUTE)
+    rate = sum(part.lately for part in parts) / min(_MINUTE, max(age_seconds, 1.0))
+    is_paused, is_stream = any(part.is_paused for part in parts), any(part.is_stream for part in parts)
+    is_cancelled = any(part.cancelled_at is not None for part in parts)
     return Load(
-        name=name,
-        queue=queue,
-        state=_state(is_paused, cancelled_at is not None, is_stream, left),
+        name=parts[0].name,
+        queue=parts[0].queue,
+        state=_state(is_paused, is_cancelled, is_stream, left),
         is_stream=is_stream,
-        batches=batches,
+        batches=max(part.batches for part in parts),
         rows=rows,
         duplicates=duplicates,
         waiting=waiting,
         running=running,
-        failed=dead,
+        failed=sum(part.dead for part in parts),
         done=rows - duplicates - left,
         rate=rate,
         eta_seconds=left / rate if left and rate and not is_paused else None,
-        published_at=last_at,
+        published_at=max((part.last_at for part in parts if part.last_at is not None), default=None),
     )
 
 

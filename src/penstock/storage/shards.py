@@ -100,9 +100,14 @@ class Shards:
                 f"shard {number} is not among the databases of this app; give its URL too", shard=number
             ) from None
 
+    @staticmethod
+    def number_of(job_id: int) -> int:
+        """The number of the shard on which a job was written."""
+        return (job_id >> 10) & 1023
+
     def of_job(self, job_id: int) -> Database:
         """The shard on which a job was written."""
-        number = (job_id >> 10) & 1023
+        number = self.number_of(job_id)
         if number not in self._databases:
             raise NotFound(f"job {job_id} does not exist: there is no shard {number} to have written it")
         return self._databases[number]
@@ -120,7 +125,9 @@ class Shards:
 
     def each(self, act: Callable[[Connection], T], *, timeout: float | None = None) -> Answers[T]:
         """Ask every shard the same, side by side; those that are down are not waited for."""
-        return self.each_database(lambda database: database.run(act, timeout=timeout))
+        if len(self) == 1:
+            return self.each_database(lambda database: database.run(act, timeout=timeout))
+        return self.each_database(lambda database: database.ask(act, timeout=timeout))
 
     def each_database(self, act: Callable[[Database], T]) -> Answers[T]:
         """The same with what is done to a database as a whole."""
@@ -150,7 +157,7 @@ class Shards:
             if database.breaker.is_down:
                 continue
             try:
-                return database.run(act, timeout=min(3.0, database.request_timeout))
+                return database.ask(act, timeout=min(3.0, database.request_timeout))
             except PartitionUnavailable:
                 continue
         return self.lead.run(act)
@@ -169,8 +176,8 @@ class Shards:
         told: dict[int, dict[str, Any]] = {}
 
         def take(database: Database) -> int:
-            known = database.run(read_identity, timeout=3.0).version
-            newest = lead.run(read_identity, timeout=3.0).version
+            known = database.ask(read_identity, timeout=3.0).version
+            newest = lead.ask(read_identity, timeout=3.0).version
             if database is lead or known == newest:
                 return newest
             if known > newest:
@@ -180,8 +187,8 @@ class Shards:
                     "see `penstock doctor`; nothing is changed meanwhile"
                 )
             if known not in told:
-                told[known] = lead.run(lambda connection: _catalogue_since(connection, known), timeout=3.0)
-            database.run(lambda connection: _take_catalogue(connection, told[known]), timeout=10.0)
+                told[known] = lead.ask(lambda connection: _catalogue_since(connection, known), timeout=3.0)
+            database.ask(lambda connection: _take_catalogue(connection, told[known]), timeout=10.0)
             return newest
 
         return self.each_database(take)

@@ -6,57 +6,74 @@ totals, plus what has been appended since. Where no worker lives to fold that, t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import NamedTuple
 
 from penstock.model.rate import rate_text
 from penstock.model.rules import QueueRules
 from penstock.model.stats import PartitionStats, Stats
 from penstock.storage.arrays import array_text
-from penstock.storage.catalogue import QueueEntry, read_queues
+from penstock.storage.catalogue import QueueEntry
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
 from penstock.storage.sweep import fold
 
-__all__ = ["read_all_stats", "read_stats"]
+__all__ = ["Figures", "queue_stats", "read_figures", "read_stats"]
 
-SHARD = "1"
 # About 10,000 unfolded rows: reading more takes longer than folding them.
 _MUCH_TALLY_BYTES = 1_000_000
 
 
+class Figures(NamedTuple):
+    """What a database has of a partition: who owns it, when its oldest ready job was enqueued, and the counts."""
+
+    owner: str | None = None
+    oldest: datetime | None = None
+    queue_length: int = 0
+    active_count: int = 0
+    scheduled: int = 0
+    blocked: int = 0
+    dead: int = 0
+    enqueued: int = 0
+    completed: int = 0
+    failed: int = 0
+
+
+_NOTHING = Figures()
+
+
 def read_stats(connection: Connection, queue: QueueEntry) -> Stats:
-    """The figures of one queue and of each of its partitions."""
-    return _read(connection, [queue])[0]
+    """The figures of one queue and of each of its partitions, as far as they are in this database."""
+    return queue_stats(queue, read_figures(connection, queue.partition_ids))
 
 
-def read_all_stats(connection: Connection) -> list[Stats]:
-    """The figures of every queue the database knows, by name."""
-    return _read(connection, read_queues(connection))
-
-
-def _read(connection: Connection, queues: Sequence[QueueEntry]) -> list[Stats]:
-    partitions = array_text(id_ for queue in queues for id_ in queue.partition_ids)
+def read_figures(connection: Connection, partitions: Iterable[int]) -> dict[int, Figures]:
+    """The figures of these partitions that this database has, by partition."""
+    ids = array_text(partitions)
     size = connection.execute(query("tally_bytes")).fetchone()
     if size is not None and size[0] > _MUCH_TALLY_BYTES:
         fold(connection)
-    rows = connection.execute(query("read_stats"), {"partitions": partitions}).fetchall()
-    figures = {row[0]: row[1:] for row in rows}
-    oldest = _oldest(connection, partitions)
-    return [_queue(queue, figures, oldest) for queue in queues]
+    rows = connection.execute(query("read_stats"), {"partitions": ids}).fetchall()
+    oldest = _oldest(connection, ids)
+    return {id_: Figures(owner, oldest.get(id_), *counts) for id_, owner, *counts in rows}
 
 
-def _queue(queue: QueueEntry, figures: Mapping[int, Sequence[Any]], oldest: Mapping[int, datetime]) -> Stats:
-    partitions = [
-        _partition(name, queue.limit, figures[id_], oldest.get(id_))
-        for id_, name in zip(queue.partition_ids, queue.partition_names, strict=True)
-    ]
-    stats = Stats.of(queue.name, partitions, rules=_rules(queue))
+def queue_stats(queue: QueueEntry, figures: Mapping[int, Figures], unavailable: Sequence[str] = ()) -> Stats:
+    """A queue's figures, put together from those of its partitions on whichever shard.
+
+    A partition that moved is there twice until the old place is empty, and is shown once, where it is now.
+    """
+    places: dict[str, list[int]] = {}
+    for index, name in enumerate(queue.partition_names):
+        places.setdefault(name, []).append(index)
+    partitions = {name: _partition(queue, indexes, figures) for name, indexes in places.items()}
+    stats = Stats.of(queue.name, partitions.values(), rules=_rules(queue), unavailable=unavailable)
     # What a partition that was removed did in its life counts; it is shown while it still has something.
-    removed = [part for part in partitions[queue.partition_count :] if _has_jobs(part)]
-    return replace(stats, partitions=[*partitions[: queue.partition_count], *removed])
+    current = queue.partition_names[: queue.partition_count]
+    removed = [part for name, part in partitions.items() if name not in current and _has_jobs(part)]
+    return replace(stats, partitions=[*(partitions[name] for name in current), *removed])
 
 
 def _rules(queue: QueueEntry) -> QueueRules:
@@ -97,22 +114,21 @@ def _oldest(connection: Connection, partitions: str) -> dict[int, datetime]:
     return oldest
 
 
-def _partition(
-    name: str, limit: int | None, figures: Sequence[Any], oldest_enqueued_at: datetime | None
-) -> PartitionStats:
-    owner, queue_length, active_count, scheduled, blocked, dead, enqueued, completed, failed = figures
+def _partition(queue: QueueEntry, indexes: Sequence[int], figures: Mapping[int, Figures]) -> PartitionStats:
+    found = [figures.get(queue.partition_ids[index], _NOTHING) for index in indexes]
+    first = indexes[0]
     return PartitionStats(
-        name=name,
-        shard=SHARD,
-        owner=owner,
-        limit=limit,
-        queue_length=queue_length,
-        active_count=active_count,
-        scheduled=scheduled,
-        blocked=blocked,
-        dead=dead,
-        oldest_enqueued_at=oldest_enqueued_at,
-        total_enqueued=enqueued,
-        total_completed=completed,
-        total_failed=failed,
+        name=queue.partition_names[first],
+        shard=str(queue.partition_shards[first]),
+        owner=found[0].owner,
+        limit=queue.limit,
+        queue_length=sum(each.queue_length for each in found),
+        active_count=sum(each.active_count for each in found),
+        scheduled=sum(each.scheduled for each in found),
+        blocked=sum(each.blocked for each in found),
+        dead=sum(each.dead for each in found),
+        oldest_enqueued_at=min((each.oldest for each in found if each.oldest is not None), default=None),
+        total_enqueued=sum(each.enqueued for each in found),
+        total_completed=sum(each.completed for each in found),
+        total_failed=sum(each.failed for each in found),
     )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
 
-__all__ = ["Rescued", "clean", "expire", "fold", "park", "promote", "rescue", "unblock", "unblock_all"]
+__all__ = ["Rescued", "children_of", "clean", "expire", "fold", "park", "promote", "rescue", "unblock", "unblock_all"]
 
 BATCH = 10_000
 
@@ -53,7 +53,7 @@ def unblock(connection: Connection, children: Sequence[int]) -> int:
         assert row is not None  # noqa: S101
         freed += row[1] or 0
         cancelled = row[3] or []
-        waiting = _children_of(connection, cancelled) if cancelled else []
+        waiting = children_of(connection, cancelled) if cancelled else []
     return freed
 
 
@@ -66,13 +66,14 @@ def unblock_all(connection: Connection) -> int:
         looked_at, n_freed, last_id, cancelled = row
         freed += n_freed or 0
         if cancelled:
-            freed += unblock(connection, _children_of(connection, cancelled))
+            freed += unblock(connection, children_of(connection, cancelled))
         if not looked_at:
             return freed
         after = last_id
 
 
-def _children_of(connection: Connection, parents: Sequence[int]) -> list[int]:
+def children_of(connection: Connection, parents: Sequence[int]) -> list[int]:
+    """The jobs that wait for any of these."""
     rows = connection.execute(query("children_of_jobs"), {"parents": list(parents)}).fetchall()
     return [row[1] for row in rows]
 

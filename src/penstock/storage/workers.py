@@ -126,19 +126,10 @@ def report_progress(connection: Connection, reports: Sequence[tuple[int, float |
     )
 
 
-def read_workers(connection: Connection) -> list[WorkerInfo]:
-    """Every worker not declared dead."""
+def read_workers(connection: Connection) -> list[tuple[str, WorkerInfo]]:
+    """Every worker not declared dead, each with what it is called by on all shards."""
+    names = ("id", "name", "host", "pid", "started_at", "renewed_at", "concurrency", "queues", "running")
     return [
-        WorkerInfo(
-            id=row[0],
-            name=row[1],
-            host=row[2],
-            pid=row[3],
-            started_at=row[4],
-            renewed_at=row[5],
-            concurrency=row[6],
-            queues=row[7],
-            running=row[8],
-        )
-        for row in connection.execute(query("read_workers")).fetchall()
+        (instance, WorkerInfo(**dict(zip(names, facts, strict=True))))
+        for instance, *facts in connection.execute(query("read_workers")).fetchall()
     ]

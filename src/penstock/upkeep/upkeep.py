@@ -27,6 +27,7 @@ from penstock.storage.ahead import make_ahead, open_daily_slice
 from penstock.storage.database import Connection, ConnectionLost, Database
 from penstock.storage.prune import prune
 from penstock.upkeep.cron import fire_crons
+from penstock.upkeep.shared import SharedUpkeep
 
 __all__ = ["Upkeep"]
 
@@ -38,8 +39,8 @@ PRUNE_SECONDS = 60.0
 
 
 class Upkeep:
-    """A thread of a worker. Without a `retention` nothing is pruned: whoever does not know how long to keep history
-    only makes tables ahead.
+    """A thread of a worker, for one shard. Without a `retention` nothing is pruned: whoever does not know how long to
+    keep history only makes tables ahead.
     """
 
     def __init__(
@@ -47,10 +48,12 @@ class Upkeep:
         database: Database,
         retention: Mapping[str, float] | None,
         on_rescued: Callable[[int], None] = lambda _: None,
+        shared: SharedUpkeep | None = None,
     ) -> None:
         self._database = database
         self._retention = retention
         self._on_rescued = on_rescued
+        self._shared = shared
         self._wake = threading.Event()
         self._is_stopping = False
         self._look_at = 0.0
@@ -81,6 +84,8 @@ class Upkeep:
         acts = (sweep.rescue, sweep.promote, sweep.unblock_all, sweep.expire, fire_crons, sweep.park, resize.drain)
         for act in (*acts, load.hold_loads):
             self._do(act)
+        if self._shared is not None:
+            self._shared.sweep()
 
     def _run(self) -> None:
         while not self._is_stopping:

@@ -265,7 +265,17 @@ create table penstock.blocked (
 create table penstock.dependency (
     parent_id bigint not null,
     child_id  bigint not null,
+    -- Whether the parent is on another shard: its end is asked for there.
+    is_elsewhere boolean not null default false,
     primary key (parent_id, child_id)
+);
+
+create index dependency_elsewhere on penstock.dependency (parent_id) where is_elsewhere;
+
+-- The ends of parents on other shards, for as long as a child here waits.
+create table penstock.parent_end (
+    job_id        bigint primary key,
+    has_succeeded boolean not null
 );
 
 -- What ended. One row for what one settle ended of one lease in one way, the facts of its jobs in arrays;
@@ -472,7 +482,11 @@ create table penstock.cron (
     is_paused  boolean not null default false,
     next_at    timestamptz not null,
     last_at    timestamptz,
-    created_at timestamptz not null default now()
+    created_at timestamptz not null default now(),
+    -- An entry lives on the shard its jobs go to. One that is leaving fires no more; of two of a name the one that moved
+    -- more often counts.
+    is_leaving boolean not null default false,
+    moves      int not null default 0
 );
 
 -- Maps of members. Bit p of a map is the job at position p of the range.

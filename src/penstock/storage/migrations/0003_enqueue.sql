@@ -195,8 +195,8 @@ language sql as $$
         insert into penstock.blocked (job_id, partition_id, priority, task, run_at, runs_on_failure, parents)
         select id, partition_id, priority, task, run_at, runs_on_failure, parents from given
     ), edges as (
-        insert into penstock.dependency (parent_id, child_id)
-        select distinct parent, id from given, unnest(parents) as parent
+        insert into penstock.dependency (parent_id, child_id, is_elsewhere)
+        select distinct parent, id, penstock.shard_of(parent) <> penstock.here() from given, unnest(parents) as parent
     )
     insert into penstock.tally (partition_id, enqueued, blocked)
     select partition_id, count(*), count(*) from given group by partition_id

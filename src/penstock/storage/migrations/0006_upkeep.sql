@@ -180,13 +180,14 @@ begin
     return v_count;
 end $$;
 
--- How a job ended: its outcome, or null while it has not.
+-- How a job ended: its outcome, or null while it has not. Of one on another shard, as far as it was heard of here.
 create function penstock.outcome_of(p_job bigint) returns int
 language sql stable as $$
     select coalesce(
         (select f.outcome::int from penstock.finished as f
           where f.range = p_job / 1024 and (p_job % 1024)::smallint = any (f.positions) limit 1),
-        (select 1 from penstock.dead as d where d.job_id = p_job))
+        (select 1 from penstock.dead as d where d.job_id = p_job),
+        (select (not e.has_succeeded)::int from penstock.parent_end as e where e.job_id = p_job))
 $$;
 
 -- unblock: children whose parents have all ended become ready, or are cancelled where a parent failed and

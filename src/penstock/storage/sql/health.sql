@@ -39,6 +39,13 @@ select p.id from penstock.blocked as b, unnest(b.parents) as p(id)
 -- name: is_asked_to_stop
 select exists (select from penstock.cancellation where job_id = %(id)s)
 
+-- name: shard_facts
+-- Whether a shard takes writes, the partitions that queues use on it, jobs ready and under a lease.
+select current_setting('default_transaction_read_only') = 'on' or pg_is_in_recovery(),
+       (select count(*) from penstock.partition where is_current and shard = penstock.here()),
+       (select coalesce(sum(opened), 0)::bigint from penstock.depth) - l.n, l.n
+  from (select coalesce(sum(penstock.members_count(low, high, members)), 0)::bigint as n from penstock.lease) as l
+
 -- name: server_settings
 select current_setting('server_version_num')::int, current_setting('server_version'), current_setting('fsync'),
        current_setting('full_page_writes'), current_setting('synchronous_commit'), clock_timestamp()

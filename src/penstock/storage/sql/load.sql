@@ -68,13 +68,15 @@ select penstock.stage_ranges($1, $2::text::json)
 -- name: find_load
 select id from penstock.load where name = %(name)s
 
+-- name: newest_loads
+select name, created_at from penstock.load order by id desc limit %(limit)s
+
 -- name: read_loads
--- Loads, newest first, each with where its jobs stand: published, waiting, running, dead letters, ended within the last
--- minute. Only ranges are looked at, never jobs. Index: load_range_of_load, *_of_range.
+-- Loads, each with where its jobs stand: published, waiting, running, dead letters, ended within the last minute. Only
+-- ranges are looked at, never jobs. Index: load_name_is_unique, load_range_of_load, *_of_range.
 select l.name, q.name, l.is_stream, l.is_paused, l.cancelled_at, b.batches, b.rows, b.duplicates, b.age_seconds, b.last_at,
        w.ready, w.scheduled, w.running, w.dead, w.lately
-  from (select * from penstock.load where %(name)s::text is null or name = %(name)s
-         order by id desc limit %(limit)s) as l
+  from (select * from penstock.load where name = any (%(names)s::text[])) as l
   join penstock.queue as q on q.id = l.queue_id
  cross join lateral (
        select count(*) as batches, coalesce(sum(rows), 0)::bigint as rows, coalesce(sum(duplicates), 0)::bigint as duplicates,
@@ -94,7 +96,6 @@ select l.name, q.name, l.is_stream, l.is_paused, l.cancelled_at, b.batches, b.ro
               select sum(cardinality(positions)) as n from penstock.finished
                where range = g.range and finished_at > now() - interval '1 minute') as f
         where g.load_id = l.id) as w
- order by l.id desc
 
 -- name: pause_load
 update penstock.load set is_paused = true where id = %(load)s

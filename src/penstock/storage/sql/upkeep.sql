@@ -21,7 +21,7 @@ select penstock.fold()
 -- name: due_crons
 -- Locks: the due entries, skipping those others fire.
 select name, expression, timezone, queue_id, task, key, args, next_at from penstock.cron
- where next_at <= now() and not is_paused order by next_at limit 100 for update skip locked
+ where next_at <= now() and not is_paused and not is_leaving order by next_at limit 100 for update skip locked
 
 -- name: advance_cron
 update penstock.cron set next_at = %(next_at)s, last_at = %(last_at)s where name = %(name)s
@@ -39,7 +39,7 @@ on conflict (name) do update
        is distinct from (excluded.expression, excluded.timezone, excluded.queue_id, excluded.task, excluded.key, excluded.args::text)
 
 -- name: read_crons
-select c.name, c.expression, c.timezone, q.name, c.task, c.key, c.args, c.is_paused, c.next_at, c.last_at
+select c.name, c.expression, c.timezone, q.name, c.task, c.key, c.args, c.is_paused, c.next_at, c.last_at, c.is_leaving, c.moves
   from penstock.cron as c join penstock.queue as q on q.id = c.queue_id
  where %(name)s::text is null or c.name = %(name)s order by c.name
 
@@ -49,6 +49,56 @@ update penstock.cron set is_paused = %(is_paused)s, next_at = case when %(is_pau
 
 -- name: remove_cron
 delete from penstock.cron where name = %(name)s returning name
+
+-- name: hold_cron_map
+-- Holds the map by which an entry is at home; false where the queue has another by now. See penstock.lock_map.
+select penstock.lock_map(%(queue_id)s, %(epoch)s)
+
+-- name: mark_cron_leaving
+-- An entry that another shard is to have fires here no more. Waits for whoever fires it. Locks: its row.
+update penstock.cron set is_leaving = true where name = %(name)s and moves = %(moves)s
+returning expression, timezone, queue_id, task, key, args, is_paused, next_at, last_at, created_at
+
+-- name: take_cron
+-- An entry comes from another shard, unless there is one of its name that moved as often. Locks: its row.
+insert into penstock.cron (name, expression, timezone, queue_id, task, key, args, is_paused, next_at, last_at, created_at, moves)
+values (%(name)s, %(expression)s, %(timezone)s, %(queue_id)s, %(task)s, %(key)s, %(args)s, %(is_paused)s, %(next_at)s,
+        %(last_at)s, %(created_at)s, %(moves)s)
+on conflict (name) do update
+   set expression = excluded.expression, timezone = excluded.timezone, queue_id = excluded.queue_id, task = excluded.task,
+       key = excluded.key, args = excluded.args, is_paused = excluded.is_paused, next_at = excluded.next_at,
+       last_at = excluded.last_at, moves = excluded.moves, is_leaving = false
+ where excluded.moves > cron.moves
+
+-- name: drop_cron_that_left
+delete from penstock.cron where name = %(name)s and moves = %(moves)s and is_leaving
+
+-- name: parents_elsewhere
+-- Parents on other shards that were not heard of yet, from a place on. Index: dependency_elsewhere.
+select distinct d.parent_id from penstock.dependency as d
+ where d.is_elsewhere and d.parent_id > %(after)s
+   and not exists (select from penstock.parent_end as e where e.job_id = d.parent_id)
+ order by d.parent_id limit %(limit)s
+
+-- name: ends_of_parents
+-- Of these jobs of this shard those that have ended, and whether they succeeded; one that is gone did not. In one
+-- snapshot: a job that moves from table to table is found in one of them. Index: *_of_range, the primary keys.
+select p.id, coalesce(p.outcome = 0, false)
+  from (select g.id, penstock.outcome_of(g.id) as outcome, penstock.has_place(g.id) as has_place
+          from unnest(%(ids)s::bigint[]) as g(id)) as p
+ where p.outcome is not null or not p.has_place
+
+-- name: enter_parent_ends
+insert into penstock.parent_end (job_id, has_succeeded)
+select * from unnest(%(ids)s::bigint[], %(succeeded)s::boolean[]) on conflict do nothing
+
+-- name: clean_parent_ends
+-- Forgets the ends of parents that nobody here waits for. Index: the primary keys.
+with gone as (
+    delete from penstock.parent_end as e
+     where not exists (select from penstock.dependency as d where d.parent_id = e.job_id) returning 1
+)
+select count(*) from gone
 
 -- name: clean_progress
 -- Progress and asks to stop of jobs that have ended meanwhile.

@@ -116,7 +116,7 @@ select id, v, n from unnest(%(ids)s::bigint[], %(values)s::real[], %(notes)s::te
 on conflict (job_id) do update set value = excluded.value, note = excluded.note, at = now()
 
 -- name: read_workers
-select w.id, w.name, w.host, w.pid, w.started_at, w.renewed_at, w.concurrency,
+select w.instance::text, w.id, w.name, w.host, w.pid, w.started_at, w.renewed_at, w.concurrency,
        array(select distinct q.name from penstock.worker_task as t join penstock.queue as q on q.id = t.queue_id
               where t.worker_id = w.id order by q.name),
        coalesce((select sum(penstock.members_count(l.low, l.high, l.members)) from penstock.lease as l

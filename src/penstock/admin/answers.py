@@ -1,0 +1,58 @@
+"""What several shards answered, as one answer.
+
+A question is answered by the shards that are there, and whoever asks is told of the others in the log. A change that
+did not reach every shard is an error, after all the others have made it. Nobody waits for a shard that is down.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from penstock.errors import PartitionUnavailable
+from penstock.storage import Connection, Database
+from penstock.storage.shards import Answers, Shards
+
+__all__ = ["all_done", "ask", "asked_everywhere", "at_job", "unavailable"]
+
+log = logging.getLogger("penstock")
+T = TypeVar("T")
+
+
+def asked_everywhere(shards: Shards, act: Callable[[Connection], T]) -> Answers[T]:
+    """What the shards that are there say; an error where none is, a line in the log where one is not."""
+    return _told(shards.each(act))
+
+
+def unavailable(answers: Answers[Any]) -> list[str]:
+    """The names of the shards that did not answer."""
+    return [str(number) for number in sorted(answers.missing)]
+
+
+def all_done(answers: Answers[Any], count: int, done: str) -> int:
+    """How many jobs a change reached, on all shards; where one did not answer, an error that tells of the others."""
+    for number in sorted(answers.missing):
+        error = answers.missing[number]
+        raise PartitionUnavailable(f"{count} jobs {done} on the shards that answered; {error}", shard=error.shard)
+    return count
+
+
+def ask(shards: Shards, database: Database, act: Callable[[Connection], T]) -> T:
+    """A question to one shard: answered at once, or refused where it is down. An only one is waited for."""
+    return database.run(act) if len(shards) == 1 else database.ask(act)
+
+
+def at_job(shards: Shards, job_id: int, act: Callable[[Connection], T], *, waits: bool = False) -> T:
+    """Do something where a job is. `waits`: for its shard, where that is down."""
+    database = shards.of_job(job_id)
+    return database.run(act) if waits else ask(shards, database, act)
+
+
+def _told(answers: Answers[T]) -> Answers[T]:
+    if answers.missing:
+        first = answers.missing[min(answers.missing)]
+        if not answers.given:
+            raise first
+        log.warning("left out: %s", "; ".join(str(answers.missing[number]) for number in sorted(answers.missing)))
+    return answers

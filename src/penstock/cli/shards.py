@@ -1,0 +1,50 @@
+"""Commands about shards: which there are and how they are."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+
+from penstock.cli.parameter import AsJson, Url
+from penstock.cli.target import asked
+from penstock.cli.terminal import Column, show_json, show_table
+from penstock.model import Shard
+
+__all__ = ["shards"]
+
+shards = typer.Typer(name="shards", invoke_without_command=True)
+
+
+@shards.callback()
+def list_shards(context: typer.Context, url: Url = None, as_json: AsJson = False) -> None:
+    """List the shards, and change where partitions live."""
+    if context.invoked_subcommand is not None:
+        return
+    with asked(url) as app:
+        found = app.shards
+    if as_json:
+        show_json({"shards": [_record(each) for each in found]})
+        return
+    columns = [
+        Column("shard", "right"),
+        Column("address", is_cut=True),
+        Column("health"),
+        Column("state"),
+        Column("partitions", "right"),
+        Column("queued", "right"),
+        Column("running", "right"),
+    ]
+    show_table(columns, [_row(each) for each in found])
+
+
+def _row(shard: Shard) -> list[str]:
+    is_known = shard.health != "down"
+    counts = (shard.partitions, shard.queued, shard.running)
+    figures = [f"{count:,}" if is_known else "?" for count in counts]
+    return [shard.name, shard.address, shard.health, shard.state, *figures]
+
+
+def _record(shard: Shard) -> dict[str, object]:
+    """Without its URL, which holds a password."""
+    return {name: value for name, value in asdict(shard).items() if name != "url"}

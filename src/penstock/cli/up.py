@@ -1,0 +1,73 @@
+"""`penstock up`: everything on this machine, for as long as it is watched."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+
+from penstock.app import App
+from penstock.cli.parameter import AsJson
+from penstock.cli.target import ensure_answering, find_app
+from penstock.cli.terminal import say, show_json
+from penstock.cli.work import log_to_stderr
+
+__all__ = ["up"]
+
+log = logging.getLogger("penstock")
+
+
+def up(
+    target: Annotated[
+        str | None, typer.Argument(metavar="[MODULE:APP]", help="The app to work for; without one only servers run.")
+    ] = None,
+    shards: Annotated[
+        int | None, typer.Option("--shards", metavar="N", help="So many embedded servers; one, or what is there.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", help="How many jobs at once.")] = 16,
+    as_json: AsJson = False,
+) -> None:
+    """Run embedded servers in ./.penstock and an app's jobs, until Ctrl-C."""
+    app = None if target is None else find_app(target)
+    if app is not None and not app.is_embedded and shards is not None:
+        raise typer.BadParameter("the app names its databases itself: leave --shards out")
+    log_to_stderr()
+    with ExitStack() as stack:
+        if app is None or app.is_embedded:
+            servers = stack.enter_context(App(embedded_shards=shards or 1))
+            servers.migrate()
+            _tell(servers, as_json)
+        if app is None:
+            _wait()
+            return
+        stack.enter_context(app)
+        ensure_answering(app)
+        if not app.is_embedded:
+            _tell(app, as_json)
+        worked = app.work(concurrency=concurrency)
+    log.info("stopped: %s", ", ".join(f"{count} {name}" for name, count in worked._asdict().items()))
+
+
+def _tell(app: App, as_json: bool) -> None:
+    urls = [shard.url for shard in app.shards]
+    if as_json:
+        show_json({"urls": urls})
+    else:
+        say(f"PENSTOCK_URL='{' '.join(urls)}'")
+        say(f"{len(urls)} shard{'s run' if len(urls) > 1 else ' runs'} until Ctrl-C", "dim")
+
+
+def _wait() -> None:
+    """Until SIGTERM or SIGINT."""
+    is_over = threading.Event()
+    before = {number: signal.signal(number, lambda *_: is_over.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        while not is_over.wait(0.5):
+            pass
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,38 @@
+"""Parents on other shards: which of them are waited for here, how they ended there, and what becomes of it here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from penstock.storage.arrays import array_text
+from penstock.storage.database import Connection
+from penstock.storage.queries import query
+from penstock.storage.sweep import children_of, unblock
+
+__all__ = ["clean_parent_ends", "ends_of_parents", "enter_parent_ends", "parents_elsewhere"]
+
+BATCH = 1_000
+
+
+def parents_elsewhere(connection: Connection, after: int) -> list[int]:
+    """The next parents, by id, whose end is to be asked for on other shards."""
+    rows = connection.execute(query("parents_elsewhere"), {"after": after, "limit": BATCH}).fetchall()
+    return [row[0] for row in rows]
+
+
+def ends_of_parents(connection: Connection, ids: Sequence[int]) -> dict[int, bool]:
+    """Those of these jobs that have ended, and whether they succeeded. A job that is gone did not."""
+    return dict(connection.execute(query("ends_of_parents"), {"ids": array_text(ids)}).fetchall())
+
+
+def enter_parent_ends(connection: Connection, ends: Mapping[int, bool]) -> int:
+    """Write down how parents ended, and let go the children that waited for the last of them; how many."""
+    connection.execute(query("enter_parent_ends"), {"ids": list(ends), "succeeded": list(ends.values())})
+    # A transaction of its own, as everywhere: of two who learn the ends of the last two parents, the later sees both.
+    return unblock(connection, children_of(connection, list(ends)))
+
+
+def clean_parent_ends(connection: Connection) -> int:
+    """Forget the ends that no child waits for any more."""
+    row = connection.execute(query("clean_parent_ends")).fetchone()
+    return int(row[0]) if row else 0

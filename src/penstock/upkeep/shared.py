@@ -1,0 +1,170 @@
+"""The round of upkeep that is about several shards at once.
+
+    learn     shards that were added are taken in                        every 2 s
+    level     what is new in the catalogue is carried to every shard     every 2 s
+    parents   children hear of parents that ended on other shards        every 2 s; twice a second while any wait
+    crons     entries move to the shard their jobs go to                 every 2 s
+    forget    what was heard of parents that nobody waits for any more   every minute
+
+One thread a worker, safe in any number of workers at once. A duty passes over a shard that is down, and fails alone:
+one that raises is logged and tried again next time. On an only shard there is nothing to do but to learn of others.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from penstock.clock import system
+from penstock.errors import PartitionUnavailable
+from penstock.storage.database import ConnectionLost, Database
+from penstock.storage.parents import clean_parent_ends, ends_of_parents, enter_parent_ends, parents_elsewhere
+from penstock.storage.shards import Shards
+from penstock.upkeep.cron import move_crons
+
+__all__ = ["DUTIES", "Duty", "SharedUpkeep", "tell_children"]
+
+log = logging.getLogger("penstock")
+
+ROUND_SECONDS = 2.0
+PARENTS_SECONDS = 0.5
+FORGET_SECONDS = 60.0
+ASK_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Duty:
+    """Something to be done for all shards, every so many seconds; `busy_seconds`: while it finds something to do.
+
+    What it returns says how much it did. It is left out where there is one shard.
+    """
+
+    name: str
+    act: Callable[[Shards], int]
+    seconds: float = ROUND_SECONDS
+    busy_seconds: float | None = None
+
+
+def level(shards: Shards) -> int:
+    """Carry what is new in the catalogue to every shard."""
+    shards.level()
+    return 0
+
+
+def tell_children(shards: Shards) -> int:
+    """Ask for the ends of parents on other shards, and let their children go; how many parents are waited for."""
+
+    def tell(database: Database) -> int:
+        waited_for, after = 0, 0
+        while ids := database.ask(lambda c: parents_elsewhere(c, after), timeout=ASK_SECONDS):  # noqa: B023
+            ends = _ends(shards, ids)
+            if ends:
+                database.ask(lambda c: enter_parent_ends(c, ends), timeout=ASK_SECONDS)  # noqa: B023
+            waited_for += len(ids)
+            after = ids[-1]
+        return waited_for
+
+    return sum(shards.each_database(tell))
+
+
+def forget_ends(shards: Shards) -> int:
+    """Forget the ends of parents that nobody waits for."""
+    return sum(shards.each(clean_parent_ends, timeout=ASK_SECONDS))
+
+
+# What is done for all shards, in this order; each on its own time.
+DUTIES: list[Duty] = [
+    Duty("level", level),
+    Duty("parents", tell_children, busy_seconds=PARENTS_SECONDS),
+    Duty("crons", move_crons),
+    Duty("forget", forget_ends, FORGET_SECONDS),
+]
+
+
+class SharedUpkeep:
+    """A thread of a worker, beside the upkeep of each shard. `also` are the app's own: to learn of further shards."""
+
+    def __init__(self, shards: Shards, also: Sequence[Callable[[], None]] = ()) -> None:
+        self._shards = shards
+        self._also = [Duty(getattr(act, "__name__", "duty"), _alone(act)) for act in also]
+        self._stopped = threading.Event()
+        self._next: dict[str, float] = {}
+        self._said: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="penstock-shared-upkeep", daemon=True)
+
+    def start(self) -> None:
+        """Begin the rounds."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End them. Whoever is asked just then and hangs is not waited for."""
+        self._stopped.set()
+        self._thread.join(ASK_SECONDS)
+
+    def sweep(self) -> None:
+        """Every duty, now, in the calling thread; for whoever must know that nothing is left to do."""
+        if len(self._shards) < 2:
+            return
+        for duty in DUTIES:
+            # A child that is cancelled may have children on other shards: again, until nobody hears anything new.
+            before = None
+            while (done := self._do(duty)) and duty.busy_seconds is not None and done != before:
+                before = done
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            is_down = all(database.breaker.is_down for database in self._shards)
+            for duty in self._also if not is_down else ():
+                self._do_in_time(duty)
+            for duty in DUTIES if len(self._shards) > 1 else ():
+                self._do_in_time(duty)
+            self._stopped.wait(PARENTS_SECONDS)
+
+    def _do_in_time(self, duty: Duty) -> None:
+        now = system.monotonic()
+        if self._stopped.is_set() or now < self._next.get(duty.name, 0.0):
+            return
+        did_something = bool(self._do(duty)) and duty.busy_seconds is not None
+        self._next[duty.name] = now + (duty.busy_seconds or duty.seconds if did_something else duty.seconds)
+
+    def _do(self, duty: Duty) -> int:
+        try:
+            done = duty.act(self._shards)
+        except (PartitionUnavailable, *ConnectionLost) as error:
+            log.debug("upkeep's %s could not reach a shard: %s", duty.name, error)
+            return 0
+        except Exception as error:
+            # Told once: what is wrong with a catalogue stays wrong until a person comes.
+            if self._said.get(duty.name) != str(error) and not self._stopped.is_set():
+                log.warning("upkeep's %s failed and is tried again: %s", duty.name, error)
+            self._said[duty.name] = str(error)
+            return 0
+        self._said.pop(duty.name, None)
+        return done
+
+
+def _ends(shards: Shards, ids: Sequence[int]) -> dict[int, bool]:
+    """How those of these jobs ended that have, as far as their shards answer."""
+    by_shard: dict[int, list[int]] = {}
+    for id_ in ids:
+        by_shard.setdefault(shards.number_of(id_), []).append(id_)
+    ends: dict[int, bool] = {}
+    for number, group in by_shard.items():
+        if number not in shards or shards.of(number).breaker.is_down:
+            continue
+        try:
+            ends |= shards.of(number).ask(lambda c: ends_of_parents(c, group), timeout=ASK_SECONDS)  # noqa: B023
+        except PartitionUnavailable as error:
+            log.debug("parents could not be asked for: %s", error)
+    return ends
+
+
+def _alone(act: Callable[[], None]) -> Callable[[Shards], int]:
+    def run(_: Shards) -> int:
+        act()
+        return 0
+
+    return run

@@ -1,0 +1,107 @@
+"""Children learn how parents on other shards ended."""
+
+from __future__ import annotations
+
+from tests.fault.proxy import Proxy
+from tests.shards.place import Place
+from tests.system.facts import eventually
+
+from penstock.storage.sweep import unblock_all
+from penstock.upkeep import SharedUpkeep
+
+
+def sweep(place: Place) -> None:
+    SharedUpkeep(place.app.databases).sweep()
+
+
+def test_a_child_runs_when_its_parents_on_any_shard_have_succeeded(place: Place) -> None:
+    parents = [*place.enqueue(1), *place.enqueue(2)]
+    children = [place.child(shard, parents) for shard in (1, 2)]
+    sweep(place)
+    assert [place.app.job(id_).state for id_ in children] == ["blocked", "blocked"]
+    assert str(place.app.explain(children[1])).startswith(f"blocked by {parents[0]}")
+    assert place.succeed(1) == parents[:1]
+    sweep(place)
+    assert [place.app.job(id_).state for id_ in children] == ["blocked", "blocked"]
+    assert str(place.app.explain(children[0])) == f"blocked by {parents[1]}"
+    assert place.succeed(2) == parents[1:]
+    sweep(place)
+    # The second shard's own parent has ended, too, and nobody has told the child of it yet.
+    for shard in (1, 2):
+        place.database(shard).run(unblock_all)
+    assert [place.app.job(id_).state for id_ in children] == ["ready", "ready"]
+
+
+def test_a_child_of_a_parent_that_failed_elsewhere_ends_or_runs_as_it_was_asked_to(place: Place) -> None:
+    (parent,) = place.enqueue(1)
+    ends, runs = place.child(2, [parent]), place.child(2, [parent], runs_on_failure=True)
+    place.app.cancel(parent)
+    sweep(place)
+    assert [place.app.job(id_).state for id_ in (ends, runs)] == ["cancelled", "ready"]
+    assert place.app.job(ends).error == "a parent did not succeed"
+
+
+def test_a_line_of_children_from_shard_to_shard_is_followed_to_its_end(place: Place) -> None:
+    (parent,) = place.enqueue(1)
+    line = [parent]
+    for shard in (2, 1, 2, 1):
+        line.append(place.child(shard, line[-1:]))
+    last = place.child(2, line[-1:], runs_on_failure=True)
+    place.app.cancel(parent)
+    sweep(place)
+    assert [place.app.job(id_).state for id_ in (*line, last)] == ["cancelled"] * 5 + ["ready"]
+
+
+def test_a_parent_that_is_gone_did_not_succeed(place: Place) -> None:
+    (parent,) = place.enqueue(1)
+    child = place.child(2, [parent])
+    place.execute(1, "delete from penstock.ready; delete from penstock.job")
+    sweep(place)
+    assert place.app.job(child).state == "cancelled"
+
+
+def test_what_was_heard_is_forgotten_when_nobody_waits_for_it(place: Place) -> None:
+    parents = place.enqueue(1, 2)
+    child = place.child(2, parents, runs_on_failure=True)
+    place.app.cancel(parents[0])
+    sweep(place)
+    assert place.execute(2, "select job_id, has_succeeded from penstock.parent_end") == [(parents[0], False)]
+    place.app.cancel(parents[1])
+    sweep(place)
+    assert place.app.job(child).state == "ready"
+    assert place.execute(2, "select from penstock.parent_end") == []
+
+
+def test_a_dead_shard_keeps_no_others_children_waiting(place: Place, second: Proxy) -> None:
+    (here,), (there,) = place.enqueue(1), place.enqueue(2)
+    of_both, of_here = place.child(1, [here, there]), place.child(1, [here])
+    assert place.succeed(1) == [here]
+    second.go_down()
+    sweep(place)
+    place.database(1).run(unblock_all)
+    assert [place.app.job(id_).state for id_ in (of_both, of_here)] == ["blocked", "ready"]
+    second.come_up()
+    assert place.database(2).breaker.wait_until_up(60.0)
+    assert place.succeed(2) == [there]
+    sweep(place)
+    assert place.app.job(of_both).state == "ready"
+
+
+def test_the_thread_tells_children_levels_catalogues_and_learns(place: Place) -> None:
+    (parent,) = place.enqueue(1)
+    child = place.child(2, [parent])
+    learned: list[bool] = []
+    upkeep = SharedUpkeep(place.app.databases, [lambda: learned.append(True)])
+    upkeep.start()
+    try:
+        place.database(1).run(
+            lambda c: c.execute("update penstock.queue set max_length = 9, version = penstock.next_version()")
+        )
+        place.app.cancel(parent)
+        eventually(lambda: place.app.job(child).state == "cancelled", "the child heard of its parent")
+        eventually(
+            lambda: place.execute(2, "select max_length from penstock.queue") == [(9,)], "the catalogue is level"
+        )
+        eventually(lambda: learned, "it looked for further shards")
+    finally:
+        upkeep.stop()
