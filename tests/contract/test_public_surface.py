@@ -23,7 +23,10 @@ NAMES = {
 
 # Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.
 APP = {
-    "__init__": "url= * shards= embedded_shards= request_timeout= lease= retention= pool_size= imports= accept_data_loss= **unavailable",
+    "__init__": (
+        "url= * shards= embedded_shards= request_timeout= lease= retention= pool_size= imports= accept_data_loss= "
+        "**unavailable"
+    ),
     "queue": (
         "name * partitions= order= per_key= limit= rate= per_key_rate= fair_by= weights= on_retry= on_dead= "
         "max_length= max_wait= **unavailable"
@@ -80,7 +83,8 @@ APP = {
 # For the package's other parts, not for users; they are no part of the contract.
 INNER = {"register", "send", "send_rows", "send_in_async"}
 PROPERTIES = {
-    "url", "shards", "tasks", "database", "databases", "unchecked_databases", "is_embedded", "lease_seconds", "retention",
+    "url", "shards", "tasks", "database", "databases", "unchecked_databases", "is_embedded", "lease_seconds",
+    "retention",
 }  # fmt: skip
 
 TASK_OPTIONS = (

@@ -14,7 +14,7 @@ from penstock.errors import PartitionUnavailable
 from penstock.storage import Connection, Database
 from penstock.storage.shards import Answers, Shards
 
-__all__ = ["all_done", "ask", "asked_everywhere", "at_job", "unavailable"]
+__all__ = ["ask", "asked_everywhere", "at_job", "refuse_missing", "some_jobs", "unavailable"]
 
 log = logging.getLogger("penstock")
 T = TypeVar("T")
@@ -30,12 +30,16 @@ def unavailable(answers: Answers[Any]) -> list[str]:
     return [str(number) for number in sorted(answers.missing)]
 
 
-def all_done(answers: Answers[Any], count: int, done: str) -> int:
-    """How many jobs a change reached, on all shards; where one did not answer, an error that tells of the others."""
+def refuse_missing(answers: Answers[Any], done: str) -> None:
+    """An error where a shard did not answer, which also says what was done on the others."""
     for number in sorted(answers.missing):
         error = answers.missing[number]
-        raise PartitionUnavailable(f"{count} jobs {done} on the shards that answered; {error}", shard=error.shard)
-    return count
+        raise PartitionUnavailable(f"{done} on the shards that answered; {error}", shard=error.shard)
+
+
+def some_jobs(count: int) -> str:
+    """So many jobs, in words."""
+    return "1 job" if count == 1 else f"{count} jobs"
 
 
 def ask(shards: Shards, database: Database, act: Callable[[Connection], T]) -> T:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from penstock.admin.answers import all_done, asked_everywhere, at_job
+from penstock.admin.answers import asked_everywhere, at_job, refuse_missing, some_jobs
 from penstock.errors import InvalidJob
 from penstock.model.job import Job
 from penstock.model.limits import checked_count, checked_job_id, checked_name, checked_run_at, key_to_bytes
@@ -26,6 +26,7 @@ from penstock.storage.stats import read_figures
 __all__ = ["cancel", "job", "jobs", "pause", "purge", "reschedule", "resume", "retry"]
 
 MOST_LISTED = 10_000
+PAST = {"cancel": "cancelled", "retry": "retried", "purge": "purged"}
 _WAITING = (State.SCHEDULED, State.BLOCKED, State.READY)
 
 
@@ -60,7 +61,7 @@ def cancel(shards: Shards, job_id: int | str | None = None, *, preview: bool = F
         done = control.cancel_jobs(connection, ids)
         return len(done.ended) + len(done.asked)
 
-    return _each(shards, filters, states, act, "were cancelled", preview=preview, may_purge=True)
+    return _each(shards, filters, states, act, "cancel", preview=preview, may_purge=True)
 
 
 def retry(shards: Shards, job_id: int | str | None = None, *, preview: bool = False, **filters: Any) -> State | int:
@@ -78,7 +79,7 @@ def retry(shards: Shards, job_id: int | str | None = None, *, preview: bool = Fa
             return len(control.retry_dead(connection, ids))
         return control.retry_scheduled(connection, ids)
 
-    return _each(shards, filters, [state], act, "were retried", preview=preview)
+    return _each(shards, filters, [state], act, "retry", preview=preview)
 
 
 def reschedule(shards: Shards, job_id: int | str, run_at: datetime) -> State:
@@ -97,7 +98,7 @@ def purge(shards: Shards, queue: str, *, state: str | None = None, preview: bool
         for each in states:
             count(_count(connection, partitions, each) if preview else control.purge(connection, partitions, each))
 
-    return _on_each(shards, work, "were purged", preview=preview)
+    return _on_each(shards, work, "purge", preview=preview)
 
 
 def pause(shards: Shards, queue: str) -> None:
@@ -167,7 +168,7 @@ def _each(
     filters: dict[str, Any],
     states: Sequence[State],
     act: Callable[[Connection, Sequence[int]], int],
-    done: str,
+    verb: str,
     *,
     preview: bool,
     may_purge: bool = False,
@@ -190,11 +191,11 @@ def _each(
                     if found.ids:
                         count(len(found.ids) if preview else act(connection, found.ids))
 
-    return _on_each(shards, work, done, preview=preview)
+    return _on_each(shards, work, verb, preview=preview)
 
 
 def _on_each(
-    shards: Shards, work: Callable[[Connection, Callable[[int], None]], None], done: str, *, preview: bool
+    shards: Shards, work: Callable[[Connection, Callable[[int], None]], None], verb: str, *, preview: bool
 ) -> int:
     """Do a work on every shard that answers; what it counted, or an error where one did not."""
     counts: dict[int, int] = {}
@@ -211,7 +212,9 @@ def _on_each(
         (database.run if len(shards) == 1 else database.ask)(act)
 
     answers = shards.each_database(run)
-    return all_done(answers, sum(counts.values()), done.replace("were", "would be") if preview else done)
+    count = sum(counts.values())
+    refuse_missing(answers, f"{f'would {verb}' if preview else PAST[verb]} {some_jobs(count)}")
+    return count
 
 
 def _count(connection: Connection, partitions: Sequence[int], state: State) -> int:

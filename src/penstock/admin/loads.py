@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from penstock.admin.answers import all_done, asked_everywhere
+from penstock.admin.answers import asked_everywhere, refuse_missing, some_jobs
 from penstock.errors import NotFound
 from penstock.model.limits import checked_count, checked_name
 from penstock.model.load import Load
 from penstock.storage import Connection
 from penstock.storage import load as storage
-from penstock.storage.shards import Shards
+from penstock.storage.shards import Answers, Shards
 
 __all__ = ["cancel_load", "loads", "pause_load", "resume_load"]
 
@@ -38,20 +38,25 @@ def loads(shards: Shards, limit: int = 100) -> list[Load]:
 
 def pause_load(shards: Shards, name: str) -> None:
     """Take what waits of a load out of its queue."""
-    _on_all(shards, name, storage.pause_load, "of the load are paused")
+    answers, _ = _on_all(shards, name, storage.pause_load)
+    refuse_missing(answers, f"paused load {name!r}")
 
 
 def resume_load(shards: Shards, name: str) -> None:
     """Let it come back."""
-    _on_all(shards, name, storage.resume_load, "of the load come back")
+    answers, _ = _on_all(shards, name, storage.resume_load)
+    refuse_missing(answers, f"resumed load {name!r}")
 
 
 def cancel_load(shards: Shards, name: str) -> int:
     """End what has not started of a load; how many jobs."""
-    return _on_all(shards, name, storage.cancel_load, "of the load were cancelled")
+    answers, ended = _on_all(shards, name, storage.cancel_load)
+    refuse_missing(answers, f"cancelled {some_jobs(ended)} of load {name!r}")
+    return ended
 
 
-def _on_all(shards: Shards, name: str, act: Callable[[Connection, str], int | None], done: str) -> int:
+def _on_all(shards: Shards, name: str, act: Callable[[Connection, str], int | None]) -> tuple[Answers[int | None], int]:
+    """Do something to a load on each shard that has a part of it; what they said, and the sum of it."""
     checked_name("load", name)
 
     def work(connection: Connection) -> int | None:
@@ -59,7 +64,6 @@ def _on_all(shards: Shards, name: str, act: Callable[[Connection, str], int | No
 
     answers = shards.each(work)
     counts = [count for count in answers if count is not None]
-    all_done(answers, sum(counts), done)
-    if not counts:
+    if not counts and not answers.missing:
         raise NotFound(f"load {name!r} does not exist: see app.loads(), or `penstock loads`")
-    return sum(counts)
+    return answers, sum(counts)

@@ -29,7 +29,7 @@ def asked(url: str | None) -> Iterator[App]:
         ensure_answering(app)
         yield app
         if missing := unavailable(app):
-            warn(f"shard {', '.join(missing)} does not answer: what is there is left out (see penstock shards)")
+            warn(f"shard {', '.join(missing)} does not answer, and this is without it (see penstock shards)")
 
 
 def opened(url: str | None) -> App:

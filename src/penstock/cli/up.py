@@ -48,6 +48,7 @@ def up(
         ensure_answering(app)
         if not app.is_embedded:
             _tell(app, as_json)
+        log.info("working on %s, %d at a time", ", ".join(app.tasks) or "no queue", concurrency)
         worked = app.work(concurrency=concurrency)
     log.info("stopped: %s", ", ".join(f"{count} {name}" for name, count in worked._asdict().items()))
 

@@ -210,7 +210,8 @@ class Database:
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
-            pool.close()
+            # Whoever is just connecting to one that hangs would be waited for.
+            pool.close(0.0 if self.breaker.is_down else 5.0)
         self.breaker.close()
         self.breaker = Breaker(self.url, self.breaker.label, self.clock)
 
