@@ -11,7 +11,7 @@ import importlib
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from queue import SimpleQueue
@@ -58,7 +58,7 @@ from penstock.storage.shards import Shards
 from penstock.task.definition import TaskDefinition
 from penstock.upkeep import SharedUpkeep, Upkeep
 from penstock.version import __version__
-from penstock.worker import Event, Hooks, Worked, Worker
+from penstock.worker import Event, FoundSite, Hooks, Worked, Worker
 
 __all__ = ["App"]
 
@@ -278,8 +278,6 @@ class App:
     ) -> Worked:
         for module in self.imports:
             importlib.import_module(module)
-        served = self._declarations.served(queues)
-        database = self.database
         shared = SharedUpkeep(self.databases, [self._connecting.learn, self._declarations.write_rest])
         rescued: list[int] = []
 
@@ -287,15 +285,20 @@ class App:
             rescued.append(jobs)
             self._hooks.call(Event(name="rescued", jobs=jobs))
 
-        upkeep = Upkeep(database, self._retention, note_rescued, shared)
+        def find_sites(known: Collection[int]) -> list[FoundSite]:
+            return [
+                FoundSite(database.shard, database, self._declarations.served(queues, database.shard))
+                for database in self.databases
+                if database.shard not in known
+            ]
+
         worker = Worker(
-            database,
-            served,
+            find_sites,
             concurrency=concurrency,
             lease_seconds=self._lease_seconds,
             version=__version__,
             hooks=self._hooks,
-            sweeper=upkeep,
+            sweepers=lambda database: Upkeep(database, self._retention, note_rescued, shared),
         )
         with self._lock:
             self._workers.append(worker)

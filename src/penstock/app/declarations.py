@@ -125,8 +125,8 @@ class Declarations:
         queue = self._queues.get(name)
         return queue is not None and queue.definition.is_owned
 
-    def served(self, queues: Sequence[str | Queue] | None) -> list[Served]:
-        """The queues a worker takes jobs from, with the tasks it has handlers for."""
+    def served(self, queues: Sequence[str | Queue] | None, shard: int) -> list[Served]:
+        """The queues a worker takes jobs from, with the tasks it has handlers for, and their partitions on a shard."""
         if isinstance(queues, (str, Queue)):
             raise InvalidJob("queues", "a list of queues is needed; write queues=['emails']")
         names = (
@@ -144,9 +144,12 @@ class Declarations:
             entry = self.fresh_entry(name)
             tasks = dict(self.tasks.get(name, {}))
             is_limited = entry.limit is not None
-            served.append(
-                Served(entry.id, name, entry.partition_ids, entry.max_wait, tasks, entry.is_owned, is_limited)
+            here = tuple(
+                partition
+                for partition, lives_on in zip(entry.partition_ids, entry.partition_shards, strict=True)
+                if lives_on == shard
             )
+            served.append(Served(entry.id, name, here, entry.max_wait, tasks, entry.is_owned, is_limited))
         return served
 
     def change_limits(self, name: str, limits: Mapping[str, Any]) -> None:

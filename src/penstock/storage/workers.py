@@ -37,14 +37,16 @@ def register(
     concurrency: int,
     lease_seconds: float,
     tasks: Iterable[tuple[int, str]],
+    instance: str | None = None,
 ) -> int:
-    """Enter a worker with the (queue, task) pairs it knows; its number."""
+    """Enter a worker with the (queue, task) pairs it knows; its number. `instance`: the same on every shard."""
     tasks = list(tasks)
     with connection.transaction():
         row = connection.execute(
             query("register_worker"),
             {
                 "name": name,
+                "instance": instance,
                 "host": host,
                 "pid": pid,
                 "version": version,

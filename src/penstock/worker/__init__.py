@@ -3,6 +3,6 @@
 from penstock.worker.conductor import Served
 from penstock.worker.context import Context
 from penstock.worker.hooks import Event, Hooks
-from penstock.worker.worker import Worked, Worker
+from penstock.worker.worker import FoundSite, Worked, Worker
 
-__all__ = ["Context", "Event", "Hooks", "Served", "Worked", "Worker"]
+__all__ = ["Context", "Event", "FoundSite", "Hooks", "Served", "Worked", "Worker"]

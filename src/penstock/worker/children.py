@@ -33,19 +33,18 @@ class ProcessDied(Exception):
 class Child:
     """One child process, started when first needed and again after each death."""
 
-    def __init__(self, workplace: Workplace, hooks: Hooks) -> None:
-        self._workplace = workplace
+    def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
         self._process: multiprocessing.process.BaseProcess | None = None
         self._pipe: Pipe | None = None
 
-    def run(self, job: HeldJob) -> None:
+    def run(self, job: HeldJob, workplace: Workplace) -> None:
         """Run a job in the child and note its end."""
         job.interrupt = self._kill
         try:
             if self._hooks.wants("started"):
                 tell_started(job, self._hooks)
-            self._converse(job)
+            self._converse(job, workplace)
         except BaseException as error:  # A child may fail in any way; its thread goes on.
             note_error(job, error)
         job.interrupt = None
@@ -63,11 +62,11 @@ class Child:
                 self._process.join()
             self._process = None
 
-    def _converse(self, job: HeldJob) -> None:
+    def _converse(self, job: HeldJob, workplace: Workplace) -> None:
         try:
             pipe = self._started()
             deadline = None if job.task.timeout is None else time.monotonic() + job.task.timeout
-            pipe.send((*_place(job.task), job.args, _facts(Context(job, self._workplace))))
+            pipe.send((*_place(job.task), job.args, _facts(Context(job, workplace))))
             while True:
                 if deadline is not None and not pipe.poll(max(deadline - time.monotonic(), 0)):
                     self._kill()
@@ -75,7 +74,7 @@ class Child:
                     raise TimeoutError(f"the handler ran longer than its timeout of {job.task.timeout:g} s")
                 message = pipe.recv()
                 if isinstance(message, Progress):
-                    self._workplace.progress(job.id, message.value, message.note)
+                    workplace.progress(job.id, message.value, message.note)
                 elif isinstance(message, Returned):
                     job.result = message.result
                     return

@@ -1,4 +1,4 @@
-"""The conductor: one thread that has a worker's whole conversation about jobs with the database.
+"""The conductor: one thread that has a worker's whole conversation about jobs with one database.
 
 Each turn settles everything that ended since the last and claims what comes next, in one transaction. While a turn is
 under way more jobs end, so that many small settles become few commits by themselves; no end waits for another. With
@@ -12,11 +12,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import TypeVar
 
 from penstock.clock import system, ticks
 from penstock.owner import Owner
 from penstock.policy.batch import BatchSize
+from penstock.policy.slots import Grant
 from penstock.storage import workers
 from penstock.storage.claim import Lease, read_jobs
 from penstock.storage.database import Connection, ConnectionLost, Database, may_repeat
@@ -112,6 +114,8 @@ class Conductor:
         self._freed: set[int] = set()
         # When a rate lets the next job start.
         self._opens_at: float | None = None
+        # Since when it waits for the database to answer.
+        self._asking_since: float | None = None
         # What ended here so far, by its end.
         self.counts: Counter[str] = Counter()
         # Set by other threads.
@@ -135,11 +139,13 @@ class Conductor:
         collected.ends += self._handed_back(surplus)
         self._note_freed(collected.jobs)
         self._note_started()
-        slots, ahead = (0, 0) if self.is_stopping else self._wanted()
+        slots, ahead = (0, 0) if self.is_stopping else self._wanted(self._line.floor.ask(self._line))
         wish, choices = self._wish(slots, ahead)
-        if wish is None and not choices and not collected:
-            self._hand_over(surplus)
-            return False
+        if wish is None and not choices:
+            self._line.floor.claimed(self._line, is_dry=slots > 0 or self.is_stopping)
+            if not collected:
+                self._hand_over(surplus)
+                return False
         turn = self._exchange(collected, wish, choices)
         self._hand_over(surplus)
         for lease in collected.leases.values():
@@ -160,6 +166,7 @@ class Conductor:
         if wish is not None:
             self._opens_at = None if turn.opens_in is None else now + turn.opens_in
         if wish is not None or choices:
+            self._line.floor.claimed(self._line, is_dry=taken < max(slots, 1))
             self._note_claim(slots, taken)
         return bool(collected or turn.leases)
 
@@ -173,7 +180,7 @@ class Conductor:
         self._signal.wait(self._patience())
         self._signal.clear()
         if self._line.unstarted and system.monotonic() - self._progressed_at > FAST_TICK_SECONDS:
-            self._start_threads(self._line.concurrency)
+            self._start_threads(self._line.floor.concurrency)
             self._line.prod()
 
     @property
@@ -189,6 +196,12 @@ class Conductor:
     @property
     def has_held_jobs(self) -> bool:
         return bool(self._held)
+
+    @property
+    def asking_seconds(self) -> float:
+        """How long the database has not answered what it is being asked."""
+        since = self._asking_since
+        return 0.0 if since is None else system.monotonic() - since
 
     def look_again(self) -> None:
         """Claim again at the next turn, from the start."""
@@ -212,7 +225,7 @@ class Conductor:
     def forget_everything(self) -> None:
         """The worker was declared dead: none of what it held is its own any more."""
         self._line.withdraw()
-        for job in self._line.active():
+        for job in (*self._line.active(), *self._line.own_leases.open):
             job.is_abandoned = True
         if self._held:
             log.warning("LeaseLost: this worker was silent for too long; %d leases went to others", len(self._held))
@@ -245,7 +258,7 @@ class Conductor:
         for holding in self._owner.holdings:
             # A resize may have added it since the partitions were read.
             self._by_partition.setdefault(holding.partition_id, self._queues[holding.queue_id])
-        wanted = sum(self._wanted())
+        wanted = sum(self._wanted(self._line.floor.grantable(self._line)))
         if wanted > 0:
             self._with_connection(lambda connection: self._owner.look(connection, wanted, now))
         else:
@@ -265,12 +278,12 @@ class Conductor:
         elif surplus:
             self._with_connection(lambda connection: self._owner.give_up(connection, worker, surplus))
 
-    def _wanted(self) -> tuple[int, int]:
-        """How many jobs to claim for free slots, and how many more to follow them."""
-        free = max(self._line.free_slots, 0)
+    def _wanted(self, grant: Grant) -> tuple[int, int]:
+        """How many jobs to claim for the slots granted, and how many more to follow them."""
         waiting = len(self._line)
-        slots, ahead = self._batch.wanted(free, self._line.concurrency)
-        total = slots + ahead - max(waiting - max(self._line.concurrency - self._line.running, 0), 0)
+        entitled = max(grant.entitled, 1)
+        slots, ahead = self._batch.wanted(grant.slots, entitled)
+        total = slots + ahead - max(waiting - max(entitled - self._line.running, 0), 0)
         if total <= 0 or (slots == 0 and waiting > (slots + ahead) // 2):
             return 0, 0
         if slots == 0 and system.monotonic() - self._progressed_at > STUCK_SECONDS:
@@ -351,9 +364,10 @@ class Conductor:
         mean = self._batch.mean_seconds
         is_fast = mean is not None and mean < FAST_SECONDS
         self._line.is_fast = is_fast
+        self._line.share.job_seconds = inf if mean is None else mean
         threads = 1 if is_fast else len(jobs)
         if any(not queue_task.is_async for queue_task in {job.task for job in jobs}):
-            self._start_threads(threads if is_fast else self._line.running + len(self._line) + len(jobs))
+            self._start_threads(threads if is_fast else self._line.floor.in_hand + len(jobs))
         self._progressed_at = system.monotonic()
         self._line.feed(jobs, threads)
         return len(jobs)
@@ -393,6 +407,9 @@ class Conductor:
             patience = min(patience, self._owner.patience(system.monotonic()))
         if self._opens_at is not None:
             patience = min(patience, max(self._opens_at - system.monotonic(), FAST_TICK_SECONDS))
+        slots_in = self._line.floor.patience(self._line)
+        if slots_in is not None:
+            patience = min(patience, max(slots_in, 0.001))
         now = ticks()
         for job in self._line.active():
             if job.task.timeout is not None and job.started:
@@ -481,15 +498,18 @@ class Conductor:
         freed = sorted(self._freed)
         self._freed.clear()
         session = 0
+        self._asking_since = system.monotonic()
         try:
             connection = self._opened()
             session = connection.info.backend_pid
-            return exchange(connection, worker, name, succeeded, collected.ends, wish, choices, freed)
+            turn = exchange(connection, worker, name, succeeded, collected.ends, wish, choices, freed)
+            self._asking_since = None
+            return turn
         except ConnectionLost as error:
             if not may_repeat(error):
                 raise
         # The answer was lost. What was settled is not held any more, and new leases may be ours unheard of.
-        log.warning("the database does not answer; the worker goes on when it does")
+        log.warning("%s does not answer; the worker goes on there when it does", self._database.breaker.label)
         self._owner.forget()
         attempts = {
             (job.own_lease or job.lease.id, job.position): (job.id, job.lease.attempt) for job in collected.jobs
@@ -505,7 +525,7 @@ class Conductor:
             else:
                 turn.lost = []
             # What has a lease of its own is not to be taken for new.
-            own = {job.own_lease for job in [*self._line.active(), *self._line.done]}
+            own = {job.own_lease for job in [*self._line.active(), *self._line.own_leases.open, *self._line.done]}
             turn.leases = [
                 lease for lease in held_leases(connection, worker) if lease.id not in self._held and lease.id not in own
             ]
@@ -516,17 +536,24 @@ class Conductor:
     def _with_connection(self, act: Callable[[Connection], T]) -> T:
         """Do what may be repeated, on the conductor's connection, however long the database is away."""
         pause = 0.05
+        self._asking_since = self._asking_since or system.monotonic()
         while True:
             try:
-                return act(self._opened())
+                answer = act(self._opened())
+                self._asking_since = None
+                return answer
             except ConnectionLost as error:
                 if not may_repeat(error):
                     raise
                 self.close()
-                if self.give_up_at is not None and system.monotonic() >= self.give_up_at:
+                if self.give_up_at is not None and (system.monotonic() >= self.give_up_at or not self._has_to_tell):
                     raise DatabaseAway from error
                 system.sleep(pause)
                 pause = min(pause * 2, 1.0)
+
+    @property
+    def _has_to_tell(self) -> bool:
+        return bool(self._held or self._line.done)
 
     def _opened(self) -> Connection:
         if self._connection is None or self._connection.closed:

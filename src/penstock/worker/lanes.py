@@ -1,4 +1,4 @@
-"""Lanes for async handlers: coroutines on one event loop, in a thread of its own, that take from the same line.
+"""Lanes for async handlers: coroutines on one event loop, in a thread of its own, that take from the same lines.
 
 A lane awaits one handler after another, without a task per job; a handler with a timeout, or one that is cancelled,
 is interrupted where it awaits.
@@ -13,11 +13,10 @@ import threading
 from collections import deque
 
 from penstock.clock import ticks
-from penstock.worker.context import Workplace
+from penstock.worker.floor import Floor, Slot
 from penstock.worker.hooks import Hooks
 from penstock.worker.job import HeldJob
-from penstock.worker.line import Line, Slot
-from penstock.worker.own_lease import settle_own_lease
+from penstock.worker.line import Line
 from penstock.worker.running import arguments_of, may_start, note_error, note_result, tell_started
 
 __all__ = ["Lanes"]
@@ -28,19 +27,18 @@ log = logging.getLogger("penstock")
 class Lanes:
     """The event loop of one worker."""
 
-    def __init__(self, workplace: Workplace, hooks: Hooks) -> None:
-        self._workplace = workplace
+    def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
-        self._line: Line | None = None
+        self._floor: Floor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._idle: deque[asyncio.Future[None]] = deque()
         self._lanes: set[asyncio.Task[None]] = set()
         self._slots: list[Slot] = []
 
-    def start(self, line: Line) -> None:
+    def start(self, floor: Floor) -> None:
         """Start the loop."""
-        self._line = line
+        self._floor = floor
         started = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(started,), name="penstock-loop", daemon=True)
         self._thread.start()
@@ -58,13 +56,13 @@ class Lanes:
             self._thread.join(timeout=1.0)
 
     def _run(self, started: threading.Event) -> None:
-        assert self._line is not None  # noqa: S101
+        assert self._floor is not None  # noqa: S101
         while True:
             try:
                 asyncio.run(self._main(started))
             except BaseException as error:  # A task of a handler's may raise SystemExit, or stop the loop.
                 log.error("a handler ended the event loop (%s): %s", type(error).__name__, error)
-            if self._line.is_closed:
+            if self._floor.is_closed:
                 return
             self._start_over()
 
@@ -73,58 +71,59 @@ class Lanes:
         slots, self._slots, self._lanes, self._idle = self._slots, [], set(), deque()
         for slot in slots:
             job = slot.current
-            if job is not None and self._line is not None:
+            if job is not None and self._floor is not None:
                 note_error(job, RuntimeError("a handler ended the event loop that this one ran on"))
                 job.ended = ticks()
-                self._line.end(job)
-                self._line.retire(slot)
+                slot.line.end(job)
+                self._floor.retire(slot)
 
     async def _main(self, started: threading.Event) -> None:
-        assert self._line is not None  # noqa: S101
+        assert self._floor is not None  # noqa: S101
         self._loop = asyncio.get_running_loop()
         started.set()
-        while not self._line.is_closed:
+        while not self._floor.is_closed:
             self._finished = self._loop.create_future()
             await self._finished
         await asyncio.gather(*self._lanes, return_exceptions=True)
 
     def _wake(self, count: int) -> None:
-        assert self._line is not None  # noqa: S101
-        if self._line.is_closed and not self._finished.done():
+        assert self._floor is not None  # noqa: S101
+        if self._floor.is_closed and not self._finished.done():
             self._finished.set_result(None)
         while count and self._idle:
             future = self._idle.popleft()
             if not future.done():
                 future.set_result(None)
                 count -= 1
-        while count > 0 and len(self._lanes) < self._line.concurrency and not self._line.is_closed:
+        while count > 0 and len(self._lanes) < self._floor.concurrency and not self._floor.is_closed:
             lane = asyncio.get_running_loop().create_task(self._lane())
             self._lanes.add(lane)
             lane.add_done_callback(self._lanes.discard)
             count -= 1
 
     async def _lane(self) -> None:
-        line = self._line
-        assert line is not None  # noqa: S101
+        floor = self._floor
+        assert floor is not None  # noqa: S101
         loop = asyncio.get_running_loop()
-        slot = line.slot()
+        slot = floor.slot()
         self._slots.append(slot)
         while True:
-            if not line.take_async(slot):
-                if line.is_closed:
+            if not floor.take_async(slot):
+                if floor.is_closed:
                     return
                 future: asyncio.Future[None] = loop.create_future()
                 self._idle.append(future)
                 await future
                 continue
+            line = slot.line
             while (job := slot.next()) is not None:
-                if may_start(job, line):
-                    await self._run_job(job)
+                if may_start(job, line) and await self._run_job(job, line):
                     line.end(job)
             # Handlers that never wait would keep the loop from hearing anything else.
             await asyncio.sleep(0)
 
-    async def _run_job(self, job: HeldJob) -> None:
+    async def _run_job(self, job: HeldJob, line: Line) -> bool:
+        """Run a job; whether it has ended."""
         lane = asyncio.current_task()
         loop = asyncio.get_running_loop()
         assert lane is not None  # noqa: S101
@@ -132,7 +131,7 @@ class Lanes:
         try:
             if self._hooks.wants("started"):
                 tell_started(job, self._hooks)
-            coroutine = job.task.function(**arguments_of(job, self._workplace))
+            coroutine = job.task.function(**arguments_of(job, line.workplace))
             if job.task.timeout is None:
                 result = await coroutine
             else:
@@ -148,10 +147,12 @@ class Lanes:
             note_error(job, error)
         job.interrupt = None
         job.ended = ticks()
+        has_ended = True
         if job.own_lease is not None:
-            await asyncio.to_thread(settle_own_lease, job, self._workplace)
+            has_ended = await asyncio.to_thread(line.own_leases.settle, job)
         while lane.cancelling():
             lane.uncancel()
+        return has_ended
 
 
 def _ask(loop: asyncio.AbstractEventLoop, lane: asyncio.Task[None], job: HeldJob) -> None:

@@ -2,41 +2,85 @@
 
 The job has a lease of its own, which that transaction deletes. If the lease is gone, the job is settled. If it is
 still there, the transaction was rolled back: a handler that raised is judged as usual, and one that returned all the
-same is retried, since what it did is undone. A transaction that is still open holds the lease's row, so the end is
-written from here, where only the handler's own slot waits for it.
+same is retried, since what it did is undone. Where a transaction that is still open holds the lease's row, or the
+database is away, the slot does not wait: a thread of the site's own asks again until it is known.
 """
 
 from __future__ import annotations
 
-from penstock.clock import system, ticks
+import threading
+from collections.abc import Callable
+
+from penstock.clock import ticks
 from penstock.errors import PenstockError
 from penstock.storage.settle import End, settle_alone
 from penstock.task.verdict import Verdict
 from penstock.worker.context import Workplace
 from penstock.worker.job import HeldJob
 
-__all__ = ["settle_own_lease"]
+__all__ = ["OwnLeases"]
+
+AGAIN_SECONDS = 0.2
+# How long a slot may wait for an answer.
+ANSWER_SECONDS = 0.5
 
 
-def settle_own_lease(job: HeldJob, workplace: Workplace) -> None:
-    """Write the end of a job under the lease of its own, unless its handler's transaction has."""
-    end = _end_where_rolled_back(job)
-    while True:
+class OwnLeases:
+    """The ends of one site's jobs that have leases of their own. `hand_in` takes a job whose end was written later."""
+
+    def __init__(self, workplace: Workplace, hand_in: Callable[[HeldJob], None]) -> None:
+        self._workplace = workplace
+        self._hand_in = hand_in
+        self._open: list[HeldJob] = []
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def open(self) -> list[HeldJob]:
+        """Jobs whose end could not be written yet."""
+        return list(self._open)
+
+    def settle(self, job: HeldJob) -> bool:
+        """Write the end of a job, unless its handler's transaction has; False where that is done later."""
+        end = _end_where_rolled_back(job)
+        if not self._workplace.database.breaker.is_down and self._has_ended(job, end):
+            return True
+        with self._lock:
+            self._open.append(job)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._ask_again, name="penstock-own-leases", daemon=True)
+                self._thread.start()
+        return False
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._stop.set()
+
+    def _ask_again(self) -> None:
+        while not self._stop.wait(AGAIN_SECONDS):
+            for job in self.open:
+                if job.is_abandoned or self._has_ended(job, _end_where_rolled_back(job)):
+                    with self._lock:
+                        self._open.remove(job)
+                    self._hand_in(job)
+
+    def _has_ended(self, job: HeldJob, end: End) -> bool:
+        workplace = self._workplace
         try:
             found = workplace.database.run(
-                lambda connection: settle_alone(connection, workplace.worker_id, workplace.name, end)
+                lambda connection: settle_alone(connection, workplace.worker_id, workplace.name, end),
+                timeout=ANSWER_SECONDS,
             )
         except PenstockError:
             # The database is away; the heart finds out whether the worker is still alive when it is back.
-            found = "busy"
-        if found != "busy":
-            break
-        if job.is_abandoned:
-            return
-        system.sleep(0.2)
-    job.is_settled = True
-    if found == "not held":
-        job.verdict = None
+            return False
+        if found == "busy":
+            return False
+        job.is_settled = True
+        if found == "not held":
+            job.verdict = None
+        return True
 
 
 def _end_where_rolled_back(job: HeldJob) -> End:

@@ -1,10 +1,13 @@
 """A worker: runs the jobs of some queues in this process until it is told to stop, or there is nothing left to do.
 
-conductor   settles and claims, the one conversation about jobs with the database
-line        jobs claimed and not started
+site        its part for one database, in a thread of its own; it has
+  conductor   settles and claims, the one conversation about jobs with that database
+  line        jobs claimed there and not started
+  heart       keeps the worker alive in the eyes of the others
+  listener    hears producers
+floor       the slots, which run the jobs of all sites
 threads     run plain handlers      lanes   run async ones      children   run handlers in processes
-heart       keeps the worker alive in the eyes of the others
-listener    hears producers
+quiet       whether all sites are idle in the same moment
 """
 
 from __future__ import annotations
@@ -13,34 +16,33 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
-from penstock.clock import system, ticks
-from penstock.storage import workers
-from penstock.storage.database import Connection, Database
-from penstock.storage.health import divided_tasks
-from penstock.worker.conductor import Conductor, DatabaseAway, Served
-from penstock.worker.context import Workplace
-from penstock.worker.heart import Heart
+from penstock.clock import system
+from penstock.errors import PenstockError
+from penstock.storage.database import Database
+from penstock.worker.conductor import Served
+from penstock.worker.floor import Floor
 from penstock.worker.hooks import Hooks
 from penstock.worker.lanes import Lanes
-from penstock.worker.line import Line
-from penstock.worker.listener import Listener
+from penstock.worker.quiet import Quiet
+from penstock.worker.site import Identity, Site, Sweeper
 from penstock.worker.threads import Threads
 
-__all__ = ["Sweeper", "Worked", "Worker"]
+__all__ = ["FoundSite", "Worked", "Worker"]
 
 log = logging.getLogger("penstock")
 
-
-class Sweeper(Protocol):
-    """Upkeep, as a worker sees it."""
-
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-    def look_in(self, seconds: float) -> None: ...
-    def sweep(self) -> None: ...
+# How long handlers may take to end once the worker is told to stop.
+GRACE_SECONDS = 30.0
+# How often it is looked for databases that were added.
+FIND_SECONDS = 2.0
+LOOK_SECONDS = 0.25
+# How long a site whose database is away, and one whose database answers, may take to leave.
+HURRIED_SECONDS, PATIENT_SECONDS = 1.0, 15.0
 
 
 class Worked(NamedTuple):
@@ -52,154 +54,175 @@ class Worked(NamedTuple):
     rescued: int
 
 
+class FoundSite(NamedTuple):
+    """A database to work on: its number as a shard, and the queues with the partitions that live there."""
+
+    number: int
+    database: Database
+    served: Sequence[Served]
+
+
 class Worker:
-    """One call of `app.work`."""
+    """One call of `app.work`.
+
+    `find_sites` gives the databases that are not among the numbers given: it is asked at the start, and then every few
+    seconds for those that were added. `sweepers` makes the upkeep of a database.
+    """
 
     def __init__(
         self,
-        database: Database,
-        served: Sequence[Served],
+        find_sites: Callable[[Collection[int]], Sequence[FoundSite]],
         *,
         concurrency: int,
         lease_seconds: float,
         version: str,
         hooks: Hooks,
-        sweeper: Sweeper,
-        grace_seconds: float = 30.0,
+        sweepers: Callable[[Database], Sweeper],
     ) -> None:
-        self._database = database
-        self._served = list(served)
-        self._concurrency = concurrency
-        self._lease_seconds = lease_seconds
-        self._version = version
-        self._sweeper = sweeper
-        self._grace_seconds = grace_seconds
-        self._signal = threading.Event()
-        self._stop_at: float | None = None
-        self._must_register = False
-        self._workplace = Workplace(database, "", self._report_progress)
-        self._lanes = Lanes(self._workplace, hooks)
-        self._line = Line(concurrency, self._lanes.wake, self._signal.set)
-        self._threads = Threads(self._line, self._workplace, hooks)
-        self._conductor = Conductor(
-            database, self._workplace, self._line, self._served, hooks, self._threads.start, self._signal
+        self._find_sites = find_sites
+        self._hooks = hooks
+        self._sweepers = sweepers
+        self._identity = Identity(
+            instance=str(uuid.uuid4()),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=version,
+            concurrency=concurrency,
+            lease_seconds=lease_seconds,
         )
-        self._conductor.on_due = sweeper.look_in
-        self._heart = Heart(database, self._line, lease_seconds, self._declared_dead, self._note_paused)
+        self._lanes = Lanes(hooks)
+        self._floor = Floor(concurrency, self._lanes.wake)
+        self._threads = Threads(self._floor, hooks)
+        self._quiet: Quiet | None = None
+        self._sites: dict[int, Site] = {}
+        self._site_threads: dict[Site, threading.Thread] = {}
+        self._at_work: set[Site] = set()
+        self._stop_at: float | None = None
+        self._problem: BaseException | None = None
+        # Guards the sites, and notified when one has ended its work; the floor is closed when all have.
+        self._changed = threading.Condition(threading.RLock())
+        self._may_close = threading.Event()
 
     def run(self, *, until_idle: bool = False) -> None:
         """Work. Before it returns everything that ran is settled and everything else handed back."""
-        self._register()
-        listener = Listener(self._database, [queue.queue_id for queue in self._served], self._signal)
-        if any(task.is_async for queue in self._served for task in queue.tasks.values()):
-            self._lanes.start(self._line)
-        listener.start()
-        self._sweeper.start()
-        try:
-            self._work(until_idle)
-        except DatabaseAway:
-            log.warning("the database did not come back in time; what this worker held goes to other workers")
-        finally:
-            self._line.close()
-            self._threads.join()
-            self._lanes.join()
-            self._sweeper.stop()
-            listener.stop()
-            self._heart.stop()
-            self._leave()
-            self._conductor.close()
+        if until_idle:
+            self._quiet = Quiet(self._wake)
+        sites = [self._site(found) for found in self._find_sites(())]
+        if len(sites) == 1:
+            # There is nobody else to go on with: whoever called should know.
+            sites[0].register()
+        if any(task.is_async for site in sites for queue in site.served for task in queue.tasks.values()):
+            self._lanes.start(self._floor)
+        for site in sites:
+            self._start(site)
+        threading.Thread(target=self._find_further, name="penstock-sites", daemon=True).start()
+        self._wait_for_sites()
+        self._floor.close()
+        self._threads.join()
+        self._lanes.join()
+        self._close()
+        if self._problem is not None:
+            raise self._problem
 
     def worked(self, rescued: int) -> Worked:
         """What came of it."""
-        counts = self._conductor.counts
+        counts: Counter[str] = Counter()
+        for site in self._sites.values():
+            counts.update(site.counts)
         return Worked(counts["succeeded"], counts["retry"], counts["failed"], rescued)
 
     def stop(self, *, may_hurry: bool = True) -> None:
         """From any thread or signal handler: end gently. Asked again: at once, without waiting for handlers."""
-        if self._stop_at is None:
-            self._stop_at = system.monotonic() + self._grace_seconds
-        elif may_hurry:
-            self._stop_at = 0.0
-        self._conductor.give_up_at = self._stop_at
-        self._conductor.is_stopping = True
-        self._signal.set()
+        with self._changed:
+            if self._stop_at is None:
+                self._stop_at = system.monotonic() + GRACE_SECONDS
+            elif may_hurry:
+                self._stop_at = 0.0
+            for site in self._sites.values():
+                site.stop(self._stop_at)
+            self._changed.notify_all()
 
-    def _work(self, until_idle: bool) -> None:
-        conductor = self._conductor
-        has_waited = True
-        while True:
-            if self._must_register:
-                self._must_register = False
-                conductor.forget_everything()
-                self._register()
-            did_something = conductor.turn()
+    def _site(self, found: FoundSite) -> Site:
+        site = Site(
+            found.number,
+            found.database,
+            found.served,
+            identity=self._identity,
+            floor=self._floor,
+            start_threads=self._threads.start,
+            hooks=self._hooks,
+            sweeper=self._sweepers(found.database),
+            quiet=self._quiet,
+            is_alone=lambda: len(self._sites) == 1,
+        )
+        self._sites[found.number] = site
+        return site
+
+    def _start(self, site: Site) -> None:
+        with self._changed:
             if self._stop_at is not None:
-                if not conductor.has_held_jobs and not self._line.done and not len(self._line):
-                    return
-                if system.monotonic() > self._stop_at:
-                    log.warning("%d handlers did not end in time; their jobs go to other workers", self._line.running)
-                    return
-            elif until_idle and conductor.is_empty and not did_something:
-                self._sweeper.sweep()
-                if not conductor.has_work():
-                    return
-                if has_waited:
-                    has_waited = False
-                    conductor.look_again()
-                    continue
-            if not did_something or conductor.is_pacing:
-                conductor.wait()
-                has_waited = True
+                site.stop(self._stop_at)
+            name = f"penstock-site-{site.number}"
+            thread = threading.Thread(target=self._run_site, args=(site,), name=name, daemon=True)
+            self._site_threads[site] = thread
+            self._at_work.add(site)
+            thread.start()
 
-    def _register(self) -> None:
-        host, pid = socket.gethostname(), os.getpid()
-        registered_at = ticks()
-        tasks = [(queue.queue_id, task) for queue in self._served for task in queue.tasks]
-
-        def register(connection: Connection) -> int:
-            return workers.register(
-                connection,
-                name=f"{host}:{pid}",
-                host=host,
-                pid=pid,
-                version=self._version,
-                concurrency=self._concurrency,
-                lease_seconds=self._lease_seconds,
-                tasks=tasks,
-            )
-
-        worker_id = self._database.run(register)
-        self._workplace.worker_id = worker_id
-        self._workplace.name = workers.full_name(f"{host}:{pid}", worker_id)
-        self._heart.start(worker_id, registered_at)
-        if any(queue.is_owned for queue in self._served):
-            self._warn_of_divided_tasks()
-
-    def _warn_of_divided_tasks(self) -> None:
-        for each in self._database.run(lambda connection: divided_tasks(connection, self._workplace.worker_id)):
-            log.warning(
-                "queue %r: this worker does not know task %r, which worker %s knows, and that one does not know all of "
-                "this one's: keys wait while their partition's owner does not know their next task. Let every worker "
-                "of the queue know all its tasks",
-                each.queue,
-                each.task,
-                each.other,
-            )
-
-    def _leave(self) -> None:
+    def _run_site(self, site: Site) -> None:
         try:
-            self._database.run(lambda connection: workers.remove(connection, self._workplace.worker_id), timeout=2.0)
-        except Exception as error:  # The others find out by themselves: this worker does not renew any more.
-            log.warning("the worker could not say that it left: %s", error)
+            site.work()
+        except BaseException as error:  # It goes to whoever called `run`, when the others have ended too.
+            self._problem = self._problem or error
+            self.stop(may_hurry=False)
+        with self._changed:
+            self._at_work.discard(site)
+            self._changed.notify_all()
+        self._may_close.wait()
+        site.close()
 
-    def _declared_dead(self) -> None:
-        self._must_register = True
-        self._signal.set()
+    def _find_further(self) -> None:
+        while not self._may_close.wait(FIND_SECONDS):
+            try:
+                found = self._find_sites(set(self._sites))
+            except PenstockError as error:
+                log.debug("databases that were added could not be looked for: %s", error)
+                continue
+            with self._changed:
+                for each in found:
+                    if self._stop_at is None:
+                        log.info("shard %d was added, and is worked on", each.number)
+                        self._start(self._site(each))
 
-    def _note_paused(self, paused: set[int]) -> None:
-        if paused != self._conductor.paused:
-            self._conductor.paused = paused
-            self._signal.set()
+    def _wait_for_sites(self) -> None:
+        """Wait until all have ended their work, but not for one whose database is away and keeps it."""
+        with self._changed:
+            while self._at_work:
+                self._changed.wait(LOOK_SECONDS)
+                self._leave_out_silent()
+                for site in [site for site in self._at_work if site.is_given_up(HURRIED_SECONDS)]:
+                    log.warning("%s does not answer; the worker ends without it", site.database.breaker.label)
+                    self._at_work.discard(site)
+            # None is taken up any more.
+            self._stop_at = self._stop_at or system.monotonic()
 
-    def _report_progress(self, job_id: int, value: float | None, note: str | None) -> None:
-        self._heart.progress(job_id, value, note)
+    def _leave_out_silent(self) -> None:
+        if self._quiet is None or not self._quiet.is_over:
+            return
+        for site in self._at_work:
+            if site.is_silent and not site.is_stopping:
+                log.warning(
+                    "%s does not answer, and all others are idle: the worker ends; what waits there was not looked at",
+                    site.database.breaker.label,
+                )
+                site.stop(0.0)
+
+    def _close(self) -> None:
+        began_at = system.monotonic()
+        self._may_close.set()
+        for site, thread in self._site_threads.items():
+            patience = HURRIED_SECONDS if site.is_away or site.database.breaker.is_down else PATIENT_SECONDS
+            thread.join(max(began_at + patience - system.monotonic(), 0.0))
+
+    def _wake(self) -> None:
+        for site in list(self._sites.values()):
+            site.wake()

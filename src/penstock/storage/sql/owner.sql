@@ -104,8 +104,8 @@ select q.id, q.per_key, q.running_limit, q.rate, q.key_rate, q.fair_by, q.weight
   from penstock.queue as q where q.id = any (%(queues)s::int[])
 
 -- name: read_partitions
--- Every partition of these queues, those too that a resize removed or has just added.
-select id, queue_id from penstock.partition where queue_id = any (%(queues)s::int[]) order by id
+-- Every partition of these queues on this shard, those too that a resize removed or has just added.
+select id, queue_id from penstock.partition where queue_id = any (%(queues)s::int[]) and shard = penstock.here() order by id
 
 -- name: why_not_started
 -- What an owner goes by about one ready job: who owns its partition, its place and map, what runs of its key or holds it,

@@ -42,8 +42,9 @@ update penstock.lease set is_ahead = false where id = any (%(leases)s::bigint[])
 select penstock.split_lease_if_leased(%(worker)s, %(lease)s, %(range)s, %(position)s::smallint)
 
 -- name: register_worker
-insert into penstock.worker (name, host, pid, version, concurrency, lease_seconds)
-values (%(name)s, %(host)s, %(pid)s, %(version)s, %(concurrency)s, %(lease_seconds)s) returning id
+insert into penstock.worker (name, instance, host, pid, version, concurrency, lease_seconds)
+values (%(name)s, coalesce(%(instance)s::uuid, gen_random_uuid()), %(host)s, %(pid)s, %(version)s, %(concurrency)s,
+        %(lease_seconds)s) returning id
 
 -- name: note_session
 update penstock.worker set session_pid = pg_backend_pid() where id = %(worker)s

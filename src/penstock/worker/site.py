@@ -1,0 +1,289 @@
+"""A site: a worker's part for one database. It registers there, claims and settles there, beats, listens and keeps up.
+
+Each site runs in a thread of its own and waits for its own database only; what the sites of a worker share, the slots
+and whatever runs in them, waits for none. A database that is away is tried until it is back, at the start too; a worker
+that was declared dead there meanwhile registers anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.clock import system, ticks
+from penstock.errors import PenstockError
+from penstock.storage import workers
+from penstock.storage.database import Connection, Database
+from penstock.storage.health import divided_tasks
+from penstock.worker.conductor import Conductor, DatabaseAway, Served
+from penstock.worker.context import Workplace
+from penstock.worker.floor import Floor
+from penstock.worker.heart import Heart
+from penstock.worker.hooks import Hooks
+from penstock.worker.line import Line
+from penstock.worker.listener import Listener
+from penstock.worker.quiet import Quiet
+
+__all__ = ["Identity", "Site", "Sweeper"]
+
+log = logging.getLogger("penstock")
+
+# A database that has not answered for so long is not waited for by those who want to know that nothing is left to do.
+AWAY_SECONDS = 3.0
+REGISTER_SECONDS = 2.0
+AGAIN_SECONDS = 1.0
+
+
+class Sweeper(Protocol):
+    """Upkeep, as a worker sees it."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def look_in(self, seconds: float) -> None: ...
+    def sweep(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a worker is, on every database it serves. `instance` is random: no other worker has it."""
+
+    instance: str
+    host: str
+    pid: int
+    version: str
+    concurrency: int
+    lease_seconds: float
+
+
+class Site:
+    """Used by its own thread, but for what says otherwise."""
+
+    def __init__(
+        self,
+        number: int,
+        database: Database,
+        served: Sequence[Served],
+        *,
+        identity: Identity,
+        floor: Floor,
+        start_threads: Callable[[int], None],
+        hooks: Hooks,
+        sweeper: Sweeper,
+        quiet: Quiet | None,
+        is_alone: Callable[[], bool],
+    ) -> None:
+        self.number = number
+        self.database = database
+        self.served = list(served)
+        self._identity = identity
+        self._sweeper = sweeper
+        self._quiet = quiet
+        self._is_alone = is_alone
+        self._signal = threading.Event()
+        self._stop_at: float | None = None
+        self._told_to_stop_at: float | None = None
+        self._must_register = True
+        # Since when it has not managed a turn, if it has not.
+        self._absent_since: float | None = system.monotonic()
+        self._workplace = Workplace(database, "", self._report_progress)
+        self.line = Line(floor, self._workplace, self._signal.set)
+        self._conductor = Conductor(
+            database, self._workplace, self.line, self.served, hooks, start_threads, self._signal
+        )
+        self._conductor.on_due = sweeper.look_in
+        self._heart = Heart(database, self.line, identity.lease_seconds, self._declared_dead, self._note_paused)
+        self._listener = Listener(database, [queue.queue_id for queue in self.served], self._signal)
+        if quiet is not None:
+            quiet.join(self, lambda: self.is_silent)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What ended here so far, by its end."""
+        return dict(self._conductor.counts)
+
+    @property
+    def is_away(self) -> bool:
+        """From any thread: whether the database has not answered for some time, neither the conductor nor the heart."""
+        if (absent_since := self._absent_since) is not None:
+            return system.monotonic() - absent_since > AWAY_SECONDS
+        heard_at = self.line.valid_until - int(self._identity.lease_seconds * 1e9)
+        return self._conductor.asking_seconds > AWAY_SECONDS and ticks() - heard_at > AWAY_SECONDS * 1e9
+
+    @property
+    def holds_jobs(self) -> bool:
+        """From any thread: whether it has jobs that run, or whose end is not written."""
+        return self._conductor.has_held_jobs or bool(self.line.done)
+
+    @property
+    def is_silent(self) -> bool:
+        """From any thread: whether the database is away and nothing runs here that could enqueue elsewhere."""
+        return self.is_away and not self.line.running
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop_at is not None
+
+    def is_given_up(self, seconds: float) -> bool:
+        """From any thread: whether it was told to stop, and for so long now nothing but its database has kept it."""
+        if self._told_to_stop_at is None or self._stop_at is None or not self.is_away:
+            return False
+        since = max(self._told_to_stop_at, self._stop_at) if self.holds_jobs else self._told_to_stop_at
+        return system.monotonic() - since > seconds
+
+    def register(self, timeout: float | None = None) -> None:
+        """Enter the worker here, once; raises where the database does not answer in that time."""
+        identity = self._identity
+        registered_at = ticks()
+        name = f"{identity.host}:{identity.pid}"
+        tasks = [(queue.queue_id, task) for queue in self.served for task in queue.tasks]
+
+        def register(connection: Connection) -> int:
+            return workers.register(
+                connection,
+                name=name,
+                instance=identity.instance,
+                host=identity.host,
+                pid=identity.pid,
+                version=identity.version,
+                concurrency=identity.concurrency,
+                lease_seconds=identity.lease_seconds,
+                tasks=tasks,
+            )
+
+        worker_id = self.database.run(register, timeout=timeout)
+        self._workplace.worker_id = worker_id
+        self._workplace.name = workers.full_name(name, worker_id)
+        self._heart.start(worker_id, registered_at)
+        self._must_register = False
+        if any(queue.is_owned for queue in self.served):
+            self._warn_of_divided_tasks()
+
+    def work(self) -> None:
+        """Work until it is told to stop, or everybody is idle."""
+        self._listener.start()
+        self._sweeper.start()
+        while True:
+            try:
+                return self._work()
+            except DatabaseAway:
+                if self.holds_jobs:
+                    log.warning(
+                        "%s did not come back in time; what this worker held goes to other workers",
+                        self.database.breaker.label,
+                    )
+                return None
+            except Exception:
+                if self._is_alone() or self._stop_at is not None:
+                    raise
+                log.exception("%s cannot be worked on, and is tried again", self.database.breaker.label)
+            # The other sites go on meanwhile.
+            self._must_register = True
+            self._absent_since = self._absent_since or system.monotonic()
+            self._conductor.close()
+            self._signal.wait(AGAIN_SECONDS)
+
+    def stop(self, at: float) -> None:
+        """From any thread: end gently, and at that monotonic time without waiting any more."""
+        self._told_to_stop_at = self._told_to_stop_at or system.monotonic()
+        self._stop_at = at
+        self._conductor.give_up_at = at
+        self._conductor.is_stopping = True
+        self._signal.set()
+
+    def wake(self) -> None:
+        """From any thread: look again."""
+        self._signal.set()
+
+    def close(self) -> None:
+        """Leave, and give everything back."""
+        self.line.own_leases.stop()
+        self._sweeper.stop()
+        self._listener.stop()
+        self._heart.stop()
+        self._leave()
+        self._conductor.close()
+
+    def _work(self) -> None:
+        conductor, quiet = self._conductor, self._quiet
+        has_waited = True
+        while True:
+            if self._must_register:
+                conductor.forget_everything()
+                self._register()
+            began_in = 0 if quiet is None else quiet.round
+            did_something = conductor.turn()
+            self._absent_since = None
+            if self._stop_at is not None:
+                if not self.holds_jobs and not len(self.line):
+                    return
+                if system.monotonic() > self._stop_at:
+                    log.warning("%d handlers did not end in time; their jobs go to other workers", self.line.running)
+                    return
+            elif quiet is not None:
+                if did_something or not conductor.is_empty:
+                    quiet.busy()
+                elif self._is_idle():
+                    if quiet.idle(self, began_in):
+                        return
+                else:
+                    quiet.busy()
+                    if has_waited:
+                        has_waited = False
+                        conductor.look_again()
+                        continue
+            if not did_something or conductor.is_pacing:
+                conductor.wait()
+                has_waited = True
+
+    def _is_idle(self) -> bool:
+        self._sweeper.sweep()
+        return not self._conductor.has_work()
+
+    def _register(self) -> None:
+        """Enter the worker, however long the database is away."""
+        self._absent_since = self._absent_since or system.monotonic()
+        has_told = False
+        while True:
+            if self._stop_at is not None:
+                raise DatabaseAway
+            try:
+                return self.register(REGISTER_SECONDS)
+            except PenstockError as error:
+                log.log(logging.DEBUG if has_told else logging.WARNING, "%s", error)
+                has_told = True
+            self._signal.wait(AGAIN_SECONDS)
+            self._signal.clear()
+
+    def _warn_of_divided_tasks(self) -> None:
+        for each in self.database.run(lambda connection: divided_tasks(connection, self._workplace.worker_id)):
+            log.warning(
+                "queue %r: this worker does not know task %r, which worker %s knows, and that one does not know all of "
+                "this one's: keys wait while their partition's owner does not know their next task. Let every worker "
+                "of the queue know all its tasks",
+                each.queue,
+                each.task,
+                each.other,
+            )
+
+    def _leave(self) -> None:
+        if not self._workplace.worker_id:
+            return
+        try:
+            self.database.run(lambda connection: workers.remove(connection, self._workplace.worker_id), timeout=2.0)
+        except Exception as error:  # The others find out by themselves: this worker does not renew any more.
+            log.warning("the worker could not say that it left: %s", error)
+
+    def _declared_dead(self) -> None:
+        self._must_register = True
+        self._signal.set()
+
+    def _note_paused(self, paused: set[int]) -> None:
+        if paused != self._conductor.paused:
+            self._conductor.paused = paused
+            self._signal.set()
+
+    def _report_progress(self, job_id: int, value: float | None, note: str | None) -> None:
+        self._heart.progress(job_id, value, note)
