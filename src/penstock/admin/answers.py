@@ -10,8 +10,9 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from penstock.errors import PartitionUnavailable
+from penstock.errors import NotFound, PartitionUnavailable
 from penstock.storage import Connection, Database
+from penstock.storage.carrying import locate
 from penstock.storage.shards import Answers, Shards
 
 __all__ = ["ask", "asked_everywhere", "at_job", "refuse_missing", "some_jobs", "unavailable"]
@@ -49,8 +50,19 @@ def ask(shards: Shards, database: Database, act: Callable[[Connection], T]) -> T
 
 def at_job(shards: Shards, job_id: int, act: Callable[[Connection], T], *, waits: bool = False) -> T:
     """Do something where a job is. `waits`: for its shard, where that is down."""
-    database = shards.of_job(job_id)
-    return database.run(act) if waits else ask(shards, database, act)
+
+    def do(database: Database) -> T:
+        return database.run(act) if waits else ask(shards, database, act)
+
+    written = shards.of_job(job_id)
+    try:
+        return do(written)
+    except NotFound:
+        # It may have been carried to where its key lives by now.
+        found = locate(shards, job_id)
+        if found is written:
+            raise
+        return do(found)
 
 
 def _told(answers: Answers[T]) -> Answers[T]:

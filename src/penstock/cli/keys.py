@@ -14,8 +14,9 @@ from penstock.cli.parameter import AsJson, QueueName, Url
 from penstock.cli.record import blocked_key_record
 from penstock.cli.target import asked, unavailable
 from penstock.cli.terminal import Column, say, show_json, show_table
+from penstock.model import Resize
 
-__all__ = ["blocked_keys", "release", "resize"]
+__all__ = ["blocked_keys", "release", "resize", "show_progress"]
 
 
 def blocked_keys(queue: QueueName, url: Url = None, as_json: AsJson = False) -> None:
@@ -58,10 +59,16 @@ def resize(
     """Give a queue another number of partitions; again to see how far it is."""
     with asked(url) as app:
         done = app.resize(queue, partitions=partitions)
+    said = f"queue {queue!r} has {done.partitions} partition{'' if done.partitions == 1 else 's'}"
+    show_progress(done, said, as_json)
+
+
+def show_progress(done: Resize, said: str, as_json: bool) -> None:
+    """What was done to the partitions of a queue, and what drains still."""
     if as_json:
         show_json(asdict(done) | {"draining": [{"partition": name, "jobs": jobs} for name, jobs in done.draining]})
         return
-    say(f"queue {queue!r} has {done.partitions} partition{'' if done.partitions == 1 else 's'}")
+    say(said)
     if done.draining:
         columns = [Column("still drains", is_cut=True), Column("jobs", "right")]
         show_table(columns, [[name, f"{jobs:,}"] for name, jobs in done.draining])

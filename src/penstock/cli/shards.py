@@ -1,12 +1,14 @@
-"""Commands about shards: which there are and how they are."""
+"""Commands about shards: which there are and how they are, and what lives where."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
-from penstock.cli.parameter import AsJson, Url
+from penstock.cli.keys import show_progress
+from penstock.cli.parameter import AsJson, QueueName, Url
 from penstock.cli.target import asked
 from penstock.cli.terminal import Column, show_json, show_table
 from penstock.model import Shard
@@ -36,6 +38,22 @@ def list_shards(context: typer.Context, url: Url = None, as_json: AsJson = False
         Column("running", "right"),
     ]
     show_table(columns, [_row(each) for each in found])
+
+
+@shards.command()
+def move(
+    queue: QueueName,
+    partition: Annotated[str, typer.Argument(metavar="PARTITION", help="Its partition, by number or name.")],
+    shard: Annotated[str, typer.Argument(metavar="SHARD", help="Where it is to live: the shard's number or URL.")],
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a partition live on another shard; again to see how far it is."""
+    with asked(url) as app:
+        done = app.move_partition(
+            queue, int(partition) if partition.isdecimal() else partition, int(shard) if shard.isdecimal() else shard
+        )
+    show_progress(done, f"partition {partition} of queue {queue!r} lives there", as_json)
 
 
 def _row(shard: Shard) -> list[str]:

@@ -89,7 +89,7 @@ def go_on(shards: Shards) -> dict[str, PartitionUnavailable]:
     if len(shards) == 1:
         return {}
     lead = shards.lead
-    unopened = lead.run(_read_unopened, timeout=ANSWER_SECONDS)
+    unopened = lead.ask(_read_unopened, timeout=ANSWER_SECONDS)
     if not unopened:
         return {}
     shards.level()
@@ -119,7 +119,7 @@ def tell_left(shards: Shards) -> int:
     def take(database: Database) -> None:
         for shard, left in told.given.items():
             if shard != database.shard and left:
-                database.run(lambda connection: _note_left(connection, shard, left), timeout=ANSWER_SECONDS)  # noqa: B023
+                database.ask(lambda connection: _note_left(connection, shard, left), timeout=ANSWER_SECONDS)  # noqa: B023
 
     shards.each_database(take)
     return sum(len(left) for left in told)

@@ -20,9 +20,12 @@ def parents_elsewhere(connection: Connection, after: int) -> list[int]:
     return [row[0] for row in rows]
 
 
-def ends_of_parents(connection: Connection, ids: Sequence[int]) -> dict[int, bool]:
-    """Those of these jobs that have ended, and whether they succeeded. A job that is gone did not."""
-    return dict(connection.execute(query("ends_of_parents"), {"ids": array_text(ids)}).fetchall())
+def ends_of_parents(connection: Connection, ids: Sequence[int]) -> list[tuple[int, bool, int | None]]:
+    """Those of these jobs that have ended, and whether they succeeded; a job that is gone did not. And those that were
+    carried away, with the shard to ask instead.
+    """
+    rows = connection.execute(query("ends_of_parents"), {"ids": array_text(ids)}).fetchall()
+    return [(id_, has_succeeded, elsewhere) for id_, has_succeeded, elsewhere in rows]
 
 
 def enter_parent_ends(connection: Connection, ends: Mapping[int, bool]) -> int:

@@ -2,6 +2,10 @@
 
     learn     shards that were added are taken in                        every 2 s
     level     what is new in the catalogue is carried to every shard     every 2 s
+    maps      changes of partitions go on; what is left of old maps      twice a second
+              is told to the other shards
+    carry     jobs whose key lives elsewhere by now are carried there    twice a second
+    clean     where jobs went that are nowhere any more                  every minute
     parents   children hear of parents that ended on other shards        every 2 s; twice a second while any wait
     crons     entries move to the shard their jobs go to                 every 2 s
     forget    what was heard of parents that nobody waits for any more   every minute
@@ -19,7 +23,9 @@ from dataclasses import dataclass
 
 from penstock.clock import system
 from penstock.errors import PartitionUnavailable
+from penstock.storage.carrying import carry, clean
 from penstock.storage.database import ConnectionLost, Database
+from penstock.storage.map_changes import go_on, tell_left
 from penstock.storage.parents import clean_parent_ends, ends_of_parents, enter_parent_ends, parents_elsewhere
 from penstock.storage.shards import Shards
 from penstock.upkeep.cron import move_crons
@@ -30,6 +36,7 @@ log = logging.getLogger("penstock")
 
 ROUND_SECONDS = 2.0
 PARENTS_SECONDS = 0.5
+CARRY_SECONDS = 0.5
 FORGET_SECONDS = 60.0
 ASK_SECONDS = 3.0
 
@@ -51,6 +58,11 @@ def level(shards: Shards) -> int:
     """Carry what is new in the catalogue to every shard."""
     shards.level()
     return 0
+
+
+def maps(shards: Shards) -> int:
+    """Bring changes of maps further, and tell each shard what is left of old ones on the others."""
+    return len(go_on(shards)) + tell_left(shards)
 
 
 def tell_children(shards: Shards) -> int:
@@ -77,6 +89,9 @@ def forget_ends(shards: Shards) -> int:
 # What is done for all shards, in this order; each on its own time.
 DUTIES: list[Duty] = [
     Duty("level", level),
+    Duty("maps", maps, CARRY_SECONDS),
+    Duty("carry", carry, CARRY_SECONDS),
+    Duty("clean", clean, FORGET_SECONDS),
     Duty("parents", tell_children, busy_seconds=PARENTS_SECONDS),
     Duty("crons", move_crons),
     Duty("forget", forget_ends, FORGET_SECONDS),
@@ -152,13 +167,23 @@ def _ends(shards: Shards, ids: Sequence[int]) -> dict[int, bool]:
     for id_ in ids:
         by_shard.setdefault(shards.number_of(id_), []).append(id_)
     ends: dict[int, bool] = {}
-    for number, group in by_shard.items():
-        if number not in shards or shards.of(number).breaker.is_down:
-            continue
-        try:
-            ends |= shards.of(number).ask(lambda c: ends_of_parents(c, group), timeout=ASK_SECONDS)  # noqa: B023
-        except PartitionUnavailable as error:
-            log.debug("parents could not be asked for: %s", error)
+    # Again for those that were carried away, and on from there.
+    for _ in range(len(shards)):
+        carried: dict[int, list[int]] = {}
+        for number, group in by_shard.items():
+            if number not in shards or shards.of(number).breaker.is_down:
+                continue
+            try:
+                told = shards.of(number).ask(lambda c: ends_of_parents(c, group), timeout=ASK_SECONDS)  # noqa: B023
+            except PartitionUnavailable as error:
+                log.debug("parents could not be asked for: %s", error)
+                continue
+            for id_, has_succeeded, elsewhere in told:
+                if elsewhere is None:
+                    ends[id_] = has_succeeded
+                else:
+                    carried.setdefault(elsewhere, []).append(id_)
+        by_shard = carried
     return ends
 
 

@@ -278,6 +278,38 @@ create table penstock.parent_end (
     has_succeeded boolean not null
 );
 
+-- What became ready when its key lived on another shard already, and is on its way there; see 0015_carrying.
+
+create table penstock.outbox (
+    id           bigint generated always as identity primary key,
+    shard        smallint not null,
+    job_id       bigint not null,
+    partition_id int not null,
+    attempt      smallint not null
+);
+
+create index outbox_by_shard on penstock.outbox (shard, id);
+create index outbox_of_job on penstock.outbox (job_id);
+
+-- What came from other shards, once each.
+create table penstock.arrival (
+    shard     smallint not null,
+    outbox_id bigint not null,
+    at        timestamptz not null default clock_timestamp(),
+    primary key (shard, outbox_id)
+);
+
+create index arrival_by_time on penstock.arrival (at);
+
+-- Where jobs went that were here.
+create table penstock.forward (
+    job_id bigint primary key,
+    shard  smallint not null,
+    at     timestamptz not null default now()
+);
+
+create index forward_by_time on penstock.forward (at);
+
 -- What ended. One row for what one settle ended of one lease in one way, the facts of its jobs in arrays;
 -- `finished_job` unfolds them. Dropped slice by slice.
 

@@ -160,9 +160,8 @@ begin
     return v_range * 1024;
 end $$;
 
--- Whether a job is anywhere: waiting, running, or ended and not forgotten. Who asks holds `finished` until the
--- transaction ends, so that no slice leaves it meanwhile.
-create function penstock.has_place(p_job bigint) returns boolean
+-- Whether a job is on this shard: waiting, running, or ended and not forgotten.
+create function penstock.is_here(p_job bigint) returns boolean
 language sql stable as $$
     select exists (
         select from penstock.finished where range = p_job / 1024 and (p_job % 1024)::smallint = any (positions)
@@ -179,6 +178,14 @@ language sql stable as $$
          where range = p_job / 1024 and penstock.has_member(low, high, members, (p_job % 1024)::int)
         union all
         select from penstock.blocked where job_id = p_job)
+$$;
+
+-- Whether a job that was written here is anywhere: waiting, running, ended and not forgotten, or on another shard by now.
+-- Who asks holds `finished` until the transaction ends, so that no slice leaves it meanwhile.
+create function penstock.has_place(p_job bigint) returns boolean
+language sql stable as $$
+    select penstock.is_here(p_job) or exists (
+        select from penstock.outbox where job_id = p_job union all select from penstock.forward where job_id = p_job)
 $$;
 
 -- Writes children: always blocked at first; whether their parents have ended is decided in a later
@@ -212,7 +219,7 @@ language sql immutable strict parallel safe as
 $$ select ((penstock.h64('penstock/partition/v1'::bytea, key) & 9223372036854775807) % partitions)::int $$;
 
 -- The partition of a job by a map: its key's. Without a key its own, or where the map has not got that any more, another
--- one of this shard; where there is none, its own still: it is served until it is empty.
+-- one of this shard; where there is none, its own still, which is served until it is empty, unless it came from elsewhere.
 create function penstock.place_by(p_ids int[], p_key bytea, p_own int) returns int
 language plpgsql stable parallel safe as $$
 declare
@@ -223,8 +230,12 @@ begin
     elsif p_own = any (p_ids) then
         return p_own;
     end if;
-    select coalesce(array_agg(id order by number), array[p_own]) into v_here
+    select array_agg(id order by number) into v_here
       from penstock.partition where id = any (p_ids) and shard = penstock.here();
+    if v_here is null then
+        v_here := case when exists (select from penstock.partition where id = p_own and shard = penstock.here())
+                       then array[p_own] else p_ids end;
+    end if;
     return v_here[1 + (select number from penstock.partition where id = p_own) % cardinality(v_here)];
 end $$;
 

@@ -92,10 +92,18 @@ create function penstock.paused_at(p_pos bigint) returns timestamptz
 language sql immutable parallel safe as
 $$ select timestamptz '10000-01-01 00:00:00+00' + p_pos * interval '1 microsecond' $$;
 
+-- The partitions of queues whose map is not open: nothing can take a place by it.
+create function penstock.shut_partitions() returns int[]
+language sql stable as $$
+    select array(select p.id from penstock.queue as q join penstock.partition as p on p.queue_id = q.id
+                  where not q.is_open and q.is_owned)
+$$;
+
 -- promote: what is due becomes ready. Retries that are due together rejoin their range. Those that held their key come
 -- back to their place; everything else takes a place now, and with an owner that is by the map of now, job by job where
--- it was written by another. What belongs to a paused load waits on. Never by a scan, which a server that has not looked at a fast growing table yet would
--- choose. Index: scheduled_by_due_time.
+-- it was written by another; a job whose key lives on another shard by now is sent there. What belongs to a paused load
+-- waits on, and so does what would take a place by a map that is not open. Never by a scan, which a server that has not
+-- looked at a fast growing table yet would choose. Index: scheduled_by_due_time.
 create function penstock.promote(p_limit int) returns int
 language plpgsql set enable_seqscan = off as $$
 declare
@@ -104,6 +112,7 @@ declare
     v_queues int[];
     v_epochs int[];
     v_count  int;
+    v_shut   int[] := penstock.shut_partitions();
 begin
     -- What is due of a paused load waits on, in the order it was due. Whoever resumes it waits until this is done.
     perform from penstock.load where is_paused order by id for share;
@@ -117,7 +126,8 @@ begin
                          order by s.due_at, s.range, penstock.first_member(s.low, s.members) for update of s) as due) as held
          where s.ctid = held.tid;
     end if;
-    v_rows := array(select ctid from penstock.scheduled where due_at <= now()
+    v_rows := array(select ctid from penstock.scheduled
+                     where due_at <= now() and (v_shut = '{}' or pos is not null or partition_id <> all (v_shut))
                      order by due_at limit p_limit for update skip locked);
     v_queues := array(select distinct p.queue_id
                         from penstock.scheduled as s join penstock.partition as p on p.id = s.partition_id
@@ -141,18 +151,26 @@ begin
           from due as d join penstock.partition as p on p.id = d.partition_id
           left join unnest(v_queues, v_epochs) as h(queue_id, epoch) on h.queue_id = p.queue_id
           left join penstock.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
+    ), moved as materialized (
+        select g.*, m.position, penstock.place_by(g.partition_ids, j.key, g.partition_id) as place
+          from given as g
+         cross join lateral unnest(penstock.positions(g.low, g.high, g.members)) as m(position)
+          left join lateral (select key from penstock.job_stored where id = g.range * 1024 + m.position offset 0) as j on true
+         where g.is_moved
+    ), sent as (
+        insert into penstock.outbox (shard, job_id, partition_id, attempt)
+        select t.shard, m.range * 1024 + m.position, m.partition_id, m.attempt
+          from moved as m join penstock.partition as t on t.id = m.place and t.shard <> penstock.here()
+         order by m.due_at, m.range, m.position
+        returning partition_id
     ), placed as (
         select partition_id, queue_id, priority, range, attempt, rescues, task, pos, epoch, due_at, low, high, members
           from given where not is_moved
         union all
-        select t.id, g.queue_id, g.priority, g.range, g.attempt, g.rescues, g.task, null, g.map_epoch, g.due_at,
+        select t.id, m.queue_id, m.priority, m.range, m.attempt, m.rescues, m.task, null, m.map_epoch, m.due_at,
                min(m.position), (max(m.position) + 1)::smallint, bit_or(penstock.single(m.position))
-          from given as g
-         cross join lateral unnest(penstock.positions(g.low, g.high, g.members)) as m(position)
-          left join lateral (select key from penstock.job_stored where id = g.range * 1024 + m.position offset 0) as j on true
-         cross join lateral (select penstock.place_by(g.partition_ids, j.key, g.partition_id) as id) as t
-         where g.is_moved
-         group by t.id, g.queue_id, g.priority, g.range, g.attempt, g.rescues, g.task, g.map_epoch, g.due_at, g.low
+          from moved as m join penstock.partition as t on t.id = m.place and t.shard = penstock.here()
+         group by t.id, m.queue_id, m.priority, m.range, m.attempt, m.rescues, m.task, m.map_epoch, m.due_at, m.low
     ), joined as (
         select partition_id, queue_id, priority, range, attempt, rescues, task, pos, epoch,
                min(due_at) as due_at, min(low) as low, max(high) as high,
@@ -171,12 +189,14 @@ begin
         select partition_id, sum(opened), sum(scheduled) from (
             select partition_id, n as opened, 0 as scheduled from again
             union all
+            select partition_id, 1, 0 from sent
+            union all
             select partition_id, 0, -penstock.members_count(low, high, members) from due) as c
          group by partition_id
     ), woken as (
         select count(penstock.wake(queue_id)) from (select distinct queue_id from joined) as q
     )
-    select coalesce(sum(n), 0) into v_count from again, woken;
+    select coalesce(sum(n), 0) + (select count(*) from sent) into v_count from again, woken;
     return v_count;
 end $$;
 
@@ -202,6 +222,7 @@ declare
     v_free   bigint[];
     v_queues int[];
     v_epochs int[];
+    v_shut   int[] := penstock.shut_partitions();
 begin
     with child as materialized (
         (select b.* from penstock.blocked as b where p_children is null and b.job_id > p_after
@@ -217,6 +238,7 @@ begin
     ), locked as materialized (
         select b.job_id from penstock.blocked as b
          where b.job_id in (select job_id from judged where n_open = 0 or (n_failed > 0 and not runs_on_failure))
+           and (v_shut = '{}' or b.partition_id <> all (v_shut))
          order by b.job_id for update skip locked
     )
     select (select count(*) from child), (select max(job_id) from child), array(select job_id from locked),
@@ -228,7 +250,7 @@ begin
         return;
     end if;
 
-    -- Where a queue has an owner they take their place by the map of now.
+    -- Where a queue has an owner they take their place by the map of now, or are sent to the shard their key lives on.
     v_queues := array(select distinct q.id
                         from penstock.blocked as b join penstock.partition as p on p.id = b.partition_id
                         join penstock.queue as q on q.id = p.queue_id
@@ -247,13 +269,19 @@ begin
           left join unnest(v_queues, v_epochs) as h(queue_id, epoch) on h.queue_id = p.queue_id
           left join penstock.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
           left join lateral (select key from penstock.job_stored where id = g.job_id and m.epoch is not null offset 0) as j on true
+    ), sent as (
+        insert into penstock.outbox (shard, job_id, partition_id, attempt)
+        select t.shard, f.job_id, f.partition_id, 1
+          from free as f join penstock.partition as t on t.id = f.place and t.shard <> penstock.here()
+         where not f.is_cancelled and not f.is_later order by f.job_id
+        returning job_id
     ), edges as (
         delete from penstock.dependency as d using free as f where d.child_id = f.job_id and d.parent_id = any (f.parents)
     ), at_once as (
         insert into penstock.ready (partition_id, priority, pos, range, low, high, changed, epoch, task)
         select place, priority, penstock.draw_range(), job_id / 1024, job_id % 1024, job_id % 1024 + 1,
                case when epoch is not null then pg_current_xact_id() end, epoch, task
-          from free where not is_cancelled and not is_later order by job_id
+          from free where not is_cancelled and not is_later and job_id not in (select job_id from sent) order by job_id
     ), later as (
         insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, task)
         select run_at, partition_id, priority, job_id / 1024, job_id % 1024, job_id % 1024 + 1, task
@@ -268,7 +296,8 @@ begin
         select partition_id, sum(blocked), sum(opened), sum(scheduled) from (
             select partition_id, -1 as blocked, 0 as opened, (not is_cancelled and is_later)::int as scheduled from free
             union all
-            select place, 0, 1, 0 from free where not is_cancelled and not is_later) as c
+            select case when s.job_id is null then f.place else f.partition_id end, 0, 1, 0
+              from free as f left join sent as s on s.job_id = f.job_id where not f.is_cancelled and not f.is_later) as c
          group by partition_id
     )
     select count(penstock.wake(queue_id)) into freed from (select distinct queue_id from free) as q;

@@ -90,7 +90,7 @@ begin
 end $$;
 
 -- Moves a waiting job to another time; a time that has come makes it ready, behind what is ready already, or in its
--- place where it held its key. One that was ready takes a place anew when it is due. Returns the state it is in now, or
+-- place where it held its key; or sends it to the shard its key lives on by now. One that was ready takes a place anew when it is due. Returns the state it is in now, or
 -- null where it does not wait. Locks: its scheduled row, or its partition's where an owner reads it, and its ready row,
 -- or its blocked row; then its queue's map, shared.
 create function penstock.reschedule_job(p_job bigint, p_run_at timestamptz) returns text
@@ -138,11 +138,18 @@ begin
         if v_row.task = '' and v_row.pos is null then
             select * into v_place from penstock.place_by_map(v_row.partition_id, p_job);
         end if;
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, rescues, changed, epoch, task)
-        values (v_place.partition_id, v_row.priority, coalesce(v_row.pos, penstock.draw_range()), v_row.range, v_position,
-                v_position + 1, v_row.attempt, v_row.rescues,
-                case when v_place.epoch is not null then pg_current_xact_id() end, v_place.epoch, v_row.task);
-        perform penstock.wake(queue_id) from penstock.partition where id = v_place.partition_id;
+        insert into penstock.outbox (shard, job_id, partition_id, attempt)
+        select shard, p_job, v_row.partition_id, v_row.attempt
+          from penstock.partition where id = v_place.partition_id and shard <> penstock.here();
+        if found then
+            v_place := v_row;
+        else
+            insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, rescues, changed, epoch, task)
+            values (v_place.partition_id, v_row.priority, coalesce(v_row.pos, penstock.draw_range()), v_row.range, v_position,
+                    v_position + 1, v_row.attempt, v_row.rescues,
+                    case when v_place.epoch is not null then pg_current_xact_id() end, v_place.epoch, v_row.task);
+            perform penstock.wake(queue_id) from penstock.partition where id = v_place.partition_id;
+        end if;
     end if;
     insert into penstock.tally (partition_id, opened, scheduled)
     select partition_id, sum(opened), sum(scheduled)
@@ -169,7 +176,8 @@ end $$;
 -- Dead letters become ready again, behind what is ready already; those of one range that were on the same attempt go
 -- together. Where the queue has an owner they take their place by the map of now. The one for which a key halted is
 -- the first of its key again, where it was and by its own map: the others of the key may wait there, by that map, and
--- must not overtake it. That map is not drained while the key is halted, and held meanwhile. The row's lock is the fence, the attempts made
+-- must not overtake it. That map is not drained while the key is halted, and held meanwhile. Those whose key lives on
+-- another shard by now are sent there. The row's lock is the fence, the attempts made
 -- stay in `failure`. Returns those that were dead. Locks: their rows by id, then maps.
 create function penstock.retry_dead(p_ids bigint[]) returns setof bigint
 language plpgsql set enable_seqscan = off as $$
@@ -210,8 +218,14 @@ begin
                case when g.first_epoch is null and g.epoch is not null
                     then penstock.place_by(g.partition_ids, g.key, g.partition_id) else g.partition_id end as partition_id,
                coalesce(g.first_epoch, g.epoch) as epoch,
-               case when g.first_epoch is not null then g.job_id / 1024 end as pos
+               case when g.first_epoch is not null then g.job_id / 1024 end as pos, g.partition_id as came_from
           from given as g
+    ), sent as (
+        insert into penstock.outbox (shard, job_id, partition_id, attempt)
+        select t.shard, p.job_id, p.came_from, least(p.attempt + 1, 32767)
+          from placed as p join penstock.partition as t on t.id = p.partition_id and t.shard <> penstock.here()
+         order by p.job_id
+        returning job_id
     ), listed as (
         -- What is left by an earlier map may be known key by key.
         update penstock.map_rest as r
@@ -229,14 +243,17 @@ begin
                        case when count(*) <= max(job_id % 1024) - min(job_id % 1024)
                             then bit_or(penstock.single((job_id % 1024)::int)) end as members,
                        least(attempt + 1, 32767)::smallint as attempt, task, pos, epoch
-                  from placed group by partition_id, priority, job_id / 1024, attempt, task, pos, epoch
+                  from placed where job_id not in (select job_id from sent)
+                 group by partition_id, priority, job_id / 1024, attempt, task, pos, epoch
                  order by job_id / 1024) as joined
         returning partition_id
     ), counted as (
         insert into penstock.tally (partition_id, dead, opened)
         select partition_id, sum(dead), sum(opened) from (
             select partition_id, -1 as dead, 0 as opened from gone
-            union all select partition_id, 0, 1 from placed) as c group by partition_id
+            union all
+            select case when job_id in (select job_id from sent) then came_from else partition_id end, 0, 1 from placed) as c
+         group by partition_id
     ), woken as (
         select count(penstock.wake(queue_id)) as n from (select distinct queue_id from placed) as q
     )

@@ -86,6 +86,8 @@ language sql stable as $$
     union all
     select job_id from penstock.blocked where job_id between p_low * 1024 and (p_high - 1) * 1024 + 1023
     union all
+    select job_id from penstock.outbox where job_id between p_low * 1024 and (p_high - 1) * 1024 + 1023
+    union all
     select job_id from penstock.dead where job_id between p_low * 1024 and (p_high - 1) * 1024 + 1023
     union all
     select range * 1024 + m from penstock.finished, unnest(positions) as m where range >= p_low and range < p_high

@@ -25,6 +25,8 @@ select j.id, q.name, p.name, j.task, j.args, j.key, j.attributes, j.priority, j.
        select 'ready', null, r.attempt, null, null, null, null, null, null from penstock.ready as r
         where r.range = j.id / 1024 and penstock.has_member(r.low, r.high, r.members, (j.id %% 1024)::int)
        union all
+       select 'ready', null, o.attempt, null, null, null, null, null, null from penstock.outbox as o where o.job_id = j.id
+       union all
        select 'scheduled', null, d.attempt, case when d.due_at < penstock.paused_at(0) then d.due_at end, null, null, null, null, null from penstock.scheduled as d
         where d.range = j.id / 1024 and penstock.has_member(d.low, d.high, d.members, (j.id %% 1024)::int)
        union all

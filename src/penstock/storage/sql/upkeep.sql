@@ -81,12 +81,13 @@ select distinct d.parent_id from penstock.dependency as d
  order by d.parent_id limit %(limit)s
 
 -- name: ends_of_parents
--- Of these jobs of this shard those that have ended, and whether they succeeded; one that is gone did not. In one
--- snapshot: a job that moves from table to table is found in one of them. Index: *_of_range, the primary keys.
-select p.id, coalesce(p.outcome = 0, false)
-  from (select g.id, penstock.outcome_of(g.id) as outcome, penstock.has_place(g.id) as has_place
+-- Of these jobs of this shard those that have ended, and whether they succeeded; one that is gone did not. And those that
+-- were carried to another shard, and to which. In one snapshot: a job that moves from table to table is found in one of
+-- them. Index: *_of_range, the primary keys.
+select p.id, coalesce(p.outcome = 0, false), case when p.outcome is null then p.place end
+  from (select g.id, penstock.outcome_of(g.id) as outcome, penstock.whereabouts(g.id) as place
           from unnest(%(ids)s::bigint[]) as g(id)) as p
- where p.outcome is not null or not p.has_place
+ where p.outcome is not null or p.place is distinct from penstock.here()
 
 -- name: enter_parent_ends
 insert into penstock.parent_end (job_id, has_succeeded)

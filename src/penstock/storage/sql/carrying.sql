@@ -1,0 +1,62 @@
+-- name: outbox_shards
+-- The shards that something is to be carried to. Index: outbox_by_shard, by one jump each.
+with recursive found as (
+    (select shard from penstock.outbox order by shard limit 1)
+    union all
+    select (select o.shard from penstock.outbox as o where o.shard > f.shard order by o.shard limit 1)
+      from found as f where f.shard is not null
+)
+select shard from found where shard is not null
+
+-- name: begin_carrying
+select penstock.begin_carrying()
+
+-- name: read_outbox
+-- See penstock.read_outbox. Index: outbox_by_shard.
+select penstock.read_outbox(%(shard)s, %(limit)s)
+
+-- name: read_clock
+select clock_timestamp()
+
+-- name: take_arrivals
+-- See penstock.take_arrivals. Locks: arrivals, the queues' maps (shared).
+select penstock.take_arrivals(%(from)s, %(as_of)s, %(jobs)s::json)
+
+-- name: depart
+-- See penstock.depart.
+select penstock.depart(%(ids)s::bigint[])
+
+-- name: whereabouts
+select penstock.whereabouts(%(id)s)
+
+-- name: ask_elsewhere
+-- See penstock.ask_elsewhere. Index: the primary key of dependency.
+select penstock.ask_elsewhere()
+
+-- name: old_arrivals
+-- Index: arrival_by_time.
+select shard, array_agg(outbox_id)
+  from (select shard, outbox_id from penstock.arrival where at < now() - interval '1 day' order by at limit %(limit)s) as a
+ group by shard
+
+-- name: still_in_outbox
+select id from penstock.outbox where id = any (%(ids)s::bigint[])
+
+-- name: forget_arrivals
+delete from penstock.arrival where shard = %(shard)s and outbox_id = any (%(ids)s::bigint[])
+
+-- name: old_forwards
+-- Index: forward_by_time.
+select shard, array_agg(job_id)
+  from (select shard, job_id from penstock.forward where at < now() - interval '1 day' order by at limit %(limit)s) as f
+ group by shard
+
+-- name: still_placed
+select id from unnest(%(ids)s::bigint[]) as id where penstock.has_place(id)
+
+-- name: renew_forwards
+-- Those that are still somewhere are asked for again in a day.
+update penstock.forward set at = now() where job_id = any (%(ids)s::bigint[])
+
+-- name: forget_forwards
+delete from penstock.forward where job_id = any (%(ids)s::bigint[])
