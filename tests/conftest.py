@@ -6,41 +6,24 @@ each of its processes has a server of its own.
 
 from __future__ import annotations
 
-import fcntl
-import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import count
-from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg import sql
+from tests.servers import created_database, started_server
 
-from penstock import embedded
 from penstock.storage import Database
 from penstock.storage.migrate import migrate
 
 TEMPLATE = "penstock_template"
-_numbers = count(1)
 
 
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
     """The URL of a server that lives as long as the run; its own database holds nothing."""
-    # Not pytest's folder: those are closed to the account that runs the server for root.
-    parent = Path(tempfile.mkdtemp(prefix="penstock-tests-"))
-    parent.chmod(0o755)
-    home = parent / ".penstock"
-    try:
-        server = embedded.start(home)
+    with started_server() as server:
         yield server.url
-        server.close()
-        with (home / "supervisor.lock").open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-    finally:
-        shutil.rmtree(parent, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -56,14 +39,14 @@ def template_database(server_url: str) -> str:
 @pytest.fixture
 def empty_database_url(server_url: str) -> Iterator[str]:
     """A database without the schema, gone after the test."""
-    with _created(server_url, "template1") as url:
+    with created_database(server_url, "template1") as url:
         yield url
 
 
 @pytest.fixture
 def database_url(server_url: str, template_database: str) -> Iterator[str]:
     """A database with the schema and nothing in it, gone after the test."""
-    with _created(server_url, template_database) as url:
+    with created_database(server_url, template_database) as url:
         yield url
 
 
@@ -78,21 +61,8 @@ def database(database_url: str) -> Iterator[Database]:
 @pytest.fixture
 def shard_urls(server_url: str, template_database: str) -> Iterator[list[str]]:
     """Two databases with the schema and nothing in them: the shards of a system to be. Gone after the test."""
-    with _created(server_url, template_database) as first, _created(server_url, template_database) as second:
+    with (
+        created_database(server_url, template_database) as first,
+        created_database(server_url, template_database) as second,
+    ):
         yield [first, second]
-
-
-@contextmanager
-def _created(server_url: str, template: str) -> Iterator[str]:
-    """A fresh database for as long as the block lasts; whoever is still connected at its end is cut off."""
-    name = f"test_{next(_numbers)}"
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(
-            sql.SQL("create database {} template {}").format(sql.Identifier(name), sql.Identifier(template))
-        )
-    start, _, _ = server_url.rpartition("/")
-    try:
-        yield f"{start}/{name}"
-    finally:
-        with psycopg.connect(server_url, autocommit=True) as connection:
-            connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))

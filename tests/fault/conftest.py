@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 from tests.fault.stage import MakeStage, OwnServer, Stage
+from tests.servers import started_server
 
-from penstock import embedded
 from penstock.storage.migrate import migrate
 
 
@@ -41,18 +38,10 @@ def make_stage(tmp_path: Path) -> Iterator[MakeStage]:
 @pytest.fixture
 def own_server() -> Iterator[OwnServer]:
     """A server for this test alone."""
-    parent = Path(tempfile.mkdtemp(prefix="penstock-fault-"))
-    parent.chmod(0o755)
-    try:
-        server = embedded.start(parent / ".penstock", settings={"max_connections": "30"})
+    with started_server({"max_connections": "30"}) as server:
         with psycopg.connect(server.url, autocommit=True) as connection:
             migrate(connection)
         yield OwnServer(server)
-        server.close()
-        with (parent / ".penstock" / "supervisor.lock").open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-    finally:
-        shutil.rmtree(parent, ignore_errors=True)
 
 
 @pytest.fixture

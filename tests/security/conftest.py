@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 from psycopg import sql
+from tests.servers import created_database
 
 from penstock import App, admin
 from penstock.storage import Connection
@@ -18,7 +18,6 @@ KINDS = ("worker", "producer", "reader")
 ROLES = ("owner", *KINDS, "stranger")
 TEMPLATE = "penstock_roles"
 _PASSWORD = "said-among-tests"
-_numbers = count(1)
 
 
 @dataclass(frozen=True)
@@ -57,12 +56,5 @@ def roles_template(server_url: str) -> str:
 @pytest.fixture
 def realm(server_url: str, roles_template: str) -> Iterator[Realm]:
     """A copy of it, gone after the test."""
-    name = f"realm_{next(_numbers)}"
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        copy = sql.SQL("create database {} template {} owner owner")
-        connection.execute(copy.format(sql.Identifier(name), sql.Identifier(roles_template)))
-    try:
-        yield Realm(server_url, name)
-    finally:
-        with psycopg.connect(server_url, autocommit=True) as connection:
-            connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+    with created_database(server_url, roles_template, "owner") as url:
+        yield Realm(server_url, url.rpartition("/")[2])
