@@ -7,6 +7,7 @@ each of its processes has a server of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import psycopg
 import pytest
@@ -66,3 +67,10 @@ def shard_urls(server_url: str, template_database: str) -> Iterator[list[str]]:
         created_database(server_url, template_database) as second,
     ):
         yield [first, second]
+
+
+@pytest.fixture
+def four_shard_urls(server_url: str, template_database: str) -> Iterator[list[str]]:
+    """The same, four of them."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(created_database(server_url, template_database)) for _ in range(4)]

@@ -19,6 +19,7 @@ pickled. `Retry`, `Snooze` and `Discard` are not errors but what a handler says 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 __all__ = [
@@ -44,7 +45,13 @@ def _restore(kind: type[PenstockError], args: tuple[Any, ...], attributes: dict[
 
 
 class PenstockError(Exception):
-    """What every error of Penstock is."""
+    """What every error of Penstock is.
+
+    Raised by an enqueue, it has in `written` the jobs' ids by their place in the call: None where a job was not
+    written, or where that is unknown. Only a call over several shards can have been written in part.
+    """
+
+    written: Sequence[int | None] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # An exception is rebuilt from its message by default, which the constructors below do not take.
@@ -61,11 +68,12 @@ class QueueFull(PenstockError):
 
 
 class PartitionUnavailable(PenstockError):
-    """The database that holds a partition does not answer; `shard` is its number."""
+    """The database that holds a partition does not answer; `shard` is its number, `partition` the name."""
 
-    def __init__(self, message: str, shard: int | None = None) -> None:
+    def __init__(self, message: str, shard: int | None = None, partition: str | None = None) -> None:
         super().__init__(message)
         self.shard = shard
+        self.partition = partition
 
 
 class RequestTimeout(PenstockError):

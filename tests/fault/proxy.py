@@ -38,6 +38,8 @@ class Proxy:
         self._lock = threading.Lock()
         self._cuts: list[tuple[Cut, Callable[[bytes, bytes], bool]]] = []
         self.cut_count = 0
+        # Whether it goes down with a cut, before the client knows of it: nothing can be found out.
+        self.goes_down_when_answered = False
         self._sockets: list[socket.socket] = []
         self._said: dict[socket.socket, bytes] = {}
         self.is_down = False
@@ -130,6 +132,8 @@ class Proxy:
                         if not more:
                             break
                         chunk = chunk[-len(READY) :] + more
+                    if self.goes_down_when_answered:
+                        self.go_down()
                     break
                 self._hold_up()
                 client.sendall(chunk)

@@ -22,53 +22,52 @@ def test_what_is_to_be_avoided_is_passed_over_unless_nothing_else_is_left() -> N
 
 
 def test_lesson_querator_calls_of_50_30_100_then_20_100_100_give_50_130_100_120() -> None:
-    placement = Placement(4)
-    placement.learn([0, 0, 0, 0], at=0)
+    placement = Placement()
     for jobs in (50, 30, 100, 20, 100, 100):
-        placement.place(jobs)
-    assert placement.depths == (50, 130, 100, 120)
-
-
-def test_depths_are_stale_until_read_and_again_after_their_lifetime() -> None:
-    placement = Placement(2, lifetime_seconds=1)
-    assert placement.is_stale(10)
-    placement.learn([3, 1], at=10)
-    assert not placement.is_stale(10)
-    assert not placement.is_stale(10.9)
-    assert placement.is_stale(11)
+        placement.place([11, 12, 13, 14], jobs)
+    assert placement.depths([11, 12, 13, 14]) == [50, 130, 100, 120]
 
 
 def test_what_was_read_replaces_what_was_counted() -> None:
-    placement = Placement(2)
-    placement.place(100)
-    placement.learn([7, 9], at=0)
-    assert list(placement.depths) == [7, 9]
-    placement.learn([1, 2, 3], at=0)
-    assert list(placement.depths) == [1, 2, 3], "another client resized the queue"
+    placement = Placement()
+    placement.place([1, 2], 100)
+    placement.learn({1: 7, 2: 9})
+    assert placement.depths([1, 2]) == [7, 9]
+    placement.learn({2: 1})
+    assert placement.depths([1, 2, 3]) == [7, 1, 0], "each shard is read by itself"
+
+
+def test_only_those_that_may_be_chosen_are() -> None:
+    placement = Placement()
+    placement.learn({1: 0, 2: 5, 3: 6})
+    assert placement.place([2, 3], 1) == 2
+    assert placement.place([3, 2], 1) == 3, "the first of equals"
 
 
 def test_a_call_that_failed_is_uncounted_and_moves_on() -> None:
-    placement = Placement(3)
-    placement.learn([5, 6, 7], at=0)
-    failed = placement.place(10)
+    placement = Placement()
+    placement.learn({1: 5, 2: 6, 3: 7})
+    failed = placement.place([1, 2, 3], 10)
     placement.withdraw(failed, 10)
-    assert placement.place(10, avoid={failed}) == 1
-    assert placement.depths == (5, 16, 7)
+    assert placement.place([2, 3], 10) == 2
+    assert placement.depths([1, 2, 3]) == [5, 16, 7]
 
 
 def test_uncounting_after_a_fresh_reading_never_goes_below_nothing() -> None:
-    placement = Placement(2)
-    index = placement.place(10)
-    placement.learn([0], at=0)
-    placement.withdraw(index, 10)
-    placement.withdraw(1, 10)
-    assert placement.depths == (0,)
+    placement = Placement()
+    partition = placement.place([1, 2], 10)
+    placement.learn({1: 0})
+    placement.withdraw(partition, 10)
+    placement.withdraw(9, 10)
+    assert placement.depths([1, 2, 9]) == [0, 0, 0]
 
 
 @given(st.lists(st.integers(1, 1_000), min_size=1, max_size=50), st.integers(1, 8))
-def test_no_partition_is_ahead_of_another_by_more_than_the_largest_call(calls: list[int], partitions: int) -> None:
-    placement = Placement(partitions)
+def test_no_partition_is_ahead_of_another_by_more_than_the_largest_call(calls: list[int], count: int) -> None:
+    placement = Placement()
+    partitions = range(count)
     for jobs in calls:
-        placement.place(jobs)
-    assert sum(placement.depths) == sum(calls)
-    assert max(placement.depths) - min(placement.depths) <= max(calls)
+        placement.place(partitions, jobs)
+    depths = placement.depths(partitions)
+    assert sum(depths) == sum(calls)
+    assert max(depths) - min(depths) <= max(calls)

@@ -243,7 +243,8 @@ class App:
         """Where every enqueue arrives."""
         if self._testing is not None:
             return self._testing.enqueue(jobs)
-        return self._producer_for(any(job.key is not None for job in jobs)).enqueue(jobs, connection, timeout)
+        is_bound = any(job.key is not None or job.options.idempotency_key is not None for job in jobs)
+        return self._producer_for(is_bound, len(jobs)).enqueue(jobs, connection, timeout)
 
     def send_rows(
         self, task: TaskDefinition, options: Options, args: list[bytes], keys: list[bytes | None] | None
@@ -251,7 +252,7 @@ class App:
         """Where every enqueue of many rows arrives."""
         if self._testing is not None:
             return self._testing.enqueue(pending_rows(task, options, args, keys))
-        return self._producer_for(keys is not None).enqueue_rows(task, options, args, keys)
+        return self._producer_for(keys is not None, len(args)).enqueue_rows(task, options, args, keys)
 
     async def send_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
         """The same, inside an asynchronous caller's transaction."""
@@ -614,19 +615,22 @@ class App:
         """`result` for coroutines."""
         return await asyncio.to_thread(self.result, job_id, timeout)
 
-    def _producer_for(self, has_keys: bool) -> Producer:
+    def _producer_for(self, is_bound: bool, count: int) -> Producer:
         try:
             return self._opened_producer()
         except PartitionUnavailable as error:
-            if has_keys:
+            error.written = [None] * count
+            if is_bound:
                 raise
-            raise RequestTimeout(f"{error}; nothing was written", outcome="not written") from error
+            refused = RequestTimeout(f"{error}; nothing was written", outcome="not written")
+            refused.written = error.written
+            raise refused from error
 
     def _opened_producer(self) -> Producer:
-        database = self.database
+        shards = self.databases
         producer = self._producer
         if producer is None:
-            producer = self._producer = Producer(database, self._declarations.entry, self._declarations.fresh_entry)
+            producer = self._producer = Producer(shards, self._declarations.entry, self._declarations.fresh_entry)
         return producer
 
 

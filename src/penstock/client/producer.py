@@ -1,33 +1,35 @@
 """The producer: turns checked jobs into writes, and keeps trying until the time is up.
 
-Keyed jobs go to their key's partition; the unkeyed of one call go together to the partition with the fewest jobs. A
-call is one transaction. When an answer is lost the call is looked for before it is repeated: a job is never written
-twice, and never dropped in silence.
+What a call writes on one shard is one transaction; over several shards each part is whole by itself, and an error says
+what was written. When an answer is lost the part is looked for before it is repeated: a job is never written twice, and
+never dropped in silence.
 
-Where a queue has an owner its jobs are written only by the queue's own map of keys to partitions. A call planned by an
-older one is planned again by the new one, in the same transaction, and nobody notices.
+Where a shard fails before anything can have been committed there, hangs or is read-only, jobs without a key are written
+on another one; those with a key, or an idempotency key, wait for theirs.
+
+Where a queue has an owner its jobs are written only by the queue's own map of keys to partitions. What was planned by
+an older one is planned again by the new one, and nobody notices. A map that is not open yet is waited for.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
+from penstock.client.depths import Depths
 from penstock.client.options import Options
-from penstock.client.pending import PendingJob
-from penstock.clock import system
-from penstock.errors import InvalidJob, PartitionUnavailable, QueueFull, RequestTimeout
-from penstock.model.limits import JOBS_A_CALL
-from penstock.routing.key_hash import partition_of
-from penstock.routing.placement import Placement
+from penstock.client.pending import PendingJob, pending_rows
+from penstock.client.planning import Call, Caller, Part, Planner, Rows, Waves, check_size
+from penstock.errors import InvalidJob, PartitionUnavailable, PenstockError, QueueFull, RequestTimeout
+from penstock.routing.key_hash import shard_of
 from penstock.storage import catalogue
 from penstock.storage.catalogue import QueueEntry
-from penstock.storage.database import Connection, ConnectionLost, Database, is_lost
+from penstock.storage.database import Connection, ConnectionLost, Database, is_lost, refuse_cut
 from penstock.storage.enqueue import (
     Child,
     Receipt,
@@ -35,9 +37,11 @@ from penstock.storage.enqueue import (
     drive,
     drive_async,
     drive_transaction,
-    is_few,
     look_for,
     newest_id,
+    read_place,
+    refused_parent,
+    unknown_parent,
     write_few,
     write_spans,
 )
@@ -47,31 +51,16 @@ from penstock.storage.handler_transaction import (
     part_of_transaction,
     part_of_transaction_async,
 )
+from penstock.storage.shards import Shards, read_identity
 from penstock.storage.sweep import unblock
 from penstock.task.definition import TaskDefinition
 
 __all__ = ["Producer"]
 
-DEPTH_LIFETIME_SECONDS = 0.1
-
-
-@dataclass(slots=True)
-class Call:
-    """One call, sorted: spans to write, the ids to be, and the queues with a max_length by partition."""
-
-    ids: list[int]
-    spans: list[Span]
-    limited: dict[int, QueueEntry]
-    is_keyed: bool = False
-    has_children: bool = False
-    # Whether one statement writes it.
-    is_few: bool = False
-    # The queues that have an owner.
-    owned: set[str] = field(default_factory=set)
-
-    @property
-    def children(self) -> list[int]:
-        return [self.ids[span.places[index]] for span in self.spans for index in span.children or ()]
+# Threads are made when they are needed: for the further shards of a call, and to ask shards for their depths.
+MOST_THREADS = 1_000
+FIRST_PAUSE_SECONDS = 0.02
+LONGEST_PAUSE_SECONDS = 0.5
 
 
 class Producer:
@@ -79,22 +68,26 @@ class Producer:
 
     def __init__(
         self,
-        database: Database,
+        shards: Shards,
         find_queue: Callable[[str], QueueEntry],
         find_queue_now: Callable[[str], QueueEntry],
     ) -> None:
-        self._database = database
-        self._find_queue = find_queue
+        self._shards = shards
         self._find_queue_now = find_queue_now
-        self._placements: dict[tuple[str, int], Placement] = {}
-        self._lock = threading.Lock()
-        self._newest_id: int | None = None
+        self._threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="penstock-enqueue")
+        self._depths = Depths(shards, self._threads)
+        self._planner = Planner(find_queue, self._depths)
+        self._clock = shards.lead.clock
+        self._newest_ids: dict[int, int] = {}
+        self._callers: WeakKeyDictionary[Any, Caller] = WeakKeyDictionary()
 
     def enqueue(self, jobs: Sequence[PendingJob], connection: Any = None, timeout: float | None = None) -> list[int]:
         """Write a call; the jobs' ids, in order."""
         if not jobs:
             return []
-        return self._enqueue(partial(self._plan, jobs), connection, timeout)
+        check_size(len(jobs))
+        call = Call([0] * len(jobs), lambda: jobs)
+        return self._enqueue(call, partial(self._planner.plan, jobs), connection, timeout)
 
     def enqueue_rows(
         self, task: TaskDefinition, options: Options, args: list[bytes], keys: list[bytes | None] | None
@@ -102,249 +95,345 @@ class Producer:
         """Write many jobs of one task; their ids, in order."""
         if not args:
             return []
-        plan = partial(self._plan_rows, task, options, args, keys)
-        return self._enqueue(plan, options.connection, options.request_timeout)
-
-    def _enqueue(self, plan: Callable[[], Call], connection: Any, timeout: float | None) -> list[int]:
-        while True:
-            call = plan()
-            call.is_few = is_few(call.spans)
-            if call.limited:
-                self._check_lengths(call)
-            if connection is None:
-                is_written = self._write(call, self._database.request_timeout if timeout is None else timeout)
-            else:
-                is_written = self._send(connection_beneath(connection), call, None)
-            if is_written:
-                return call.ids
-            self._learn_maps(call)
+        check_size(len(args))
+        rows = Rows(task, options, args, keys)
+        call = Call([0] * len(args), lambda: pending_rows(task, options, args, keys))
+        plan = partial(self._planner.plan_rows, rows)
+        return self._enqueue(call, plan, options.connection, options.request_timeout)
 
     async def enqueue_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
         """Write a call in the transaction of an asynchronous connection."""
         if not jobs:
             return []
+        check_size(len(jobs))
         beneath = await async_connection_beneath(connection)
+        call = self._begun(Call([0] * len(jobs), lambda: jobs), None)
+        caller = self._known_caller(beneath)
+        if caller is None:
+            caller = await asyncio.to_thread(self._checked_caller, beneath, *await drive_async(beneath, read_place()))
+        pause = FIRST_PAUSE_SECONDS
         while True:
-            call = await asyncio.to_thread(self._plan, jobs)
-            await asyncio.to_thread(self._check_lengths, call)
-            if is_few(call.spans):
-                is_written = await drive_async(beneath, write_few(call.spans[0], call.ids))
+            part = await asyncio.to_thread(self._plan_through, call, partial(self._planner.plan, jobs), caller)
+            if part.is_few:
+                is_written = await drive_async(beneath, write_few(part.spans[0], call.ids))
             else:
                 async with part_of_transaction_async(beneath):
-                    is_written = await drive_async(beneath, write_spans(call.spans, call.ids))
+                    is_written = await drive_async(beneath, write_spans(part.spans, call.ids))
             if is_written:
                 return call.ids
-            await asyncio.to_thread(self._learn_maps, call)
+            pause = await asyncio.to_thread(self._await_map, call, part, pause)
 
-    def _learn_maps(self, call: Call) -> None:
-        """A queue of the call has another map by now: read them anew."""
-        for name in call.owned:
-            self._find_queue_now(name)
+    def _enqueue(self, call: Call, plan: Callable[..., Waves], connection: Any, timeout: float | None) -> list[int]:
+        try:
+            self._begun(call, timeout)
+            if connection is not None:
+                self._write_through(call, plan, connection_beneath(connection))
+                return call.ids
+            waves = plan()
+            if len(waves) == 1 and len(waves[0]) == 1:
+                part = waves[0][0]
+                if part.has_children and len(self._shards) > 1:
+                    self._check_parents(call, waves)
+                self._write(call, part)
+            else:
+                self._look_ahead(call, waves)
+                self._write_waves(call, waves)
+        except PenstockError as error:
+            error.written = call.written
+            raise
+        except PartsFailed as failed:
+            raise _told(call, failed.errors) from failed
+        return call.ids
 
-    def _plan(self, jobs: Sequence[PendingJob]) -> Call:
-        """Sort a call into spans, stably, and choose its partitions."""
-        _check_size(len(jobs))
-        unkeyed = Counter(job.task.queue for job in jobs if job.key is None)
-        entries = {name: self._find_queue(name) for name in {job.task.queue for job in jobs}}
-        homes = {name: self._place(entries[name], count) for name, count in unkeyed.items()}
-        groups: dict[Any, list[int]] = {}
-        now = system.now()
-        for place, job in enumerate(jobs):
-            task, options = job.task, job.options
-            entry = entries[task.queue]
-            number = homes[task.queue] if job.key is None else partition_of(job.key, entry.partition_count)
-            priority = task.priority if options.priority is None else options.priority
-            name = "" if entry.is_owned else task.name
-            # A time that has come is no time: such jobs stand among those of the call that have none.
-            is_due = entry.is_owned and options.run_at is not None and options.run_at <= now
-            run_at = None if is_due else options.run_at
-            signature = (task.queue, number, priority, name, run_at, options.delay)
-            groups.setdefault(signature, []).append(place)
-        call = Call([0] * len(jobs), [], {}, is_keyed=unkeyed.total() < len(jobs))
-        earlier = {id(job): place for place, job in enumerate(jobs)}
-        for (queue, number, priority, name, run_at, delay), places in groups.items():
-            entry = entries[queue]
-            partition = entry.partition_ids[number]
-            span = Span(entry.id, partition, priority, name, run_at, delay, places=places)
-            _fill(span, [jobs[place] for place in places], earlier)
-            if entry.is_owned:
-                span.epoch, span.tasks = entry.epoch, [jobs[place].task.name for place in places]
-                call.owned.add(queue)
-            call.has_children = call.has_children or span.children is not None
-            call.spans.append(span)
-            if entry.max_length is not None:
-                call.limited[partition] = entry
+    def _begun(self, call: Call, timeout: float | None) -> Call:
+        call.timeout = self._shards.lead.request_timeout if timeout is None else timeout
+        call.deadline = self._clock.monotonic() + call.timeout
         return call
 
-    def _plan_rows(
-        self, task: TaskDefinition, options: Options, args: list[bytes], keys: list[bytes | None] | None
-    ) -> Call:
-        """The same for many rows of one task with the same options, without an object a row."""
-        _check_size(len(args))
-        entry = self._find_queue(task.queue)
-        priority = task.priority if options.priority is None else options.priority
-        groups: dict[int, Sequence[int]]
-        count = entry.partition_count
-        if keys is None:
-            groups = {self._place(entry, len(args)): range(len(args))}
-        elif count == 1:
-            groups = {0: range(len(args))}
-        else:
-            by_partition: dict[int, list[int]] = {}
-            for place, key in enumerate(keys):
-                number = self._place(entry, 1) if key is None else partition_of(key, count)
-                by_partition.setdefault(number, []).append(place)
-            groups = dict(by_partition)
-        call = Call([0] * len(args), [], {}, is_keyed=keys is not None, has_children=bool(options.after))
-        if entry.is_owned:
-            call.owned.add(task.queue)
-        for number, places in groups.items():
-            is_all = len(places) == len(args)
-            partition = entry.partition_ids[number]
-            call.spans.append(
-                Span(
-                    entry.id,
-                    partition,
-                    priority,
-                    "" if entry.is_owned else task.name,
-                    options.run_at,
-                    options.delay,
-                    args if is_all else [args[place] for place in places],
-                    places,
-                    keys if is_all or keys is None else [keys[place] for place in places],
-                    [options.attributes] * len(places) if options.attributes else None,
-                    None,
-                    {i: Child(_parents(options, {}), options.runs_on_failure) for i in range(len(places))}
-                    if options.after
-                    else None,
-                    entry.epoch if entry.is_owned else None,
-                    [task.name] * len(places) if entry.is_owned else None,
-                )
-            )
-            if entry.max_length is not None:
-                call.limited[partition] = entry
-        return call
+    # In the caller's transaction
 
-    def _place(self, entry: QueueEntry, count: int) -> int:
-        """The partition for a queue's unkeyed jobs of one call."""
-        partitions = entry.partition_ids[: entry.partition_count]
-        if len(partitions) == 1:
-            return 0
-        clock = self._database.clock
-        with self._lock:
-            placement = self._placements.setdefault(
-                (entry.name, len(partitions)), Placement(len(partitions), DEPTH_LIFETIME_SECONDS)
-            )
-            depths = None
-            if placement.is_stale(clock.monotonic()):
-                depths = self._database.run(lambda connection: catalogue.open_depths(connection, partitions))
-                placement.learn(depths, clock.monotonic())
-            return placement.place(count)
-
-    def _check_lengths(self, call: Call) -> None:
-        """Refuse the call where a partition would grow longer than its queue allows."""
-        for partition, entry in call.limited.items():
-            count = sum(len(span.args) for span in call.spans if span.partition_id == partition)
-            waiting = self._database.run(partial(catalogue.waiting_in, partition=partition))
-            if entry.max_length is not None and waiting + count > entry.max_length:
-                raise QueueFull(entry.name, entry.max_length)
-
-    def _write(self, call: Call, timeout: float) -> bool:
-        """Write a call in a transaction of its own; False where its map is not the queue's any more."""
-        clock = self._database.clock
-        deadline = clock.monotonic() + timeout
-        pause = 0.02
-        remaining = timeout
+    def _write_through(self, call: Call, plan: Callable[..., Waves], connection: Connection) -> None:
+        """Write a call in the transaction of its caller, on the shard that the connection leads to."""
+        caller = self._known_caller(connection) or self._checked_caller(connection, *drive(connection, read_place()))
+        pause = FIRST_PAUSE_SECONDS
         while True:
-            receipt = Receipt()
+            part = self._plan_through(call, plan, caller)
+            if self._send(connection, part, call.ids, None):
+                return
+            pause = self._await_map(call, part, pause)
+
+    def _plan_through(self, call: Call, plan: Callable[..., Waves], caller: Caller) -> Part:
+        waves = plan(caller=caller if len(self._shards) > 1 else None)
+        ((part,),) = waves
+        if part.has_children and len(self._shards) > 1:
+            self._check_parents(call, waves)
+        if part.limited:
+            self._shards.of(part.shard).run(partial(_check_lengths, part), timeout=self._remaining(call))
+        return part
+
+    def _known_caller(self, connection: Any) -> Caller | None:
+        """The shard of a connection, where it is known or there is only one."""
+        if len(self._shards) == 1:
+            lead = self._shards.lead
+            return Caller(lead.shard, lead.address)
+        return self._callers.get(connection)
+
+    def _checked_caller(self, connection: Any, number: int, system: str) -> Caller:
+        if number not in self._shards or system != self._shards.read(read_identity).system:
+            raise InvalidJob(
+                "connection",
+                "it leads to a database that is no shard of this app; connect to one of "
+                + ", ".join(f"{database.address} (shard {database.shard})" for database in self._shards),
+            )
+        caller = self._callers[connection] = Caller(number, self._shards.of(number).address)
+        return caller
+
+    # In transactions of its own
+
+    def _write_waves(self, call: Call, waves: Waves, avoid: frozenset[int] = frozenset()) -> None:
+        """Write parts, those of a wave side by side. Where one fails the next wave is not begun."""
+        for wave in waves:
+            others = [self._threads.submit(self._write, call, part, avoid) for part in wave[1:]]
+            errors: list[BaseException] = []
             try:
-                with self._database.connection(remaining) as connection:
-                    self._prepare_receipt(connection, call, receipt)
-                    is_written = self._send(connection, call, receipt)
-                    if is_written and call.has_children:
-                        unblock(connection, call.children)
-                return is_written
+                self._write(call, wave[0], avoid)
+            except Exception as error:
+                errors.append(error)
+            errors += [failed for each in others if (failed := each.exception()) is not None]
+            if errors:
+                raise PartsFailed(errors)
+
+    def _write(self, call: Call, part: Part, avoid: frozenset[int] = frozenset()) -> None:
+        """Write a part in a transaction of its own, here or elsewhere."""
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                is_written = self._try(call, part)
             except ConnectionLost as error:
                 if not is_lost(error):
                     raise
-                if receipt.can_be_found and self._was_written(call, receipt, deadline, timeout):
-                    return True
-                if clock.monotonic() + pause >= deadline:
-                    raise self._refusal(call, timeout, error) from error
-            clock.sleep(pause)
-            pause = min(pause * 2, 0.5)
-            remaining = max(deadline - clock.monotonic(), 0.05)
+                if self._clock.monotonic() + pause >= call.deadline:
+                    raise self._refusal(call, part, error) from error
+                waves, avoid = self._moved(call, part, avoid | {part.shard})
+                if waves is None:
+                    pause = self._wait(call, part, pause)
+                    continue
+            else:
+                if is_written:
+                    call.done.append(part)
+                    return
+                pause = self._await_map(call, part, pause)
+                waves = self._planner.plan(call.jobs(), part.places, avoid)
+            if len(waves) > 1 or len(waves[0]) > 1:
+                self._write_waves(call, waves, avoid)
+                return
+            part = waves[0][0]
 
-    def _prepare_receipt(self, connection: Connection, call: Call, receipt: Receipt) -> None:
+    def _try(self, call: Call, part: Part) -> bool:
+        """Try once; False where a map is not its queue's, or not open yet. Raises where nothing was written."""
+        database = self._shards.of(part.shard)
+        receipt = Receipt()
+        try:
+            with database.connection(self._remaining(call)) as connection:
+                if part.limited and not part.is_checked:
+                    _check_lengths(part, connection)
+                refuse_cut(connection)
+                self._prepare_receipt(database, connection, part, receipt)
+                try:
+                    is_written = self._send(connection, part, call.ids, receipt)
+                except ConnectionLost:
+                    # A connection that lives on has said no; one that broke may have said anything.
+                    receipt.is_sent = receipt.is_sent and connection.closed
+                    raise
+                if is_written and part.has_children:
+                    # Or upkeep does it.
+                    with suppress(*ConnectionLost):
+                        unblock(connection, part.children(call.ids))
+            return is_written
+        except ConnectionLost as error:
+            if receipt.is_sent and is_lost(error) and self._was_written(call, part, database, receipt):
+                return True
+            raise
+
+    def _prepare_receipt(self, database: Database, connection: Connection, part: Part, receipt: Receipt) -> None:
         receipt.backend_pid = connection.info.backend_pid
-        if call.is_few:
-            if self._newest_id is None:
-                self._newest_id = newest_id(connection)
-            receipt.after = self._newest_id - 1024
-            receipt.token = self._database.clock.random_token()
+        if part.is_few:
+            newest = self._newest_ids.get(part.shard)
+            if newest is None:
+                newest = self._newest_ids[part.shard] = newest_id(connection)
+            receipt.after = newest - 1024
+            receipt.token = database.clock.random_token()
 
-    def _send(self, connection: Connection, call: Call, receipt: Receipt | None) -> bool:
-        if call.is_few:
-            is_written = drive(connection, write_few(call.spans[0], call.ids, receipt))
-            if receipt is not None and is_written:
-                self._newest_id = call.ids[-1]
+    def _send(self, connection: Connection, part: Part, ids: list[int], receipt: Receipt | None) -> bool:
+        if part.is_few:
+            if receipt is None:
+                return drive(connection, write_few(part.spans[0], ids))
+            receipt.is_sent = True
+            is_written = drive(connection, write_few(part.spans[0], ids, receipt))
+            if is_written:
+                self._newest_ids[part.shard] = ids[part.spans[0].places[-1]]
             return is_written
         if receipt is not None:
-            return drive_transaction(connection, write_spans(call.spans, call.ids, receipt))
+            return drive_transaction(connection, write_spans(part.spans, ids, receipt), receipt)
         with part_of_transaction(connection):
-            return drive(connection, write_spans(call.spans, call.ids))
+            return drive(connection, write_spans(part.spans, ids))
 
-    def _was_written(self, call: Call, receipt: Receipt, deadline: float, timeout: float) -> bool:
+    def _was_written(self, call: Call, part: Part, database: Database, receipt: Receipt) -> bool:
         try:
-            return look_for(self._database, receipt, call.spans, call.ids, deadline)
+            return look_for(database, receipt, part.spans, call.ids, call.deadline)
         except PartitionUnavailable as error:
             raise RequestTimeout(
-                f"the answer to an enqueue of {len(call.ids)} jobs was lost, and the database at "
-                f"{self._database.address} did not come back within {timeout:g} s to say whether they were written; "
+                f"the answer to an enqueue of {_counted(part)} was lost, and {database.breaker.label} did not come "
+                f"back within {call.timeout:g} s to say whether they were written; "
                 "repeat the call only with idempotency keys, or look with app.jobs first",
                 outcome="unknown",
             ) from error
 
-    def _refusal(self, call: Call, timeout: float, error: BaseException) -> Exception:
-        if call.is_keyed:
-            return self._database.unavailable(error)
+    def _moved(self, call: Call, part: Part, avoid: frozenset[int]) -> tuple[Waves | None, frozenset[int]]:
+        """The part planned anew, without these shards where its jobs are free; None where that changes nothing."""
+        others = (database.breaker for database in self._shards if database.shard not in avoid)
+        if part.is_free and any(breaker.is_writable for breaker in others):
+            # Where parts would then wait for each other they stay together.
+            with suppress(InvalidJob):
+                waves = self._planner.plan(call.jobs(), part.places, avoid)
+                if any(each.shard != part.shard for wave in waves for each in wave):
+                    for span in part.spans:
+                        self._depths.withdraw(span.partition_id, len(span.args))
+                    return waves, avoid
+        return None, frozenset()
+
+    def _wait(self, call: Call, part: Part, pause: float) -> float:
+        """Wait before a part is tried again; how long to wait the next time."""
+        self._clock.sleep(pause)
+        if not part.is_free or len(self._shards) == 1:
+            self._shards.of(part.shard).breaker.wait_until_up(self._remaining(call) - pause)
+        return min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+    def _await_map(self, call: Call, part: Part, pause: float) -> float:
+        """Learn the maps of a part's queues anew, after a pause where they are what they were: one is not open yet."""
+        held = {span.queue_id for span in part.spans if span.epoch is not None or span.held is not None}
+        entries = [entry for queue, entry in part.entries.items() if queue in held]
+        fresh = [self._find_queue_now(entry.name) for entry in entries]
+        if any(new.epoch != old.epoch for new, old in zip(fresh, entries, strict=True)):
+            return FIRST_PAUSE_SECONDS
+        if self._clock.monotonic() + pause >= call.deadline:
+            names = ", ".join(repr(entry.name) for entry in entries)
+            raise PartitionUnavailable(
+                f"{_counted(part)} could not be written within {call.timeout:g} s: queue {names} gets another map of "
+                "its keys, and not all its shards have it; see `penstock shards`, and call again",
+                shard=part.shard,
+                partition=part.partitions[0],
+            )
+        self._clock.sleep(pause)
+        return min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+    def _refusal(self, call: Call, part: Part, error: BaseException) -> PenstockError:
+        """The error for a part that nobody took in time."""
+        database = self._shards.of(part.shard)
+        if part.is_bound:
+            told = database.unavailable(error)
+            names = part.partitions
+            return PartitionUnavailable(
+                f"{_counted(part)} for partition{'s' * (len(names) > 1)} {', '.join(map(repr, names))} could not be "
+                f"written within {call.timeout:g} s: {told}",
+                shard=part.shard,
+                partition=names[0],
+            )
+        if len(self._shards) > 1:
+            entries = part.entries.values()
+            shards = sorted({each for entry in entries for each in entry.partition_shards[: entry.partition_count]})
+            where = f"no shard of their queue ({', '.join(map(str, shards))}) takes them"
+        else:
+            where = f"{database.breaker.label} does not answer"
         return RequestTimeout(
-            f"{len(call.ids)} jobs could not be written within {timeout:g} s: the database at "
-            f"{self._database.address} does not answer; nothing was written, call again when it does",
+            f"{_counted(part)} could not be written within {call.timeout:g} s: {where} "
+            f"({_first_line(error)}); none of them was written, call again when it does",
             outcome="not written",
         )
 
+    def _remaining(self, call: Call) -> float:
+        return max(call.deadline - self._clock.monotonic(), 0.05)
 
-def _check_size(count: int) -> None:
-    if count > JOBS_A_CALL:
-        raise InvalidJob("jobs", f"{count} jobs in one call are too many; give at most {JOBS_A_CALL} at a time")
+    # Before anything is written
+
+    def _look_ahead(self, call: Call, waves: Waves) -> None:
+        """Find what would refuse a call over several shards before a part of it is written."""
+        self._check_parents(call, waves)
+        for part in (part for wave in waves for part in wave if part.limited):
+            # A shard that does not answer is asked when its part is written.
+            with suppress(PartitionUnavailable):
+                database = self._shards.of(part.shard)
+                if not database.breaker.is_down:
+                    database.run(partial(_check_lengths, part), timeout=self._remaining(call))
+                    part.is_checked = True
+
+    def _check_parents(self, call: Call, waves: Waves) -> None:
+        """Refuse parents that are nowhere: each is asked for on the shard that wrote it."""
+        by_shard: dict[int, set[int]] = {}
+        children = (child for wave in waves for part in wave for span in part.spans for child in _children(span))
+        for parent in {parent for child in children for parent in child.parents if parent > 0}:
+            if shard_of(parent) not in self._shards:
+                raise refused_parent(parent)
+            by_shard.setdefault(shard_of(parent), set()).add(parent)
+        for shard, parents in by_shard.items():
+            ask = partial(unknown_parent, parents=sorted(parents))
+            unknown = self._shards.of(shard).run(ask, timeout=self._remaining(call))
+            if unknown is not None:
+                raise refused_parent(unknown)
 
 
-def _fill(span: Span, jobs: Sequence[PendingJob], earlier: dict[int, int]) -> None:
-    """Put the jobs of a span into its lists; what none of them has stays None."""
-    span.args = [job.args_json for job in jobs]
-    if any(job.key is not None for job in jobs):
-        span.keys = [job.key for job in jobs]
-    if any(job.options.attributes for job in jobs):
-        span.attributes = [job.options.attributes for job in jobs]
-    if any(job.options.idempotency_key is not None for job in jobs):
-        span.idempotency_keys = [job.options.idempotency_key for job in jobs]
-    children = {
-        index: Child(_parents(job.options, earlier, span.places[index]), job.options.runs_on_failure)
-        for index, job in enumerate(jobs)
-        if job.options.after
-    }
-    span.children = children or None
+class PartsFailed(Exception):
+    """Some parts of a call could not be written."""
+
+    def __init__(self, errors: Sequence[BaseException]) -> None:
+        super().__init__("parts of a call failed")
+        self.errors: list[BaseException] = [
+            each for error in errors for each in (error.errors if isinstance(error, PartsFailed) else [error])
+        ]
 
 
-def _parents(options: Options, earlier: dict[int, int], place: int = 0) -> list[int]:
-    """The parents of a job: ids, and earlier jobs of the same call by their place."""
-    parents = []
-    for parent in options.after:
-        if isinstance(parent, int):
-            parents.append(parent)
-        elif (found := earlier.get(id(parent))) is None or found >= place:
-            raise InvalidJob("after", "a job(...) given as parent must come earlier in the same call")
-        else:
-            parents.append(-1 - found)
-    return parents
+def _told(call: Call, errors: Sequence[BaseException]) -> BaseException:
+    """One error for all parts that failed, with what was written all the same."""
+    written = call.written
+    count = sum(each is not None for each in written)
+    note = f"{count} of the call's {len(written)} jobs were written all the same: the error's `written` has their ids"
+    for error in errors:
+        if not isinstance(error, (PartitionUnavailable, RequestTimeout)):
+            error.add_note(note)
+            if isinstance(error, PenstockError):
+                error.written = written
+            return error
+    told: PartitionUnavailable | RequestTimeout
+    said = "; ".join(dict.fromkeys(str(error) for error in errors)) + (f"; {note}" if count else "")
+    unavailable = next((error for error in errors if isinstance(error, PartitionUnavailable)), None)
+    if any(isinstance(error, RequestTimeout) and error.outcome == "unknown" for error in errors):
+        told = RequestTimeout(said, outcome="unknown")
+    elif unavailable is not None or count:
+        shard, partition = (None, None) if unavailable is None else (unavailable.shard, unavailable.partition)
+        told = PartitionUnavailable(said, shard=shard, partition=partition)
+    else:
+        told = RequestTimeout(said, outcome="not written")
+    told.written = written
+    return told
+
+
+def _check_lengths(part: Part, connection: Connection) -> None:
+    """Refuse a part where a partition would grow longer than its queue allows."""
+    for partition, entry in part.limited.items():
+        count = sum(len(span.args) for span in part.spans if span.partition_id == partition)
+        if entry.max_length is not None and catalogue.waiting_in(connection, partition) + count > entry.max_length:
+            raise QueueFull(entry.name, entry.max_length)
+
+
+def _children(span: Span) -> Collection[Child]:
+    return () if span.children is None else span.children.values()
+
+
+def _counted(part: Part) -> str:
+    count = sum(len(span.args) for span in part.spans)
+    return "1 job" if count == 1 else f"{count} jobs"
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

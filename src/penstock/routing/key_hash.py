@@ -2,6 +2,9 @@
 
     h64(domain, key) = the first 8 bytes of SHA-256(domain, one zero byte, key), read as a signed big-endian integer
     partition        = (h64 with its sign bit cleared) mod the number of partitions
+    home             = of the queue's homes the one at (h64 with its sign bit cleared) mod 1,024 mod their number
+
+An idempotency key has its home on a shard, whatever partitions there are: it is found there by whoever repeats it.
 
 SHA-256 is built into Python, PostgreSQL, Spark and nearly everything else, so no one has to carry an extension. The
 domain keeps one use of the hash apart from every other: were a key reduced twice by the same hash (to a partition,
@@ -12,11 +15,14 @@ can never change, only gain another domain.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
 
-__all__ = ["PARTITION_DOMAIN", "h64", "partition_of"]
+__all__ = ["IDEMPOTENCY_DOMAIN", "PARTITION_DOMAIN", "h64", "home_of", "partition_of", "shard_of"]
 
 PARTITION_DOMAIN = b"penstock/partition/v1"
+IDEMPOTENCY_DOMAIN = b"penstock/idempotency/v1"
+SLOTS = 1024
 
 
 def h64(domain: bytes, key: bytes) -> int:
@@ -27,3 +33,14 @@ def h64(domain: bytes, key: bytes) -> int:
 def partition_of(key: bytes, partitions: int) -> int:
     """The partition, from 0, that holds every job of this key."""
     return (h64(PARTITION_DOMAIN, key) & 0x7FFF_FFFF_FFFF_FFFF) % partitions
+
+
+def home_of(idempotency_key: str, homes: Sequence[int]) -> int:
+    """The shard, of those that a queue's idempotency keys are spread over, on which this one is remembered."""
+    slot = (h64(IDEMPOTENCY_DOMAIN, idempotency_key.encode()) & 0x7FFF_FFFF_FFFF_FFFF) % SLOTS
+    return homes[slot % len(homes)]
+
+
+def shard_of(job_id: int) -> int:
+    """The number of the shard on which a job was written."""
+    return (job_id >> 10) & 1023

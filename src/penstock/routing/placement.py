@@ -8,7 +8,7 @@ never a job.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 __all__ = ["Placement", "least_loaded"]
 
@@ -20,34 +20,25 @@ def least_loaded(depths: Sequence[int], avoid: Collection[int] = ()) -> int:
 
 
 class Placement:
-    """One queue's depths as a producer knows them. Times are monotonic seconds, handed in."""
+    """The depths of partitions as a producer knows them, by the partitions' ids; one never read counts as empty."""
 
-    def __init__(self, partitions: int, lifetime_seconds: float = 1.0) -> None:
-        self._depths = [0] * partitions
-        self._lifetime_seconds = lifetime_seconds
-        self._learned_at: float | None = None
+    def __init__(self) -> None:
+        self._depths: dict[int, int] = {}
 
-    @property
-    def depths(self) -> tuple[int, ...]:
+    def depths(self, partitions: Sequence[int]) -> list[int]:
         """What each partition is thought to hold."""
-        return tuple(self._depths)
+        return [self._depths.get(partition, 0) for partition in partitions]
 
-    def is_stale(self, at: float) -> bool:
-        """Whether the depths were never read, or too long ago."""
-        return self._learned_at is None or not 0 <= at - self._learned_at < self._lifetime_seconds
+    def learn(self, depths: Mapping[int, int]) -> None:
+        """Take over what a database says now; it already counts what this producer wrote before."""
+        self._depths.update(depths)
 
-    def learn(self, depths: Sequence[int], at: float) -> None:
-        """Take over what the database says now; it already counts what this producer wrote before."""
-        self._depths = list(depths)
-        self._learned_at = at
+    def place(self, partitions: Sequence[int], jobs: int) -> int:
+        """Choose one of the partitions for a call of so many jobs, the first of equals, and count them there."""
+        partition = min(partitions, key=lambda each: self._depths.get(each, 0))
+        self._depths[partition] = self._depths.get(partition, 0) + jobs
+        return partition
 
-    def place(self, jobs: int, avoid: Collection[int] = ()) -> int:
-        """Choose the partition for a call of so many jobs, and count them there."""
-        index = least_loaded(self._depths, avoid)
-        self._depths[index] += jobs
-        return index
-
-    def withdraw(self, index: int, jobs: int) -> None:
+    def withdraw(self, partition: int, jobs: int) -> None:
         """Uncount a call that was not written after all."""
-        if index < len(self._depths):
-            self._depths[index] = max(0, self._depths[index] - jobs)
+        self._depths[partition] = max(0, self._depths.get(partition, 0) - jobs)

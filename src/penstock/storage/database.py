@@ -8,6 +8,7 @@ known by the process id it makes up: there nothing is prepared and nobody relies
 from __future__ import annotations
 
 import re
+import select
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from penstock.storage.breaker import Breaker
 
 __all__ = [
     "Connection",
+    "ConnectionCut",
     "ConnectionLost",
     "Database",
     "DatabaseDown",
@@ -32,6 +34,7 @@ __all__ = [
     "is_lost",
     "may_repeat",
     "one_transaction",
+    "refuse_cut",
 ]
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -67,6 +70,10 @@ class DatabaseDown(psycopg.OperationalError):
     """The database is known to be down; nobody tried."""
 
 
+class ConnectionCut(psycopg.OperationalError):
+    """The server has closed the connection before anything was sent."""
+
+
 class Lent:
     """A connection of the pool for the length of a `with` block."""
 
@@ -97,6 +104,9 @@ class Lent:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         del self._database.breaker.calls[id(self)]
+        if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+            # Its session may have begun while the database was read-only, and would stay so.
+            self._connection.close()
         self._pool.putconn(self._connection)
         if error is not None and is_lost(error):
             self._database.breaker.failed()
@@ -266,6 +276,18 @@ def one_transaction(connection: Connection, *, is_one_statement: bool = False) -
     else:
         with connection.pipeline():
             yield
+
+
+def refuse_cut(connection: Connection) -> None:
+    """Raise where the server has left an idle connection: what is not sent to it cannot have been done.
+
+    A server that was not asked says nothing, but that it goes.
+    """
+    look = select.poll()
+    look.register(connection.fileno(), select.POLLIN)
+    if look.poll(0):
+        connection.close()
+        raise ConnectionCut("the server closed the connection")
 
 
 def checked_url(url: object) -> str:

@@ -7,9 +7,9 @@ routes it anew, and its transaction lives on.
 A few plain jobs are one statement. Larger calls draw their range numbers, COPY the jobs, and open the ranges, in one
 transaction. Idempotency keys are inserted before the jobs; a job whose key was taken leaves a hole in its range.
 
-When the answer to a COMMIT is lost the call must not be repeated blindly. Its jobs can be looked for: a large call
-knows its first id and its transaction's time, a small one carries a random token. First the old server process must
-be gone, or it could still commit after the look.
+When the answer to a COMMIT is lost the call must not be repeated blindly, nor moved to another shard. Its jobs can be
+looked for: a large call knows its first id and its transaction's time, a small one carries a random token. First the
+old server process must be gone, or it could still commit after the look.
 
 What to send is decided by generators that yield statements and are given their rows: `drive` runs one on a
 connection, `drive_async` on an asynchronous one, so that both do the same, also inside a caller's transaction.
@@ -44,6 +44,9 @@ __all__ = [
     "is_few",
     "look_for",
     "newest_id",
+    "read_place",
+    "refused_parent",
+    "unknown_parent",
     "write_few",
     "write_spans",
 ]
@@ -70,7 +73,8 @@ class Span:
 
     The lists are parallel, an element a job; a list that is None says that no job has any of it. `places` tells where
     each job stands in the call. On a queue with an owner `epoch` is the map they were routed by, `tasks` names each
-    job's task, and `task` is empty.
+    job's task, and `task` is empty. On other queues `held` is the map that must be the queue's while idempotency keys
+    are written: it says on which shard they are remembered.
     """
 
     queue_id: int
@@ -88,6 +92,7 @@ class Span:
     children: dict[int, Child] | None = None
     epoch: int | None = None
     tasks: list[str] | None = None
+    held: int | None = None
 
     def task_of(self, index: int) -> str:
         """The task of one of its jobs."""
@@ -111,11 +116,8 @@ class Receipt:
     enqueued_at: datetime | None = None
     token: int = 0
     after: int = 0
-
-    @property
-    def can_be_found(self) -> bool:
-        """Whether anything was sent that could have been committed."""
-        return bool(self.token or self.first_id)
+    # Whether the statement was sent, or the COMMIT.
+    is_sent: bool = False
 
 
 class Copy(bytes):
@@ -142,7 +144,7 @@ def drive(connection: Connection, steps: Steps[T]) -> T:
         return end.value  # type: ignore[no-any-return]
 
 
-def drive_transaction(connection: Connection, steps: Steps[T]) -> T:
+def drive_transaction(connection: Connection, steps: Steps[T], receipt: Receipt) -> T:
     """The same in a transaction of its own: BEGIN travels with the first statement, COMMIT with the last."""
     cursor = connection.cursor(row_factory=tuple_row)
     try:
@@ -154,6 +156,7 @@ def drive_transaction(connection: Connection, steps: Steps[T]) -> T:
         while True:
             name, parameters = steps.send(rows)
             if isinstance(parameters, Last):
+                receipt.is_sent = True
                 with connection.pipeline():
                     cursor.execute(query(name), parameters)
                     connection.execute("commit")
@@ -249,12 +252,19 @@ def write_spans(spans: Sequence[Span], ids: list[int], receipt: Receipt | None =
     pieces = [
         Piece(span, low, min(low + RANGE, len(span.args))) for span in spans for low in range(0, len(span.args), RANGE)
     ]
-    maps = sorted({(span.queue_id, span.epoch) for span in spans if span.epoch is not None})
+    held = ((span.queue_id, span.held if span.epoch is None else span.epoch) for span in spans)
+    maps = sorted({(queue, epoch) for queue, epoch in held if epoch is not None})
     if not maps:
         ((ranges, now),) = yield "draw_ranges", {"count": len(pieces)}
     else:
-        held = {"queues": [queue for queue, _ in maps], "epochs": [epoch for _, epoch in maps]}
-        ((ranges, now),) = yield "draw_ranges_if_mapped", {"count": len(pieces), **held}
+        ((ranges, now),) = yield (
+            "draw_ranges_if_mapped",
+            {
+                "count": len(pieces),
+                "queues": [queue for queue, _ in maps],
+                "epochs": [epoch for _, epoch in maps],
+            },
+        )
         if ranges is None:
             return False
     for piece, number in zip(pieces, ranges, strict=True):
@@ -355,9 +365,24 @@ def _check_parents(spans: Sequence[Span]) -> Steps[None]:
     if parents:
         rows = yield "unknown_parents", {"parents": parents}
         if rows:
-            raise InvalidJob(
-                "after", f"job {rows[0][0]} is unknown, pruned or archived; wait only for jobs that are stored"
-            )
+            raise refused_parent(rows[0][0])
+
+
+def refused_parent(parent: int) -> InvalidJob:
+    """The error for a parent that is nowhere."""
+    return InvalidJob("after", f"job {parent} is unknown, pruned or archived; wait only for jobs that are stored")
+
+
+def unknown_parent(connection: Connection, parents: Sequence[int]) -> int | None:
+    """One of these jobs that is nowhere; they are of the shard that is asked."""
+    row = connection.execute(query("unknown_parents"), {"parents": list(parents)}).fetchone()
+    return None if row is None else int(row[0])
+
+
+def read_place() -> Steps[tuple[int, str]]:
+    """The number of the shard that a connection leads to, and its system."""
+    ((number, _, system, _),) = yield "read_identity", {}
+    return number, str(system)
 
 
 def _lines(pieces: Sequence[Piece], ids: list[int], now: datetime) -> bytes:

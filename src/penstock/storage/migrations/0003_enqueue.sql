@@ -188,6 +188,14 @@ language sql stable as $$
         select from penstock.outbox where job_id = p_job union all select from penstock.forward where job_id = p_job)
 $$;
 
+-- Whether a job may be waited for: it is somewhere here, or of another shard, which only a client can ask. One that is
+-- gone there did not succeed.
+create function penstock.can_be_parent(p_job bigint) returns boolean
+language sql stable as $$
+    select case when penstock.shard_of(p_job) = penstock.here() then penstock.has_place(p_job)
+                else exists (select from penstock.shard where number = penstock.shard_of(p_job)) end
+$$;
+
 -- Writes children: always blocked at first; whether their parents have ended is decided in a later
 -- transaction (deciding here would be write skew: the child could wait for ever).
 create function penstock.block_jobs(
@@ -239,33 +247,57 @@ begin
     return v_here[1 + (select number from penstock.partition where id = p_own) % cardinality(v_here)];
 end $$;
 
--- The partition of a job by a queue's map: its key's, or of those on this shard the one with the fewest jobs. A key
--- that lives on another shard is refused: what is written there cannot be part of this transaction.
-create function penstock.place(p_queue penstock.queue, p_key bytea) returns int
+-- The shard on which an idempotency key is remembered, of those that its queue's keys are spread over.
+create function penstock.home_of(idempotency_key text, homes smallint[]) returns smallint
+language sql stable strict parallel safe as $$
+    select homes[1 + ((penstock.h64('penstock/idempotency/v1'::bytea, convert_to(idempotency_key, 'UTF8'))
+                       & 9223372036854775807) % 1024 % cardinality(homes))::int]
+$$;
+
+-- The partition of a job by a queue's map: its key's, or of those on this shard the one with the fewest jobs. With an
+-- idempotency key it is one of the key's home, unless the key is only unique within the ordering key. What lives on
+-- another shard is refused: what is written there cannot be part of this transaction.
+create function penstock.place(p_queue penstock.queue, p_key bytea, p_once text) returns int
 language plpgsql stable as $$
 declare
-    v_home penstock.partition;
+    v_here     smallint := penstock.here();
+    v_is_homed boolean := p_once is not null and (p_key is null or not p_queue.is_owned);
+    v_home     smallint;
+    v_ids      int[];
+    v_place    penstock.partition;
 begin
-    if p_queue.partitions = 1 then
-        select * into v_home from penstock.partition where queue_id = p_queue.id and is_current;
-    elsif p_key is null then
-        select p.* into v_home from penstock.partition as p left join penstock.depth as d on d.partition_id = p.id
-         where p.queue_id = p_queue.id and p.is_current and p.shard = penstock.here()
-         order by coalesce(d.opened, 0), p.number limit 1;
-        if v_home.id is null then
-            select * into v_home from penstock.partition where queue_id = p_queue.id and is_current order by number limit 1;
+    if v_is_homed then
+        v_home := penstock.home_of(p_once, p_queue.homes);
+        if v_home <> v_here then
+            perform penstock.refuse('idempotency_key', format(
+                'its home is shard %s (%s), and this is shard %s: enqueue there, or with a client',
+                v_home, (select address from penstock.shard where number = v_home), v_here));
         end if;
+    end if;
+    if p_queue.partitions = 1 then
+        select * into v_place from penstock.partition where queue_id = p_queue.id and is_current;
+    elsif p_key is null then
+        select p.* into v_place from penstock.partition as p left join penstock.depth as d on d.partition_id = p.id
+         where p.queue_id = p_queue.id and p.is_current and p.shard = v_here
+         order by coalesce(d.opened, 0), p.number limit 1;
+        if v_place.id is null then
+            select * into v_place from penstock.partition where queue_id = p_queue.id and is_current order by number limit 1;
+        end if;
+    elsif v_is_homed then
+        v_ids := array(select id from penstock.partition
+                        where queue_id = p_queue.id and is_current and shard = v_here order by number);
+        select * into v_place from penstock.partition where id = v_ids[1 + penstock.partition_of(p_key, cardinality(v_ids))];
     else
-        select p.* into v_home from penstock.queue_map as m
+        select p.* into v_place from penstock.queue_map as m
           join penstock.partition as p on p.id = m.partition_ids[1 + penstock.partition_of(p_key, m.partitions)]
          where m.queue_id = p_queue.id and m.epoch = p_queue.epoch;
     end if;
-    if v_home.shard <> penstock.here() then
+    if v_place.shard <> v_here then
         perform penstock.refuse(case when p_key is null then 'queue' else 'key' end, format(
             'partition %s of the queue lives on shard %s (%s), and this is shard %s: enqueue there, or with a client',
-            v_home.name, v_home.shard, (select address from penstock.shard where number = v_home.shard), penstock.here()));
+            v_place.name, v_place.shard, (select address from penstock.shard where number = v_place.shard), v_here));
     end if;
-    return v_home.id;
+    return v_place.id;
 end $$;
 
 -- An idempotency key as it is stored on queues with an owner, where it is unique for each ordering key.
@@ -344,12 +376,16 @@ begin
         v_run_at := now() + make_interval(secs => enqueue.delay);
     end if;
 
-    if v_queue.is_owned then
-        perform penstock.hold_map(v_queue.id);
-        select * into v_queue from penstock.queue where id = v_queue.id;
-        v_once := penstock.once_per_key(v_key, enqueue.idempotency_key);
+    if v_queue.is_owned or v_once is not null then
+        while not penstock.lock_map(v_queue.id, v_queue.epoch) loop
+            perform penstock.hold_map(v_queue.id);
+            select * into v_queue from penstock.queue where id = v_queue.id;
+        end loop;
     end if;
-    v_partition := penstock.place(v_queue, v_key);
+    v_partition := penstock.place(v_queue, v_key, v_once);
+    if v_queue.is_owned then
+        v_once := penstock.once_per_key(v_key, v_once);
+    end if;
     if v_queue.max_length is not null and penstock.waiting_in(v_partition) + 1 > v_queue.max_length then
         raise exception using errcode = '53400', message = format('QueueFull: queue ''%s'' is full: max_length %s', enqueue.queue, v_queue.max_length);
     end if;
@@ -370,7 +406,7 @@ begin
     values (v_id, now(), v_partition, enqueue.priority, enqueue.task, v_key, enqueue.args::json, v_attributes);
     if cardinality(enqueue.after) > 0 then
         select p into v_known from unnest(enqueue.after) as p
-         where p is null or not penstock.has_place(p) limit 1;
+         where p is null or not penstock.can_be_parent(p) limit 1;
         if found then
             perform penstock.refuse('after', format('job %s is unknown, pruned or archived', v_known));
         end if;

@@ -48,7 +48,7 @@ select penstock.enqueue_few_if_mapped(%(queue)s, %(epoch)s, %(partition)s, %(pri
 select array(select penstock.draw_range() from generate_series(1, %(count)s)), now()
 
 -- name: draw_ranges_if_mapped
--- The same by maps of queues with owners; null where one is not its queue's any more. Locks: the maps, shared.
+-- The same by maps that must be held; null where one is not its queue's any more, or not open yet. Locks: the maps, shared.
 select case when penstock.lock_maps(%(queues)s::int[], %(epochs)s::int[])
             then array(select penstock.draw_range() from generate_series(1, %(count)s)) end, now()
 
@@ -65,8 +65,8 @@ select penstock.block_jobs(%(ids)s::bigint[], %(partitions)s::int[], %(prioritie
                            %(run_ats)s::timestamptz[], %(runs_on_failure)s::boolean[], %(parents)s::json[])
 
 -- name: unknown_parents
--- Which of these jobs are nowhere (any more): a child of theirs would wait for ever.
-select p from unnest(%(parents)s::bigint[]) as p where not penstock.has_place(p) limit 1
+-- Which of these jobs are nowhere (any more): a child of theirs would wait for ever. Those of other shards are asked for there.
+select p from unnest(%(parents)s::bigint[]) as p where not penstock.can_be_parent(p) limit 1
 
 -- name: insert_idempotency_keys
 -- Sorted by key, so that two calls with the same keys wait for each other in one order. Waits for the same key
