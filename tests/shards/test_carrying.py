@@ -314,6 +314,7 @@ def test_a_shard_that_is_down_is_passed_over(world: World) -> None:
     world.due(2)
     silent = Database("postgresql://127.0.0.1:1/none", request_timeout=0.2, shard=1, is_alone=False)
     assert carrying.carry(Shards([silent, world.shards.of(2)])) == 0
+    silent.close()
     assert world.places() == {job: [(2, "sent")]}
     carrying.carry(world.shards)
     assert world.places() == {job: [(1, "ready")]}

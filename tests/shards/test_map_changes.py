@@ -16,6 +16,8 @@ from penstock.storage.queries import query
 from penstock.storage.resize import OpenMaps
 from penstock.storage.shards import Shards, read_digest
 
+SILENT: list[Database] = []
+
 
 @pytest.fixture
 def app(shard_urls: list[str]) -> Iterator[App]:
@@ -23,6 +25,8 @@ def app(shard_urls: list[str]) -> Iterator[App]:
         app.queue("o", order="key", partitions=2, on_dead="halt")
         app.queue("p", partitions=2)
         yield app
+    while SILENT:
+        SILENT.pop().close()
 
 
 @pytest.fixture
@@ -114,6 +118,7 @@ def open_maps(shards: Shards, number: int) -> OpenMaps:
 def without(shards: Shards, number: int) -> Shards:
     """The same with one that does not answer."""
     silent = Database("postgresql://127.0.0.1:1/none", request_timeout=0.2, shard=number, is_alone=False)
+    SILENT.append(silent)
     return Shards([silent if each.shard == number else each for each in shards])
 
 
@@ -211,6 +216,19 @@ def test_a_resize_is_refused_while_a_shard_is_down_and_changes_nothing(shards: S
     with pytest.raises(PartitionUnavailable):
         map_changes.change(without(shards, 2), "o", lambda c: resize.resize(c, "o", 3))
     assert maps_of(shards, 1) == [(1, 2, True, False, False)]
+
+
+def test_a_transaction_above_read_committed_holds_a_change_up_and_nothing_else(app: App, shards: Shards) -> None:
+    key = key_of(shards, 2)
+    with shards.of(2).connect() as producer:
+        producer.execute("begin isolation level repeatable read")
+        producer.execute("select penstock.enqueue('o', 't', key_bytes => %s)", [key])
+        with pytest.raises(PartitionUnavailable, match="READ COMMITTED"):
+            app.resize("o", partitions=3)
+        assert [row[:3] for row in maps_of(shards, 1)] == [(1, 2, True), (2, 3, False), (3, 2, True)]
+        assert accepted(shards, range(1, 5)) == {1: {3}, 2: {1}}
+        producer.execute("commit")
+    assert app.resize("o", partitions=3).epoch == 4
 
 
 def test_whoever_asked_is_told_that_somebody_else_undid_the_change(

@@ -92,7 +92,7 @@ def go_on(shards: Shards) -> dict[str, PartitionUnavailable]:
     unopened = lead.ask(_read_unopened, timeout=ANSWER_SECONDS)
     if not unopened:
         return {}
-    shards.level()
+    missing = shards.level().missing
     known = shards.each(
         lambda connection: _read_epochs(connection, [each.queue_id for each in unopened]), timeout=ANSWER_SECONDS
     )
@@ -104,7 +104,9 @@ def go_on(shards: Shards) -> dict[str, PartitionUnavailable]:
         elif each.seconds > PATIENCE_SECONDS and shards.change(
             lambda connection: _set(connection, "undo_map", each)  # noqa: B023
         ):
-            undone[each.name] = _silent(each.name, f"shard {behind[0]}", known.missing.get(behind[0]))
+            undone[each.name] = _silent(
+                each.name, f"shard {behind[0]}", known.missing.get(behind[0]) or missing.get(behind[0])
+            )
     return undone
 
 

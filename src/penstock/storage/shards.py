@@ -188,7 +188,14 @@ class Shards:
                 )
             if known not in told:
                 told[known] = lead.ask(lambda connection: _catalogue_since(connection, known), timeout=3.0)
-            database.ask(lambda connection: _take_catalogue(connection, told[known]), timeout=10.0)
+            try:
+                database.ask(lambda connection: _take_catalogue(connection, told[known]), timeout=10.0)
+            except errors.LockNotAvailable as error:
+                raise PartitionUnavailable(
+                    f"shard {database.shard} cannot learn what changed while a transaction there holds it: "
+                    "end those that began above READ COMMITTED (see `penstock doctor`), then call again",
+                    shard=database.shard,
+                ) from error
             return newest
 
         return self.each_database(take)

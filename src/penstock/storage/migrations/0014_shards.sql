@@ -63,12 +63,14 @@ language sql stable as $$
 $$;
 
 -- Takes over what another shard's catalogue_since said; whether it was newer than what is here. Locks: the catalogue, then
--- the rows that change.
+-- the rows that change; for a moment only (55P03), since a transaction above READ COMMITTED may hold a map for long, and
+-- everybody who wants the catalogue would wait with this.
 create function penstock.take_catalogue(p_given json) returns boolean
 language plpgsql as $$
 declare
     v_here penstock.catalogue;
 begin
+    perform set_config('lock_timeout', '2s', true);
     select * into v_here from penstock.catalogue for no key update;
     if v_here.system <> (p_given ->> 'system')::uuid then
         raise exception using errcode = '22023', message = 'the catalogues are of different systems';
