@@ -147,14 +147,14 @@ After `ps.register(spark)`, `format("penstock")` takes these options. Others are
 
 | option | load | stream in | `table` | stream out | |
 | --- | --- | --- | --- | --- | --- |
-| `url` | yes | yes | yes | yes | the database; Spark hides it in its logs |
+| `url` | yes | yes | yes | yes | the database, or several shards with spaces between; Spark hides it in its logs |
 | `queue` | yes | yes | yes | yes | the queue; of a table, only its jobs |
 | `task` | yes | yes | yes | | the task, where no column `task` names it; of a table, only its jobs |
 | `key` | yes | yes | yes | | the column that is the key; of a table, only jobs with this key |
 | `load` | yes | | | | the load's name; made up where none is given |
 | `sink` | | yes | | | the stream's name; its query's id where none is given |
 | `order_by` | yes | yes | | | columns to sort each task's rows by |
-| `connections` | yes | yes | | | how many tasks write at a time: 4 |
+| `connections` | yes | yes | | | how many tasks write at a time, to each shard: 4 |
 | `bad_rows` | yes | yes | | | `fail`, or a folder for rows that are no jobs |
 | `table` | | | yes | | `finished`, `jobs` or `failures` |
 | `columns` | | | yes | | which of its columns, separated by commas |

@@ -12,7 +12,7 @@ import pytest
 import penstock.spark as ps
 from penstock import App
 from penstock.spark import conversation
-from penstock.spark.claim_offset import ClaimOffset
+from penstock.spark.claim_offset import StreamOffset
 from penstock.spark.consumer import Consumer, Wanted
 from penstock.spark.outcome import Outcome
 from penstock.spark.slot import Plan, Slot
@@ -31,9 +31,10 @@ def _slot(app: App, queue: str, handler: Callable[[pa.RecordBatch], list[Outcome
         )
     )
     given: dict[str, Any] = {
-        "url": app.url,
+        "urls": {1: app.url},
+        "drivers": {1: driver},
         "run": "spark/test/",
-        "driver": driver,
+        "slots": 1,
         "queue_id": entry.id,
         "is_owned": entry.is_owned,
         "handler": handler,
@@ -187,17 +188,17 @@ def test_what_spark_was_told_of_and_never_planned_is_told_again(app: App, monkey
     note.enqueue_many([{"number": number} for number in range(300)])
     wanted = Wanted(app.url, "events", None, 60.0)
     consumer = Consumer(wanted)
-    first = consumer.next(ClaimOffset(), 100)
+    first = consumer.next(StreamOffset(), 100)
     assert first.jobs == 100
-    assert consumer.next(ClaimOffset(), 100) == first
-    assert ClaimOffset.read(first.write()) == first
+    assert consumer.next(StreamOffset(), 100) == first
+    assert StreamOffset.read(first.write()) == first
     second = consumer.next(first, 100)
     assert app.stats("events").total_completed == 100
     assert consumer.next(first, 100) == second
     # The process is gone, and Spark knows of the first only.
     consumer.close()
     again = Consumer(wanted)
-    assert sorted(again.next(first, 100).claimed) == sorted(second.claimed)
+    assert sorted(again.next(first, 100).part(1).claimed) == sorted(second.part(1).claimed)
     assert app.stats("events").total_completed == 100
     lost = _lose_answers(monkeypatch, every=2)
     third = again.next(second, 100)

@@ -6,14 +6,16 @@ A load has a part on each shard that it wrote to; together they are the load.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 
 from penstock.admin.answers import asked_everywhere, refuse_missing, some_jobs
-from penstock.errors import NotFound
+from penstock.errors import NotFound, PartitionUnavailable
 from penstock.model.limits import checked_count, checked_name
 from penstock.model.load import Load
 from penstock.storage import Connection
 from penstock.storage import load as storage
+from penstock.storage.publishing import roll_load
 from penstock.storage.shards import Answers, Shards
 
 __all__ = ["cancel_load", "loads", "pause_load", "resume_load"]
@@ -62,6 +64,9 @@ def _on_all(shards: Shards, name: str, act: Callable[[Connection, str], int | No
     def work(connection: Connection) -> int | None:
         return (act(connection, name) or 0) if storage.has_load(connection, name) else None
 
+    # What was decided and is not published everywhere yet belongs to it; where its shard is away, that says so below.
+    with suppress(PartitionUnavailable):
+        roll_load(shards, name, waits=False)
     answers = shards.each(work)
     counts = [count for count in answers if count is not None]
     if not counts and not answers.missing:

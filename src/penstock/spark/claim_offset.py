@@ -1,4 +1,4 @@
-"""The offset of a stream of jobs: which leases its last batch holds, and which worker holds them.
+"""The offset of a stream of jobs: which leases its last batch holds, shard by shard, and which worker holds them there.
 
 It is a set of leases, never a place in the order of ids: a job that is committed late has no place that was passed. An
 offset names everything that is needed to read the same batch again, whatever has become of the leases since.
@@ -6,14 +6,14 @@ offset names everything that is needed to read the same batch again, whatever ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock.storage.claim import Lease, members_of
 from penstock.storage.enqueue import RANGE
 from penstock.storage.settle import Succeeded
 
-__all__ = ["ClaimOffset", "Claimed"]
+__all__ = ["ClaimOffset", "Claimed", "StreamOffset"]
 
 
 class Claimed(NamedTuple):
@@ -46,7 +46,7 @@ class Claimed(NamedTuple):
 
 
 class ClaimOffset(NamedTuple):
-    """What one batch of a stream holds. Worker 0: nothing was claimed so far."""
+    """What one batch of a stream holds of one shard. Worker 0: nothing was claimed so far."""
 
     worker: int = 0
     claimed: tuple[Claimed, ...] = ()
@@ -91,3 +91,30 @@ class ClaimOffset(NamedTuple):
             for each in self.claimed
             for position in each.positions
         }
+
+
+class StreamOffset(NamedTuple):
+    """What one batch of a stream holds, by shard in order of number."""
+
+    parts: tuple[tuple[int, ClaimOffset], ...] = ()
+
+    @classmethod
+    def of(cls, parts: Mapping[int, ClaimOffset]) -> StreamOffset:
+        return cls(tuple(sorted(parts.items())))
+
+    @classmethod
+    def read(cls, written: dict[str, Any]) -> StreamOffset:
+        """From the JSON that Spark keeps."""
+        return cls.of({int(number): ClaimOffset.read(part) for number, part in written.items()})
+
+    def write(self) -> dict[str, Any]:
+        """As JSON."""
+        return {str(number): part.write() for number, part in self.parts}
+
+    def part(self, shard: int) -> ClaimOffset:
+        """What it holds of a shard."""
+        return dict(self.parts).get(shard, ClaimOffset())
+
+    @property
+    def jobs(self) -> int:
+        return sum(part.jobs for _, part in self.parts)

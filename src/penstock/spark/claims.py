@@ -8,6 +8,7 @@ call of `commit` does not come: that is when a batch is settled, in the same tra
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -19,12 +20,12 @@ from penstock.clock import system
 from penstock.errors import InvalidJob
 from penstock.model.limits import checked_count, checked_name, checked_seconds
 from penstock.spark.batches import record_batch
-from penstock.spark.claim_offset import Claimed, ClaimOffset
+from penstock.spark.claim_offset import Claimed, ClaimOffset, StreamOffset
 from penstock.spark.coded import coded
 from penstock.spark.consumer import Consumer, Wanted
 from penstock.spark.options import refuse_unknown
 from penstock.storage.claim import read_jobs
-from penstock.storage.database import Database, checked_url
+from penstock.storage.database import Database, checked_urls
 
 __all__ = ["CLAIMED", "ClaimPartition", "ClaimReader"]
 
@@ -46,13 +47,16 @@ MOST_MAX_JOBS = 1_000_000
 FEWEST_JOBS_A_PARTITION = 1_000
 # Spark asks up to a hundred times a second; where nothing was found it is looked again after this.
 REST_SECONDS = 0.05
+READ_SECONDS = 10.0
 
 
 class ClaimPartition(InputPartition):
-    """Some leases of a batch, for one task to read."""
+    """Some leases of a batch, all of one shard, for one task to read."""
 
-    def __init__(self, claimed: Sequence[Claimed]) -> None:
+    def __init__(self, shard: int, url: str, claimed: Sequence[Claimed]) -> None:
         super().__init__(None)
+        self.shard = shard
+        self.url = url
         self.claimed = list(claimed)
 
 
@@ -68,7 +72,7 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._rests_until = 0.0
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return ClaimOffset().write()
+        return StreamOffset().write()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadMaxRows(self._max_jobs)
@@ -86,7 +90,7 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             most = limit.max_rows if isinstance(limit, ReadMaxRows) else consumer.waiting()
             if self._left is not None:
                 most = min(most, self._left)
-            done = ClaimOffset.read(start)
+            done = StreamOffset.read(start)
             offset = consumer.next(done, most)
         if offset == done:
             self._rests_until = now + REST_SECONDS
@@ -96,19 +100,26 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset.write()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        offset = ClaimOffset.read(end)
-        if start == end or not offset.claimed:
+        offset = StreamOffset.read(end)
+        if start == end or not offset.jobs:
             return []
         with coded():
+            consumer = self._opened()
             # Started again, a query begins here: its leases must be renewed while it repeats the batch.
-            self._opened().adopt(offset)
-        return _shared_out(offset, self._partitions)
+            consumer.adopt(offset)
+            size = max(FEWEST_JOBS_A_PARTITION, -(-offset.jobs // self._partitions))
+            return [
+                ClaimPartition(number, consumer.url_of(number), some)
+                for number, part in offset.parts
+                for some in _shared_out(part, size)
+            ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, ClaimPartition)  # noqa: S101
         claimed = partition.claimed
-        with Database(self._wanted.url).connect() as connection:
-            stored = read_jobs(connection, claimed)
+        database = Database(partition.url, pool_size=1, shard=partition.shard, is_alone=False)
+        with coded(), closing(database):
+            stored = database.run(lambda connection: read_jobs(connection, claimed), timeout=READ_SECONDS)
         rows = [stored[job] for each in claimed for job in each.jobs]
         tasks = [each.task for each in claimed for _ in each.positions]
         attempts = [each.attempt for each in claimed for _ in each.positions]
@@ -117,7 +128,7 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         with coded():
             consumer = self._opened()
-            offset = ClaimOffset.read(end)
+            offset = StreamOffset.read(end)
             consumer.adopt(offset)
             consumer.settle(offset)
 
@@ -132,19 +143,18 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._consumer
 
 
-def _shared_out(offset: ClaimOffset, partitions: int) -> list[InputPartition]:
-    """The leases of a batch in parts of about equal size, each of consecutive ones."""
-    size = max(FEWEST_JOBS_A_PARTITION, -(-offset.jobs // partitions))
-    parts: list[InputPartition] = []
+def _shared_out(offset: ClaimOffset, size: int) -> list[list[Claimed]]:
+    """The leases of a shard in parts of about so many jobs, each of consecutive ones."""
+    parts: list[list[Claimed]] = []
     some: list[Claimed] = []
     jobs = 0
     for each in offset.claimed:
         some.append(each)
         jobs += len(each.positions)
         if jobs >= size:
-            parts.append(ClaimPartition(some))
+            parts.append(some)
             some, jobs = [], 0
-    return [*parts, ClaimPartition(some)] if some else parts
+    return [*parts, some] if some else parts
 
 
 def _read_options(options: Mapping[str, str]) -> tuple[Wanted, int, int]:
@@ -156,7 +166,7 @@ def _read_options(options: Mapping[str, str]) -> tuple[Wanted, int, int]:
     tasks = [checked_name("tasks", task.strip()) for task in given["tasks"].split(",")] if "tasks" in given else None
     lease = _number("lease", given.get("lease", str(DEFAULT_LEASE_SECONDS)))
     wanted = Wanted(
-        checked_url(given["url"]),
+        "\n".join(checked_urls(given["url"])),
         checked_name("queue", given["queue"]),
         None if tasks is None else tuple(tasks),
         checked_seconds("lease", lease),

@@ -1,38 +1,35 @@
-"""The consumer: the worker behind a stream of jobs, in the process in which Spark plans the stream's batches.
+"""The consumer behind a stream of jobs: a claimer on each shard that has partitions of the queue.
 
-Its row outlives that process for as long as its lease lasts: a query that is started again within that time finds its
-worker by the offset, goes on renewing it, and settles under the same leases. After that the jobs are rescued like any
-other dead worker's; whatever the query says about them then changes nothing. Spark ends the process with its query,
-without a word: nothing can be done at the end, and the row of a worker that holds nothing just runs out.
+A batch is what all of them claimed together. One whose shard is away claims nothing, and settles what it owes when that
+is back; the others go on.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import socket
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from penstock.clock import system, ticks
-from penstock.errors import InvalidJob
-from penstock.spark.claim_offset import ClaimOffset
-from penstock.spark.conversation import Conversation
-from penstock.spark.pulse import Pulse
-from penstock.spark.taking import PlainTaking
-from penstock.spark.tasks import Tasks
-from penstock.storage import Connection, Database, slots, workers
+from penstock.clock import system
+from penstock.errors import InvalidJob, PartitionUnavailable
+from penstock.spark.claim_offset import ClaimOffset, StreamOffset
+from penstock.spark.claimer import Claimer
+from penstock.spark.reaching import reached
+from penstock.storage import Connection, Database, slots
 from penstock.storage.catalogue import QueueEntry, find_queue
-from penstock.storage.exchange import held_leases
-from penstock.storage.sweep import unblock
-from penstock.upkeep import Upkeep
-from penstock.version import __version__
+from penstock.storage.shards import Shards
+from penstock.upkeep import SharedUpkeep
 
 __all__ = ["Consumer", "Wanted"]
 
 log = logging.getLogger("penstock")
+T = TypeVar("T")
 
-LOOK_SECONDS = 1.0
-MOST_AT_ONCE = 2**31 - 1
+# How long a shard that does not answer keeps the others waiting.
+PATIENCE_SECONDS = 2.0
+# How often it is looked which shards the queue has come to.
+LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,110 +43,109 @@ class Wanted:
 
 
 class Consumer:
-    """Settles what a batch covered and claims the next; used by one thread."""
+    """Used by one thread."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
-        self._database = Database(wanted.url, pool_size=2)
-        self._queue = self._database.run(self._find)
-        self._tasks = Tasks(self._queue.name, {}, wanted.tasks)
-        self._taking = PlainTaking(self._queue.id, at_once=MOST_AT_ONCE)
-        self._worker = 0
-        self._looked_at = 0.0
-        # What was claimed last, and whether it was settled.
-        self._claimed = ClaimOffset()
-        self._claimed_at = ticks()
-        self._settled: ClaimOffset | None = None
-        self._upkeep = Upkeep(self._database, None)
+        self._shards = self._opened()
+        self._claimers: dict[int, Claimer] = {}
+        self._looked_at = -LOOK_SECONDS
+        self._turn = 0
+        self._look()
+        self._upkeep = SharedUpkeep(self._shards)
         self._upkeep.start()
 
-    def adopt(self, offset: ClaimOffset) -> None:
-        """Be the worker that holds this, if it still lives."""
-        if self._worker or not offset.worker:
-            return
-        registered_at = ticks()
-        name = self._database.run(lambda connection: slots.name_if_alive(connection, offset.worker))
-        if name is None:
-            return
-        self._begin(offset.worker, name, registered_at)
-        known = {each.lease for each in offset.claimed}
-        held = self._conversation.surely(lambda connection: held_leases(connection, offset.worker))
-        # What it holds beyond that was claimed for a batch that Spark never wrote down.
-        unplanned = [lease for lease in held if lease.id not in known]
-        self._claimed = ClaimOffset.of(offset.worker, unplanned) if unplanned else offset
+    def url_of(self, shard: int) -> str:
+        """Where a shard is."""
+        return self._shards.of(shard).url
 
-    def next(self, done: ClaimOffset, most: int) -> ClaimOffset:
+    def adopt(self, offset: StreamOffset) -> None:
+        """Be the workers that hold this, those of them that still live."""
+        for number, part in offset.parts:
+            self._ask(number, part, lambda claimer, part: claimer.adopt(part))
+
+    def next(self, done: StreamOffset, most: int) -> StreamOffset:
         """Settle what the batches up to `done` covered, and claim; `done` itself where there is nothing new."""
-        self.adopt(done)
-        if self._worker and self._pulse.is_lost:
-            log.warning("LeaseLost: this stream's worker was silent for too long; what it held goes to others")
-            self._end()
-        if not self._worker:
-            self._register()
-        unplanned = self._unplanned(done)
-        if unplanned is not None:
-            # Spark was told of these and has not planned them: told again, they are claimed once.
-            self.settle(done)
-            return unplanned
-        if most <= 0:
-            self.settle(done)
-            return done
-        return self._exchange(done, most)
+        self._look()
+        for number, _ in done.parts:
+            self._claimer(number)
+        # Each time another shard comes first; what one leaves of its share goes to those after it.
+        numbers = sorted(self._claimers)
+        self._turn = (self._turn + 1) % len(numbers)
+        parts: dict[int, ClaimOffset] = {}
+        is_new = False
+        for place, number in enumerate(numbers[self._turn :] + numbers[: self._turn]):
+            before, share = done.part(number), -(-most // (len(numbers) - place))
+            part = self._ask(number, before, lambda claimer, part: claimer.next(part, share))  # noqa: B023
+            if part is None or part == before:
+                parts[number] = ClaimOffset(before.worker)
+            else:
+                parts[number] = part
+                is_new = True
+                most -= part.jobs
+        return StreamOffset.of(parts) if is_new else done
 
-    def settle(self, done: ClaimOffset) -> None:
+    def settle(self, done: StreamOffset) -> None:
         """Settle what a batch covered, once."""
-        if self._is_unsettled(done):
-            self._exchange(done, 0)
+        for number, part in done.parts:
+            self._ask(number, part, lambda claimer, part: claimer.settle(part))
 
     def waiting(self) -> int:
         """How many jobs could be claimed now."""
-        return self._database.run(lambda connection: slots.waiting_in_queue(connection, self._queue.id))
+        queue = self._entry.id
+        answers = self._shards.each(lambda connection: slots.waiting_in_queue(connection, queue))
+        return sum(answers)
 
     def close(self) -> None:
         """End every thread and connection; what is held stays held, for the query may be started again."""
         self._upkeep.stop()
-        if self._worker:
-            self._end()
-        self._database.close()
+        for claimer in self._claimers.values():
+            claimer.close()
+        self._shards.close()
 
-    def _is_unsettled(self, done: ClaimOffset) -> bool:
-        """Whether a batch may still be held: another worker than this one, which is gone, holds nothing."""
-        return bool(done.claimed) and done != self._settled and done.worker == self._worker
-
-    def _unplanned(self, done: ClaimOffset) -> ClaimOffset | None:
-        if self._claimed not in (done, ClaimOffset()) and self._claimed.worker == self._worker:
-            return self._claimed
-        return None
-
-    def _exchange(self, done: ClaimOffset, most: int) -> ClaimOffset:
+    def _look(self) -> None:
         now = system.monotonic()
-        wish = None
-        if most > 0:
-            self._conversation.surely(lambda connection: self._look(connection, most, now))
-            wish, _ = self._taking.wish(most, now, is_gated=False)
-        age = (ticks() - self._claimed_at) // 1000
-        succeeded = done.succeeded(age) if self._is_unsettled(done) else []
-        turn = self._conversation.exchange(succeeded, [], done.attempts, wish, on_lost=self._taking.forget)
-        self._settled = done
-        # A query that was started again does not know what it had settled before.
-        if turn.lost and (lost := self._conversation.not_settled(turn.lost, done.attempts())):
-            log.warning("LeaseLost: %d jobs of a batch had gone to others before it was committed", len(lost))
-        if turn.children:
-            self._conversation.surely(lambda connection: unblock(connection, turn.children))
-        leases = self._taking.took(turn, [], now)
-        if not leases:
-            return done
-        # A stream cannot tell which row it broke on: what it held when it died is charged to none.
-        self._conversation.surely(lambda connection: slots.charge_nothing(connection, self._worker))
-        self._claimed, self._claimed_at = ClaimOffset.of(self._worker, leases), ticks()
-        return self._claimed
+        if now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now
+        self._entry: QueueEntry = self._shards.read(self._find)
+        for number in sorted(set(self._entry.partition_shards)):
+            self._claimer(number)
 
-    def _look(self, connection: Connection, most: int, now: float) -> None:
-        if now - self._looked_at >= LOOK_SECONDS:
-            self._looked_at = now
-            if new := self._tasks.look(connection, self._queue.id):
-                slots.add_tasks(connection, self._worker, self._queue.id, new)
-        self._taking.look(connection, self._worker, most, now)
+    def _claimer(self, number: int) -> Claimer:
+        if number not in self._claimers:
+            if number not in self._shards:
+                self._shards.add(self._database(number, reached(self._wanted.url).urls[number], is_alone=False))
+            self._claimers[number] = Claimer(
+                self._shards.of(number), self._entry, self._wanted.tasks, self._wanted.lease_seconds
+            )
+        return self._claimers[number]
+
+    def _ask(self, number: int, part: ClaimOffset, act: Callable[[Claimer, ClaimOffset], T]) -> T | None:
+        """Do something on a shard; None where it is away, and the others go on. Alone, that is an error."""
+        claimer = self._claimer(number)
+        if len(self._claimers) > 1 and self._shards.of(number).breaker.is_down:
+            claimer.owe(part)
+            return None
+        try:
+            return act(claimer, part)
+        except PartitionUnavailable as error:
+            if len(self._claimers) == 1:
+                raise
+            claimer.owe(part)
+            log.warning("%s; the stream goes on with the other shards", error)
+            return None
+
+    def _opened(self) -> Shards:
+        reach = reached(self._wanted.url)
+        is_alone = len(reach.urls) == 1
+        shards = Shards([self._database(number, url, is_alone=is_alone) for number, url in reach.urls.items()])
+        shards.note_drained([number for number in reach.urls if number < reach.lead])
+        return shards
+
+    def _database(self, number: int, url: str, *, is_alone: bool) -> Database:
+        seconds = 30.0 if is_alone else PATIENCE_SECONDS
+        return Database(url, pool_size=2, request_timeout=seconds, shard=number, is_alone=is_alone)
 
     def _find(self, connection: Connection) -> QueueEntry:
         entry = find_queue(connection, self._wanted.queue)
@@ -159,39 +155,3 @@ class Consumer:
                 f"{entry.name!r} has rules about keys, which a stream's batches cannot keep; use ps.process for it",
             )
         return entry
-
-    def _register(self) -> None:
-        host, pid, registered_at = socket.gethostname(), os.getpid(), ticks()
-        name = f"spark/stream {host}:{pid}"
-
-        def register(connection: Connection) -> int:
-            self._tasks.look(connection, self._queue.id)
-            return workers.register(
-                connection,
-                name=name,
-                host=host,
-                pid=pid,
-                version=__version__,
-                concurrency=1,
-                lease_seconds=self._wanted.lease_seconds,
-                tasks=[(self._queue.id, task) for task in self._tasks],
-            )
-
-        worker = self._database.run(register)
-        self._begin(worker, workers.full_name(name, worker), registered_at)
-
-    def _begin(self, worker: int, name: str, registered_at: int) -> None:
-        self._worker = worker
-        self._claimed = ClaimOffset()
-        self._conversation = Conversation(self._database, worker, name)
-        self._pulse = Pulse(
-            self._database,
-            self._wanted.lease_seconds,
-            lambda connection: workers.renew(connection, worker),
-            registered_at,
-        )
-
-    def _end(self) -> None:
-        self._pulse.stop()
-        self._conversation.close()
-        self._worker = 0

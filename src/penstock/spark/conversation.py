@@ -30,6 +30,13 @@ class Conversation:
         self._worker = worker
         self._name = name
         self._connection: Connection | None = None
+        # The server process of a turn of which nobody knows whether it was committed.
+        self._in_doubt: int | None = None
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the database went away in a turn: the next exchange, with the same ends, finds out what it did."""
+        return self._in_doubt is not None
 
     def exchange(
         self,
@@ -43,14 +50,17 @@ class Conversation:
         on_lost: Callable[[], None] = lambda: None,
     ) -> Turn:
         """A turn, done once however often the answer is lost. `attempts`: by lease and place, job and attempt."""
-        connection = self.surely(lambda connection: connection)
-        session = connection.info.backend_pid
-        try:
-            return exchange(connection, self._worker, self._name, succeeded, ends, wish, choices, freed)
-        except ConnectionLost as error:
-            if not may_repeat(error):
-                raise
-        on_lost()
+        if self._in_doubt is None:
+            connection = self.surely(lambda connection: connection)
+            session = connection.info.backend_pid
+            try:
+                return exchange(connection, self._worker, self._name, succeeded, ends, wish, choices, freed)
+            except ConnectionLost as error:
+                if not may_repeat(error):
+                    raise
+            self._in_doubt = session
+            on_lost()
+        session = self._in_doubt
 
         def repeat(connection: Connection) -> Turn:
             # Until the old session is gone it could still commit its claim, after the look at what is held.
@@ -61,7 +71,9 @@ class Conversation:
             turn.leases = sorted(held_leases(connection, self._worker), key=lambda lease: lease.id)
             return turn
 
-        return self.surely(repeat)
+        turn = self.surely(repeat)
+        self._in_doubt = None
+        return turn
 
     def not_settled(
         self, lost: Sequence[tuple[int, int]], attempts: Mapping[tuple[int, int], tuple[int, int]]

@@ -1,7 +1,7 @@
 """A lake: history in files, by day, queue and outcome, and a manifest that says which of them count.
 
     lake/history/slice=8c1f93d2-000007-3f2a/day=2026-11-05/queue=emails/outcome=succeeded/part-….parquet
-    lake/_penstock/<database>/slice-000007.json          what the slice has, written last
+    lake/_penstock/<database>/slice-000007.json          what the slice has and of which shard, written last
 
 Only slices that a manifest lists are ever read. Each writing of a slice has a folder of its own, so what a killed run
 left behind is known by not being listed, and is removed by the next run.
@@ -40,6 +40,7 @@ _SEPARATOR, _NULL = "\x1f", "\x1e"
 class Entry:
     """What a manifest says about a slice."""
 
+    shard: int
     slice: int
     folder: str | None
     jobs: int
@@ -51,8 +52,9 @@ class Entry:
 class Lake:
     """The slices of one database in a lake of Parquet files."""
 
-    def __init__(self, spark: SparkSession, path: str | PathLike[str], identity: str) -> None:
+    def __init__(self, spark: SparkSession, path: str | PathLike[str], shard: int, identity: str) -> None:
         self._spark = spark
+        self._shard = shard
         self._files = Files(spark, path)
         self._manifest = f"{MANIFEST}/{identity}"
         self._prefix = f"slice={identity[:8]}-"
@@ -90,7 +92,7 @@ class Lake:
                     "run the archive again"
                 )
             sizes = [each.size for each in self._files.found(folder) if each.path.endswith(".parquet")]
-        entry = Entry(number, folder, expected.jobs, f"{expected.checksum:x}", len(sizes), sum(sizes))
+        entry = Entry(self._shard, number, folder, expected.jobs, f"{expected.checksum:x}", len(sizes), sum(sizes))
         self._files.commit(f"{self._manifest}/slice-{number:06}.json", msgspec.json.encode(asdict(entry)).decode())
         return entry
 

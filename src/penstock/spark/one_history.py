@@ -1,4 +1,6 @@
-"""`history`: every job that ended, whether it is in the database or in the lake, in one DataFrame.
+"""`history`: every job that ended, whether it is in a database or in the lake, in one DataFrame.
+
+All shards count: where one is away there would be only a part of the history, and that is refused.
 
 Where a slice is read from is decided when the DataFrame is made: from the lake if its manifest lists it, else from the
 database, where its table is read by name. An archive may finish later. Then the tasks that miss the table find the
@@ -13,19 +15,24 @@ from datetime import date, datetime, timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from pyspark.sql import functions as f
 
 from penstock.errors import InvalidJob
 from penstock.spark.archiving import opened_lake
 from penstock.spark.choice import Choice, instant
+from penstock.spark.reaching import urls_of
 from penstock.spark.source import register
 from penstock.spark.table_columns import HISTORY, MORE_HISTORY
+from penstock.spark.tables import Place
 from penstock.storage.archive import read_identity, read_slices
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["history"]
+
+ASK_SECONDS = 10.0
 
 
 def history(
@@ -52,25 +59,29 @@ def history(
     names = _checked(columns)
     choice = Choice(queue, task, outcome, None, key, instant("since", since), instant("until", until))
     register(spark)
-    database = app.database
-    # In this order: a slice that leaves the database after the first look is in the manifest at the second.
-    slices = database.run(read_slices)
-    reader = spark.read.format("penstock").options(url=app.url, table="finished", columns=",".join(names))
+    shards = app.databases
+    # In this order: a slice that leaves a database after the first look is in the manifest at the second.
+    answers = shards.each(lambda connection: (read_slices(connection), read_identity(connection)), timeout=ASK_SECONDS)
+    answers.all()
+    reader = spark.read.format("penstock").options(url=urls_of(app), table="finished", columns=",".join(names))
     reader = reader.options(**choice.options())
-    cold: set[int] = set()
+    places: dict[int, Place] = {}
     frame: DataFrame | None = None
-    if lake is not None:
-        identity = database.run(read_identity)
-        target = opened_lake(spark, lake, identity, format)
-        entries = target.entries()
-        cold = {entry.slice for entry in entries}
-        folders = [entry.folder for entry in entries if entry.folder is not None]
-        if folders:
-            frame = _chosen(target.read(folders), choice).select(*names)
-        reader = reader.options(lake=target.root, identity=identity, lake_format=format)
-    hot = [number for number in slices if number not in cold]
-    reader = reader.options(hot=",".join(map(str, hot)), cold=",".join(map(str, sorted(cold))))
-    rows = reader.load()
+    folders: list[str] = []
+    for number, (slices, identity) in answers.given.items():
+        cold: set[int] = set()
+        if lake is not None:
+            target = opened_lake(spark, lake, number, identity, format)
+            entries = target.entries()
+            cold = {entry.slice for entry in entries}
+            folders += [entry.folder for entry in entries if entry.folder is not None]
+            reader = reader.options(lake=target.root, lake_format=format)
+        hot = tuple(each for each in slices if each not in cold)
+        places[number] = Place(identity, hot, tuple(sorted(cold)))
+    if folders:
+        # The folders of all shards lie side by side.
+        frame = _chosen(target.read(folders), choice).select(*names)
+    rows = reader.options(places=msgspec.json.encode(places).decode()).load()
     found = rows if frame is None else rows.unionByName(frame)
     if view is not None:
         found.createOrReplaceTempView(view)

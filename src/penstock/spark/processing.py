@@ -2,7 +2,7 @@
 
 One job of Spark is a round of slots, each a long task that works through many batches; a round ends when nothing is
 left to do or its time is up, and the driver starts the next. The driver does upkeep meanwhile, as any worker does, and
-has a row among the workers by which slots know that they are still wanted.
+has a row among the workers of each shard by which slots know that they are still wanted.
 
     driver     round ──► slot, slot, slot … ──► round …
                upkeep    claim ► handler ► settle and claim ► …
@@ -16,7 +16,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import uuid4
@@ -26,12 +26,13 @@ from penstock.errors import InvalidJob, PartitionUnavailable
 from penstock.model.limits import checked_count, checked_name, checked_seconds
 from penstock.spark.judging import Handler
 from penstock.spark.pulse import Pulse
-from penstock.spark.slot import ENDS, Plan, run_slot
+from penstock.spark.slot import ENDS, SHORT_ROUND_SECONDS, Plan, run_slot
 from penstock.spark.tasks import Tasks
 from penstock.storage import Connection, Database, slots, sweep, workers
 from penstock.storage.catalogue import QueueEntry, find_queue
+from penstock.storage.shards import Shards
 from penstock.task.definition import TaskDefinition
-from penstock.upkeep import Upkeep
+from penstock.upkeep import SharedUpkeep, Upkeep
 from penstock.version import __version__
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ MOST_SLOTS = 10_000
 MOST_JOBS_A_BATCH = 100_000
 # Round after round may find the database away, or its slots declared dead: then it is not started again at once.
 PAUSE_SECONDS = 1.0
+PATIENCE_SECONDS = 3.0
 # A job that kills its process uses up its attempts over some rounds that Spark gives up; more of them in a row than
 # this are not a job's doing.
 MOST_FAILED_ROUNDS = 10
@@ -56,9 +58,7 @@ class ProcessingApp(Protocol):
     """An app, as far as processing uses it."""
 
     @property
-    def url(self) -> str: ...
-    @property
-    def database(self) -> Database: ...
+    def databases(self) -> Shards: ...
     @property
     def tasks(self) -> dict[str, dict[str, TaskDefinition]]: ...
     @property
@@ -98,14 +98,14 @@ def process(
     `ps.Dead(reason)` of each; with at most `batch_size` of them, or else with few at first and with more, up to 4,096,
     while it is quick. `slots` tasks of Spark run at once, one a core unless told otherwise; each is started anew after
     `budget` seconds. Returns when nothing is left to do or, with `until_idle=False`, once `stop` is set or the job of
-    Spark is cancelled.
+    Spark is cancelled. A shard that is away does not keep it from the jobs of the others; with `until_idle`, when these
+    are done, `PartitionUnavailable` names it.
     """
     checked = _checked(handler, tasks, batch_size, budget)
-    database = app.database
-    entry = database.run(lambda connection: find_queue(connection, checked_name("queue", queue)))
+    shards = app.databases
+    entry = shards.read(lambda connection: find_queue(connection, checked_name("queue", queue)))
     plan = partial(
         Plan,
-        url=app.url,
         queue_id=entry.id,
         is_owned=entry.is_owned,
         handler=handler,
@@ -113,17 +113,22 @@ def process(
         batch_size=batch_size,
         lease_seconds=app.lease_seconds,
         until_idle=until_idle,
-        budget_seconds=budget,
     )
-    run = _Run(spark, database, plan, _slots(spark, slots, entry), app.lease_seconds, stop or threading.Event())
+    count = _slots(spark, slots, entry)
+    run = _Run(spark, shards, entry.name, plan, count, budget, app.lease_seconds, stop or threading.Event())
     rescued: list[int] = []
-    upkeep = Upkeep(database, app.retention, rescued.append)
-    upkeep.start()
+    upkeeps: list[SharedUpkeep | Upkeep] = [
+        SharedUpkeep(shards),
+        *(Upkeep(database, app.retention, rescued.append) for database in shards),
+    ]
+    for upkeep in upkeeps:
+        upkeep.start()
     try:
         run.rounds(until_idle=until_idle)
     finally:
         run.clear_away()
-        upkeep.stop()
+        for upkeep in upkeeps:
+            upkeep.stop()
     counts = run.counts
     return Processed(counts["succeeded"], counts["retry"], counts["failed"], sum(rescued), counts["lost"])
 
@@ -142,19 +147,25 @@ class _Run:
     def __init__(
         self,
         spark: SparkSession,
-        database: Database,
+        shards: Shards,
+        queue: str,
         plan: Callable[..., Plan],
         slot_count: int,
+        budget: float,
         lease_seconds: float,
         stop: threading.Event,
     ) -> None:
         self._spark = spark
-        self._database = database
+        self._shards = shards
+        self._queue = queue
         self._plan = plan
         self._slots = slot_count
+        self._budget = budget
         self._lease_seconds = lease_seconds
         self._stop = stop
         self._name = f"spark/{uuid4().hex[:8]}/"
+        # The shards that were away when the last round began.
+        self._away: dict[int, PartitionUnavailable] = {}
         self.counts: Counter[str] = Counter()
 
     def rounds(self, *, until_idle: bool) -> None:
@@ -162,12 +173,12 @@ class _Run:
         failed_rounds = 0
         while not self._stop.is_set():
             try:
-                with self._registered() as driver:
-                    reports = self._round(driver)
-            except PartitionUnavailable:
+                with self._registered() as drivers:
+                    reports = self._round(drivers)
+            except PartitionUnavailable as error:
                 if until_idle:
                     raise
-                log.warning("the database does not answer; the slots are started again when it does")
+                log.warning("%s; the slots are started again when it does", error)
                 self._stop.wait(PAUSE_SECONDS)
                 continue
             except _Crashed as crash:
@@ -184,21 +195,38 @@ class _Run:
             for report in reports:
                 self.counts.update({end: report[end] for end in ENDS})
             if until_idle and ends == {"idle"}:
+                for away in self._away.values():
+                    raise away
                 return
             if ends & {"away", "dead"}:
                 self._stop.wait(PAUSE_SECONDS)
 
     def clear_away(self) -> None:
         """Whatever became of the slots, they hold nothing any more."""
-        try:
-            self._database.run(lambda connection: slots.remove_run(connection, self._name))
-            self._database.run(sweep.rescue)
-        except PartitionUnavailable as error:
+
+        def clear(connection: Connection) -> None:
+            slots.remove_run(connection, self._name)
+            sweep.rescue(connection)
+
+        for error in self._shards.each(clear, timeout=self._patience).missing.values():
             log.warning("what the slots still held goes to other workers later: %s", error)
 
-    def _round(self, driver: int) -> list[Any] | None:
+    @property
+    def _patience(self) -> float | None:
+        """How long a shard is waited for: where there are others, only a moment."""
+        return None if len(self._shards) == 1 else PATIENCE_SECONDS
+
+    def _round(self, drivers: dict[int, int]) -> list[Any] | None:
         """One job of Spark; what its slots report, or None where it was cancelled."""
-        act = partial(run_slot, self._plan(run=self._name, driver=driver))
+        plan = self._plan(
+            urls={number: self._shards.of(number).url for number in drivers},
+            drivers=drivers,
+            run=self._name,
+            slots=self._slots,
+            # Where a shard is away the next round looks again soon.
+            budget_seconds=min(self._budget, SHORT_ROUND_SECONDS) if self._away else self._budget,
+        )
+        act = partial(run_slot, plan)
         numbers = self._spark.range(0, self._slots, 1, self._slots)
         try:
             return numbers.mapInArrow(act, _SCHEMA).collect()
@@ -210,7 +238,24 @@ class _Run:
             raise
 
     @contextmanager
-    def _registered(self) -> Iterator[int]:
+    def _registered(self) -> Iterator[dict[int, int]]:
+        """The driver's rows for the length of a block, on each shard that has partitions of the queue and answers."""
+        entry = self._shards.read(lambda connection: find_queue(connection, self._queue))
+        wanted = sorted({number for number in entry.partition_shards if number in self._shards})
+        drivers: dict[int, int] = {}
+        self._away = {}
+        with ExitStack() as stack:
+            for number in wanted:
+                try:
+                    drivers[number] = stack.enter_context(self._registered_on(self._shards.of(number)))
+                except PartitionUnavailable as error:
+                    self._away[number] = error
+            if not drivers:
+                raise next(iter(self._away.values()))
+            yield drivers
+
+    @contextmanager
+    def _registered_on(self, database: Database) -> Iterator[int]:
         host, pid, registered_at = socket.gethostname(), os.getpid(), ticks()
 
         def register(connection: Connection) -> int:
@@ -225,19 +270,21 @@ class _Run:
                 tasks=(),
             )
 
-        driver = self._database.run(register)
+        driver = database.run(register, timeout=self._patience)
 
         def renew(connection: Connection) -> bool:
             if self._stop.is_set():
                 workers.remove(connection, driver)
             return workers.renew(connection, driver)
 
-        pulse = Pulse(self._database, self._lease_seconds, renew, registered_at)
+        pulse = Pulse(database, self._lease_seconds, renew, registered_at)
         try:
             yield driver
         finally:
             pulse.stop()
-            self._database.run(lambda connection: workers.remove(connection, driver))
+            # A shard that is away finds out by itself: the row is not renewed any more.
+            with suppress(PartitionUnavailable):
+                database.run(lambda connection: workers.remove(connection, driver), timeout=self._patience)
 
 
 def _checked(handler: object, tasks: object, batch_size: object, budget: object) -> list[str] | None:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from penstock.clock import system
 from penstock.errors import PenstockError
-from penstock.routing import h64, partition_of
+from penstock.routing import home_of, partition_of
 from penstock.spark.load_plan import LoadPlan
 from penstock.spark.rows import JobColumns
 from penstock.storage.enqueue import RANGE
@@ -31,10 +31,6 @@ __all__ = ["Staging"]
 CHUNK_ROWS = 131_072
 CHUNK_BYTES = 64 * 1024 * 1024
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
-
-
-def home_of(once: str, homes: Sequence[int]) -> int:
-    return homes[(h64(b"penstock/idempotency/v1", once.encode()) & 0x7FFF_FFFF_FFFF_FFFF) % 1024 % len(homes)]
 
 
 class Staging:

@@ -26,8 +26,9 @@ __all__ = ["TableLake"]
 class TableLake:
     """The slices of one database in a table."""
 
-    def __init__(self, spark: SparkSession, table: str, identity: str, format_: str) -> None:
+    def __init__(self, spark: SparkSession, table: str, shard: int, identity: str, format_: str) -> None:
         self._spark = spark
+        self._shard = shard
         self._format = format_
         self._identity = identity
         # Delta takes a path or a table's name, Iceberg a name.
@@ -41,7 +42,7 @@ class TableLake:
         mine = rows.where(f.col("slice").startswith(f"{self._identity}-"))
         found = mine.groupBy("slice").count().collect()
         names = sorted((int(row["slice"].rpartition("-")[2]), row["slice"], row["count"]) for row in found)
-        return [Entry(number, name, jobs, "", 0, 0) for number, name, jobs in names]
+        return [Entry(self._shard, number, name, jobs, "", 0, 0) for number, name, jobs in names]
 
     def clean(self) -> None:
         """Nothing: a commit of a table is whole or not there."""
@@ -57,7 +58,7 @@ class TableLake:
                     f"slice {number} has {expected.jobs} jobs with checksum {expected.checksum:x}, and {self.root} has "
                     f"{found.jobs} with {found.checksum:x}; nothing was dropped, run the archive again"
                 )
-        return Entry(number, name, expected.jobs, f"{expected.checksum:x}", 0, 0)
+        return Entry(self._shard, number, name, expected.jobs, f"{expected.checksum:x}", 0, 0)
 
     def read(self, folders: Iterable[str]) -> DataFrame:
         """The rows of these slices."""

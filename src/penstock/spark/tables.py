@@ -7,32 +7,44 @@
     failures   each failed attempt of jobs that are in the database
 
 Options: `columns` (by default those that most readers want), `partitions` (how many Spark tasks read; by default as
-many as the size suggests), and which rows: see `penstock.spark.choice`. `ps.history` gives further ones, which say
-what it reads from the lake instead.
+many as the size suggests), and which rows: see `penstock.spark.choice`. All shards are read, each by tasks of its own.
+`ps.history` gives further options, which say what it reads from the lake instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from penstock.errors import InvalidJob
 from penstock.spark.choice import Choice
 from penstock.spark.coded import coded
 from penstock.spark.options import refuse_unknown
+from penstock.spark.reaching import Reach, reached
 from penstock.spark.table_columns import chosen_table
 from penstock.storage.bulk import Part, SlicesGone, parts, read
-from penstock.storage.database import Database, checked_url
+from penstock.storage.database import Database, checked_urls
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["TableReader"]
+__all__ = ["Place", "TableReader"]
+
+# To cut a table into parts.
+ASK_SECONDS = 10.0
+
+
+class Place(msgspec.Struct, frozen=True):
+    """What a history knows of a shard: what a lake calls it, and which slices are read there and which in the lake."""
+
+    identity: str = ""
+    hot: tuple[int, ...] = ()
+    cold: tuple[int, ...] = ()
 
 
 @dataclass
@@ -40,13 +52,16 @@ class _Piece(InputPartition):
     """What one task reads."""
 
     part: Part
+    shard: int
+    url: str = field(repr=False)
+    name: str
 
 
-# The last six are for history alone.
+# The last five are for history and archives alone.
 _OPTIONS = frozenset(
     (
         *("url", "table", "columns", "partitions", "queue", "task", "outcome", "state", "key", "since", "until"),
-        *("slice", "hot", "cold", "lake", "identity", "lake_format"),
+        *("shard", "slice", "places", "lake", "lake_format"),
     )
 )
 
@@ -56,53 +71,65 @@ class TableReader(DataSourceReader):
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         with coded():
-            self._url = checked_url(options.get("url"))
+            checked_urls(options.get("url"))
+            self._options = options
             self._schema = schema
             self._count = _count(options.get("partitions"))
             table = chosen_table(options)
             refuse_unknown(options, _OPTIONS, "a table")
             self._choice = Choice.from_options(table, options)
-            self._whole = Part(
-                table,
-                0,
-                0,
-                only=int(options["slice"]) if "slice" in options else None,
-                hot=_numbers(options.get("hot")),
-                cold=_numbers(options.get("cold")),
-            )
-            self._lake = {name: options[name] for name in ("lake", "identity", "lake_format") if name in options}
+            self._whole = Part(table, 0, 0, only=int(options["slice"]) if "slice" in options else None)
+            self._places = msgspec.json.decode(options.get("places", "{}"), type=dict[int, Place])
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Intervals of ranges, so that each holds about as much as the others."""
-        database = Database(self._url)
-        with coded(), closing(database), database.connect() as connection:
-            return [_Piece(part) for part in parts(connection, self._whole, self._count)]
+        """Intervals of the ranges of each shard, so that each holds about as much as the others."""
+        with coded():
+            reach = self._reach()
+            with reach.shards() as shards:
+                pieces = shards.each_database(lambda database: self._cut(database, len(reach.urls))).all()
+            return [piece for found in pieces for piece in found]
+
+    def _reach(self) -> Reach:
+        if "shard" in self._options:
+            number = int(self._options["shard"])
+            return Reach({number: self._options["url"]}, number)
+        return reached(self._options["url"])
+
+    def _cut(self, database: Database, shards: int) -> list[_Piece]:
+        place = self._places.get(database.shard, Place())
+        whole = replace(self._whole, hot=place.hot, cold=place.cold)
+        count = None if self._count is None else -(-self._count // shards)
+        found = database.run(lambda connection: parts(connection, whole, count), timeout=ASK_SECONDS)
+        name = "the database" if shards == 1 else f"shard {database.shard}"
+        return [_Piece(part, database.shard, database.url, name) for part in found]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one interval, in Arrow batches."""
         assert isinstance(partition, _Piece)  # noqa: S101
         with coded():
-            yield from self._read(partition.part)
+            yield from self._read(partition)
 
-    def _read(self, part: Part) -> Iterator[pa.RecordBatch]:
+    def _read(self, piece: _Piece) -> Iterator[pa.RecordBatch]:
         from penstock.spark.arriving import arriving
 
+        part = piece.part
         names = list(dict.fromkeys("key" if name == "key_bytes" else name for name in self._schema.names))
         while True:
             try:
-                for batch in read(self._url, part.statement(names, self._choice.conditions(part.table))):
+                statement = part.statement(names, self._choice.conditions(part.table))
+                for batch in read(piece.url, statement, piece.name):
                     yield arriving(batch, self._schema)
                 return
             except SlicesGone as gone:
                 # Said before any row was sent, and true for all that the next statement will not find.
-                yield from self._read_cold(gone.slices, part)
+                yield from self._read_cold(piece.shard, gone.slices, part)
                 part = part.without(gone.slices)
 
-    def _read_cold(self, slices: Sequence[int], part: Part) -> Iterator[pa.RecordBatch]:
-        if self._lake:
+    def _read_cold(self, shard: int, slices: Sequence[int], part: Part) -> Iterator[pa.RecordBatch]:
+        if "lake" in self._options and shard in self._places:
             from penstock.spark.cold import ColdLake
 
-            lake = ColdLake(self._lake["lake"], self._lake["identity"], self._lake["lake_format"])
+            lake = ColdLake(self._options["lake"], self._places[shard].identity, self._options["lake_format"])
             yield from lake.read(slices, part, self._schema, self._choice)
 
 
@@ -112,7 +139,3 @@ def _count(text: str | None) -> int | None:
     if not text.isdecimal() or not 1 <= int(text) <= 10_000:
         raise InvalidJob("partitions", f"a whole number from 1 to 10000 is needed, not {text!r:.200}")
     return int(text)
-
-
-def _numbers(text: str | None) -> tuple[int, ...]:
-    return tuple(int(number) for number in text.split(",")) if text else ()

@@ -102,8 +102,11 @@ def parts(connection: Connection, part: Part, count: int | None) -> list[Part]:
     return [replace(part, low=low, high=high) for low, high in zip(lows, [*bounds, _BEYOND_ALL], strict=True)]
 
 
-def read(url: str, statement: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a statement, batch by batch, through Arrow's own driver, in a connection of its own."""
+def read(url: str, statement: str, name: str = "the database") -> Iterator[pa.RecordBatch]:
+    """The rows of a statement, batch by batch, through Arrow's own driver, in a connection of its own.
+
+    `name` is what the database is called where it does not answer.
+    """
     import adbc_driver_postgresql.dbapi as driver
     import pyarrow as pa
 
@@ -128,8 +131,8 @@ def read(url: str, statement: str) -> Iterator[pa.RecordBatch]:
                 continue
             first = said.splitlines()[0][:500] if said else type(error).__name__
             if getattr(error, "sqlstate", None) is None and "ERROR:" not in said:
-                raise PartitionUnavailable(f"the database does not answer: {first}") from None
-            raise PenstockError(f"the database refused to read: {first}") from None
+                raise PartitionUnavailable(f"{name} does not answer: {first}") from None
+            raise PenstockError(f"{name} refused to read: {first}") from None
 
 
 def _condition(condition: Condition) -> sql.Composable:

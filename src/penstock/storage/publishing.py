@@ -15,7 +15,7 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ Stages = Mapping[int, Sequence[tuple[str, int]]]
 # What the functions of migration 11 raise.
 _STAGES_ARE_GONE = "PS002"
 _KEYS_MOVED = "PS003"
-_AGAIN = frozenset({"PS004", "PS005", "PS006", "55P03"})
+_AGAIN = frozenset({"PS004", "PS005", "55P03"})
 # From hold to decision it takes milliseconds: whoever holds something for so long may be dead.
 HOLD_SECONDS = 60.0
 # What upkeep, and whoever clears up behind itself, waits for a shard.
@@ -110,10 +110,10 @@ class _Commit:
         if not self.others:
             return
         with contextlib.suppress(PartitionUnavailable):
-            if self.lead.run(lambda c: _abort(c, self.attempt), timeout=SHORT_SECONDS):
+            if self.lead.ask(lambda c: _abort(c, self.attempt), timeout=SHORT_SECONDS):
                 for number in self.others:
                     with contextlib.suppress(PartitionUnavailable):
-                        self.shards.of(number).run(lambda c: _release(c, self.attempt), timeout=SHORT_SECONDS)
+                        self.shards.of(number).ask(lambda c: _release(c, self.attempt), timeout=SHORT_SECONDS)
 
     @property
     def others(self) -> list[int]:
@@ -185,6 +185,9 @@ def publish(
     is away; where that is after the decision, it says so.
     """
     shards.read(lambda connection: find_queue(connection, queue))
+    if any(number != shards.lead.shard for number in stages):
+        # What is held is checked by the catalogue of its own shard.
+        shards.level()
     clock = shards.lead.clock
     deadline = clock.monotonic() + shards.lead.request_timeout
     while True:
@@ -209,7 +212,6 @@ def publish(
             if clock.monotonic() > deadline:
                 raise PartitionUnavailable(f"load {name!r} was not published: {reason}; run it again") from None
             _learn_lead(shards)
-            roll_load(shards, name)
             clock.sleep(_PAUSE_SECONDS)
         except BaseException:
             commit.take_back()
@@ -245,12 +247,17 @@ def find_published(shards: Shards, name: str, queue: str, batch: int, *, is_stre
     return Published(False, rows, duplicates, bad_rows, min(row[4] for row in chosen))
 
 
-def roll_load(shards: Shards, name: str) -> None:
+def roll_load(shards: Shards, name: str, *, waits: bool = True) -> None:
     """Publish what was decided of a load on every shard; `PartitionUnavailable` where one is away."""
     for home in shards:
-        if home.breaker.is_down and home is not shards.lead:
+        try:
+            missing = _publish_parts(home, shards, name, waits=waits).missing
+        except PartitionUnavailable:
+            # Only the shard that leads decides; others did where they led once.
+            if home is shards.lead:
+                raise
             continue
-        for shard, error in _publish_parts(home, shards, name, home.request_timeout).items():
+        for shard, error in missing.items():
             raise PartitionUnavailable(
                 f"load {name!r} is decided, and what lies on shard {shard} becomes visible when that is back: {error}",
                 shard=shard,
@@ -264,14 +271,9 @@ def roll_loads(shards: Shards) -> int:
     """
     done = 0
     for database in shards:
-        if database.breaker.is_down:
-            continue
         with contextlib.suppress(PartitionUnavailable):
-            waiting = len(database.run(lambda c: _unpublished(c, None), timeout=SHORT_SECONDS))
-            if waiting:
-                missing = _publish_parts(database, shards, None, SHORT_SECONDS)
-                done += waiting if not missing else 0
-            for attempt, number in database.run(_old_holds, timeout=SHORT_SECONDS):
+            done += _publish_parts(database, shards).done
+            for attempt, number in database.ask(_old_holds, timeout=SHORT_SECONDS):
                 done += _let_go(shards, database, attempt, number)
     return done
 
@@ -280,42 +282,51 @@ def drop_stages(shards: Shards, stages: Mapping[int, Sequence[str]]) -> None:
     """Forget stages that are not to be published; a shard that is away forgets them within a day."""
     for number, names in stages.items():
         with contextlib.suppress(PartitionUnavailable):
-            shards.of(number).run(
+            shards.of(number).ask(
                 lambda c: c.execute(query("drop_stages"), {"stages": list(names)}),  # noqa: B023
                 timeout=SHORT_SECONDS,
             )
 
 
-def _publish_parts(home: Database, shards: Shards, name: str | None, timeout: float) -> dict[int, PartitionUnavailable]:
-    """Publish what was decided at a shard and follows on others; those that were away."""
-    missing: dict[int, PartitionUnavailable] = {}
-    for part in home.run(lambda c: _unpublished(c, name), timeout=timeout):
-        if part.shard in missing:
+@dataclass(slots=True)
+class _Rolled:
+    """How many parts were published, and the shards that were away."""
+
+    done: int = 0
+    missing: dict[int, PartitionUnavailable] = field(default_factory=dict)
+
+
+def _publish_parts(home: Database, shards: Shards, name: str | None = None, *, waits: bool = False) -> _Rolled:
+    """Publish what was decided at a shard and follows on others, of one load or of all."""
+    rolled = _Rolled()
+    timeout = None if waits else SHORT_SECONDS
+    for part in home.ask(lambda c: _unpublished(c, name), timeout=timeout):
+        if part.shard in rolled.missing:
             continue
         try:
-            database = shards.of(part.shard)
-            if name is None and database.breaker.is_down:
-                raise database.unavailable(ConnectionError(database.breaker.reason))
-            rows, duplicates = database.run(lambda c: _publish_part(c, part), timeout=timeout)  # noqa: B023
+            rows, duplicates = shards.of(part.shard).run(
+                lambda c: _publish_part(c, part),  # noqa: B023
+                timeout=timeout,
+                waits=waits,
+            )
         except PartitionUnavailable as error:
-            missing[part.shard] = error
+            rolled.missing[part.shard] = error
             continue
         except DatabaseError as error:
             if name is not None:
                 raise
             log.error("load %r: shard %d refuses what was decided: %s", part.name, part.shard, error)
             continue
-        home.run(lambda c: _note_published(c, part, rows, duplicates), timeout=timeout)  # noqa: B023
-    return missing
+        home.ask(lambda c: _note_published(c, part, rows, duplicates), timeout=timeout)  # noqa: B023
+        rolled.done += 1
+    return rolled
 
 
 def _let_go(shards: Shards, database: Database, attempt: str, number: int) -> bool:
     """Let go of what a commit holds if its home says that it was not decided; it stays while that does not answer."""
-    if number not in shards or shards.of(number).breaker.is_down:
-        return False
     with contextlib.suppress(PartitionUnavailable):
-        if shards.of(number).run(lambda c: _abort(c, attempt), timeout=SHORT_SECONDS):
-            database.run(lambda c: _release(c, attempt), timeout=SHORT_SECONDS)
+        if shards.of(number).ask(lambda c: _abort(c, attempt), timeout=SHORT_SECONDS):
+            database.ask(lambda c: _release(c, attempt), timeout=SHORT_SECONDS)
             return True
     return False
 

@@ -8,6 +8,7 @@
     clean     where jobs went that are nowhere any more                  every minute
     parents   children hear of parents that ended on other shards        every 2 s; twice a second while any wait
     crons     entries move to the shard their jobs go to                 every 2 s
+    loads     loads that were decided are published on every shard       every 2 s
     forget    what was heard of parents that nobody waits for any more   every minute
 
 One thread a worker, safe in any number of workers at once. A duty passes over a shard that is down, and fails alone:
@@ -27,6 +28,7 @@ from penstock.storage.carrying import carry, clean
 from penstock.storage.database import ConnectionLost, Database
 from penstock.storage.map_changes import go_on, tell_left
 from penstock.storage.parents import clean_parent_ends, ends_of_parents, enter_parent_ends, parents_elsewhere
+from penstock.storage.publishing import roll_loads
 from penstock.storage.shards import Shards
 from penstock.upkeep.cron import move_crons
 
@@ -94,6 +96,7 @@ DUTIES: list[Duty] = [
     Duty("clean", clean, FORGET_SECONDS),
     Duty("parents", tell_children, busy_seconds=PARENTS_SECONDS),
     Duty("crons", move_crons),
+    Duty("loads", roll_loads),
     Duty("forget", forget_ends, FORGET_SECONDS),
 ]
 

@@ -37,7 +37,7 @@ def advise(
     """
     from penstock.spark.one_history import history
 
-    entry = app.database.run(lambda connection: find_queue(connection, queue))
+    entry = app.databases.read(lambda connection: find_queue(connection, queue))
     on_progress("reading the keys")
     waiting = read_table(spark, app, "jobs", ("queue", *_COLUMNS)).where(f.col("queue") == queue).select(*_COLUMNS)
     weights = weigh(waiting.unionByName(history(spark, app, lake, columns=_COLUMNS, queue=queue)))

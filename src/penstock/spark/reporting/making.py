@@ -48,7 +48,7 @@ def report(
 
     since = checked_since(since)
     if queue is not None:
-        app.database.run(lambda connection: find_queue(connection, queue))
+        app.databases.read(lambda connection: find_queue(connection, queue))
     figures = measure(
         history(spark, app, lake, columns=HISTORY_COLUMNS, queue=queue, since=since),
         read_table(spark, app, "jobs", WAITING_COLUMNS),
@@ -72,11 +72,12 @@ def checked_since(since: object) -> datetime | None:
 
 
 def read_table(spark: SparkSession, app: Any, table: str, columns: Sequence[str]) -> DataFrame:
-    """A table of the database as Spark reads it."""
+    """A table of the databases as Spark reads it."""
+    from penstock.spark.reaching import urls_of
     from penstock.spark.source import register
 
     register(spark)
-    options = {"url": app.url, "table": table, "columns": ",".join(columns)}
+    options = {"url": urls_of(app), "table": table, "columns": ",".join(columns)}
     return spark.read.format("penstock").options(**options).load()
 
 

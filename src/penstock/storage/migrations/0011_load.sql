@@ -113,20 +113,15 @@ language plpgsql as $$
 declare
     v_routed penstock.part_of_load[];
     v_ids    int[];
-    v_here   int[];
 begin
     select m.partition_ids into v_ids from penstock.queue_map as m where m.queue_id = p_queue.id and m.epoch = p_queue.epoch;
-    select coalesce(array_agg(p.id order by p.number), '{}') into v_here
-      from penstock.partition as p where p.id = any (v_ids) and p.shard = penstock.here();
     with routed as (
         select o.range, o.place, t.id as partition_id, o.priority, o.run_at, o.size, p_queue.epoch, o.has_once, o.task,
                bit_or(penstock.single(m.position)) as members
-          from unnest(p_parts) as o join penstock.partition as h on h.id = o.partition_id
+          from unnest(p_parts) as o
          cross join lateral unnest(penstock.positions(0::smallint, o.size, o.members)) as m(position)
          cross join lateral (select key from penstock.job_stored where id = o.range * 1024 + m.position offset 0) as j
-          join penstock.partition as t
-               on t.id = coalesce(v_ids[1 + penstock.partition_of(j.key, cardinality(v_ids))],
-                                  v_here[1 + h.number % nullif(cardinality(v_here), 0)], v_ids[1])
+         cross join lateral (select penstock.place_by(v_ids, j.key, o.partition_id) as id offset 0) as t
          where o.epoch <> p_queue.epoch
          group by o.range, o.place, t.id, o.priority, o.run_at, o.size, o.has_once, o.task
     )
@@ -248,8 +243,8 @@ language sql as $$ select pg_advisory_xact_lock(hashtext('penstock.load'), hasht
 -- Decides about a load, all or nothing, once: a batch that was decided before stays as it is. Publishes the stages that lie
 -- here, in the order given, within a stage in the order of its ranges; p_shards (with so many rows each) hold the others.
 -- is_new: this commit did it, now or before its answer was lost. A stage that is not there any more, or not whole, is an
--- error (PS002), and so are rows that belong to other shards by now (PS003), another shard that leads (PS004), an earlier
--- batch of the stream that is not published everywhere (PS005), and a commit that was given up (PS006).
+-- error (PS002), and so are rows that belong to other shards by now (PS003), another shard that leads (PS004),
+-- and a commit that was given up (PS005).
 -- Locks: the load's row, its queue's map (shared), the attempt, its ranges, the idempotency keys in order.
 create function penstock.publish_load(
     p_name text, p_queue text, p_batch bigint, p_is_stream boolean, p_origin text, p_stages text[], p_counts int[],
@@ -274,10 +269,8 @@ begin
     end if;
     if exists (select from penstock.shard where number < penstock.here() and state <> 'drained') then
         raise exception using errcode = 'PS004', message = 'another shard leads, and decides about loads';
-    elsif exists (select from penstock.load_part as p where p.load_id = v_load.id and p.published_at is null) then
-        raise exception using errcode = 'PS005', message = 'an earlier batch is not published everywhere yet';
     elsif exists (select from penstock.load_abort where attempt = p_attempt) then
-        raise exception using errcode = 'PS006', message = 'this commit was given up';
+        raise exception using errcode = 'PS005', message = 'this commit was given up';
     end if;
 
     with taken as (

@@ -5,14 +5,6 @@
 -- from table to table while they read, but never out of its range, so it is met once. Slices of history are read by
 -- their names, whether they are attached or on their way out.
 
--- By this a lake tells the slices of this database from those of others.
-create table penstock.identity (
-    name       uuid not null default gen_random_uuid(),
-    is_the_one boolean primary key default true constraint identity_is_one_row check (is_the_one)
-);
-
-insert into penstock.identity default values;
-
 -- The rows of history of ranges [p_low, p_high): of slice p_only, or of all slices but p_cold. Slices of p_hot, and
 -- those that came after them, must be among them: which are gone is told by an error, for the caller to look elsewhere.
 create function penstock.finished_rows(p_low bigint, p_high bigint, p_only int, p_hot int[], p_cold int[])
@@ -130,7 +122,11 @@ language sql stable as $$
              where s.range >= p_low and s.range < p_high
             union all
             select b.job_id, b.partition_id, 'blocked', 1, b.run_at, null, null
-              from penstock.blocked as b where b.job_id >= p_low * 1024 and b.job_id < p_high * 1024) as w
+              from penstock.blocked as b where b.job_id >= p_low * 1024 and b.job_id < p_high * 1024
+            union all
+            -- On its way to another shard.
+            select o.job_id, o.partition_id, 'ready', o.attempt, null, null, null
+              from penstock.outbox as o where o.job_id >= p_low * 1024 and o.job_id < p_high * 1024) as w
       join penstock.jobs_between(p_low, p_high) as j on j.id = w.id
       join penstock.partition as p on p.id = w.partition_id
       join penstock.queue as q on q.id = p.queue_id
@@ -189,8 +185,10 @@ $$;
 create function penstock.failures_between(p_low bigint, p_high bigint)
 returns table (id bigint, attempt int, error text, at timestamptz, worker text)
 language sql stable as $$
-    select job_id, attempt::int, error, at, worker from penstock.failure
-     where job_id >= p_low * 1024 and job_id < p_high * 1024
+    select f.job_id, f.attempt::int, f.error, f.at, f.worker from penstock.failure as f
+     where f.job_id >= p_low * 1024 and f.job_id < p_high * 1024
+       -- Told by the shard the job went to.
+       and not exists (select from penstock.forward as w where w.job_id = f.job_id)
 $$;
 
 create function penstock.failure_bounds(p_parts int) returns bigint[]

@@ -1,5 +1,6 @@
 -- name: identity
-select name::text from penstock.identity
+-- By this a lake tells the slices of this database from those of others. None until an app has taken it up.
+select coalesce(identity::text, 'none') from penstock.catalogue
 
 -- name: slices
 -- Every slice whose rows a reader of history must look for here. Read before the lake is asked: what leaves later is in

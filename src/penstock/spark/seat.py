@@ -1,0 +1,260 @@
+"""A seat: what a slot has on one shard. It is a worker there, with a row, a pulse that renews it, and a conversation.
+
+Declared dead, it settles nothing: what it held runs elsewhere. What ended at a seat whose shard is away is kept, and
+settled when that is back, if the seat is still alive then.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections import Counter
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from penstock.clock import system, ticks
+from penstock.spark.batches import record_batch
+from penstock.spark.conversation import Conversation
+from penstock.spark.judging import Ended, Handler, HeldBatch, run_batch
+from penstock.spark.pulse import Pulse
+from penstock.spark.taking import OwnedTaking, PlainTaking, Taking
+from penstock.spark.tasks import Tasks
+from penstock.storage import slots, workers
+from penstock.storage.claim import Lease
+from penstock.storage.database import Connection, Database
+from penstock.storage.exchange import ClaimWish, Turn
+from penstock.storage.owner import Choice, read_partitions
+from penstock.storage.settle import note_started
+from penstock.storage.sweep import unblock
+from penstock.upkeep import Upkeep
+from penstock.version import __version__
+
+__all__ = ["Plan", "Seat"]
+
+log = logging.getLogger("penstock")
+
+# How often it is looked which tasks the queue has, and whether it has a limit.
+LOOK_SECONDS = 1.0
+# What has run for so long counts as started: a crash is charged to it.
+STARTED_NANOSECONDS = 1_000_000_000
+# How long a slot with other seats waits for one whose shard does not answer.
+PATIENCE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What every slot of a run is told; it travels to the executors."""
+
+    # By shard: where it is, and the number of the driver's own row there.
+    urls: Mapping[int, str] = field(repr=False)
+    drivers: Mapping[int, int]
+    # What the names of the run's workers begin with, and how many slots it has.
+    run: str
+    slots: int
+    queue_id: int
+    is_owned: bool
+    handler: Handler
+    tasks: Tasks
+    # None: by how long batches take.
+    batch_size: int | None
+    lease_seconds: float
+    until_idle: bool
+    budget_seconds: float
+
+    def shards_of(self, slot: int) -> list[int]:
+        """Where a slot has its seats: everywhere, each beginning with another shard. Where partitions have an owner the
+        shards are shared out: of two slots one might own all of both.
+        """
+        shards = sorted(self.drivers)
+        if not self.is_owned:
+            start = slot % len(shards)
+            return shards[start:] + shards[:start]
+        places = range(slot % self.slots, max(self.slots, len(shards)), self.slots)
+        return list(dict.fromkeys(shards[place % len(shards)] for place in places))
+
+
+class Seat:
+    """Used by its slot's one thread, but for the pulse."""
+
+    def __init__(self, plan: Plan, shard: int, *, is_alone: bool) -> None:
+        self._plan = plan
+        self._shard = shard
+        self._database = Database(
+            plan.urls[shard],
+            pool_size=2,
+            request_timeout=30.0 if is_alone else PATIENCE_SECONDS,
+            shard=shard,
+            is_alone=len(plan.urls) == 1,
+        )
+        # What is announced, and so what is new, is another on each shard.
+        self.tasks = deepcopy(plan.tasks)
+        self._taking: Taking = OwnedTaking(plan.queue_id, self.tasks) if plan.is_owned else PlainTaking(plan.queue_id)
+        # Only asked for whole rounds in this thread, never started.
+        self._upkeep = Upkeep(self._database, None)
+        self._looked_at = 0.0
+        self._is_gated = False
+        self._has_driver = True
+        self._partitions: list[int] = []
+        # What was claimed and has not run, and what has run and is not settled yet.
+        self._held: list[Lease] = []
+        self._ended = Ended()
+        # When a batch began, and its leases that were claimed ahead; the pulse notes that those have started, too.
+        self._running: tuple[int, list[int]] | None = None
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def is_away(self) -> bool:
+        """Whether its shard is known to be down."""
+        return self._database.breaker.is_down
+
+    @property
+    def reason_to_end(self) -> str | None:
+        """Why it takes no more: it was declared dead, or its driver is gone."""
+        if self._pulse.is_lost:
+            return "dead"
+        return None if self._has_driver else "stopped"
+
+    def take(self) -> None:
+        """Become a worker on the shard."""
+        plan = self._plan
+        host, pid = socket.gethostname(), os.getpid()
+        registered_at = ticks()
+
+        def register(connection: Connection) -> int:
+            self.tasks.look(connection, plan.queue_id)
+            return workers.register(
+                connection,
+                name=f"{plan.run}{host}:{pid}",
+                host=host,
+                pid=pid,
+                version=__version__,
+                concurrency=1,
+                lease_seconds=plan.lease_seconds,
+                tasks=[(plan.queue_id, task) for task in self.tasks],
+            )
+
+        self._worker = self._database.run(register)
+        name = workers.full_name(f"{plan.run}{host}:{pid}", self._worker)
+        self._conversation = Conversation(self._database, self._worker, name)
+        self._pulse = Pulse(self._database, plan.lease_seconds, self._renew, registered_at)
+
+    def turn(self, wanted: int, *, is_last: bool) -> list[Lease]:
+        """Settle what ended and claim what comes next, unless it is the last turn; the leases.
+
+        A last turn asks for nothing; it holds what an answer that was lost had given it.
+        """
+        if self._held:
+            return self._held
+        now = system.monotonic()
+        ended = self._ended
+        wish: ClaimWish | None = None
+        choices: list[Choice] = []
+        is_last = is_last or self._conversation.is_in_doubt
+        if not is_last:
+            self._conversation.surely(lambda connection: self._look(connection, wanted))
+        if ended.batch is not None:
+            rows = zip(ended.batch.leases, ended.batch.positions, ended.verdicts, strict=True)
+            for lease, position, verdict in rows:
+                end = "succeeded" if verdict is None else verdict.end
+                self._taking.ended(lease.partition_id, lease.range * 1024 + position, end, now)
+        if not is_last:
+            wish, choices = self._taking.wish(wanted, now, is_gated=self._is_gated)
+        if not ended and wish is None and not choices and not self._conversation.is_in_doubt:
+            return []
+        turn = self._exchange(ended, wish, choices)
+        self._ended = Ended()
+        self.counts += ended.counts(turn.lost)
+        if turn.lost:
+            log.warning("LeaseLost: %d jobs were no longer this slot's when they ended", len(turn.lost))
+        self._held = self._taking.took(turn, choices, now)
+        if turn.children:
+            self._conversation.surely(lambda connection: unblock(connection, turn.children))
+        self._conversation.surely(lambda connection: self._taking.gave_up(connection, self._worker))
+        return self._held
+
+    def read(self, leases: list[Lease]) -> HeldBatch:
+        """The jobs of leases, in the order in which they start."""
+        stored = self._conversation.surely(lambda connection: self._taking.read(connection, leases))
+        lease_of = {lease.range * 1024 + position: lease for lease in leases for position in lease.positions}
+        jobs = self._taking.order(list(lease_of))
+        rows = [stored[job] for job in jobs]
+        members = [lease_of[job] for job in jobs]
+        tasks = [lease.task or row[4] for lease, row in zip(members, rows, strict=True)]
+        attempts = [lease.attempt for lease in members]
+        return HeldBatch(members, [job % 1024 for job in jobs], tasks, record_batch(rows, tasks, attempts))
+
+    def run(self, batch: HeldBatch) -> float | None:
+        """Give a batch to the handler; how long it took, or None: the seat was declared dead before it began."""
+        self._held = []
+        if not self._pulse.wait_until_valid():
+            return None
+        ahead = sorted({lease.id for lease in batch.leases if lease.is_ahead})
+        self._running = (ticks(), ahead) if ahead else None
+        self._ended = run_batch(self._plan.handler, batch, self.tasks)
+        self._running = None
+        return self._ended.seconds
+
+    def is_idle(self, wanted: int) -> bool:
+        """Whether nothing is left here for any slot of the run: what another holds may come back."""
+
+        def is_busy(connection: Connection) -> bool:
+            return slots.run_is_busy(connection, self._plan.run, self._worker, self._partitions)
+
+        if self._conversation.surely(is_busy):
+            return False
+        self._upkeep.sweep()
+        self._looked_at = 0.0
+        self._conversation.surely(lambda connection: self._look(connection, wanted))
+        has_work = self._conversation.surely(
+            lambda connection: self._taking.has_work(connection, self._worker, system.monotonic())
+        )
+        return not has_work and not self._conversation.surely(is_busy)
+
+    def leave(self) -> None:
+        """Be no worker any more."""
+        self._pulse.stop()
+        try:
+            self._conversation.surely(lambda connection: self._taking.leave(connection, self._worker))
+            self._conversation.surely(lambda connection: workers.remove(connection, self._worker))
+        except Exception as error:  # The others find out by themselves: this seat does not renew any more.
+            log.warning("a slot could not say that it left: %s", error)
+        self._conversation.close()
+        self.close()
+
+    def close(self) -> None:
+        """Give back every connection."""
+        self._database.close()
+
+    def _look(self, connection: Connection, wanted: int) -> None:
+        now = system.monotonic()
+        if now - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = now
+            self._is_gated = slots.is_gated(connection, self._plan.queue_id)
+            self._partitions = [each for each, _ in read_partitions(connection, [self._plan.queue_id])]
+            if new := self.tasks.look(connection, self._plan.queue_id):
+                slots.add_tasks(connection, self._worker, self._plan.queue_id, new)
+        self._taking.look(connection, self._worker, wanted, now)
+
+    def _exchange(self, ended: Ended, wish: ClaimWish | None, choices: list[Choice]) -> Turn:
+        batch = ended.batch
+        freed = sorted({lease.partition_id for lease in batch.leases}) if batch and self._is_gated else []
+        return self._conversation.exchange(
+            ended.succeeded,
+            ended.ends,
+            lambda: {} if batch is None else batch.attempts,
+            wish,
+            choices,
+            freed,
+            on_lost=self._taking.forget,
+        )
+
+    def _renew(self, connection: Connection) -> bool:
+        has_driver = slots.renew(connection, self._worker, self._plan.drivers[self._shard])
+        self._has_driver = bool(has_driver)
+        running = self._running
+        if running is not None and ticks() - running[0] > STARTED_NANOSECONDS:
+            note_started(connection, self._worker, running[1])
+            self._running = None
+        return has_driver is not None
