@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model.limits import key_to_bytes
-from penstock.routing import PARTITION_DOMAIN, h64, partition_of
+from penstock.routing import IDEMPOTENCY_DOMAIN, PARTITION_DOMAIN, h64, home_of, partition_of
 
 PUBLISHED: dict[str, Any] = json.loads(files("penstock.routing").joinpath("vectors.json").read_text(encoding="utf-8"))
 
@@ -57,3 +57,28 @@ def test_keys_spread_evenly() -> None:
     counts = Counter(partition_of(str(number).encode(), 16) for number in range(16_000))
     assert len(counts) == 16
     assert max(counts.values()) < 1_200
+
+
+HOMES = PUBLISHED["idempotency"]
+
+
+@pytest.mark.parametrize("vector", HOMES["vectors"], ids=lambda vector: ascii(vector["key"])[1:25])
+def test_the_published_homes_hold(vector: dict[str, Any]) -> None:
+    assert HOMES["domain"].encode() == IDEMPOTENCY_DOMAIN
+    assert h64(IDEMPOTENCY_DOMAIN, vector["key"].encode()) == int(vector["h64"])
+    assert (int(vector["h64"]) & 0x7FFF_FFFF_FFFF_FFFF) % 1024 == vector["slot"]
+    for count, home in vector["home"].items():
+        shards = [100 + number for number in range(int(count))]
+        assert home_of(vector["key"], shards) == 100 + home
+
+
+def test_the_hash_of_a_published_home_was_computed_by_another_program() -> None:
+    # printf 'penstock/idempotency/v1\0order-7' | sha256sum | cut -c1-16
+    assert h64(IDEMPOTENCY_DOMAIN, b"order-7") & 0xFFFF_FFFF_FFFF_FFFF == 0xF58D_524F_F9F1_0C2B
+
+
+def test_idempotency_keys_spread_evenly_and_apart_from_the_partitions_of_the_same_text() -> None:
+    keys = [f"order-{number}" for number in range(4_000)]
+    cells = Counter((home_of(key, range(4)), partition_of(key.encode(), 4)) for key in keys)
+    assert len(cells) == 16
+    assert min(cells.values()) > 4_000 / 16 / 2

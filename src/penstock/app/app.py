@@ -225,7 +225,7 @@ class App:
     def enqueue_many(
         self, jobs: Sequence[PendingJob], *, connection: Any = None, request_timeout: float | None = None
     ) -> list[int]:
-        """Write jobs of any tasks and queues, all or nothing; their ids, in order."""
+        """Write jobs of any tasks and queues, all or nothing, on each shard by itself; their ids, in order."""
         timeout = None if request_timeout is None else checked_seconds("request_timeout", request_timeout)
         return self.send(_checked_pending(jobs), connection, timeout)
 
