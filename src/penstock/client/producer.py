@@ -22,6 +22,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from penstock.client.depths import Depths
+from penstock.client.former_homes import ask_former_homes
 from penstock.client.options import Options
 from penstock.client.pending import PendingJob, pending_rows
 from penstock.client.planning import Call, Caller, Part, Planner, Rows, Waves, check_size
@@ -169,6 +170,7 @@ class Producer:
             self._check_parents(call, waves)
         if part.limited:
             self._shards.of(part.shard).run(partial(_check_lengths, part), timeout=self._remaining(call))
+        ask_former_homes(self._shards, part, partial(self._remaining, call))
         return part
 
     def _known_caller(self, connection: Any) -> Caller | None:
@@ -233,6 +235,7 @@ class Producer:
         """Try once; False where a map is not its queue's, or not open yet. Raises where nothing was written."""
         database = self._shards.of(part.shard)
         receipt = Receipt()
+        ask_former_homes(self._shards, part, partial(self._remaining, call))
         try:
             with database.connection(self._remaining(call)) as connection:
                 if part.limited and not part.is_checked:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from psycopg import errors
 
@@ -30,6 +30,14 @@ __all__ = [
     "set_paused",
     "waiting_in",
 ]
+
+
+class FormerMap(NamedTuple):
+    """An earlier map whose idempotency keys may not be at their homes of now: its partitions' shards, and its homes."""
+
+    epoch: int
+    shards: Sequence[int]
+    homes: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,7 @@ class QueueEntry:
     partition_shards: tuple[int, ...]
     homes: tuple[int, ...]
     version: int
+    former: tuple[FormerMap, ...]
 
     def contradictions(self, declared: QueueDefinition) -> list[str]:
         """What a declaration says otherwise about order: the jobs already here are kept by the database's word."""
@@ -180,6 +189,7 @@ def _entry(row: Sequence[Any]) -> QueueEntry:
     stored["partition_names"] = tuple(stored["partition_names"])
     stored["partition_shards"] = tuple(stored["partition_shards"])
     stored["homes"] = tuple(stored["homes"])
+    stored["former"] = tuple(FormerMap(*each) for each in json.loads(stored["former"] or "[]"))
     return QueueEntry(**stored)
 
 

@@ -93,6 +93,8 @@ class Span:
     epoch: int | None = None
     tasks: list[str] | None = None
     held: int | None = None
+    # The jobs that hold some of the idempotency keys on another shard, by the key as it is stored.
+    known: dict[str, int] | None = None
 
     def task_of(self, index: int) -> str:
         """The task of one of its jobs."""
@@ -330,26 +332,29 @@ def _set_ids(places: Sequence[int], ids: list[int], first_id: int) -> None:
 def _insert_idempotency_keys(pieces: Sequence[Piece], ids: list[int]) -> Steps[None]:
     """Take out of each piece the jobs whose key another job has, and give them that job's id."""
     keyed: dict[tuple[int, str], list[int]] = {}
+    holders: dict[tuple[int, str], int] = {}
     for piece in pieces:
         span = piece.span
         for index in range(piece.low, piece.high):
             key = span.stored_idempotency_key(index)
             if key is not None:
                 keyed.setdefault((span.queue_id, key), []).append(span.places[index])
+                if span.known and key in span.known:
+                    holders[span.queue_id, key] = span.known[key]
+    unknown = {name: ids[places[0]] for name, places in keyed.items() if name not in holders}
     rows = yield (
         "insert_idempotency_keys",
         {
-            "queues": [queue for queue, _ in keyed],
-            "keys": [key for _, key in keyed],
-            "ids": [ids[places[0]] for places in keyed.values()],
+            "queues": [queue for queue, _ in unknown],
+            "keys": [key for _, key in unknown],
+            "ids": list(unknown.values()),
         },
     )
     won = {row[0] for row in rows}
-    losers = {(q, k): places for (q, k), places in keyed.items() if ids[places[0]] not in won}
-    holders: dict[tuple[int, str], int] = {}
+    losers = [name for name, job_id in unknown.items() if job_id not in won]
     if losers:
         rows = yield "read_idempotency_keys", {"queues": [q for q, _ in losers], "keys": [k for _, k in losers]}
-        holders = {(queue, key): job_id for queue, key, job_id in rows}
+        holders |= {(queue, key): job_id for queue, key, job_id in rows}
     not_written = {place for (q, k), places in keyed.items() for place in (places if (q, k) in holders else places[1:])}
     for piece in pieces:
         places = piece.span.places[piece.low : piece.high]

@@ -6,6 +6,8 @@
               is told to the other shards
     carry     jobs whose key lives elsewhere by now are carried there    twice a second
     clean     where jobs went that are nowhere any more                  every minute
+    keys      idempotency keys are carried to their homes                every 2 s
+    let go    carried keys whose jobs are forgotten                      every minute
     parents   children hear of parents that ended on other shards        every 2 s; twice a second while any wait
     crons     entries move to the shard their jobs go to                 every 2 s
     loads     loads that were decided are published on every shard       every 2 s
@@ -26,6 +28,7 @@ from penstock.clock import system
 from penstock.errors import PartitionUnavailable
 from penstock.storage.carrying import carry, clean
 from penstock.storage.database import ConnectionLost, Database
+from penstock.storage.homes import carry_keys, forget_carried_keys
 from penstock.storage.map_changes import go_on, tell_left
 from penstock.storage.parents import clean_parent_ends, ends_of_parents, enter_parent_ends, parents_elsewhere
 from penstock.storage.publishing import roll_loads
@@ -94,6 +97,8 @@ DUTIES: list[Duty] = [
     Duty("maps", maps, CARRY_SECONDS),
     Duty("carry", carry, CARRY_SECONDS),
     Duty("clean", clean, FORGET_SECONDS),
+    Duty("keys", carry_keys),
+    Duty("let go", forget_carried_keys, FORGET_SECONDS),
     Duty("parents", tell_children, busy_seconds=PARENTS_SECONDS),
     Duty("crons", move_crons),
     Duty("loads", roll_loads),

@@ -89,6 +89,8 @@ create table penstock.queue_map (
     -- On this shard, which is not carried to others.
     is_closed  boolean not null default false,
     is_drained boolean not null default false,
+    -- Whether the idempotency keys that were written by it are at their homes of now.
+    is_carried boolean not null default true,
     primary key (queue_id, epoch)
 );
 
@@ -452,10 +454,13 @@ create table penstock.dedup (
     queue_id        int not null,
     idempotency_key text not null,
     job_id          bigint not null,
+    -- Its job is on another shard: it is forgotten when the job is forgotten there.
+    is_carried      boolean not null default false,
     primary key (queue_id, idempotency_key)
 );
 
 create index dedup_of_job on penstock.dedup (job_id);
+create index dedup_carried on penstock.dedup (job_id) where is_carried;
 
 create table penstock.cancellation (
     job_id       bigint primary key,

@@ -266,6 +266,10 @@ declare
     v_ids      int[];
     v_place    penstock.partition;
 begin
+    if p_once is not null and exists (select from penstock.queue_map where queue_id = p_queue.id and not is_carried) then
+        perform penstock.refuse('idempotency_key',
+            'keys of the queue are on their way to other shards: try again in a moment, or enqueue with a client');
+    end if;
     if v_is_homed then
         v_home := penstock.home_of(p_once, p_queue.homes);
         if v_home <> v_here then

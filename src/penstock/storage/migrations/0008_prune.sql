@@ -197,7 +197,8 @@ language sql as $$
           where job_id > p_after and job_id between p_low * 1024 and (p_high - 1) * 1024 + 1023 order by job_id limit p_limit)
         union all
         (select job_id from penstock.dedup
-          where not p_keeps_keys and job_id > p_after and job_id between p_low * 1024 and (p_high - 1) * 1024 + 1023 order by job_id limit p_limit)
+          where not p_keeps_keys and job_id > p_after and job_id between p_low * 1024 and (p_high - 1) * 1024 + 1023
+            and penstock.shard_of(job_id) = penstock.here() order by job_id limit p_limit)
         order by job_id limit p_limit
     ), unwanted as (
         select distinct job_id from next where not exists (select from penstock.job_kept as k where k.id = next.job_id)

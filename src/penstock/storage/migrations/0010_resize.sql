@@ -79,8 +79,10 @@ declare
     v_epoch int;
 begin
     select epoch into v_epoch from penstock.queue where id = p_queue;
-    update penstock.queue_map set partition_ids = case when p_is_new then partition_ids else p_ids end
-     where queue_id = p_queue and epoch = v_epoch;
+    update penstock.queue_map as m
+       set partition_ids = case when p_is_new then m.partition_ids else p_ids end,
+           is_carried = m.is_carried and not (p_is_new and exists (select from penstock.shard offset 1))
+     where m.queue_id = p_queue and m.epoch = v_epoch;
     if p_is_new or not found then
         v_epoch := v_epoch + p_is_new::int;
         insert into penstock.queue_map (queue_id, epoch, partition_ids, homes, opened_at)

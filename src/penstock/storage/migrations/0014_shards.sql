@@ -95,12 +95,12 @@ begin
       from json_populate_recordset(null::penstock.partition, p_given -> 'partitions')
     on conflict (id) do update set is_current = excluded.is_current where partition.is_current <> excluded.is_current;
     -- The maps first: whoever holds one above READ COMMITTED finds by it that its snapshot is old.
-    insert into penstock.queue_map (queue_id, epoch, partition_ids, homes, set_at, opened_at, is_drained)
-    select queue_id, epoch, partition_ids, homes, set_at, opened_at, is_drained
+    insert into penstock.queue_map (queue_id, epoch, partition_ids, homes, set_at, opened_at, is_drained, is_carried)
+    select queue_id, epoch, partition_ids, homes, set_at, opened_at, is_drained, is_carried
       from json_populate_recordset(null::penstock.queue_map, p_given -> 'maps')
     on conflict (queue_id, epoch) do update
        set partition_ids = excluded.partition_ids, opened_at = excluded.opened_at,
-           is_drained = queue_map.is_drained or excluded.is_drained;
+           is_drained = queue_map.is_drained or excluded.is_drained, is_carried = excluded.is_carried;
     update penstock.queue as q
        set version = n.version, max_length = n.max_length, max_wait_seconds = n.max_wait_seconds, is_paused = n.is_paused,
            partitions = n.partitions, epoch = n.epoch, is_open = n.is_open, homes = n.homes, running_limit = n.running_limit,

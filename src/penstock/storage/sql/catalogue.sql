@@ -18,7 +18,11 @@ on conflict (queue_id, name) do update set max_attempts = excluded.max_attempts
 select q.id, q.name, q.max_length, q.max_wait_seconds, q.is_paused, q.per_key, q.running_limit, q.rate, q.key_rate,
        q.fair_by, q.weights, q.holds_on_retry, q.halts_on_dead, q.is_owned, q.epoch, q.partitions,
        array_agg(p.id order by p.is_current desc, p.number, p.id), array_agg(p.name order by p.is_current desc, p.number, p.id),
-       array_agg(p.shard order by p.is_current desc, p.number, p.id), q.homes, q.version
+       array_agg(p.shard order by p.is_current desc, p.number, p.id), q.homes, q.version,
+       (select json_agg(json_build_array(m.epoch, array(
+                   select o.shard from unnest(m.partition_ids) with ordinality as i(id, place)
+                     join penstock.partition as o on o.id = i.id order by i.place), m.homes) order by m.epoch)
+          from penstock.queue_map as m where m.queue_id = q.id and not m.is_carried)
   from penstock.queue as q join penstock.partition as p on p.queue_id = q.id
  where %(name)s::text is null or q.name = %(name)s
  group by q.id order by q.name

@@ -1,0 +1,68 @@
+"""Idempotency keys that may still lie where an earlier map of their queue sent them.
+
+While keys are carried to their homes of now, whoever writes one at its new home asks its former ones first. There
+nothing is written by the earlier map any more, so that the answer stays true; as long as somebody may still do so, it
+is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from penstock.client.planning import Part
+from penstock.errors import PartitionUnavailable
+from penstock.routing.key_hash import home_of, partition_of
+from penstock.storage.catalogue import FormerMap, QueueEntry
+from penstock.storage.enqueue import Span
+from penstock.storage.homes import ask_former_home
+from penstock.storage.shards import Shards
+
+__all__ = ["ask_former_homes"]
+
+PAUSE_SECONDS = 0.02
+
+
+def ask_former_homes(shards: Shards, part: Part, remaining: Callable[[], float]) -> None:
+    """Tell the spans of a part which of their idempotency keys are known elsewhere."""
+    for span in part.spans:
+        entry = part.entries[span.queue_id]
+        if entry.former and span.idempotency_keys:
+            span.known = {}
+            for (epoch, home), keys in _former(entry, span, part.shard).items():
+                span.known.update(_asked(shards, entry, home, epoch, sorted(keys), remaining))
+
+
+def _former(entry: QueueEntry, span: Span, shard: int) -> dict[tuple[int, int], set[str]]:
+    """The keys to ask for, by epoch and shard."""
+    asked: dict[tuple[int, int], set[str]] = {}
+    for index, once in enumerate(span.idempotency_keys or ()):
+        stored = span.stored_idempotency_key(index)
+        if once is None or stored is None:
+            continue
+        key = span.keys[index] if span.keys and entry.is_owned else None
+        for former in entry.former:
+            home = _home(former, key, once)
+            if home != shard:
+                asked.setdefault((former.epoch, home), set()).add(stored)
+    return asked
+
+
+def _home(former: FormerMap, key: bytes | None, once: str) -> int:
+    return home_of(once, former.homes) if key is None else former.shards[partition_of(key, len(former.shards))]
+
+
+def _asked(
+    shards: Shards, entry: QueueEntry, home: int, epoch: int, keys: list[str], remaining: Callable[[], float]
+) -> dict[str, int]:
+    database = shards.of(home)
+    ask = partial(ask_former_home, queue_id=entry.id, epoch=epoch, keys=keys)
+    while (found := database.run(ask, timeout=remaining())) is None:
+        if remaining() <= PAUSE_SECONDS * 4:
+            raise PartitionUnavailable(
+                f"idempotency keys of queue {entry.name!r} move from shard {home} to others, and a transaction that "
+                "enqueued there before is still open; end it, and call again",
+                shard=home,
+            )
+        database.clock.sleep(PAUSE_SECONDS)
+    return found
