@@ -8,6 +8,7 @@ from tests.system.facts import eventually
 
 from penstock.storage.sweep import unblock_all
 from penstock.upkeep import SharedUpkeep
+from penstock.upkeep.shared import forget_ends
 
 
 def sweep(place: Place) -> None:
@@ -69,7 +70,7 @@ def test_what_was_heard_is_forgotten_when_nobody_waits_for_it(place: Place) -> N
     place.app.cancel(parents[1])
     sweep(place)
     assert place.app.job(child).state == "ready"
-    assert place.execute(2, "select from penstock.parent_end") == []
+    assert place.execute(2, "select 1 from penstock.parent_end") == []
 
 
 def test_a_dead_shard_keeps_no_others_children_waiting(place: Place, second: Proxy) -> None:
@@ -105,3 +106,42 @@ def test_the_thread_tells_children_levels_catalogues_and_learns(place: Place) ->
         eventually(lambda: learned, "it looked for further shards")
     finally:
         upkeep.stop()
+
+
+def test_how_a_parent_ended_is_kept_until_it_was_heard_on_the_other_shard(place: Place, second: Proxy) -> None:
+    (parent,) = place.enqueue(1)
+    child = place.child(2, [parent])
+    sweep(place)
+    second.go_down()
+    assert place.succeed(1) == [parent]
+    # As an archive does it: everything that ended leaves, but for what is waited for.
+    place.execute(1, "select penstock.open_slice()")
+    kept = "select count(*) from penstock.finished where range in (select parent_id / 1024 from penstock.waited_for)"
+    assert place.execute(1, kept) == [(1,)]
+    second.come_up()
+    assert place.database(2).breaker.wait_until_up(60.0)
+    sweep(place)
+    assert place.app.job(child).state == "ready"
+    assert place.execute(1, "select 1 from penstock.awaited") == []
+
+
+def test_a_note_that_was_left_behind_is_forgotten_and_one_that_counts_is_kept(place: Place) -> None:
+    heard, ended, runs = place.enqueue(1, 3)
+    place.child(2, [ended, runs])
+    for parent in (heard, ended, runs):
+        place.execute(1, "insert into penstock.awaited values (%s, 2)", parent)
+    place.app.cancel(heard)
+    place.app.cancel(ended)
+    forget_ends(place.app.databases)
+    assert place.execute(1, "select parent_id from penstock.awaited order by 1") == [(ended,), (runs,)]
+
+
+def test_work_until_idle_follows_children_over_all_shards(place: Place) -> None:
+    (parent,) = place.enqueue(1)
+    line = [parent]
+    for shard in (2, 1, 2):
+        line.append(place.child(shard, line[-1:]))
+    assert place.app.work(until_idle=True).succeeded == 4
+    assert [place.app.job(id_).state for id_ in line] == ["succeeded"] * 4
+    (one, other) = (place.execute(shard, "select 1 from penstock.dependency") for shard in (1, 2))
+    assert not [*one, *other]

@@ -12,6 +12,8 @@ from tests.shards.place import Place
 from penstock import App, NotFound
 from penstock.errors import PartitionUnavailable
 from penstock.routing.key_hash import partition_of
+from penstock.storage import Connection
+from penstock.storage import crons as storage
 from penstock.upkeep.cron import fire_crons, move_crons
 
 DUE = "update penstock.cron set next_at = now() - interval '1 second'"
@@ -152,22 +154,46 @@ def test_a_move_that_died_halfway_is_finished_and_nothing_fires_twice(
     assert [crons.execute(shard, "select count(*) from penstock.cron") for shard in (1, 2)] == [[(1,)], [(1,)]]
 
 
-def test_a_mark_that_was_left_behind_does_not_come_back_over_a_newer_entry(crons: Place) -> None:
+def test_what_a_dead_mover_left_behind_never_fires_again_not_even_at_home(
+    crons: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     crons.app.crons()
-    columns = "name, expression, timezone, queue_id, task, key, args, next_at"
-    ((row),) = crons.execute(1, f"select {columns} from penstock.cron where name = 'on-1'")
-    # As if it had moved from 2 to 1 once, and whoever moved it had died before it dropped it there.
-    crons.execute(1, "update penstock.cron set moves = 1")
-    crons.execute(
-        2,
-        f"insert into penstock.cron ({columns}, is_leaving) values (%s, %s, %s, %s, %s, %s, %s::json,"
-        " now() - interval '1 second', true)",
-        *row[:6],
-        str(row[6]).replace("'", '"'),
-    )
-    move_crons(crons.app.databases)
+    swap(crons)
+    for shard in (1, 2):
+        crons.execute(shard, DUE)
+    take, taken = storage.take, list[dict[str, Any]]()
+
+    def note(connection: Connection, values: dict[str, Any]) -> None:
+        take(connection, values)
+        taken.append(values)
+
+    def die(*_: Any) -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.storage.crons.take", note)
+        patch.setattr("penstock.storage.crons.drop_left", die)
+        with pytest.raises(RuntimeError, match="killed"):
+            move_crons(crons.app.databases)
+    assert [each["name"] for each in taken] == ["on-1"]
+    assert fire(crons) == [0, 1]
+    # Another mover, who was slower: the entry that he brings has fired by now.
+    crons.database(2).run(lambda connection: take(connection, taken[0]))
+    assert fire(crons) == [0, 0]
+    # Home again, where the mark still lies; the other entry was not moved at all.
+    swap(crons)
+    assert fire(crons) == [0, 1]
+
+    def take_and_fire(connection: Connection, values: dict[str, Any]) -> None:
+        take(connection, values)
+        assert fire(crons) == [0, 0]
+
+    monkeypatch.setattr("penstock.storage.crons.take", take_and_fire)
+    while move_crons(crons.app.databases):
+        pass
+    assert fire(crons) == [0, 0]
     assert homes(crons) == {"on-1": 1, "on-2": 2}
-    assert crons.execute(2, "select from penstock.cron where name = 'on-1'") == []
+    assert crons.execute(2, "select 1 from penstock.cron where name = 'on-1'") == []
 
 
 def test_an_entry_that_cannot_be_written_yet_is_put_off_and_written_when_all_are_back(

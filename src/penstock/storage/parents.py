@@ -1,4 +1,8 @@
-"""Parents on other shards: which of them are waited for here, how they ended there, and what becomes of it here."""
+"""Parents on other shards: which of them are waited for here, how they ended there, and what becomes of it here.
+
+A shard whose jobs are waited for elsewhere notes by whom, and keeps their ends until they were heard there, whatever is
+pruned or archived meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,15 @@ from penstock.storage.database import Connection
 from penstock.storage.queries import query
 from penstock.storage.sweep import children_of, unblock
 
-__all__ = ["clean_parent_ends", "ends_of_parents", "enter_parent_ends", "parents_elsewhere"]
+__all__ = [
+    "await_no_more",
+    "clean_parent_ends",
+    "ends_of_parents",
+    "enter_parent_ends",
+    "parents_awaited",
+    "parents_elsewhere",
+    "parents_not_heard_of",
+]
 
 BATCH = 1_000
 
@@ -20,11 +32,16 @@ def parents_elsewhere(connection: Connection, after: int) -> list[int]:
     return [row[0] for row in rows]
 
 
-def ends_of_parents(connection: Connection, ids: Sequence[int]) -> list[tuple[int, bool, int | None]]:
+def ends_of_parents(connection: Connection, ids: Sequence[int], shard: int) -> list[tuple[int, bool, int | None]]:
     """Those of these jobs that have ended, and whether they succeeded; a job that is gone did not. And those that were
     carried away, with the shard to ask instead.
+
+    That children on a shard wait is noted first: from then on no end is forgotten before it was heard there.
     """
+    connection.execute(query("await_parents"), {"ids": array_text(ids), "shard": shard})
     rows = connection.execute(query("ends_of_parents"), {"ids": array_text(ids)}).fetchall()
+    if carried := [id_ for id_, _, elsewhere in rows if elsewhere is not None]:
+        await_no_more(connection, carried, shard)
     return [(id_, has_succeeded, elsewhere) for id_, has_succeeded, elsewhere in rows]
 
 
@@ -33,6 +50,21 @@ def enter_parent_ends(connection: Connection, ends: Mapping[int, bool]) -> int:
     connection.execute(query("enter_parent_ends"), {"ids": list(ends), "succeeded": list(ends.values())})
     # A transaction of its own, as everywhere: of two who learn the ends of the last two parents, the later sees both.
     return unblock(connection, children_of(connection, list(ends)))
+
+
+def await_no_more(connection: Connection, ids: Sequence[int], shard: int) -> None:
+    """The ends of these jobs were heard on that shard."""
+    connection.execute(query("await_no_more"), {"ids": array_text(ids), "shard": shard})
+
+
+def parents_awaited(connection: Connection) -> dict[int, list[int]]:
+    """Jobs here that have ended, by the shard on which children waited for them."""
+    return dict(connection.execute(query("parents_awaited")).fetchall())
+
+
+def parents_not_heard_of(connection: Connection, ids: Sequence[int]) -> set[int]:
+    """Those of these parents that a child here waits for, and whose end is not known here."""
+    return {row[0] for row in connection.execute(query("parents_not_heard_of"), {"ids": array_text(ids)}).fetchall()}
 
 
 def clean_parent_ends(connection: Connection) -> int:

@@ -61,7 +61,7 @@ def move_crons(shards: Shards) -> int:
         return 0
     homes = {queue.name: queue for queue in shards.read(catalogue.read_queues)}
     moved = 0
-    for number, rows in found.given.items():
+    for number, rows in sorted(found.given.items()):
         for row in rows:
             if row.queue not in homes:
                 continue

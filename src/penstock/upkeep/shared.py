@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from penstock.clock import system
@@ -30,7 +30,15 @@ from penstock.storage.carrying import carry, clean
 from penstock.storage.database import ConnectionLost, Database
 from penstock.storage.homes import carry_keys, forget_carried_keys
 from penstock.storage.map_changes import go_on, tell_left
-from penstock.storage.parents import clean_parent_ends, ends_of_parents, enter_parent_ends, parents_elsewhere
+from penstock.storage.parents import (
+    await_no_more,
+    clean_parent_ends,
+    ends_of_parents,
+    enter_parent_ends,
+    parents_awaited,
+    parents_elsewhere,
+    parents_not_heard_of,
+)
 from penstock.storage.publishing import roll_loads
 from penstock.storage.shards import Shards
 from penstock.upkeep.cron import move_crons
@@ -76,9 +84,9 @@ def tell_children(shards: Shards) -> int:
     def tell(database: Database) -> int:
         waited_for, after = 0, 0
         while ids := database.ask(lambda c: parents_elsewhere(c, after), timeout=ASK_SECONDS):  # noqa: B023
-            ends = _ends(shards, ids)
-            if ends:
+            for asked, ends in _ends(shards, ids, database.shard):
                 database.ask(lambda c: enter_parent_ends(c, ends), timeout=ASK_SECONDS)  # noqa: B023
+                asked.ask(lambda c: await_no_more(c, list(ends), database.shard), timeout=ASK_SECONDS)  # noqa: B023
             waited_for += len(ids)
             after = ids[-1]
         return waited_for
@@ -87,7 +95,18 @@ def tell_children(shards: Shards) -> int:
 
 
 def forget_ends(shards: Shards) -> int:
-    """Forget the ends of parents that nobody waits for."""
+    """Forget the ends of parents that nobody waits for, and who waited for them: where that was not said."""
+
+    def forget(database: Database) -> int:
+        for number, ids in database.ask(parents_awaited, timeout=ASK_SECONDS).items():
+            if number not in shards or shards.of(number).breaker.is_down:
+                continue
+            left = shards.of(number).ask(lambda c: parents_not_heard_of(c, ids), timeout=ASK_SECONDS)  # noqa: B023
+            heard = [id_ for id_ in ids if id_ not in left]
+            database.ask(lambda c: await_no_more(c, heard, number), timeout=ASK_SECONDS)  # noqa: B023
+        return 0
+
+    shards.each_database(forget)
     return sum(shards.each(clean_parent_ends, timeout=ASK_SECONDS))
 
 
@@ -169,30 +188,29 @@ class SharedUpkeep:
         return done
 
 
-def _ends(shards: Shards, ids: Sequence[int]) -> dict[int, bool]:
-    """How those of these jobs ended that have, as far as their shards answer."""
+def _ends(shards: Shards, ids: Sequence[int], child_shard: int) -> Iterator[tuple[Database, dict[int, bool]]]:
+    """How those of these jobs ended that have, shard by shard, as far as they answer."""
     by_shard: dict[int, list[int]] = {}
     for id_ in ids:
         by_shard.setdefault(shards.number_of(id_), []).append(id_)
-    ends: dict[int, bool] = {}
     # Again for those that were carried away, and on from there.
     for _ in range(len(shards)):
         carried: dict[int, list[int]] = {}
         for number, group in by_shard.items():
             if number not in shards or shards.of(number).breaker.is_down:
                 continue
+            asked = shards.of(number)
             try:
-                told = shards.of(number).ask(lambda c: ends_of_parents(c, group), timeout=ASK_SECONDS)  # noqa: B023
+                told = asked.ask(lambda c: ends_of_parents(c, group, child_shard), timeout=ASK_SECONDS)  # noqa: B023
             except PartitionUnavailable as error:
                 log.debug("parents could not be asked for: %s", error)
                 continue
-            for id_, has_succeeded, elsewhere in told:
-                if elsewhere is None:
-                    ends[id_] = has_succeeded
-                else:
+            for id_, _, elsewhere in told:
+                if elsewhere is not None:
                     carried.setdefault(elsewhere, []).append(id_)
+            if ends := {id_: has_succeeded for id_, has_succeeded, elsewhere in told if elsewhere is None}:
+                yield asked, ends
         by_shard = carried
-    return ends
 
 
 def _alone(act: Callable[[], None]) -> Callable[[Shards], int]:

@@ -280,6 +280,17 @@ create table penstock.parent_end (
     has_succeeded boolean not null
 );
 
+-- Parents here that children on other shards wait for: how they end is kept until it was heard there.
+create table penstock.awaited (
+    parent_id bigint not null,
+    shard     smallint not null,
+    primary key (parent_id, shard)
+);
+
+-- Parents whose end somebody still wants to know.
+create view penstock.waited_for as
+select parent_id from penstock.dependency union all select parent_id from penstock.awaited;
+
 -- What became ready when its key lived on another shard already, and is on its way there; see 0015_carrying.
 
 create table penstock.outbox (

@@ -145,7 +145,7 @@ begin
             delete from penstock.finished_%s
              where ctid >= %L::tid and ctid < %L::tid
                and (finished_at > now() - make_interval(secs => 86400 * ($1)[outcome + 1])
-                    or range in (select parent_id / 1024 from penstock.dependency))
+                    or range in (select parent_id / 1024 from penstock.waited_for))
             returning *)
         insert into penstock.finished (slice, range, partition_id, outcome, attempt, finished_at, worker, positions,
                                        start_ages, run_times, results, errors)

@@ -222,7 +222,7 @@ declare
     v_count bigint;
 begin
     execute format('with gone as (
-            delete from penstock.finished_%s where range in (select parent_id / 1024 from penstock.dependency) returning *
+            delete from penstock.finished_%s where range in (select parent_id / 1024 from penstock.waited_for) returning *
         ), carried as (
             insert into penstock.finished (slice, range, partition_id, outcome, attempt, finished_at, worker, positions,
                                            start_ages, run_times, results, errors)

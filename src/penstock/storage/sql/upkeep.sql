@@ -89,6 +89,25 @@ select p.id, coalesce(p.outcome = 0, false), case when p.outcome is null then p.
           from unnest(%(ids)s::bigint[]) as g(id)) as p
  where p.outcome is not null or p.place is distinct from penstock.here()
 
+-- name: await_parents
+-- Notes that children on another shard wait for these jobs, so that their ends are kept. Index: the primary key.
+insert into penstock.awaited (parent_id, shard) select id, %(shard)s from unnest(%(ids)s::bigint[]) as g(id)
+on conflict do nothing
+
+-- name: await_no_more
+delete from penstock.awaited where parent_id = any (%(ids)s::bigint[]) and shard = %(shard)s
+
+-- name: parents_awaited
+-- Parents that ended, or are gone, and that children on other shards waited for at some time.
+select a.shard, array_agg(a.parent_id) from penstock.awaited as a
+ where penstock.outcome_of(a.parent_id) is not null or not penstock.has_place(a.parent_id) group by a.shard
+
+-- name: parents_not_heard_of
+-- Those of these parents that a child here waits for and whose end is not known here. Index: the primary keys.
+select d.parent_id from penstock.dependency as d
+ where d.parent_id = any (%(ids)s::bigint[])
+   and not exists (select from penstock.parent_end as e where e.job_id = d.parent_id)
+
 -- name: enter_parent_ends
 insert into penstock.parent_end (job_id, has_succeeded)
 select * from unnest(%(ids)s::bigint[], %(succeeded)s::boolean[]) on conflict do nothing
