@@ -124,3 +124,10 @@ def test_up_runs_servers_and_an_app_until_it_is_told_to_stop(tmp_path: Path) -> 
         assert up.wait() == 0
     assert up.stdout.read().startswith("2 shards run")
     up.stdout.close()
+
+
+def test_a_shard_is_added_by_its_url(penstock: CommandLine, place: Place, empty_database_url: str) -> None:
+    assert penstock.done("shards", "add", empty_database_url).out.startswith("shard 3 is in use")
+    assert penstock.done("shards", "add", empty_database_url, "--json").json == {"shard": 3}
+    assert [each["name"] for each in penstock.done("shards", "--json").json["shards"]] == ["1", "2", "3"]
+    assert "a PostgreSQL URL is needed" in penstock("shards", "add", "nowhere").err

@@ -41,6 +41,21 @@ def list_shards(context: typer.Context, url: Url = None, as_json: AsJson = False
 
 
 @shards.command()
+def add(
+    new: Annotated[str, typer.Argument(metavar="URL", help="The database: an empty one, or one that was begun with.")],
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make an empty database a further shard: it gets the schema and the catalogue. Nothing moves there by itself."""
+    with asked(url) as app:
+        number = app.add_shard(new)
+    if as_json:
+        show_json({"shard": number})
+        return
+    typer.echo(f"shard {number} is in use: new queues are placed there too; see penstock shards move")
+
+
+@shards.command()
 def move(
     queue: QueueName,
     partition: Annotated[str, typer.Argument(metavar="PARTITION", help="Its partition, by number or name.")],
