@@ -107,3 +107,26 @@ def test_a_load_is_paused_resumed_and_cancelled_on_all_shards(place: Place, seco
     assert place.app.loads()[0].waiting == 0
     with pytest.raises(NotFound, match="load 'x' does not exist"):
         place.app.pause_load("x")
+
+
+def test_a_shard_that_takes_no_writes_is_read_and_said_to_be_read_only(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whoever reads the figures would fold what has gathered.
+    monkeypatch.setattr("penstock.storage.stats._MUCH_TALLY_BYTES", 0)
+    place.enqueue(1, 3)
+    place.enqueue(2, 4)
+    name = place.urls[2].rpartition("/")[2]
+    place.execute(1, f"alter database {name} set default_transaction_read_only = on")
+    place.execute(1, "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", name)
+    try:
+        stats = place.app.stats("q")
+        assert (stats.queue_length, stats.unavailable) == (7, [])
+        assert [each.health for each in place.app.shards] == ["up", "read-only"]
+        with pytest.raises(
+            PartitionUnavailable, match=r"^cancelled 3 jobs on the shards that answered; shard 2.*read-only"
+        ):
+            place.app.cancel(queue="q")
+        assert place.app.stats("q").queue_length == 4
+    finally:
+        place.execute(1, f"alter database {name} reset default_transaction_read_only")

@@ -7,9 +7,12 @@ totals, plus what has been appended since. Where no worker lives to fold that, t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
+
+from psycopg import errors
 
 from penstock.model.rate import rate_text
 from penstock.model.rules import QueueRules
@@ -54,7 +57,8 @@ def read_figures(connection: Connection, partitions: Iterable[int]) -> dict[int,
     ids = array_text(partitions)
     size = connection.execute(query("tally_bytes")).fetchone()
     if size is not None and size[0] > _MUCH_TALLY_BYTES:
-        fold(connection)
+        with suppress(errors.ReadOnlySqlTransaction):
+            fold(connection)
     rows = connection.execute(query("read_stats"), {"partitions": ids}).fetchall()
     oldest = _oldest(connection, ids)
     return {id_: Figures(owner, oldest.get(id_), *counts) for id_, owner, *counts in rows}
