@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -51,6 +52,7 @@ def make_app(urls: list[str], log: Log) -> tuple[App, Task[..., None]]:
     def handle(key: str, n: int) -> None:
         log.begin(key, n)
         try:
+            time.sleep(0.004)  # So that every partition has jobs waiting when its keys move.
             if n % 50 == 7 and log.started[key].count(n) == 1:
                 raise ValueError(n)  # It keeps its place, and its key waits for it.
         finally:
@@ -65,7 +67,7 @@ def working(app: App) -> Iterator[None]:
 
     def run() -> None:
         try:
-            app.work(concurrency=8)
+            app.work(concurrency=2)
         except BaseException as error:
             problems.append(error)
 

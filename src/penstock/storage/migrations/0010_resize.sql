@@ -406,24 +406,33 @@ begin
 end $$;
 
 -- What jobs of later maps wait for: each map of a queue that is not drained, and its own; of each earlier one what is
--- left on this shard, and what the others told last. One look.
+-- left on this shard, and what the others told last. One look. Owners ask often, and mostly there is one map.
 create function penstock.open_maps(p_queue int)
 returns table (epoch int, partition_ids int[], open_ids int[], held_keys bytea[])
-language sql stable as $$
-    select m.epoch, m.partition_ids, coalesce(l.open_ids || e.open_ids, '{}'), coalesce(l.held_keys || e.held_keys, '{}')
-      from penstock.queue as q join penstock.queue_map as m on m.queue_id = q.id
-      left join lateral penstock.left_of_map(q.id, m.epoch) as l on m.epoch < q.epoch
-      left join lateral (
-           select array(select p.id from penstock.partition as p
-                          left join penstock.map_elsewhere as r
-                            on r.queue_id = q.id and r.epoch = m.epoch and r.shard = p.shard
-                         where p.id = any (m.partition_ids) and p.shard <> penstock.here()
-                           and (r.shard is null or p.id = any (r.open_ids))) as open_ids,
-                  array(select unnest(r.held_keys) from penstock.map_elsewhere as r
-                         where r.queue_id = q.id and r.epoch = m.epoch) as held_keys) as e on m.epoch < q.epoch
-     where q.id = p_queue and (m.epoch = q.epoch or not m.is_drained)
-     order by m.epoch
-$$;
+language plpgsql stable as $$
+#variable_conflict use_column
+begin
+    return query
+    select m.epoch, m.partition_ids, '{}'::int[], '{}'::bytea[]
+      from penstock.queue as q join penstock.queue_map as m on m.queue_id = q.id and m.epoch = q.epoch where q.id = p_queue;
+    if exists (select from penstock.queue as q join penstock.queue_map as m on m.queue_id = q.id and m.epoch < q.epoch
+                where q.id = p_queue and not m.is_drained) then
+        return query
+        select m.epoch, m.partition_ids, l.open_ids || e.open_ids, l.held_keys || e.held_keys
+          from penstock.queue as q
+          join penstock.queue_map as m on m.queue_id = q.id and m.epoch < q.epoch and not m.is_drained
+         cross join lateral penstock.left_of_map(q.id, m.epoch) as l
+         cross join lateral (
+               select array(select p.id from penstock.partition as p
+                              left join penstock.map_elsewhere as r
+                                on r.queue_id = q.id and r.epoch = m.epoch and r.shard = p.shard
+                             where p.id = any (m.partition_ids) and p.shard <> penstock.here()
+                               and (r.shard is null or p.id = any (r.open_ids))) as open_ids,
+                      array(select unnest(r.held_keys) from penstock.map_elsewhere as r
+                             where r.queue_id = q.id and r.epoch = m.epoch) as held_keys) as e
+         where q.id = p_queue;
+    end if;
+end $$;
 
 -- Lets a halted key go on; whether it was halted.
 create function penstock.release_key(p_queue int, p_key bytea) returns boolean
