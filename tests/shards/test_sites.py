@@ -96,6 +96,21 @@ def test_never_more_run_than_there_are_slots_and_each_shard_has_its_part(sites: 
     assert min(Counter(starts.shards[:150]).values()) > 45
 
 
+def test_threads_and_the_event_loop_have_the_slots_together(sites: TwoSites) -> None:
+    starts = Starts(0.02)
+
+    async def wait(n: int, at: int) -> None:
+        await asyncio.to_thread(starts, n, at)
+
+    declare(sites.app, starts)
+    sites.app.queue("q", partitions=2).task(name="async")(wait)
+    for shard in (1, 2):
+        sites.put(shard, 40)
+        sites.put(shard, 40, task="async")
+    assert sites.app.work(until_idle=True, concurrency=3).succeeded == 160
+    assert starts.most <= 3
+
+
 def test_with_one_slot_two_shards_take_turns(sites: TwoSites) -> None:
     starts = Starts(0.04)
     declare(sites.app, starts)
