@@ -262,7 +262,11 @@ def test_all_is_checked_on_every_shard_before_the_decision_g8(app: App) -> None:
     app.limit("q", max_length=2)
     with pytest.raises(QueueFull):
         loader.publish("l", loader.stage(1, partition=here), loader.stage(1, 2, 3, partition=there))
+    # Refused by the shard that decides, when the other holds its part already.
+    with pytest.raises(QueueFull):
+        loader.publish("l", loader.stage(1, 2, 3, partition=here), loader.stage(1, partition=there))
     assert (visible(lead), visible(other), app.loads()) == ([], [], [])
+    assert one(other, "select count(*) from penstock.load_range where attempt is not null") == 0
     assert one(other, "select count(*) from penstock.load_hold") == 0
     assert loader.publish("l", loader.stage(1, partition=here), loader.stage(1, 2, partition=there)).is_new
     with pytest.raises(InvalidJob, match="names another load"):
@@ -313,6 +317,11 @@ def test_idempotency_keys_count_on_the_shard_where_they_lie_g7(loader: Loader) -
     assert (second.rows, second.duplicates) == (3, 1)
     assert visible(loader.app.databases.of(2)) == [1, 2, 3]
     stages = [loader.stage(4, once="k", partition=there)]
+    # While keys are on their way from one shard to another nobody knows all of them.
+    do(loader.app.databases.of(2), "update penstock.queue_map set is_carried = false")
+    with pytest.raises(PartitionUnavailable, match="being carried to other shards"):
+        loader.publish("c", *stages)
+    do(loader.app.databases.of(2), "update penstock.queue_map set is_carried = true")
     do(loader.app.databases.of(2), "update penstock.queue set homes = '{2}'")
     with pytest.raises(MapChanged, match="run it again under the same name"):
         loader.publish("c", *stages)

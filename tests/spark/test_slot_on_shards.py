@@ -161,15 +161,24 @@ def test_a_stream_goes_on_while_a_shard_is_away_and_settles_what_it_owes(
     last = consumer.next(later, 100)
     assert [len(ended(url)) for url in shard_urls] == [60, 0]
     second.come_up()
-    offsets = [last]
+    offsets = [first, later, last]
 
     def is_done() -> bool:
-        offsets.append(consumer.next(offsets[-1], 100))
+        found = consumer.next(offsets[-1], 40)
+        if found != offsets[-1]:
+            offsets.append(found)
         return len(ended(shard_urls[1])) == 100
 
     eventually(is_done, "what the second shard has is taken and settled")
+    # Some more on one shard, while the other has nothing new.
+    for _ in range(3):
+        enqueue(shard_urls[0], 10)
+        offsets.append(consumer.next(offsets[-1], 40))
+    consumer.settle(offsets[-1])
     consumer.close()
-    assert [len(ended(url)) for url in shard_urls] == [100, 100]
+    given = [job for offset in offsets for _, part in offset.parts for each in part.claimed for job in each.jobs]
+    assert len(given) == len(set(given)) == 230
+    assert [len(ended(url)) for url in shard_urls] == [130, 100]
 
 
 def test_a_load_whose_keys_went_to_another_shard_is_staged_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,6 +131,8 @@ class Claimer:
         succeeded = done.succeeded(age) if self._is_unsettled(done) else []
         turn = self._conversation.exchange(succeeded, [], done.attempts, wish, on_lost=self._taking.forget)
         self._settled = done
+        if self._claimed == done:
+            self._claimed = ClaimOffset()
         # A query that was started again does not know what it had settled before.
         if turn.lost and (lost := self._conversation.not_settled(turn.lost, done.attempts())):
             log.warning("LeaseLost: %d jobs of a batch had gone to others before it was committed", len(lost))

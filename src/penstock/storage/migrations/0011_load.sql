@@ -300,8 +300,12 @@ begin
     if cardinality(p_parts) <> coalesce(p_count, 0) then
         raise exception using errcode = 'PS002', message = 'part of what was staged is gone';
     end if;
-    if (p_queue.homes <> p_homes or exists (select from penstock.queue_map where queue_id = p_queue.id and not is_carried))
-          and exists (select from unnest(p_parts) as p where p.has_once)
+    if exists (select from unnest(p_parts) as p where p.has_once)
+       and exists (select from penstock.queue_map where queue_id = p_queue.id and not is_carried) then
+        raise exception using errcode = '55P03', message = format(
+            'the idempotency keys of queue %s are being carried to other shards', quote_literal(p_queue.name));
+    end if;
+    if p_queue.homes <> p_homes and exists (select from unnest(p_parts) as p where p.has_once)
        or exists (select from penstock.shard where number = penstock.here() and state <> 'active')
           and exists (select from unnest(p_parts) as t join penstock.partition as p on p.id = t.partition_id where not p.is_current) then
         perform penstock.refuse_moved(p_queue);
