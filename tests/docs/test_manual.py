@@ -103,13 +103,6 @@ def test_every_option_is_explained() -> None:
     assert sorted(name for name in names if f"`{name}`" not in page) == []
 
 
-def test_every_option_that_is_refused_by_name_is_listed() -> None:
-    refused = {"shards", "embedded_shards"}
-    for page in (DOCS / "reference" / "configuration.md", ROOT / "CHANGELOG.md"):
-        text = page.read_text(encoding="utf-8")
-        assert sorted(name for name in refused if f"`{name}`" not in text) == []
-
-
 def test_every_command_that_is_mentioned_exists() -> None:
     mentioned = set()
     for page in PAGES:

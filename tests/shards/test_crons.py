@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ KEYS = {
 
 
 @pytest.fixture
-def crons(place: Place) -> Iterator[Place]:
+def crons(place: Place) -> Place:
     """An ordered queue, and an entry for a key of each shard."""
     queue = place.app.queue("ordered", partitions=2, order="key")
 
@@ -35,7 +34,7 @@ def crons(place: Place) -> Iterator[Place]:
     assert [each.shard for each in place.app.stats("ordered").partitions] == ["2", "1"]
     for shard, key in KEYS.items():
         place.app.cron(f"on-{shard}", "* * * * *", tick, args={"key": key})
-    yield place
+    return place
 
 
 def homes(place: Place) -> dict[str, int]:
