@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from penstock.storage import Database
 from penstock.storage.claim import Lease
 from penstock.task import define
+from penstock.worker.context import Workplace
+from penstock.worker.floor import Floor
 from penstock.worker.job import HeldJob
 from penstock.worker.line import Line
 
@@ -16,7 +19,8 @@ def held(number: int, partition: int, taken_at: float, *, is_strict: bool) -> He
 
 
 def test_what_waited_for_long_goes_back_and_where_starts_have_an_order_what_is_behind_it() -> None:
-    line = Line(2, lambda _: None, lambda: None)
+    place = Workplace(Database("postgresql://nowhere"), "", lambda *_: None)
+    line = Line(Floor(2, lambda _: None), place, lambda: None)
     jobs = [
         held(1, 1, 5.0, is_strict=True),
         held(2, 1, 1.0, is_strict=True),
