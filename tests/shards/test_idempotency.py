@@ -6,7 +6,7 @@ import json
 import random
 import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from importlib.resources import files
 from typing import Any
 
@@ -91,6 +91,28 @@ def test_a_job_is_written_on_the_shard_that_remembers_its_idempotency_key(four_s
         ids = {ordered.options(key="k", idempotency_key=f"i{n}").enqueue(n=n) for n in range(20)}
         assert len(ids) == 20
         assert len({shard_of(job) for job in ids}) == 1
+
+
+def test_an_idempotency_key_is_written_only_by_a_map_that_is_open(shard_urls: list[str]) -> None:
+    # The map says where keys are remembered: two at once, and two producers would not know of each other.
+    with App(shards=shard_urls) as app:
+        task = task_on(app, partitions=4)
+        task.enqueue(n=0)
+        for url in shard_urls:
+            execute(url, "update penstock.queue set is_open = false")
+        with pytest.raises(PartitionUnavailable, match="another map"):
+            task.options(idempotency_key="i", request_timeout=0.3).enqueue(n=1)
+        assert task.enqueue(n=2)
+        home = home_of("i", entry_of(app).homes)
+        enqueue = "select penstock.enqueue('q', 't', '{\"n\": 1}', idempotency_key => 'i')"
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(execute, shard_urls[home - 1], enqueue)
+            assert not wait([waiting], timeout=0.2).done
+            for url in shard_urls:
+                execute(url, "update penstock.queue set is_open = true")
+            ((first,),) = waiting.result()
+        assert task.options(idempotency_key="i").enqueue(n=1) == first
+    assert stored(shard_urls) == Counter(range(3))
 
 
 @pytest.mark.parametrize("vector", PUBLISHED["idempotency"]["vectors"], ids=lambda vector: ascii(vector["key"])[1:25])

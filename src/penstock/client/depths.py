@@ -12,7 +12,9 @@ import threading
 from collections.abc import Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from typing import NamedTuple
 
+from penstock.clock import system
 from penstock.routing.placement import Placement
 from penstock.storage import catalogue
 from penstock.storage.catalogue import QueueEntry
@@ -37,6 +39,8 @@ class Depths:
         self._threads = threads
         self._placement = Placement()
         self._readings: dict[int, Reading] = {}
+        # Where the partitions of each queue are, as of an entry.
+        self._layouts: dict[int, tuple[QueueEntry, list[Group]]] = {}
         self._lock = threading.Lock()
 
     def place(self, entry: QueueEntry, numbers: Sequence[int], jobs: int, avoid: Collection[int] = ()) -> int:
@@ -46,23 +50,18 @@ class Depths:
         """
         if len(numbers) == 1:
             return numbers[0]
-        ids, shards = entry.partition_ids, entry.partition_shards
+        groups = self._groups(entry, numbers)
         if len(self._shards) == 1:
-            wanted = [ids[number] for number in numbers]
-            self._reading(shards[numbers[0]]).refresh(wanted)
+            groups[0].reading.refresh(groups[0].partitions)
         else:
-            of_all = [each for each in dict.fromkeys(shards[n] for n in numbers) if each in self._shards]
-            of_these = (
-                [each for each in of_all if each not in avoid and self.is_writable(each)]
-                or [each for each in of_all if self.is_writable(each)]
-                or of_all
-                or [shards[numbers[0]]]
-            )
-            fresh = self._fresh({s: [ids[n] for n in numbers if shards[n] == s] for s in of_these}) or of_these
-            wanted = [ids[number] for number in numbers if shards[number] in fresh]
+            good = [group for group in groups if group.reading.database.breaker.is_writable]
+            groups = self._fresh([group for group in good if group.shard not in avoid] or good or groups)
+        partitions = groups[0].partitions
+        if len(groups) > 1:
+            partitions = [partition for group in groups for partition in group.partitions]
         with self._lock:
-            chosen = self._placement.place(wanted, jobs)
-        return ids.index(chosen)
+            chosen = self._placement.place(partitions, jobs)
+        return entry.partition_ids.index(chosen)
 
     def withdraw(self, partition: int, jobs: int) -> None:
         """Uncount jobs that were not written after all."""
@@ -73,29 +72,55 @@ class Depths:
         """Whether a shard is there and takes jobs, as far as is known."""
         return shard in self._shards and self._shards.of(shard).breaker.is_writable
 
-    def _fresh(self, partitions: dict[int, list[int]]) -> list[int]:
-        """Those of the shards whose depths are known as of now; the others are asked, and waited for a little."""
-        readings = {shard: self._reading(shard) for shard in partitions}
-        asked: dict[Future[None], int] = {}
-        for shard, reading in readings.items():
-            if reading.is_old(partitions[shard], RENEWED_SECONDS):
-                answer = reading.ask(partitions[shard], self._threads)
-                if reading.is_old(partitions[shard], LIFETIME_SECONDS):
-                    asked[answer] = shard
-        owing = {answer for answer, shard in asked.items() if not readings[shard].is_overdue}
-        if owing and len(asked) == len(readings):
+    def _groups(self, entry: QueueEntry, numbers: Sequence[int]) -> list[Group]:
+        """The partitions by shard; those of shards that the app has not got are left out, unless all are."""
+        is_all = len(numbers) == entry.partition_count
+        known = self._layouts.get(entry.id) if is_all else None
+        if known is not None and known[0] is entry:
+            return known[1]
+        by_shard: dict[int, list[int]] = {}
+        for number in numbers:
+            by_shard.setdefault(entry.partition_shards[number], []).append(entry.partition_ids[number])
+        shards = [shard for shard in by_shard if shard in self._shards] or list(by_shard)
+        groups = [Group(shard, by_shard[shard], self._reading(shard)) for shard in shards]
+        if is_all:
+            self._layouts[entry.id] = entry, groups
+        return groups
+
+    def _fresh(self, groups: list[Group]) -> list[Group]:
+        """Those whose depths are known as of now, or all; the others' shards are asked, and waited for a little."""
+        now = system.monotonic()
+        asked: dict[Future[None], Reading] = {}
+        for _, partitions, reading in groups:
+            if reading.is_old(partitions, RENEWED_SECONDS, now):
+                answer = reading.ask(partitions, self._threads)
+                if reading.is_old(partitions, LIFETIME_SECONDS, now):
+                    asked[answer] = reading
+        if not asked:
+            return groups
+        owing = {answer for answer, reading in asked.items() if not reading.is_overdue}
+        if owing and len(asked) == len(groups):
             _, owing = wait(owing, FIRST_SECONDS, return_when=FIRST_COMPLETED)
         if owing:
             _, owing = wait(owing, OTHERS_SECONDS)
         for answer in owing:
-            readings[asked[answer]].is_overdue = True
-        return [shard for shard, each in readings.items() if not each.is_old(partitions[shard], LIFETIME_SECONDS)]
+            asked[answer].is_overdue = True
+        now = system.monotonic()
+        return [each for each in groups if not each.reading.is_old(each.partitions, LIFETIME_SECONDS, now)] or groups
 
     def _reading(self, shard: int) -> Reading:
         reading = self._readings.get(shard)
-        if reading is None or reading.database is not self._shards.of(shard):
+        if reading is None:
             reading = self._readings[shard] = Reading(self._shards.of(shard), self._placement, self._lock)
         return reading
+
+
+class Group(NamedTuple):
+    """Partitions on one shard."""
+
+    shard: int
+    partitions: list[int]
+    reading: Reading
 
 
 class Reading:
@@ -112,15 +137,13 @@ class Reading:
         # Somebody has waited in vain for the answer that is under way: nobody else does.
         self.is_overdue = False
 
-    def is_old(self, partitions: Sequence[int], seconds: float) -> bool:
-        """Whether the depths of these were never read, or longer ago."""
-        if self._learned_at is None or self.database.clock.monotonic() - self._learned_at >= seconds:
-            return True
-        return not all(partition in self._known for partition in partitions)
+    def is_old(self, partitions: Sequence[int], seconds: float, now: float) -> bool:
+        """Whether the depths of these were never read, or longer ago. They are read together, so the last tells."""
+        return self._learned_at is None or now - self._learned_at >= seconds or partitions[-1] not in self._known
 
     def refresh(self, partitions: Sequence[int]) -> None:
         """Read here and now what is old, unless another thread does; what cannot be read stays as it was."""
-        if self.is_old(partitions, LIFETIME_SECONDS) and self._is_reading.acquire(blocking=False):
+        if self.is_old(partitions, LIFETIME_SECONDS, system.monotonic()) and self._is_reading.acquire(blocking=False):
             try:
                 with suppress(*ConnectionLost):
                     self._read(partitions)
@@ -141,4 +164,4 @@ class Reading:
             depths = catalogue.open_depths(connection, tuple(wanted))
         with self._lock:
             self._placement.learn(dict(zip(wanted, depths, strict=True)))
-        self._known, self._learned_at = wanted, self.database.clock.monotonic()
+        self._known, self._learned_at = wanted, system.monotonic()

@@ -145,70 +145,43 @@ class Planner:
                 span.epoch, span.tasks = entry.epoch, [job.task.name for job in of_span]
             elif span.idempotency_keys:
                 span.held = entry.epoch
-            part = _add(parts, entry, number, span)
+            shard = entry.partition_shards[number]
+            part = parts.get(shard) or parts.setdefault(shard, Part(shard))
+            _add(part, entry, span)
             part.has_children = part.has_children or span.children is not None
             part.is_bound = part.is_bound or not all(_is_free(job) for job in of_span)
             part.is_free = part.is_free or any(_is_free(job) for job in of_span)
-        for part in parts.values():
-            part.is_few = is_few(part.spans)
         return [list(parts.values())] if len(parts) == 1 else _in_waves(list(parts.values()))
 
     def plan_rows(self, rows: Rows, caller: Caller | None = None) -> Waves:
         """The same for many rows of one task."""
-        task, options, args, keys = rows
-        entry = self._find_queue(task.queue)
-        priority = task.priority if options.priority is None else options.priority
-        every = range(len(args))
-        numbers = range(entry.partition_count)
-        groups: dict[int, Sequence[int]]
-        if keys is None:
-            groups = {self._depths.place(entry, numbers if caller is None else _of(entry, caller), len(args)): every}
-        elif len(numbers) == 1:
-            groups = {0: every}
-        else:
-            by_partition: dict[int, list[int]] = {}
-            free: list[int] = []
-            count = len(numbers)
-            for place, key in enumerate(keys):
-                if key is None:
-                    free.append(place)
-                else:
-                    by_partition.setdefault(partition_of(key, count), []).append(place)
-            if free:
-                number = self._place_free(entry, free, {entry.partition_shards[n] for n in by_partition}, (), caller)
-                by_partition[number] = sorted([*by_partition.get(number, ()), *free])
-            groups = dict(by_partition)
+        keys = rows.keys
+        entry = self._find_queue(rows.task.queue)
+        count = entry.partition_count
+        if keys is None or count == 1:
+            number = 0
+            if count > 1 or caller is not None:
+                numbers = range(count) if caller is None else _of(entry, caller)
+                number = self._depths.place(entry, numbers, len(rows.args))
+            part = Part(entry.partition_shards[number])
+            _add_rows(part, entry, number, rows, range(len(rows.args)))
+            return [[part]]
+        groups: dict[int, list[int]] = {}
+        free: list[int] = []
+        for place, key in enumerate(keys):
+            if key is None:
+                free.append(place)
+            else:
+                groups.setdefault(partition_of(key, count), []).append(place)
+        if free:
+            number = self._place_free(entry, free, {entry.partition_shards[n] for n in groups}, (), caller)
+            groups[number] = sorted([*groups.get(number, ()), *free])
         parts: dict[int, Part] = {}
         for number, places in groups.items():
             if caller is not None:
                 _check_is_here(entry, number, caller)
-            is_all = len(places) == len(args)
-            of_span = keys if is_all or keys is None else [keys[place] for place in places]
-            span = Span(
-                entry.id,
-                entry.partition_ids[number],
-                priority,
-                "" if entry.is_owned else task.name,
-                options.run_at,
-                options.delay,
-                args if is_all else [args[place] for place in places],
-                places,
-                of_span,
-                [options.attributes] * len(places) if options.attributes else None,
-                None,
-                {i: Child(_parents(options, {}), options.runs_on_failure) for i in range(len(places))}
-                if options.after
-                else None,
-                entry.epoch if entry.is_owned else None,
-                [task.name] * len(places) if entry.is_owned else None,
-            )
-            part = _add(parts, entry, number, span)
-            part.has_children = bool(options.after)
-            has_free = of_span is None or None in of_span
-            part.is_free = part.is_free or has_free
-            part.is_bound = part.is_bound or (of_span is not None and (not has_free or any(of_span)))
-        for part in parts.values():
-            part.is_few = is_few(part.spans)
+            shard = entry.partition_shards[number]
+            _add_rows(parts.get(shard) or parts.setdefault(shard, Part(shard)), entry, number, rows, places)
         return [list(parts.values())]
 
     def _route(
@@ -322,16 +295,46 @@ def _check_is_here(entry: QueueEntry, number: int, caller: Caller) -> None:
         )
 
 
-def _add(parts: dict[int, Part], entry: QueueEntry, number: int, span: Span) -> Part:
-    shard = entry.partition_shards[number]
-    part = parts.get(shard)
-    if part is None:
-        part = parts[shard] = Part(shard)
+def _add(part: Part, entry: QueueEntry, span: Span) -> None:
     part.spans.append(span)
     part.entries[entry.id] = entry
     if entry.max_length is not None:
         part.limited[span.partition_id] = entry
-    return part
+    part.is_few = is_few(part.spans)
+
+
+def _add_rows(part: Part, entry: QueueEntry, number: int, rows: Rows, places: Sequence[int]) -> None:
+    """Add those of many rows that go to one partition."""
+    task, options, args, keys = rows
+    count = len(places)
+    if count < len(args):
+        args = [args[place] for place in places]
+        keys = None if keys is None else [keys[place] for place in places]
+    children = None
+    if options.after:
+        children = {index: Child(_parents(options, {}), options.runs_on_failure) for index in range(count)}
+        part.has_children = True
+    span = Span(
+        entry.id,
+        entry.partition_ids[number],
+        task.priority if options.priority is None else options.priority,
+        "" if entry.is_owned else task.name,
+        options.run_at,
+        options.delay,
+        args,
+        places,
+        keys,
+        [options.attributes] * count if options.attributes else None,
+        None,
+        children,
+        entry.epoch if entry.is_owned else None,
+        [task.name] * count if entry.is_owned else None,
+    )
+    _add(part, entry, span)
+    if keys is None or None in keys:
+        part.is_free = True
+    if keys is not None and (None not in keys or any(key is not None for key in keys)):
+        part.is_bound = True
 
 
 def _in_waves(parts: list[Part]) -> Waves:

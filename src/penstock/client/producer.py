@@ -78,7 +78,7 @@ class Producer:
         self._threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="penstock-enqueue")
         self._depths = Depths(shards, self._threads)
         self._planner = Planner(find_queue, self._depths)
-        self._clock = shards.lead.clock
+        self._clock, self._request_timeout = shards.lead.clock, shards.lead.request_timeout
         self._newest_ids: dict[int, int] = {}
         self._callers: WeakKeyDictionary[Any, Caller] = WeakKeyDictionary()
 
@@ -147,7 +147,7 @@ class Producer:
         return call.ids
 
     def _begun(self, call: Call, timeout: float | None) -> Call:
-        call.timeout = self._shards.lead.request_timeout if timeout is None else timeout
+        call.timeout = self._request_timeout if timeout is None else timeout
         call.deadline = self._clock.monotonic() + call.timeout
         return call
 
