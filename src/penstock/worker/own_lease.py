@@ -56,10 +56,14 @@ class OwnLeases:
     def stop(self) -> None:
         """Ask no more."""
         self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
 
     def _ask_again(self) -> None:
         while not self._stop.wait(AGAIN_SECONDS):
             for job in self.open:
+                if self._stop.is_set():
+                    return
                 if job.is_abandoned or self._has_ended(job, _end_where_rolled_back(job)):
                     with self._lock:
                         self._open.remove(job)
