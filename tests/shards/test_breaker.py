@@ -112,3 +112,10 @@ def test_a_server_that_takes_no_writes_is_known(database_url: str) -> None:
         connection.execute(f"alter database {name} set default_transaction_read_only = off")
     becomes(lambda: database.breaker.health == "up")
     database.close()
+
+
+def test_a_database_may_be_closed_while_a_connection_of_it_is_out(database_url: str) -> None:
+    database = Database(database_url)
+    with database.connection() as connection:
+        database.close()
+        assert ask(connection) == 7

@@ -77,15 +77,17 @@ class ConnectionCut(psycopg.OperationalError):
 class Lent:
     """A connection of the pool for the length of a `with` block."""
 
-    __slots__ = ("_connection", "_database", "_pool", "_timeout")
+    __slots__ = ("_breaker", "_clock", "_connection", "_pool", "_timeout")
 
     def __init__(self, database: Database, pool: ConnectionPool[Connection], timeout: float) -> None:
-        self._database = database
+        # As they are now: the database may be closed, and opened anew, while the connection is out.
+        self._breaker = database.breaker
+        self._clock = database.clock
         self._pool = pool
         self._timeout = timeout
 
     def __enter__(self) -> Connection:
-        breaker, clock = self._database.breaker, self._database.clock
+        breaker, clock = self._breaker, self._clock
         started_at = clock.monotonic()
         while True:
             if breaker.is_down:
@@ -103,13 +105,13 @@ class Lent:
             return connection
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        del self._database.breaker.calls[id(self)]
+        del self._breaker.calls[id(self)]
         if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
             # Its session may have begun while the database was read-only, and would stay so.
             self._connection.close()
         self._pool.putconn(self._connection)
         if error is not None and is_lost(error):
-            self._database.breaker.failed()
+            self._breaker.failed()
 
 
 class Database:
