@@ -59,6 +59,8 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
             penstock.Explanation,
             penstock.BlockedKey,
             penstock.Resize,
+            penstock.Drain,
+            penstock.DrainRest,
             penstock.WorkerInfo,
             penstock.Cron,
             penstock.Load,

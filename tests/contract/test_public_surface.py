@@ -14,8 +14,8 @@ from penstock import App, InvalidJob, NotFound, PenstockError, Queue, Task
 from penstock.client import Bound
 
 NAMES = {
-    "App", "BlockedKey", "Context", "Cron", "Discard", "Event", "Explanation", "Failure", "InvalidJob", "Job",
-    "JobFailed", "LeaseLost", "Load", "NotFound",
+    "App", "BlockedKey", "Context", "Cron", "Discard", "Drain", "DrainRest", "Event", "Explanation", "Failure",
+    "InvalidJob", "Job", "JobFailed", "LeaseLost", "Load", "NotFound",
     "PartitionStats", "PartitionUnavailable", "PendingJob", "PenstockError", "Queue", "QueueFull", "QueueRules",
     "RequestTimeout", "Resize", "ResultTimeout", "Retry", "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task",
     "UnknownTask", "Worked", "WorkerInfo", "__version__",
@@ -76,6 +76,7 @@ APP = {
     "resize": "queue * partitions",
     "release": "queue key",
     "add_shard": "url",
+    "drain_shard": "shard",
     "migrate": "",
     "testing": "* inline=",
     "close": "",

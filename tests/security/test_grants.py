@@ -23,6 +23,8 @@ OWNERS_FUNCTIONS = {
     "drop_table": {"worker"},
     "enqueue": {"worker", "producer"},
     "mend_shortage": set(),
+    "refuse_sealed": set(),
+    "seal_shard": {"worker"},
 }
 ROWS = {"SELECT", "INSERT", "UPDATE", "DELETE"}
 

@@ -5,6 +5,7 @@ jobs          read, cancel, retry, reschedule, purge, pause
 explain       why a job is not running
 blocked_keys  keys that wait for a retry or for a person
 loads         bulk writes as a whole
+draining      taking everything off a shard
 resize        another number of partitions, or another shard for one of them
 figures       stats of queues, the workers, the shards
 crons         cron entries
@@ -23,6 +24,7 @@ from penstock.admin.crons import (
     write_cron,
 )
 from penstock.admin.doctor import Check, doctor
+from penstock.admin.draining import drain_shard
 from penstock.admin.explain import explain
 from penstock.admin.figures import all_stats, answers, shards, silent_shard, stats, workers
 from penstock.admin.jobs import cancel, job, jobs, pause, purge, reschedule, resume, retry
@@ -39,6 +41,7 @@ __all__ = [
     "cancel",
     "cancel_load",
     "doctor",
+    "drain_shard",
     "explain",
     "grant",
     "job",

@@ -54,13 +54,15 @@ def at_job(shards: Shards, job_id: int, act: Callable[[Connection], T], *, waits
     def do(database: Database) -> T:
         return database.run(act) if waits else ask(shards, database, act)
 
-    written = shards.of_job(job_id)
+    number = shards.number_of(job_id)
     try:
-        return do(written)
-    except NotFound:
+        return do(shards.of_job(job_id))
+    except (NotFound, PartitionUnavailable) as error:
+        if isinstance(error, PartitionUnavailable) and number not in shards.learn_drained():
+            raise
         # It may have been carried to where its key lives by now.
         found = locate(shards, job_id)
-        if found is written:
+        if found.shard == number:
             raise
         return do(found)
 

@@ -38,6 +38,7 @@ from penstock.errors import (
 from penstock.model import (
     BlockedKey,
     Cron,
+    Drain,
     Explanation,
     Job,
     Load,
@@ -539,6 +540,14 @@ class App:
         """
         self._declarations.write_declarations()
         return self._connecting.add(url)
+
+    def drain_shard(self, shard: int | str) -> Drain:
+        """Take everything off a shard, given by its number or URL, while all of it is used; tells how far it is.
+
+        Other shards take over its partitions at once. What is ready there is worked off, what waits is carried to the
+        others. Workers go on with it by themselves, and so does each further call, which may be made at any time.
+        """
+        return admin.drain_shard(self.databases, shard)
 
     def migrate(self) -> list[str]:
         """Create or upgrade the schema, and write down what is declared; what was applied."""

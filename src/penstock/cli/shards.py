@@ -10,7 +10,7 @@ import typer
 from penstock.cli.keys import show_progress
 from penstock.cli.parameter import AsJson, QueueName, Url
 from penstock.cli.target import asked
-from penstock.cli.terminal import Column, show_json, show_table
+from penstock.cli.terminal import Column, say, show_json, show_table
 from penstock.model import Shard
 
 __all__ = ["shards"]
@@ -69,6 +69,26 @@ def move(
             queue, int(partition) if partition.isdecimal() else partition, int(shard) if shard.isdecimal() else shard
         )
     show_progress(done, f"partition {partition} of queue {queue!r} lives there", as_json)
+
+
+@shards.command()
+def drain(
+    shard: Annotated[str, typer.Argument(metavar="SHARD", help="The shard's number or URL.")],
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take everything off a shard; again to see how far it is."""
+    with asked(url) as app:
+        done = app.drain_shard(shard)
+    if as_json:
+        show_json(asdict(done))
+        return
+    if done.state == "drained":
+        say(f"shard {done.shard} is drained: its database may be taken away, with the history of what ended there")
+        return
+    say(f"shard {done.shard} is being drained")
+    columns = [Column("queue", is_cut=True), Column("left"), Column("count", "right"), Column("why", is_cut=True)]
+    show_table(columns, [[each.queue, each.kind, f"{each.count:,}", each.reason] for each in done.rest])
 
 
 def _row(shard: Shard) -> list[str]:

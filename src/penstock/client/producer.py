@@ -26,11 +26,12 @@ from penstock.client.former_homes import ask_former_homes
 from penstock.client.options import Options
 from penstock.client.pending import PendingJob, pending_rows
 from penstock.client.planning import Call, Caller, Part, Planner, Rows, Waves, check_size
-from penstock.errors import InvalidJob, PartitionUnavailable, PenstockError, QueueFull, RequestTimeout
+from penstock.errors import InvalidJob, NotFound, PartitionUnavailable, PenstockError, QueueFull, RequestTimeout
 from penstock.routing.key_hash import shard_of
 from penstock.storage import catalogue
+from penstock.storage.carrying import locate
 from penstock.storage.catalogue import QueueEntry
-from penstock.storage.database import Connection, ConnectionLost, Database, is_lost, refuse_cut
+from penstock.storage.database import Connection, ConnectionLost, Database, is_lost, is_refused, refuse_cut
 from penstock.storage.enqueue import (
     Child,
     Receipt,
@@ -257,6 +258,10 @@ class Producer:
             if receipt.is_sent and is_lost(error) and self._was_written(call, part, database, receipt):
                 return True
             raise
+        except Exception as error:
+            if not is_refused(error):
+                raise
+            return False
 
     def _prepare_receipt(self, database: Database, connection: Connection, part: Part, receipt: Receipt) -> None:
         receipt.backend_pid = connection.info.backend_pid
@@ -315,6 +320,8 @@ class Producer:
     def _await_map(self, call: Call, part: Part, pause: float) -> float:
         """Learn the maps of a part's queues anew, after a pause where they are what they were: one is not open yet."""
         held = {span.queue_id for span in part.spans if span.epoch is not None or span.held is not None}
+        # Where none is held, a shard that is drained has refused the part.
+        held = held or set(part.entries)
         entries = [entry for queue, entry in part.entries.items() if queue in held]
         fresh = [self._find_queue_now(entry.name) for entry in entries]
         if any(new.epoch != old.epoch for new, old in zip(fresh, entries, strict=True)):
@@ -375,14 +382,22 @@ class Producer:
         by_shard: dict[int, set[int]] = {}
         children = (child for wave in waves for part in wave for span in part.spans for child in _children(span))
         for parent in {parent for child in children for parent in child.parents if parent > 0}:
-            if shard_of(parent) not in self._shards:
-                raise refused_parent(parent)
-            by_shard.setdefault(shard_of(parent), set()).add(parent)
+            shard = shard_of(parent)
+            if shard not in self._shards or shard in self._shards.drained:
+                shard = self._found(parent)
+            by_shard.setdefault(shard, set()).add(parent)
         for shard, parents in by_shard.items():
             ask = partial(unknown_parent, parents=sorted(parents))
             unknown = self._shards.of(shard).run(ask, timeout=self._remaining(call))
             if unknown is not None:
                 raise refused_parent(unknown)
+
+    def _found(self, parent: int) -> int:
+        """The shard that has a job which was written by one that is drained."""
+        try:
+            return locate(self._shards, parent).shard
+        except NotFound:
+            raise refused_parent(parent) from None
 
 
 class PartsFailed(Exception):

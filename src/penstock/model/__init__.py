@@ -5,6 +5,7 @@ Nothing here does I/O or knows a clock. Every object is frozen: what a call retu
 
 from penstock.model.blocked_key import BlockedKey
 from penstock.model.cron import Cron
+from penstock.model.drain import Drain, DrainRest
 from penstock.model.explanation import Explanation
 from penstock.model.job import Failure, Job
 from penstock.model.load import Load
@@ -21,6 +22,8 @@ __all__ = [
     "BlockedKey",
     "Cron",
     "Discard",
+    "Drain",
+    "DrainRest",
     "Explanation",
     "Failure",
     "Job",

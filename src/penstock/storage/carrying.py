@@ -17,10 +17,11 @@ from typing import Any
 from penstock.errors import NotFound, PartitionUnavailable
 from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection, Database, may_repeat
+from penstock.storage.map_changes import tell_left_of
 from penstock.storage.queries import query
 from penstock.storage.shards import Shards
 
-__all__ = ["carry", "clean", "find_forward", "locate"]
+__all__ = ["carry", "clean", "find_forward", "holders", "locate"]
 
 # So many jobs are carried at once; their arguments pass through memory.
 BATCH = 100
@@ -48,22 +49,37 @@ def find_forward(connection: Connection, job_id: int) -> int | None:
     return row[0] if row else None
 
 
+def holders(shards: Shards, ids: Sequence[int]) -> dict[int, int]:
+    """The shards on which these jobs are, of those that answer: for jobs that were written by one that is drained."""
+
+    def act(connection: Connection) -> list[int]:
+        return [row[0] for row in connection.execute(query("are_here"), {"ids": array_text(ids)}).fetchall()]
+
+    found = shards.each(act, timeout=ANSWER_SECONDS)
+    return {id_: number for number, held in found.given.items() for id_ in held}
+
+
 def locate(shards: Shards, job_id: int) -> Database:
-    """The shard on which a job is now; the one that wrote it where it is nowhere."""
+    """The shard on which a job is now; the one that wrote it where it is nowhere. NotFound where that is not there."""
+    number = shards.number_of(job_id)
+    is_drained = number not in shards or number in shards.drained
+    # A drained shard may be gone, and with it the knowledge where it sent its jobs.
+    if is_drained and (held := holders(shards, [job_id])):
+        return shards.of(held[job_id])
     written = shards.of_job(job_id)
-    if len(shards) == 1:
+    if len(shards) == 1 or is_drained:
         return written
     database, seen = written, {written.shard}
     while True:
-        number = database.ask(lambda connection: find_forward(connection, job_id))
-        if number is None:
+        place = database.ask(lambda connection: find_forward(connection, job_id))
+        if place is None:
             return written
-        if number == database.shard or number in seen:
+        if place == database.shard or place in seen:
             return database
-        seen.add(number)
-        if number not in shards:
-            raise NotFound(f"job {job_id} was carried to shard {number}, which is not among the databases of this app")
-        database = shards.of(number)
+        seen.add(place)
+        if place not in shards:
+            raise NotFound(f"job {job_id} was carried to shard {place}, which is not among the databases of this app")
+        database = shards.of(place)
 
 
 def _carry_from(shards: Shards, database: Database) -> int:
@@ -73,15 +89,18 @@ def _carry_from(shards: Shards, database: Database) -> int:
     count = 0
     for number in database.ask(targets, timeout=ANSWER_SECONDS):
         if number in shards and not shards.of(number).breaker.is_down:
-            while carried := _carry_some(database, shards.of(number)):
+            while carried := _carry_some(shards, database, shards.of(number)):
                 count += carried
                 if carried < BATCH:
                     break
     return count
 
 
-def _carry_some(database: Database, target: Database) -> int:
-    """Carry the next jobs to one shard: written there while they are held here, then let go."""
+def _carry_some(shards: Shards, database: Database, target: Database) -> int:
+    """Carry the next jobs to one shard: written there while they are held here, then let go.
+
+    Those that their key waits for are let go when everybody has heard that it waits for them there.
+    """
 
     def act(connection: Connection) -> int:
         # Before anything is read: whoever is late is known by it.
@@ -95,6 +114,8 @@ def _carry_some(database: Database, target: Database) -> int:
                 return 0
             arriving = {"from": database.shard, "as_of": as_of and as_of[0], "jobs": found.decode()}
             target.ask(lambda there: _take(there, arriving), timeout=ANSWER_SECONDS)
+            if any(job["epoch"] is not None for job in jobs):
+                tell_left_of(shards, target)
             connection.execute(query("depart"), {"ids": array_text(job["outbox_id"] for job in jobs)})
             return len(jobs)
 

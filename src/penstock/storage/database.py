@@ -325,6 +325,11 @@ def may_repeat(error: BaseException) -> bool:
     return is_lost(error) or getattr(error, "sqlstate", None) in _ROLLED_BACK
 
 
+def is_refused(error: BaseException) -> bool:
+    """Whether the database says that nothing may be written to it any more: it is drained; see 0017_draining."""
+    return getattr(error, "sqlstate", None) == "PS007"
+
+
 def is_lost(error: BaseException) -> bool:
     """Whether an error says that the database could not be reached, rather than that it said no."""
     if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):

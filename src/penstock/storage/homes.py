@@ -60,6 +60,8 @@ def _carry(shards: Shards, queue: Uncarried) -> int:
         return 0
     carried = 0
     for database in shards:
+        if database.shard in shards.drained:
+            continue
         count = _carry_from(shards, database, queue)
         if count is None:
             return carried

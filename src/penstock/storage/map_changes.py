@@ -24,7 +24,7 @@ from penstock.storage.database import Connection, Database
 from penstock.storage.queries import query
 from penstock.storage.shards import Shards
 
-__all__ = ["change", "go_on", "move", "tell_left"]
+__all__ = ["change", "go_on", "move", "tell_left", "tell_left_of"]
 
 # So long nobody can write to a queue at most because a shard does not answer.
 PATIENCE_SECONDS = 5.0
@@ -43,8 +43,11 @@ class Unopened(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What a shard tells of a closed map: partitions with anything left, keys that are waited for."""
+    """What a shard tells of a closed map: partitions with anything left, keys that are waited for. The higher of two
+    numbers has seen whatever was there when it was drawn.
+    """
 
+    number: int
     queue_id: int
     epoch: int
     open_ids: list[int]
@@ -55,6 +58,7 @@ def change(shards: Shards, name: str, act: Callable[[Connection], bool]) -> bool
     """Make a change of a queue's map and see it through; what `act` said. PartitionUnavailable: nothing is changed."""
     if len(shards) == 1:
         return shards.lead.run(act)
+    shards.learn_drained()
     shards.level().all()
     deadline = shards.lead.clock.monotonic() + shards.lead.request_timeout
     while True:
@@ -127,6 +131,22 @@ def tell_left(shards: Shards) -> int:
     return sum(len(left) for left in told)
 
 
+def tell_left_of(shards: Shards, teller: Database) -> None:
+    """Tell every other shard what is left on one of them, as of now. PartitionUnavailable: not everybody was told."""
+    left = teller.ask(_read_left, timeout=ANSWER_SECONDS)
+    for database in shards:
+        if database is not teller and left and database.shard not in shards.drained:
+            database.ask(lambda connection: _tell_for_sure(connection, teller.shard, left), timeout=ANSWER_SECONDS)
+
+
+def _tell_for_sure(connection: Connection, shard: int, left: Sequence[Left]) -> None:
+    _note_left(connection, shard, left)
+    known = _read_epochs(connection, [each.queue_id for each in left])
+    for each in left:
+        if known.get(each.queue_id, 0) < each.epoch:
+            raise PartitionUnavailable("a shard has not learned the newest maps yet: it is told when it has")
+
+
 def _silent(name: str, who: str, error: PartitionUnavailable | None = None) -> PartitionUnavailable:
     reason = f": {error}" if error is not None else "; call again"
     return PartitionUnavailable(
@@ -154,7 +174,10 @@ def _set(connection: Connection, name: str, each: Unopened) -> bool:
 
 
 def _read_left(connection: Connection) -> list[Left]:
-    return [Left(*row) for row in connection.execute(query("left_of_maps")).fetchall()]
+    connection.execute(query("forget_guests"))
+    row = connection.execute(query("report_number")).fetchone()
+    number = row[0] if row else 0
+    return [Left(number, *row) for row in connection.execute(query("left_of_maps")).fetchall()]
 
 
 def _note_left(connection: Connection, shard: int, left: Sequence[Left]) -> None:
@@ -167,5 +190,6 @@ def _note_left(connection: Connection, shard: int, left: Sequence[Left]) -> None
                 "shard": shard,
                 "open_ids": each.open_ids,
                 "held_keys": each.held_keys,
+                "number": each.number,
             },
         )

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from psycopg import conninfo, errors
+from psycopg import DatabaseError, conninfo, errors
 
 from penstock.errors import NotFound, PartitionUnavailable, SchemaMismatch
 from penstock.storage.database import Connection, Database
@@ -32,6 +32,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+# What penstock.next_version raises on a shard that does not lead.
+_ANOTHER_LEADS = "PS004"
 
 
 class Identity(NamedTuple):
@@ -89,7 +92,7 @@ class Shards:
     @property
     def lead(self) -> Database:
         """Where the catalogue is changed."""
-        return next(database for database in self if database.shard not in self._drained)
+        return next((database for database in self if database.shard not in self._drained), next(iter(self)))
 
     def of(self, number: int) -> Database:
         """The shard of a number."""
@@ -119,9 +122,19 @@ class Shards:
         for each in self:
             each.join(each.shard, is_alone=False)
 
+    @property
+    def drained(self) -> frozenset[int]:
+        """The shards that hold nothing any more."""
+        return self._drained
+
     def note_drained(self, numbers: Sequence[int]) -> None:
         """Shards that hold nothing any more do not lead."""
         self._drained = frozenset(numbers)
+
+    def learn_drained(self) -> frozenset[int]:
+        """The same, as any catalogue that can be read has it now."""
+        self.note_drained([entry.number for entry in self.read(read_shards) if entry.state == "drained"])
+        return self._drained
 
     def each(self, act: Callable[[Connection], T], *, timeout: float | None = None) -> Answers[T]:
         """Ask every shard the same, side by side; those that are down are not waited for."""
@@ -139,7 +152,9 @@ class Shards:
                     raise database.unavailable(ConnectionError(database.breaker.reason))
                 answers.given[database.shard] = act(database)
             except PartitionUnavailable as error:
-                answers.missing[database.shard] = error
+                # One on which nothing is left may be gone: nobody waits for it.
+                if database.shard not in self._drained:
+                    answers.missing[database.shard] = error
 
         databases = list(self)
         if len(databases) == 1:
@@ -164,15 +179,30 @@ class Shards:
 
     def change(self, act: Callable[[Connection], T]) -> T:
         """Change the catalogue: on the lead first, then on all that answer."""
-        changed = self.lead.run(act)
+        try:
+            changed = self.lead.run(act)
+        except DatabaseError as error:
+            if error.sqlstate != _ANOTHER_LEADS:
+                raise
+            self.find_lead()
+            changed = self.lead.run(act)
         self.level()
         return changed
+
+    def find_lead(self) -> None:
+        """Learn which shards are drained, and so which one leads, from the newest catalogue there is."""
+        told = self.each(lambda connection: (read_identity(connection).version, read_shards(connection)), timeout=3.0)
+        if told.given:
+            _, entries = max(told, key=lambda each: each[0])
+            self.note_drained([entry.number for entry in entries if entry.state == "drained"])
+            self.level()
 
     def level(self) -> Answers[int]:
         """Carry what is new in the lead's catalogue to every shard that answers; the version each has now."""
         if len(self) == 1:
             return Answers()
         lead = self.lead
+        self._take_over(lead)
         told: dict[int, dict[str, Any]] = {}
 
         def take(database: Database) -> int:
@@ -199,6 +229,20 @@ class Shards:
             return newest
 
         return self.each_database(take)
+
+    def _take_over(self, lead: Database) -> None:
+        """The last thing a lead says is that it is drained: whoever leads after it has to have heard that first."""
+        for former in (each for each in self if each.shard in self._drained and each.shard < lead.shard):
+            if former.breaker.is_down:
+                continue
+            try:
+                known = lead.run(read_identity, timeout=3.0).version
+                if former.run(read_identity, timeout=3.0).version > known:
+                    told = former.run(lambda connection: _catalogue_since(connection, known), timeout=3.0)  # noqa: B023
+                    lead.run(lambda connection: _take_catalogue(connection, told), timeout=10.0)  # noqa: B023
+            except PartitionUnavailable:
+                # It refuses to be changed until it has heard.
+                continue
 
     def close(self) -> None:
         """Give back every connection."""

@@ -11,6 +11,7 @@
     parents   children hear of parents that ended on other shards        every 2 s; twice a second while any wait
     crons     entries move to the shard their jobs go to                 every 2 s
     loads     loads that were decided are published on every shard       every 2 s
+    drain     everything leaves the shards that are being drained        every 2 s; twice a second while it does
     forget    what was heard of parents that nobody waits for any more   every minute
 
 One thread a worker, safe in any number of workers at once. A duty passes over a shard that is down, and fails alone:
@@ -26,7 +27,8 @@ from dataclasses import dataclass
 
 from penstock.clock import system
 from penstock.errors import PartitionUnavailable
-from penstock.storage.carrying import carry, clean
+from penstock.storage import draining
+from penstock.storage.carrying import carry, clean, holders
 from penstock.storage.database import ConnectionLost, Database
 from penstock.storage.homes import carry_keys, forget_carried_keys
 from penstock.storage.map_changes import go_on, tell_left
@@ -121,6 +123,7 @@ DUTIES: list[Duty] = [
     Duty("parents", tell_children, busy_seconds=PARENTS_SECONDS),
     Duty("crons", move_crons),
     Duty("loads", roll_loads),
+    Duty("drain", draining.go_on, busy_seconds=CARRY_SECONDS),
     Duty("forget", forget_ends, FORGET_SECONDS),
 ]
 
@@ -191,8 +194,11 @@ class SharedUpkeep:
 def _ends(shards: Shards, ids: Sequence[int], child_shard: int) -> Iterator[tuple[Database, dict[int, bool]]]:
     """How those of these jobs ended that have, shard by shard, as far as they answer."""
     by_shard: dict[int, list[int]] = {}
+    # Those of a drained shard are where they were carried to, or have ended there: then it is asked while it is there.
+    of_drained = [id_ for id_ in ids if (number := shards.number_of(id_)) not in shards or number in shards.drained]
+    carried_to = holders(shards, of_drained) if of_drained else {}
     for id_ in ids:
-        by_shard.setdefault(shards.number_of(id_), []).append(id_)
+        by_shard.setdefault(carried_to.get(id_, shards.number_of(id_)), []).append(id_)
     # Again for those that were carried away, and on from there.
     for _ in range(len(shards)):
         carried: dict[int, list[int]] = {}

@@ -87,10 +87,15 @@ begin
       into jobs, dead from (select distinct queue_id from orphan) as q;
 end $$;
 
--- Where a paused load's jobs wait: after all times, in the order they had.
+-- Where a paused load's jobs wait: after all times, in the order they had. Those that come from a shard that is drained
+-- wait before the others of a shard: there is room before the first.
 create function penstock.paused_at(p_pos bigint) returns timestamptz
 language sql immutable parallel safe as
-$$ select timestamptz '10000-01-01 00:00:00+00' + p_pos * interval '1 microsecond' $$;
+$$ select timestamptz '14000-01-01 00:00:00+00' + p_pos * interval '1 microsecond' $$;
+
+-- Whatever waits until then or longer waits for its load.
+create function penstock.paused_from() returns timestamptz
+language sql immutable parallel safe as $$ select timestamptz '10000-01-01 00:00:00+00' $$;
 
 -- The partitions of queues whose map is not open: nothing can take a place by it.
 create function penstock.shut_partitions() returns int[]

@@ -26,7 +26,7 @@ begin
         select p.queue_id, p.is_current, count(*) as n,
                count(*) filter (where p.owner_id = p_worker) as mine
           from penstock.partition as p join penstock.queue as q on q.id = p.queue_id
-         where q.is_owned and p.shard = penstock.here() group by 1, 2
+         where q.is_owned and p.shard = penstock.here() and p.shut_by is null group by 1, 2
     )
     select json_agg(json_build_object('queue', h.queue_id, 'is_current', h.is_current, 'mine', h.mine,
                'share', case when c.is_able
@@ -40,11 +40,11 @@ begin
         select p.id, s.share - s.mine as wanted,
                row_number() over (partition by p.queue_id, s.is_current order by p.number) as place
           from penstock.partition as p join share as s on s.queue = p.queue_id and s.is_current = p.is_current
-         where p.shard = penstock.here()
+         where p.shard = penstock.here() and p.shut_by is null
            and (p.owner_id is null or not exists (select from penstock.worker as w where w.id = p.owner_id))
     ), chosen as (
         select p.id from penstock.partition as p
-         where p.id in (select id from free where place <= wanted)
+         where p.id in (select id from free where place <= wanted) and p.shut_by is null
            and (p.owner_id is null or not exists (select from penstock.worker as w where w.id = p.owner_id))
          order by p.id for update skip locked
     )
@@ -57,7 +57,7 @@ begin
       from penstock.partition as p
       join json_to_recordset(v_shares) as s(queue int, is_current boolean, share int)
         on s.queue = p.queue_id and s.is_current = p.is_current
-     where p.owner_id = p_worker
+     where p.owner_id = p_worker and p.shut_by is null
      order by p.id;
 end $$;
 
@@ -72,13 +72,14 @@ begin
 end $$;
 
 -- Which of these partitions a worker holds, in these epochs, and goes on holding until this transaction ends; without
--- those of a queue that is paused.
+-- those of a queue that is paused, and those where nothing starts any more.
 create function penstock.held_partitions(p_worker bigint, p_partitions int[], p_epochs bigint[]) returns int[]
 language plpgsql as $$
 begin
     perform from penstock.partition where id = any (p_partitions) order by id for share;
     return array(select p.id from unnest(p_partitions, p_epochs) as g(id, epoch)
                    join penstock.partition as p on p.id = g.id and p.owner_epoch = g.epoch and p.owner_id = p_worker
+                                                  and p.shut_by is null
                    join penstock.queue as q on q.id = p.queue_id and not q.is_paused
                   where exists (select from penstock.worker where id = p_worker));
 end $$;

@@ -29,6 +29,21 @@ create table penstock.map_rest (
     foreign key (queue_id, epoch) references penstock.queue_map
 );
 
+-- Keys of which jobs came from a shard that is being drained, by the map they were routed by there. They are waited for
+-- here as they were there. There may be more than there are by now.
+create table penstock.map_guest (
+    queue_id     int not null,
+    epoch        int not null,
+    key          bytea not null,
+    job_id       bigint not null,
+    partition_id int not null,
+    primary key (queue_id, epoch, key, job_id)
+);
+
+-- Of what is told to other shards. Drawn before the look that it is about: of two, the higher has seen whatever was there
+-- when it was drawn.
+create sequence penstock.report_number as bigint cache 1 no cycle;
+
 -- What other shards have told of maps that are closed there; see penstock.left_of_map.
 create table penstock.map_elsewhere (
     queue_id  int not null,
@@ -36,8 +51,13 @@ create table penstock.map_elsewhere (
     shard     smallint not null,
     open_ids  int[] not null,
     held_keys bytea[] not null,
+    number    bigint not null,
     primary key (queue_id, epoch, shard)
 );
+
+-- The shards on which nothing is left.
+create function penstock.drained_shards() returns smallint[]
+language sql stable as $$ select coalesce(array_agg(number), '{}') from penstock.shard where state = 'drained' $$;
 
 -- The shard for a further partition of a queue: they are spread evenly over those in use.
 create function penstock.shard_for(p_queue int, p_number int) returns smallint
@@ -245,8 +265,10 @@ $$;
 
 -- What is left of an earlier map on this shard: the partitions where anything of it is ready or runs (all of them, while
 -- producers hold it), unless what is left there is listed by key; and the keys that are listed, or held by a retry or a
--- person's decision. Once the map is closed both only become less, so that an older answer is never too little: a job of
--- it can only stay, end, wait for its retry or be halted, each by the map it has. One look: in one snapshot with
+-- person's decision, or of jobs that leave this shard or came from one that is being drained. Once the map is closed both
+-- only become less, so that an older answer is never too little: a job of it can only stay, end, wait for its retry or be
+-- halted, each by the map it has. Where one comes here from a shard that is being drained, it does not leave that one
+-- before everybody was told of it from here (see carrying). One look: in one snapshot with
 -- whatever else the statement or its transaction reads. Indexes: ready_of_epoch, scheduled_holding.
 create function penstock.left_of_map(p_queue int, p_epoch int, out open_ids int[], out held_keys bytea[])
 language sql stable set enable_seqscan = off as $$
@@ -267,7 +289,14 @@ language sql stable set enable_seqscan = off as $$
                  select h.key from penstock.halted as h where h.queue_id = p_queue and h.epoch = p_epoch
                  union
                  select unnest(r.keys) from penstock.map_rest as r
-                  where r.queue_id = p_queue and r.epoch = p_epoch and penstock.is_open(r.partition_id, p_epoch))
+                  where r.queue_id = p_queue and r.epoch = p_epoch and penstock.is_open(r.partition_id, p_epoch)
+                 union
+                 select g.key from penstock.map_guest as g where g.queue_id = p_queue and g.epoch = p_epoch
+                 union
+                 select j.key from penstock.partition as p
+                   join penstock.outbox as o on o.partition_id = p.id and o.epoch = p_epoch
+                  cross join lateral (select key from penstock.job_stored where id = o.job_id limit 1) as j
+                  where p.queue_id = p_queue and j.key is not null)
       from penstock.queue_map as m where m.queue_id = p_queue and m.epoch = p_epoch
 $$;
 
@@ -285,7 +314,7 @@ declare
 begin
     select array_agg(m.queue_id), array_agg(m.epoch) into v_queues, v_epochs
       from penstock.queue_map as m where m.is_closed and not m.is_drained and not penstock.has_left(m);
-    if v_queues is null or exists (select from penstock.shard where number < penstock.here() and state <> 'drained') then
+    if v_queues is null or not penstock.is_lead() then
         return 0;
     end if;
     v_version := penstock.next_version();
@@ -314,6 +343,24 @@ language sql as $$
      where m.queue_id = r.queue_id and m.epoch = r.epoch and m.is_drained;
 $$;
 
+-- Forgets jobs of map_guest that their keys do not wait for any more. In one snapshot: a job is found in one place.
+create function penstock.forget_guests() returns void
+language sql set enable_seqscan = off as $$
+    delete from penstock.map_guest as g
+     where not exists (
+           select from penstock.ready as r
+            where r.range = g.job_id / 1024 and penstock.has_member(r.low, r.high, r.members, (g.job_id % 1024)::int)
+           union all
+           select from penstock.lease as l
+            where l.range = g.job_id / 1024 and penstock.has_member(l.low, l.high, l.members, (g.job_id % 1024)::int)
+           union all
+           select from penstock.scheduled as s
+            where s.range = g.job_id / 1024 and s.pos is not null
+              and penstock.has_member(s.low, s.high, s.members, (g.job_id % 1024)::int)
+           union all
+           select from penstock.halted as h where h.queue_id = g.queue_id and h.key = g.key and h.job_id = g.job_id)
+$$;
+
 -- Whether anything is left of a map that is closed, here or, for all that is known, elsewhere.
 create function penstock.has_left(p_map penstock.queue_map) returns boolean
 language sql stable set enable_seqscan = off as $$
@@ -323,8 +370,16 @@ language sql stable set enable_seqscan = off as $$
                            or exists (select from penstock.scheduled as s
                                        where s.partition_id = p.id and s.epoch = p_map.epoch and s.pos is not null)))
         or exists (select from penstock.halted as h where h.queue_id = p_map.queue_id and h.epoch = p_map.epoch)
+        or exists (select from penstock.map_guest as g where g.queue_id = p_map.queue_id and g.epoch = p_map.epoch)
+        or exists (select from penstock.partition as p
+                     join penstock.outbox as o on o.partition_id = p.id and o.epoch = p_map.epoch
+                    where p.queue_id = p_map.queue_id)
+        or exists (select from penstock.map_elsewhere as r
+                    where r.queue_id = p_map.queue_id and r.epoch = p_map.epoch and (r.open_ids <> '{}' or r.held_keys <> '{}')
+                      and r.shard <> all (penstock.drained_shards()))
         or exists (select from penstock.partition as p
                     where p.id = any (p_map.partition_ids) and p.shard <> penstock.here()
+                      and p.shard <> all (penstock.drained_shards())
                       and not exists (select from penstock.map_elsewhere as r
                                        where r.queue_id = p_map.queue_id and r.epoch = p_map.epoch and r.shard = p.shard
                                          and r.open_ids = '{}' and r.held_keys = '{}'))
@@ -427,9 +482,11 @@ begin
                               left join penstock.map_elsewhere as r
                                 on r.queue_id = q.id and r.epoch = m.epoch and r.shard = p.shard
                              where p.id = any (m.partition_ids) and p.shard <> penstock.here()
+                               and p.shard <> all (penstock.drained_shards())
                                and (r.shard is null or p.id = any (r.open_ids))) as open_ids,
                       array(select unnest(r.held_keys) from penstock.map_elsewhere as r
-                             where r.queue_id = q.id and r.epoch = m.epoch) as held_keys) as e
+                             where r.queue_id = q.id and r.epoch = m.epoch
+                               and r.shard <> all (penstock.drained_shards())) as held_keys) as e
          where q.id = p_queue;
     end if;
 end $$;

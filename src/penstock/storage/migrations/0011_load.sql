@@ -260,6 +260,8 @@ begin
         on conflict do nothing;
     select * into v_load from penstock.load where name = p_name for no key update;
     perform penstock.check_load(v_load, v_queue, p_is_stream, p_origin);
+    -- Whoever hands all of this over to another shard waits for it, and then it is not decided here any more.
+    perform pg_advisory_xact_lock_shared(hashtext('penstock.loads'));
     perform penstock.lock_attempt(p_attempt);
     select b.attempt = p_attempt, b.rows, b.duplicates, b.bad_rows, b.published_at
       into is_new, rows, duplicates, bad_rows, published_at
@@ -267,7 +269,7 @@ begin
     if found then
         return;
     end if;
-    if exists (select from penstock.shard where number < penstock.here() and state <> 'drained') then
+    if not penstock.is_lead() then
         raise exception using errcode = 'PS004', message = 'another shard leads, and decides about loads';
     elsif exists (select from penstock.load_abort where attempt = p_attempt) then
         raise exception using errcode = 'PS005', message = 'this commit was given up';
@@ -447,9 +449,9 @@ create function penstock.resume_load(p_load bigint) returns void
 language sql set enable_seqscan = off as $$
     update penstock.load set is_paused = false where id = p_load;
     update penstock.scheduled as s
-       set due_at = s.due_at - (timestamptz '10000-01-01 00:00:00+00' - timestamptz '1700-01-01 00:00:00+00')
+       set due_at = s.due_at - (penstock.paused_at(0) - timestamptz '1700-01-01 00:00:00+00')
       from penstock.load_range as l
-     where l.load_id = p_load and s.range = l.range and s.due_at >= timestamptz '10000-01-01 00:00:00+00';
+     where l.load_id = p_load and s.range = l.range and s.due_at >= penstock.paused_from();
 $$;
 
 -- Forgets stages that nobody published within a day, and what is not needed any more of a stream's batches. What a commit

@@ -117,7 +117,7 @@ language sql stable as $$
              where l.range >= p_low and l.range < p_high
             union all
             select s.range * 1024 + m, s.partition_id, 'scheduled', s.attempt,
-                   case when s.due_at < penstock.paused_at(0) then s.due_at end, null, null
+                   case when s.due_at < penstock.paused_from() then s.due_at end, null, null
               from penstock.scheduled as s, unnest(penstock.positions(s.low, s.high, s.members)) as m
              where s.range >= p_low and s.range < p_high
             union all

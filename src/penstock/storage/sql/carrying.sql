@@ -29,6 +29,11 @@ select penstock.depart(%(ids)s::bigint[])
 -- name: whereabouts
 select penstock.whereabouts(%(id)s)
 
+-- name: are_here
+-- Index: *_of_range, the primary keys.
+select id from unnest(%(ids)s::bigint[]) as id
+ where penstock.is_here(id) or exists (select from penstock.outbox where job_id = id)
+
 -- name: ask_elsewhere
 -- See penstock.ask_elsewhere. Index: the primary key of dependency.
 select penstock.ask_elsewhere()

@@ -27,7 +27,7 @@ select j.id, q.name, p.name, j.task, j.args, j.key, j.attributes, j.priority, j.
        union all
        select 'ready', null, o.attempt, null, null, null, null, null, null from penstock.outbox as o where o.job_id = j.id
        union all
-       select 'scheduled', null, d.attempt, case when d.due_at < penstock.paused_at(0) then d.due_at end, null, null, null, null, null from penstock.scheduled as d
+       select 'scheduled', null, d.attempt, case when d.due_at < penstock.paused_from() then d.due_at end, null, null, null, null, null from penstock.scheduled as d
         where d.range = j.id / 1024 and penstock.has_member(d.low, d.high, d.members, (j.id %% 1024)::int)
        union all
        select 'blocked', null, 1, b.run_at, null, null, null, null, null from penstock.blocked as b where b.job_id = j.id

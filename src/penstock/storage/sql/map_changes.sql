@@ -28,23 +28,34 @@ select case when m.opened_at is not null then true when q.epoch = m.epoch then f
 -- name: read_epochs
 select id, epoch from penstock.queue where id = any (%(queues)s::int[])
 
+-- name: report_number
+select nextval('penstock.report_number')
+
+-- name: forget_guests
+-- See penstock.forget_guests. Index: *_of_range.
+select penstock.forget_guests() where exists (select from penstock.map_guest)
+
 -- name: left_of_maps
 -- What is left here of closed maps, where other shards may wait for it. See penstock.left_of_map: one look.
 select m.queue_id, m.epoch, l.open_ids, l.held_keys
   from penstock.queue_map as m join penstock.queue as q on q.id = m.queue_id and q.epoch > m.epoch
  cross join lateral penstock.left_of_map(m.queue_id, m.epoch) as l
  where m.is_closed and not m.is_drained
-   and exists (select from penstock.partition as p where p.id = any (m.partition_ids) and p.shard = penstock.here())
    and exists (select from penstock.partition as p where p.queue_id = m.queue_id and p.shard <> penstock.here())
 
 -- name: note_left
--- Takes over what another shard told of a map, unless it is drained or not known here yet; wakes who may wait for it.
+-- Takes over what another shard told of a map, unless it is drained or not known here yet, or something newer was told;
+-- wakes who may wait for it.
 with noted as (
-    insert into penstock.map_elsewhere as e (queue_id, epoch, shard, open_ids, held_keys)
-    select m.queue_id, m.epoch, %(shard)s, %(open_ids)s::int[], %(held_keys)s::bytea[]
+    insert into penstock.map_elsewhere as e (queue_id, epoch, shard, open_ids, held_keys, number)
+    select m.queue_id, m.epoch, %(shard)s, %(open_ids)s::int[], %(held_keys)s::bytea[], %(number)s
       from penstock.queue_map as m where m.queue_id = %(queue)s and m.epoch = %(epoch)s and not m.is_drained
-    on conflict (queue_id, epoch, shard) do update set open_ids = excluded.open_ids, held_keys = excluded.held_keys
-     where (e.open_ids, e.held_keys) is distinct from (excluded.open_ids, excluded.held_keys)
+    on conflict (queue_id, epoch, shard) do update
+       set open_ids = excluded.open_ids, held_keys = excluded.held_keys, number = excluded.number
+     where e.number < excluded.number
     returning queue_id
 )
-select penstock.wake(queue_id) from noted
+select penstock.wake(n.queue_id) from noted as n
+ where not exists (select from penstock.map_elsewhere as b
+                    where b.queue_id = %(queue)s and b.epoch = %(epoch)s and b.shard = %(shard)s
+                      and b.open_ids = %(open_ids)s::int[] and b.held_keys = %(held_keys)s::bytea[])

@@ -1,0 +1,73 @@
+"""Taking everything off a shard, and telling how far that is.
+
+It begins with the call, and goes on by upkeep or by further calls: it may be killed at any point.
+"""
+
+from __future__ import annotations
+
+from penstock.errors import NotFound
+from penstock.model.drain import Drain, DrainRest
+from penstock.storage import draining as storage
+from penstock.storage import resize
+from penstock.storage.map_changes import tell_left
+from penstock.storage.shards import ShardEntry, Shards, plain_address, read_shards
+from penstock.upkeep import SharedUpkeep
+
+__all__ = ["drain_shard"]
+
+_REASONS = {
+    "partitions": "they are taken over by other shards as soon as all of these answer",
+    "ready": "workers run them here; what none can run is carried to other shards",
+    "running": "they end here",
+    "scheduled": "they are carried to other shards",
+    "blocked": "they are carried to other shards",
+    "failed": "they are carried to other shards",
+    "on their way": "they are carried as soon as their shard answers",
+    "staged": "nobody can publish them here any more, and they are dropped; or they are held by a load",
+    "halted keys": "they are carried to other shards with their jobs; where the dead letter is gone, release the key",
+    "idempotency keys": "they are carried to other shards",
+    "crons": "they move to other shards",
+    "loads": "they are published, or given up, as soon as all their shards answer",
+    "producers": "transactions that began by an earlier map of keys are still open",
+    "coming": "other shards carry them here, and then they go on",
+    "waited for": "children on other shards have not heard yet how they ended",
+}
+
+
+def drain_shard(shards: Shards, shard: int | str) -> Drain:
+    """Take everything off a shard, as far as that can be done now, and tell how far it is."""
+    entry = _find(shards, shard)
+    if entry.state not in ("draining", "drained"):
+        storage.begin(shards, entry.number)
+    if entry.state != "drained":
+        storage.go_on(shards)
+        shards.each(resize.close)
+        tell_left(shards)
+        shards.change(resize.drain)
+        SharedUpkeep(shards).sweep()
+        storage.go_on(shards)
+    return _progress(shards, entry.number)
+
+
+def _progress(shards: Shards, number: int) -> Drain:
+    state = next(entry.state for entry in shards.read(read_shards) if entry.number == number)
+    rest = [] if state == "drained" else storage.left(shards, number)
+    return Drain(
+        shard=str(number),
+        state=state,
+        rest=[
+            DrainRest(queue=each.queue, kind=each.kind, count=each.left, reason=_REASONS[each.kind]) for each in rest
+        ],
+    )
+
+
+def _find(shards: Shards, shard: int | str) -> ShardEntry:
+    known = shards.read(read_shards)
+    if isinstance(shard, str) and shard.isdecimal():
+        shard = int(shard)
+    address = plain_address(shard) if isinstance(shard, str) else None
+    for entry in known:
+        if not isinstance(shard, bool) and (shard == entry.number or address == entry.address):
+            return entry
+    names = ", ".join(f"{entry.number} ({entry.address})" for entry in known) or "this one only"
+    raise NotFound(f"there is no such shard; there are {names}")

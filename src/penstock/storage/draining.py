@@ -1,0 +1,156 @@
+"""Draining a shard: everything leaves it, while it and all others run; see 0017_draining.
+
+    begin   nothing is placed there any more
+    go_on   its partitions are taken over by others, what cannot end there is sent; it is drained when nothing is left
+    left    what is left there, by queue and kind
+
+`go_on` is upkeep's too: anybody may call it, any number of times, at once, and whatever was killed goes on by it.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any, NamedTuple
+
+from psycopg import errors
+
+from penstock.errors import InvalidJob
+from penstock.storage.arrays import array_text
+from penstock.storage.carrying import carry
+from penstock.storage.database import Connection, Database
+from penstock.storage.map_changes import change
+from penstock.storage.queries import query
+from penstock.storage.shards import Shards, read_shards
+
+__all__ = ["Rest", "begin", "go_on", "left"]
+
+ANSWER_SECONDS = 5.0
+# So many rows of each kind are sent at once, and so often in one call: upkeep has other duties.
+ROWS = 50
+ROUNDS = 20
+
+
+class Rest(NamedTuple):
+    """How many of a kind are left of a queue; the queue is empty where it is about all."""
+
+    queue: str
+    kind: str
+    left: int
+
+
+def begin(shards: Shards, number: int) -> bool:
+    """Place nothing on a shard from now on; False where that was so. InvalidJob where there is no other."""
+
+    def act(connection: Connection) -> bool:
+        return bool(_asked(connection, name="begin_draining", shard=number))
+
+    try:
+        return shards.change(act)
+    except errors.InvalidParameterValue as error:
+        raise InvalidJob("shard", str(error.diag.message_primary).removeprefix("InvalidJob: shard: ")) from None
+
+
+def go_on(shards: Shards) -> int:
+    """Go on with every shard that is being drained; how much was done."""
+    if len(shards) == 1:
+        return 0
+    entries = shards.read(read_shards)
+    return sum(
+        _go_on(shards, entry.number) for entry in entries if entry.state == "draining" and entry.number in shards
+    )
+
+
+def left(shards: Shards, number: int) -> list[Rest]:
+    """What is left on a shard, and what on others keeps it from being let go."""
+    database = shards.of(number)
+    rests = [Rest(*row) for row in database.ask(lambda c: c.execute(query("left_on_shard")).fetchall())]
+    for queue in shards.read(lambda c: c.execute(query("queues_not_carried")).fetchall()):
+        if not any(rest[:2] == (queue[0], "idempotency keys") for rest in rests):
+            rests.append(Rest(queue[0], "idempotency keys", 0))
+    coming, waited_for = _others(shards, database)
+    rests += [Rest("", kind, n) for kind, n in (("coming", coming), ("waited for", waited_for)) if n]
+    return rests
+
+
+def _go_on(shards: Shards, number: int) -> int:
+    database, done = shards.of(number), 0
+    for (queue,) in shards.lead.ask(lambda c: c.execute(query("queues_on_shard"), {"shard": number}).fetchall()):
+        done += change(shards, queue, partial(_vacate, queue=queue, shard=number))
+    for _ in range(ROUNDS):
+        sent = database.ask(_send_off, timeout=ANSWER_SECONDS)
+        carried = carry(shards)
+        done += sent + carried
+        if not sent:
+            break
+    return done + _end(shards, database)
+
+
+def _send_off(connection: Connection) -> int:
+    try:
+        return int(_asked(connection, name="send_off", rows=ROWS))
+    except errors.LockNotAvailable:
+        return 0  # Somebody holds what is next in turn.
+
+
+def _vacate(connection: Connection, *, queue: str, shard: int) -> bool:
+    row = connection.execute(query("vacate_queue"), {"name": queue, "shard": shard}).fetchone()
+    return bool(row and row[0])
+
+
+def _end(shards: Shards, database: Database) -> bool:
+    """Say that a shard is drained, if it is."""
+    is_vacant = partial(_asked, name="is_vacant")
+    if not database.ask(is_vacant, timeout=ANSWER_SECONDS) or not _are_keys_carried(shards):
+        return False
+    if not database.ask(partial(_asked, name="seal_shard"), timeout=ANSWER_SECONDS):
+        return False
+    # Once more: until now somebody may have written to it.
+    if not database.ask(is_vacant, timeout=ANSWER_SECONDS) or any(_others(shards, database)):
+        return False
+    end = partial(_asked, name="end_draining", shard=database.shard)
+    if shards.lead is not database:
+        is_ended = bool(shards.change(end))
+        shards.learn_drained()
+        return is_ended
+    heir = next(each for each in shards if each is not database and each.shard not in shards.drained)
+
+    def hand_over(connection: Connection) -> bool:
+        with connection.transaction():
+            decided = _asked(connection, name="loads_decided")
+            heir.ask(
+                lambda there: there.execute(query("take_loads"), {"given": _text(decided)}), timeout=ANSWER_SECONDS
+            )
+            return bool(end(connection))
+
+    is_ended = database.ask(hand_over)
+    shards.find_lead()
+    return is_ended
+
+
+def _are_keys_carried(shards: Shards) -> bool:
+    return not shards.lead.ask(lambda c: c.execute(query("queues_not_carried")).fetchall(), timeout=ANSWER_SECONDS)
+
+
+def _others(shards: Shards, database: Database) -> tuple[int, int]:
+    """How many jobs are on their way to a shard, and how many there are waited for by children elsewhere."""
+    coming, parents = 0, set[int]()
+    for other in shards:
+        if other is not database and other.shard not in shards.drained:
+            coming += other.ask(partial(_asked, name="sent_to_shard", shard=database.shard), timeout=ANSWER_SECONDS)
+            rows = other.ask(
+                lambda c: c.execute(query("parents_on_shard"), {"shard": database.shard}).fetchall(),
+                timeout=ANSWER_SECONDS,
+            )
+            parents.update(row[0] for row in rows)
+    ask = partial(_asked, name="parents_not_forwarded", ids=array_text(sorted(parents)))
+    return coming, database.ask(ask, timeout=ANSWER_SECONDS) if parents else 0
+
+
+def _text(given: Any) -> str:
+    return given if isinstance(given, str) else given.decode() if isinstance(given, bytes) else json.dumps(given)
+
+
+def _asked(connection: Connection, *, name: str, **parameters: Any) -> Any:
+    row = connection.execute(query(name), parameters).fetchone()
+    return row[0] if row else None
