@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
 from tests.fault.proxy import Proxy
 
+from penstock import embedded
 from penstock.errors import PartitionUnavailable
 from penstock.storage.database import Connection, ConnectionLost, Database
 
@@ -119,3 +124,40 @@ def test_a_database_may_be_closed_while_a_connection_of_it_is_out(database_url: 
     with database.connection() as connection:
         database.close()
         assert ask(connection) == 7
+
+
+def test_a_server_that_takes_connections_and_commits_nothing_is_down() -> None:
+    folder = Path(tempfile.mkdtemp(prefix="penstock-tests-"))
+    folder.chmod(0o755)
+    server = embedded.start(folder / ".penstock")
+    database = Database(server.url)
+    said: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            with database.connection() as connection:
+                connection.execute("create table public.mark ()")
+        except psycopg.OperationalError as error:
+            said.append(error)
+
+    try:
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute("alter system set synchronous_standby_names = 'nobody'")
+            connection.execute("select pg_reload_conf()")
+            becomes(lambda: connection.execute("show synchronous_standby_names").fetchone() == ("nobody",))
+            writing = threading.Thread(target=write)
+            writing.start()
+            writing.join()
+            assert said
+            assert database.breaker.is_down
+            assert "a commit does not end" in database.breaker.reason
+            connection.execute("set synchronous_commit = local")
+            connection.execute("alter system reset synchronous_standby_names")
+            connection.execute("select pg_reload_conf()")
+        assert database.run(ask, timeout=60.0) == 7
+    finally:
+        database.close()
+        server.close()
+        with (folder / ".penstock" / "supervisor.lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        shutil.rmtree(folder, ignore_errors=True)

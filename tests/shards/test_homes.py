@@ -186,3 +186,27 @@ def test_sql_says_that_keys_are_on_their_way(app: App, shard_urls: list[str]) ->
     move_away(app, "plain")
     with psycopg.connect(shard_urls[1]) as connection, pytest.raises(psycopg.Error, match="on their way"):
         connection.execute("select penstock.enqueue('plain', 'work', '{\"n\": 1}', idempotency_key => 'k-1')")
+
+
+def test_g7_a_carrier_that_comes_late_lets_no_key_go_that_is_home_again(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = plain(app)
+    first = enqueue_all(app, task)
+    move_away(app, "plain")
+    reading = queries.query
+
+    def come_back_first(name: str) -> str:
+        if name == "let_go_keys":
+            monkeypatch.setattr(homes, "query", reading)
+            for number in (0, 1):
+                app.move_partition("plain", number, 1)
+            carry_keys(app.databases)
+        return reading(name)
+
+    monkeypatch.setattr(homes, "query", come_back_first)
+    carry_keys(app.databases)
+    carry_keys(app.databases)
+    assert keys_on(app, 1) == len(KEYS)
+    assert enqueue_all(app, task) == first
+    assert set(stored(app).values()) == {1}

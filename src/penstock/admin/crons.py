@@ -97,8 +97,13 @@ def remove_cron(shards: Shards, name: str) -> None:
     """Delete an entry."""
     checked_name("name", name)
     answers = shards.each(lambda connection: crons.remove(connection, name))
+    for error in answers.missing.values():
+        # It may be on its way from there, and would come back.
+        raise PartitionUnavailable(
+            f"cron {name!r} is removed on the shards that answered, and one did not: {error}; then remove it again",
+            shard=error.shard,
+        )
     if not any(answers):
-        answers.all()
         raise _unknown(name)
 
 

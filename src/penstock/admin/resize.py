@@ -14,6 +14,7 @@ from penstock.model.resize import Resize
 from penstock.storage import Connection
 from penstock.storage import resize as storage
 from penstock.storage.catalogue import QueueEntry, find_queue
+from penstock.storage.database import checked_url
 from penstock.storage.map_changes import change, move, tell_left
 from penstock.storage.shards import ShardEntry, Shards, plain_address, read_shards
 
@@ -74,7 +75,9 @@ def _number(entry: QueueEntry, partition: int | str) -> int:
 
 
 def _target(known: list[ShardEntry], shard: int | str) -> int:
-    address = plain_address(shard) if isinstance(shard, str) else None
+    if isinstance(shard, str) and shard.isdecimal():
+        shard = int(shard)
+    address = plain_address(checked_url(shard)) if isinstance(shard, str) else None
     entry = next((entry for entry in known if shard == entry.number or address == entry.address), None)
     if entry is None:
         names = ", ".join(f"{entry.number} ({entry.address})" for entry in known) or "this one only"

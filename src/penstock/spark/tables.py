@@ -99,7 +99,8 @@ class TableReader(DataSourceReader):
         place = self._places.get(database.shard, Place())
         whole = replace(self._whole, hot=place.hot, cold=place.cold)
         count = None if self._count is None else -(-self._count // shards)
-        found = database.run(lambda connection: parts(connection, whole, count), timeout=ASK_SECONDS)
+        # One of several that is away is not waited for: what the others have would not be the whole.
+        found = database.run(lambda connection: parts(connection, whole, count), waits=shards == 1, timeout=ASK_SECONDS)
         name = "the database" if shards == 1 else f"shard {database.shard}"
         return [_Piece(part, database.shard, database.url, name) for part in found]
 

@@ -1,10 +1,11 @@
 """Whether a database answers, learned from the calls that are made anyway.
 
-A call that fails, or that takes long, makes a probe look: a connection of its own, which has a few seconds. Only what
-the probe finds counts, so that one cut connection or one slow statement does not condemn a server. While a database is
+A call that fails, or that takes long, makes a probe look: a connection of its own, and a commit that writes nothing but
+itself, which have a few seconds. Only what the probe finds counts, so that one cut connection or one slow statement
+does not condemn a server. While a database is
 down nobody tries: whoever would wait for it is told at once, and the probe goes on looking until it is back. Where a
-server takes a connection and says nothing (it is stopped, or its disk hangs) the sockets in use are shut, for nobody
-else would ever wake those who wait on them.
+server says nothing (it is stopped), or commits nothing (its disk hangs, or the standby it waits for is gone), the
+sockets in use are shut, for nobody else would ever wake those who wait on them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
 import socket
 import threading
 from typing import Literal
@@ -31,6 +33,9 @@ Health = Literal["up", "read-only", "down"]
 LONG_SECONDS = 1.0
 # What a server has to take a connection (the driver's least), and how often it is asked while it is down.
 ANSWER_SECONDS = 2
+# What it has to commit.
+COMMIT_SECONDS = 5.0
+COMMIT = b"select pg_logical_emit_message(true, 'penstock', '')"
 PROBE_SECONDS = 0.5
 
 
@@ -112,10 +117,28 @@ class Breaker:
             if "too many" in str(error) or "remaining connection slots" in str(error):
                 return "up", "", False  # It is there, and busy.
             return "down", _first_line(error), False
-        with connection:
+        try:
             told = connection.info.parameter_status
-            is_read_only = "on" in (told("default_transaction_read_only"), told("in_hot_standby"))
-        return ("read-only" if is_read_only else "up"), "", False
+            if "on" in (told("default_transaction_read_only"), told("in_hot_standby")):
+                return "read-only", "", False
+            if not self._commits(connection):
+                return "down", f"it takes connections, and a commit does not end within {COMMIT_SECONDS:g} s", True
+        except psycopg.Error as error:
+            return "down", _first_line(error), False
+        finally:
+            connection.close()
+        return "up", "", False
+
+    def _commits(self, connection: psycopg.Connection[tuple[object, ...]]) -> bool:
+        """Whether a commit reaches the disk in time."""
+        wire = connection.pgconn
+        wire.send_query(COMMIT)
+        until = self._clock.monotonic() + COMMIT_SECONDS
+        while wire.is_busy():
+            if not select.select([wire.socket], [], [], max(until - self._clock.monotonic(), 0.0))[0]:
+                return False
+            wire.consume_input()
+        return True
 
     def _note(self, health: Health, reason: str, hangs: bool) -> None:
         before, self.health, self.reason = self.health, health, reason

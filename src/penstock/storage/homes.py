@@ -97,7 +97,9 @@ def _carry_from(shards: Shards, here: Database, queue: Uncarried) -> int | None:
             taken = shards.of(home).run(lambda c: c.execute(query("take_in_keys"), given).fetchone())  # noqa: B023
             if taken is None or not taken[0]:
                 return None
-            here.run(lambda connection: connection.execute(query("let_go_keys"), given))  # noqa: B023
+            gone = here.run(lambda c: c.execute(query("let_go_keys"), given).fetchone())  # noqa: B023
+            if gone is None or not gone[0]:
+                return None
             carried += len(strayed)
         if last_key is None:
             return carried

@@ -152,6 +152,8 @@ class Upkeep:
             return
         try:
             prune(self._database, self._retention)
+        except ConnectionLost as error:
+            log.debug("pruning could not reach the database: %s", error)
         except Exception:
             log.exception("pruning failed and is tried again in a minute")
 

@@ -55,6 +55,18 @@ begin
     return true;
 end $$;
 
+-- Lets go of keys that were taken in at their home, by the map that says that this is not it; false where the queue has
+-- another map by now, and the keys may belong here again. Locks: the map, shared.
+create function penstock.let_go_keys(p_queue int, p_epoch int, p_keys text[]) returns boolean
+language plpgsql as $$
+begin
+    if not penstock.lock_map(p_queue, p_epoch) then
+        return false;
+    end if;
+    delete from penstock.dedup where queue_id = p_queue and idempotency_key = any (p_keys);
+    return true;
+end $$;
+
 -- Whether nobody writes by an earlier map here any more. Closes it where nobody holds it, and only tries: see
 -- penstock.close_maps.
 create function penstock.is_closed_here(p_queue int, p_epoch int) returns boolean

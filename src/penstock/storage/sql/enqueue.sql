@@ -87,8 +87,13 @@ select d.queue_id, d.idempotency_key, d.job_id
 select exists (select from penstock.job where id = %(id)s and enqueued_at = %(enqueued_at)s)
 
 -- name: find_token
--- The first job of the call that carried this token, among those written since. Index: the primary key of job, in order.
-select id from penstock.job where id > %(after)s and attributes @> %(token)s::jsonb order by id limit 1
+-- The first job of the call that carried this token, among those written since; where the database was restored from a
+-- backup, and numbers begin before what was written since, among the last thousand calls. Index: the primary key of job,
+-- in order.
+select id from penstock.job
+ where id > (select case when last_value * 1024 < %(after)s then (last_value - 1024 * 1000) * 1024 else %(after)s end
+               from penstock.range_number)
+   and attributes @> %(token)s::jsonb order by id limit 1
 
 -- name: newest_range
 select last_value from penstock.range_number

@@ -19,8 +19,8 @@ select is_current, homes, keys, job_ids, last_key
 select penstock.take_in_keys(%(queue)s, %(epoch)s, %(keys)s::text[], %(job_ids)s::bigint[])
 
 -- name: let_go_keys
--- Index: the primary key of dedup.
-delete from penstock.dedup where queue_id = %(queue)s and idempotency_key = any (%(keys)s::text[])
+-- See penstock.let_go_keys. Index: the primary key of dedup. Locks: the map, shared.
+select penstock.let_go_keys(%(queue)s, %(epoch)s, %(keys)s::text[])
 
 -- name: note_carried
 -- See penstock.note_carried. Locks: the catalogue.
