@@ -10,6 +10,7 @@ import psycopg
 __all__ = ["Snapshot", "read_snapshot"]
 
 _ENDS = ("succeeded", "failed", "cancelled", "discarded", "expired")
+_TOTALS = ("opened", "scheduled", "blocked", "dead", "enqueued", "completed")
 
 
 @dataclass(slots=True)
@@ -33,8 +34,19 @@ class Snapshot:
         return next((state for found, state in self.places if found == job), None)
 
 
-def read_snapshot(url: str) -> Snapshot:
-    """One consistent look. The label of a job is its argument `label`."""
+def read_snapshot(*urls: str) -> Snapshot:
+    """One consistent look at each database. The label of a job is its argument `label`."""
+    whole = Snapshot(totals=dict.fromkeys(_TOTALS, 0))
+    for url in urls:
+        one = _read(url)
+        whole.labels |= one.labels
+        whole.places += one.places
+        for name in _TOTALS:
+            whole.totals[name] += one.totals[name]
+    return whole
+
+
+def _read(url: str) -> Snapshot:
     with psycopg.connect(url) as connection:
         connection.execute("set transaction isolation level repeatable read, read only")
         labels = {
@@ -69,5 +81,4 @@ def read_snapshot(url: str) -> Snapshot:
             " coalesce(sum(dead), 0), coalesce(sum(enqueued), 0), coalesce(sum(completed), 0) from penstock.depth"
         ).fetchone()
     assert row is not None
-    names = ("opened", "scheduled", "blocked", "dead", "enqueued", "completed")
-    return Snapshot(labels, places, {name: int(value) for name, value in zip(names, row, strict=True)})
+    return Snapshot(labels, places, {name: int(value) for name, value in zip(_TOTALS, row, strict=True)})

@@ -50,12 +50,12 @@ app.cron("nightly", "0 3 * * *", send, args={{"to": "all"}}, timezone="Europe/Be
 
 
 @pytest.fixture
-def penstock(tmp_path: Path, database_url: str) -> CommandLine:
+def penstock(tmp_path: Path, urls: list[str]) -> CommandLine:
     (tmp_path / "tasks.py").write_text(TASKS)
     (tmp_path / "more_tasks.py").write_text(
         "from tasks import reports\n\n\n@reports.task\ndef imported(): ...\n", encoding="utf-8"
     )
-    return CommandLine(tmp_path, database_url)
+    return CommandLine(tmp_path, " ".join(urls))
 
 
 def enqueued(penstock: CommandLine, *words: str) -> str:

@@ -22,9 +22,9 @@ def update(customer: str, fails: bool = False):
 
 
 @pytest.fixture
-def penstock(tmp_path: Path, database_url: str) -> CommandLine:
+def penstock(tmp_path: Path, urls: list[str]) -> CommandLine:
     (tmp_path / "tasks.py").write_text(TASKS)
-    return CommandLine(tmp_path, database_url)
+    return CommandLine(tmp_path, " ".join(urls))
 
 
 def test_a_halted_key_is_listed_and_released(penstock: CommandLine) -> None:

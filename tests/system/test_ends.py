@@ -7,10 +7,9 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-import psycopg
 import pytest
 from tests.system import in_processes
-from tests.system.conftest import Working
+from tests.system.conftest import Execute, Working
 from tests.system.facts import eventually
 
 import penstock
@@ -137,15 +136,14 @@ def test_retry_on_and_discard_on_decide_by_the_kind_of_error(app: App) -> None:
     }
 
 
-def test_backoff_waits_with_jitter_that_differs(app: App, database_url: str) -> None:
+def test_backoff_waits_with_jitter_that_differs(app: App, execute: Execute) -> None:
     @app.queue("q").task(backoff=lambda attempt: 100.0)
     def fail() -> None:
         raise ValueError("on purpose")
 
     fail.enqueue_many([{}] * 20)
     app.work(until_idle=True)
-    with psycopg.connect(database_url) as connection:
-        dues = [due for (due,) in connection.execute("select due_at from penstock.scheduled").fetchall()]
+    dues = [due for (due,) in execute("select due_at from penstock.scheduled")]
     assert len(dues) == 20
     assert len(set(dues)) > 10
 

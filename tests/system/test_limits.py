@@ -7,13 +7,18 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-import psycopg
 import pytest
-from tests.system.conftest import MakeApp, Working
+from tests.system.conftest import Execute, MakeApp, Working
 from tests.system.facts import eventually
 
 from penstock import App, InvalidJob, NotFound, Task
 from penstock.worker.conductor import FAST_TICK_SECONDS, Conductor
+
+# Workers that sleep until a place for the queue is free.
+SLEEPERS = (
+    "select distinct s.worker_id from penstock.sleeper as s join penstock.queue as q on q.id = s.queue_id"
+    " join penstock.partition as p on p.queue_id = q.id and p.shard = penstock.here() where q.name = 'q'"
+)
 
 
 class Doors:
@@ -41,7 +46,8 @@ class Doors:
 
 
 def declare(app: App, doors: Callable[[str], None], **options: object) -> Task[..., None]:
-    return app.queue("q", **options).task(name="t")(doors)  # type: ignore[arg-type]
+    # A limit is of each partition.
+    return app.queue("q", partitions=1, **options).task(name="t")(doors)  # type: ignore[arg-type]
 
 
 def test_attune_five_jobs_start_in_order_two_at_a_time_on_three_workers(make_app: MakeApp, working: Working) -> None:
@@ -63,7 +69,7 @@ def test_attune_five_jobs_start_in_order_two_at_a_time_on_three_workers(make_app
     assert doors.most == 2
 
 
-def test_g6_a_limit_is_never_exceeded_by_eight_workers(make_app: MakeApp, working: Working, database_url: str) -> None:
+def test_g6_a_limit_is_never_exceeded_by_eight_workers(make_app: MakeApp, working: Working, execute: Execute) -> None:
     lock = threading.Lock()
     running = most = 0
 
@@ -77,21 +83,20 @@ def test_g6_a_limit_is_never_exceeded_by_eight_workers(make_app: MakeApp, workin
             running -= 1
 
     apps = [make_app() for _ in range(8)]
-    tasks = [app.queue("q", limit=4).task(name="t")(work) for app in apps]
+    tasks = [app.queue("q", partitions=1, limit=4).task(name="t")(work) for app in apps]
     tasks[0].enqueue_many([{"n": n} for n in range(600)])
     for n in range(100):
         tasks[0].enqueue(n=n)
     seen: list[int] = []
-    with psycopg.connect(database_url, autocommit=True) as watcher, ExitStack() as stack:
+    with ExitStack() as stack:
         for app in apps:
             stack.enter_context(working(app, concurrency=8))
 
         def is_done() -> bool:
-            row = watcher.execute(
+            rows = execute(
                 "select coalesce(sum(penstock.members_count(low, high, members)), 0)::int from penstock.lease"
-            ).fetchone()
-            assert row is not None
-            seen.append(row[0])
+            )
+            seen.append(sum(row[0] for row in rows))
             return apps[0].stats("q").total_completed == 700
 
         eventually(is_done, "all have run")
@@ -122,7 +127,7 @@ def test_a_raised_limit_starts_what_waits_and_a_lowered_one_starts_none(app: App
 
 
 def test_a_place_freed_by_a_worker_that_stops_goes_to_one_that_sleeps(
-    make_app: MakeApp, working: Working, database_url: str
+    make_app: MakeApp, working: Working, execute: Execute
 ) -> None:
     doors = Doors()
     first, second = make_app(), make_app()
@@ -134,11 +139,7 @@ def test_a_place_freed_by_a_worker_that_stops_goes_to_one_that_sleeps(
         stack.enter_context(working(first))
         eventually(lambda: doors.started == ["A"], "one runs")
         stack.enter_context(working(second))
-        with psycopg.connect(database_url, autocommit=True) as watcher:
-            eventually(
-                lambda: (row := watcher.execute("select count(*) from penstock.sleeper").fetchone()) and row[0] == 2,
-                "both have nothing to take",
-            )
+        eventually(lambda: len(execute(SLEEPERS)) == 2, "both have nothing to take")
         first.stop()
         doors.open("A")
         eventually(lambda: doors.started == ["A", "B"], "the other took the next")
@@ -146,7 +147,7 @@ def test_a_place_freed_by_a_worker_that_stops_goes_to_one_that_sleeps(
 
 
 def test_until_idle_waits_for_a_rate(app: App) -> None:
-    task = app.queue("q", rate="20/s").task(name="t")(lambda n: n)
+    task = app.queue("q", partitions=1, rate="20/s").task(name="t")(lambda n: n)
     task.enqueue_many([{"n": n} for n in range(30)])
     began = time.monotonic()
     assert app.work(until_idle=True).succeeded == 30
@@ -168,7 +169,7 @@ def test_a_worker_that_waits_for_a_rate_sleeps_no_longer_than_until_the_next_sta
         return seconds
 
     monkeypatch.setattr(Conductor, "_patience", noted)
-    task = app.queue("q", rate="5/s").task(name="t")(lambda n: n)
+    task = app.queue("q", partitions=1, rate="5/s").task(name="t")(lambda n: n)
     task.enqueue_many([{"n": n} for n in range(8)])
     assert app.work(until_idle=True).succeeded == 8
     assert waits
@@ -176,7 +177,7 @@ def test_a_worker_that_waits_for_a_rate_sleeps_no_longer_than_until_the_next_sta
 
 
 def test_until_idle_waits_for_a_limit_that_another_worker_holds(
-    make_app: MakeApp, working: Working, database_url: str
+    make_app: MakeApp, working: Working, execute: Execute
 ) -> None:
     doors = Doors()
     first, second = make_app(), make_app()
@@ -184,14 +185,13 @@ def test_until_idle_waits_for_a_limit_that_another_worker_holds(
     declare(second, doors, limit=1)
     for name in "AB":
         task.enqueue(name=name)
-    with working(first), psycopg.connect(database_url, autocommit=True) as watcher:
+    with working(first):
         eventually(lambda: doors.started == ["A"], "one runs")
         waiting = threading.Thread(target=lambda: second.work(until_idle=True))
         waiting.start()
 
         def has_looked() -> bool:
-            row = watcher.execute("select count(distinct worker_id) from penstock.sleeper").fetchone()
-            return not waiting.is_alive() or bool(row and row[0] == 2)
+            return not waiting.is_alive() or len(execute(SLEEPERS)) == 2
 
         eventually(has_looked, "the second has looked and sleeps")
         assert waiting.is_alive()

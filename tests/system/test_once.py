@@ -6,10 +6,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
-import psycopg
 import pytest
 from tests.judge.snapshot import read_snapshot
-from tests.system.conftest import MakeApp, Working
+from tests.system.conftest import Execute, MakeApp, Working
 from tests.system.facts import eventually
 
 import penstock
@@ -17,7 +16,9 @@ from penstock import App
 from penstock.routing.key_hash import h64, partition_of
 
 
-def test_g7_one_job_per_idempotency_key_with_many_producers_one_by_one_and_in_bulk(make_app: MakeApp) -> None:
+def test_g7_one_job_per_idempotency_key_with_many_producers_one_by_one_and_in_bulk(
+    make_app: MakeApp, urls: list[str]
+) -> None:
     def produce(seed: int) -> list[int]:
         app = apps[seed]
         task = tasks[seed]
@@ -41,7 +42,7 @@ def test_g7_one_job_per_idempotency_key_with_many_producers_one_by_one_and_in_bu
         answers = list(pool.map(produce, range(4)))
     assert all(answer == answers[0] for answer in answers)
     assert len(set(answers[0])) == 150
-    stored = read_snapshot(apps[0].url)
+    stored = read_snapshot(*urls)
     assert set(stored.labels) == set(answers[0])
     assert stored.totals["enqueued"] == 150
     apps[0].work(until_idle=True)
@@ -49,16 +50,18 @@ def test_g7_one_job_per_idempotency_key_with_many_producers_one_by_one_and_in_bu
     assert again == answers[0]
 
 
-def test_g7_a_key_repeated_within_one_call_gives_the_first_jobs_id(app: App) -> None:
+def test_g7_a_key_repeated_within_one_call_gives_the_first_jobs_id(app: App, urls: list[str]) -> None:
     task = app.queue("q").task(_task)
     ids = app.enqueue_many([task.options(idempotency_key=f"k-{n % 3}").job(n=n) for n in range(300)])
     assert ids == [ids[n % 3] for n in range(300)]
-    assert len(read_snapshot(app.url).labels) == 3
+    assert len(read_snapshot(*urls).labels) == 3
     app.work(until_idle=True)
-    assert read_snapshot(app.url).states == {"succeeded": 3}
+    assert read_snapshot(*urls).states == {"succeeded": 3}
 
 
-def test_g7_one_job_per_cron_entry_and_instant_with_several_workers(make_app: MakeApp, database_url: str) -> None:
+def test_g7_one_job_per_cron_entry_and_instant_with_several_workers(
+    make_app: MakeApp, urls: list[str], execute: Execute
+) -> None:
     apps = [make_app() for _ in range(3)]
     for app in apps:
         app.cron("often", "* * * * *", app.queue("q").task(_task), args={"n": 1})
@@ -66,17 +69,15 @@ def test_g7_one_job_per_cron_entry_and_instant_with_several_workers(make_app: Ma
     threads = [threading.Thread(target=app.work) for app in apps]
     for thread in threads:
         thread.start()
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        due = "select count(*) from penstock.cron where next_at <= now()"
-        for number in range(1, 4):
-            connection.execute("update penstock.cron set next_at = now() - interval '1 second'")
-            eventually(lambda: connection.execute(due).fetchone() == (0,), "the entry was served")
-            eventually(lambda: len(read_snapshot(database_url).labels) >= number, "its job is there")  # noqa: B023
+    for number in range(1, 4):
+        execute("update penstock.cron set next_at = now() - interval '1 second'")
+        eventually(lambda: not execute("select from penstock.cron where next_at <= now()"), "the entry was served")
+        eventually(lambda: len(read_snapshot(*urls).labels) >= number, "its job is there")  # noqa: B023
     for app in apps:
         app.stop()
     for thread in threads:
         thread.join()
-    assert len(read_snapshot(database_url).labels) in (3, 4)  # A minute may have ended meanwhile.
+    assert len(read_snapshot(*urls).labels) in (3, 4)  # A minute may have ended meanwhile.
 
 
 def test_g11_an_unkeyed_call_is_refused_whole_by_its_timeout() -> None:
@@ -88,6 +89,8 @@ def test_g11_an_unkeyed_call_is_refused_whole_by_its_timeout() -> None:
         assert refused.value.outcome == "not written"
 
 
+# On several shards depths are read beside the calls: one that is under way may not count the call before.
+@pytest.mark.parametrize("urls", [1], ids=["one database"], indirect=True)
 def test_querator_unkeyed_calls_go_whole_to_the_least_loaded_partition(app: App) -> None:
     task = app.queue("q", partitions=4).task(_task)
     for count in (50, 30, 100):
@@ -99,19 +102,18 @@ def test_querator_unkeyed_calls_go_whole_to_the_least_loaded_partition(app: App)
     assert [p.queue_length for p in app.stats("q").partitions] == [50, 130, 100, 120]
 
 
-def test_querator_a_write_that_fails_is_an_error(app: App, database_url: str) -> None:
+def test_querator_a_write_that_fails_is_an_error(app: App, urls: list[str], execute: Execute) -> None:
     task = app.queue("q").task(_task)
     app.migrate()
-    with psycopg.connect(database_url) as connection:
-        connection.execute(
-            "create function public.no() returns trigger language plpgsql as"
-            " $$ begin raise exception 'the disk is full' using errcode = '53100'; end $$"
-        )
-        connection.execute("create trigger no before insert on penstock.ready execute function public.no()")
+    execute(
+        "create function public.no() returns trigger language plpgsql as"
+        " $$ begin raise exception 'the disk is full' using errcode = '53100'; end $$"
+    )
+    execute("create trigger no before insert on penstock.ready execute function public.no()")
     for rows in (1, 150):
         with pytest.raises(penstock.PenstockError):
             task.options(request_timeout=0.3).enqueue_many([{"n": n} for n in range(rows)])
-    assert not read_snapshot(database_url).labels
+    assert not read_snapshot(*urls).labels
 
 
 def test_awa_four_partitions_of_four_shares_are_all_reached_by_keys() -> None:
@@ -175,12 +177,11 @@ def test_postgrestue_an_enqueue_beside_the_last_completion_is_always_woken(app: 
             assert app.result(task.enqueue(n=n), timeout=60) == n
 
 
-def test_codeq_nothing_old_is_deleted_while_it_waits(app: App, database_url: str) -> None:
+def test_codeq_nothing_old_is_deleted_while_it_waits(app: App, execute: Execute) -> None:
     task = app.queue("q").task(_task)
     ids = [task.enqueue(n=1), task.options(delay=3600).enqueue(n=2)]
-    with psycopg.connect(database_url) as connection:
-        connection.execute("update penstock.job set enqueued_at = now() - interval '400 days'")
-        connection.execute("update penstock.ready set ready_at = now() - interval '400 days'")
+    execute("update penstock.job set enqueued_at = now() - interval '400 days'")
+    execute("update penstock.ready set ready_at = now() - interval '400 days'")
     app.work(until_idle=True)
     assert [app.job(job).state for job in ids] == ["succeeded", "scheduled"]
 

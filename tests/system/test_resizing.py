@@ -67,6 +67,8 @@ def key_that_moves(before: tuple[int, int], after: tuple[int, int], other_than: 
     )
 
 
+# Its producers use connections of their own, which lead to one database; on several see tests/shards/test_order.py.
+@pytest.mark.parametrize("urls", [1], ids=["one database"], indirect=True)
 def test_order_per_key_holds_while_a_queue_grows_and_shrinks_under_producers_with_old_maps(
     make_app: MakeApp, log: Log, working: Working
 ) -> None:

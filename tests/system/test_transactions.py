@@ -15,16 +15,30 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 from tests.fault.proxy import Proxy
 from tests.judge.snapshot import read_snapshot
-from tests.system.conftest import MakeApp, Working
+from tests.system.conftest import Execute, MakeApp, Working
 from tests.system.facts import eventually
 
 import penstock
 from penstock import App
 from penstock.client.task import Task
+from penstock.routing.key_hash import home_of, shard_of
 
 
 class Changed(Exception):
     """The caller changed its mind."""
+
+
+@pytest.fixture
+def database_url(urls: list[str]) -> str:
+    """The database that the caller's own transactions are on."""
+    return urls[-1]
+
+
+@pytest.fixture
+def key(app: App, urls: list[str]) -> str:
+    """An idempotency key that is at home there."""
+    shards = range(1, len(urls) + 1)
+    return next(key for key in map(str, range(1_000)) if home_of(key, shards) == shards[-1])
 
 
 @pytest.fixture
@@ -34,6 +48,11 @@ def work(app: App) -> Task[..., Any]:
         return n
 
     return work
+
+
+def url_of(urls: list[str], context: penstock.Context) -> str:
+    """The database that holds the running job."""
+    return urls[shard_of(context.job_id) - 1]
 
 
 def alchemy(url: str) -> str:
@@ -77,19 +96,25 @@ SYNC = [psycopg_connection, psycopg_cursor, dict_row_connection, sqlalchemy_conn
 @pytest.mark.parametrize("count", [1, 150], ids=["one", "many"])
 @pytest.mark.parametrize("opened", SYNC, ids=lambda opened: opened.__name__)
 def test_g10_a_job_exists_if_and_only_if_the_transaction_commits(
-    app: App, work: Task[..., Any], database_url: str, opened: Callable[[str], Any], count: int
+    app: App,
+    work: Task[..., Any],
+    urls: list[str],
+    database_url: str,
+    key: str,
+    opened: Callable[[str], Any],
+    count: int,
 ) -> None:
     app.migrate()
     with pytest.raises(Changed), opened(database_url) as connection:  # noqa: PT012
         work.options(connection=connection).enqueue_many([{"n": n} for n in range(count)])
         raise Changed
-    assert not read_snapshot(database_url).labels
+    assert not read_snapshot(*urls).labels
     with opened(database_url) as connection:
         ids = work.options(connection=connection).enqueue_many([{"n": n} for n in range(count)])
         one = work.options(connection=connection).enqueue(n=7)
-        keyed = work.options(connection=connection, idempotency_key="k").enqueue(n=8)
-        assert not read_snapshot(database_url).labels
-    assert set(read_snapshot(database_url).labels) == {*ids, one, keyed}
+        keyed = work.options(connection=connection, idempotency_key=key).enqueue(n=8)
+        assert not read_snapshot(*urls).labels
+    assert set(read_snapshot(*urls).labels) == {*ids, one, keyed}
     app.work(until_idle=True)
     assert app.result(one) == 7
 
@@ -120,7 +145,7 @@ ASYNC = [in_psycopg, in_psycopg_cursor, in_sqlalchemy_connection, in_sqlalchemy_
 @pytest.mark.parametrize("count", [1, 150], ids=["one", "many"])
 @pytest.mark.parametrize("within", ASYNC, ids=lambda within: within.__name__)
 def test_g10_a_job_exists_if_and_only_if_the_async_transaction_commits(
-    app: App, work: Task[..., Any], database_url: str, within: Any, count: int
+    app: App, work: Task[..., Any], urls: list[str], database_url: str, key: str, within: Any, count: int
 ) -> None:
     app.migrate()
     ids: list[int] = []
@@ -128,8 +153,8 @@ def test_g10_a_job_exists_if_and_only_if_the_async_transaction_commits(
     async def enqueue(connection: Any) -> None:
         ids[:] = await work.options(connection=connection).aenqueue_many([{"n": n} for n in range(count)])
         ids.append(await work.options(connection=connection).aenqueue(n=7))
-        ids.extend(await app.aenqueue_many([work.options(idempotency_key="k").job(n=8)], connection=connection))
-        assert not read_snapshot(database_url).labels
+        ids.extend(await app.aenqueue_many([work.options(idempotency_key=key).job(n=8)], connection=connection))
+        assert not read_snapshot(*urls).labels
 
     async def change(connection: Any) -> None:
         await enqueue(connection)
@@ -137,22 +162,24 @@ def test_g10_a_job_exists_if_and_only_if_the_async_transaction_commits(
 
     with pytest.raises(Changed):
         asyncio.run(within(database_url, change))
-    assert not read_snapshot(database_url).labels
+    assert not read_snapshot(*urls).labels
     asyncio.run(within(database_url, enqueue))
-    assert set(read_snapshot(database_url).labels) == set(ids)
+    assert set(read_snapshot(*urls).labels) == set(ids)
 
 
-def test_g10_a_savepoint_that_is_rolled_back_takes_its_jobs_along(work: Task[..., Any], database_url: str) -> None:
+def test_g10_a_savepoint_that_is_rolled_back_takes_its_jobs_along(
+    work: Task[..., Any], urls: list[str], database_url: str
+) -> None:
     with psycopg.connect(database_url) as connection:
         kept = work.options(connection=connection).enqueue(n=1)
         with pytest.raises(Changed), connection.transaction():  # noqa: PT012
             work.options(connection=connection).enqueue(n=2)
             raise Changed
-    assert set(read_snapshot(database_url).labels) == {kept}
+    assert set(read_snapshot(*urls).labels) == {kept}
 
 
 def test_a_job_settled_in_its_handlers_transaction_is_done_if_and_only_if_that_commits(
-    app: App, database_url: str
+    app: App, urls: list[str], execute: Execute
 ) -> None:
     queue = app.queue("q")
     attempts: list[tuple[str, int]] = []
@@ -160,7 +187,7 @@ def test_a_job_settled_in_its_handlers_transaction_is_done_if_and_only_if_that_c
     @queue.task(max_attempts=3, backoff=0)
     def transfer(name: str, context: penstock.Context) -> str:
         attempts.append((name, context.attempt))
-        with psycopg.connect(database_url) as connection:
+        with psycopg.connect(url_of(urls, context)) as connection:
             connection.execute("insert into public.effect values (%s, %s)", [name, context.attempt])
             context.settle(connection, result=name)
             if name == "rolled back" and context.attempt == 1:
@@ -174,14 +201,13 @@ def test_a_job_settled_in_its_handlers_transaction_is_done_if_and_only_if_that_c
     @queue.task(max_attempts=3, backoff=0)
     async def transfer_lane(name: str, context: penstock.Context) -> None:
         attempts.append((name, context.attempt))
-        async with await psycopg.AsyncConnection.connect(database_url) as connection:
+        async with await psycopg.AsyncConnection.connect(url_of(urls, context)) as connection:
             await connection.execute("insert into public.effect values (%s, %s)", [name, context.attempt])
             await context.asettle(connection, result=name)
             if context.attempt == 1 and name == "async rolled back":
                 await connection.rollback()
 
-    with psycopg.connect(database_url) as connection:
-        connection.execute("create table public.effect (name text, attempt int)")
+    execute("create table public.effect (name text, attempt int)")
     plain = ("committed", "rolled back", "raised", "raised after")
     lanes = ("async committed", "async rolled back")
     jobs = {name: transfer.enqueue(name=name) for name in plain}
@@ -191,21 +217,20 @@ def test_a_job_settled_in_its_handlers_transaction_is_done_if_and_only_if_that_c
     assert sorted(attempts) == sorted(
         (name, attempt) for name in jobs for attempt in ((1, 2) if name in twice else (1,))
     )
-    with psycopg.connect(database_url) as connection:
-        effects = connection.execute("select name, attempt from public.effect").fetchall()
+    effects = execute("select name, attempt from public.effect")
     assert sorted(effects) == sorted((name, 2 if name in twice else 1) for name in jobs)
     assert {name: app.result(job) for name, job in jobs.items()} == {name: name for name in jobs}
-    final = read_snapshot(database_url)
+    final = read_snapshot(*urls)
     assert final.states == {"succeeded": 6}
     assert final.totals["completed"] == 6
 
 
-def test_g4_a_handler_without_its_lease_is_told_when_it_settles(app: App, database_url: str) -> None:
+def test_g4_a_handler_without_its_lease_is_told_when_it_settles(app: App, urls: list[str]) -> None:
     told: list[type[BaseException]] = []
 
     @app.queue("q").task(max_attempts=3, backoff=0)
     def work(context: penstock.Context) -> None:
-        with psycopg.connect(database_url) as connection:
+        with psycopg.connect(url_of(urls, context)) as connection:
             if context.attempt == 1:
                 # Somebody declares this worker dead and takes its jobs.
                 connection.execute("delete from penstock.worker")
@@ -221,16 +246,17 @@ def test_g4_a_handler_without_its_lease_is_told_when_it_settles(app: App, databa
     app.work(until_idle=True)
     assert told == [penstock.LeaseLost]
     assert app.job(job).state == "succeeded"
-    assert read_snapshot(database_url).states == {"succeeded": 1}
+    assert read_snapshot(*urls).states == {"succeeded": 1}
 
 
 @pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "rolled back"])
 def test_a_job_settled_by_its_handler_ends_though_the_database_goes_away_right_after(
-    make_app: MakeApp, working: Working, database_url: str, is_committed: bool
+    make_app: MakeApp, working: Working, urls: list[str], is_committed: bool
 ) -> None:
-    proxy = Proxy(database_url)
-    app, near = make_app(proxy.url, request_timeout=0.2, lease=30.0), make_app()
-    queue = app.queue("q")
+    # The only partition is on the first shard, and that is what goes away.
+    proxy = Proxy(urls[0])
+    app, near = make_app(proxy.url, *urls[1:], request_timeout=0.2, lease=30.0), make_app()
+    queue = app.queue("q", partitions=1)
 
     def leave(connection: psycopg.Connection[Any]) -> None:
         if not is_committed:
@@ -241,7 +267,7 @@ def test_a_job_settled_by_its_handler_ends_though_the_database_goes_away_right_a
     @queue.task(backoff=0)
     def work(context: penstock.Context) -> None:
         if context.attempt == 1:
-            connection = psycopg.connect(database_url)
+            connection = psycopg.connect(urls[0])
             context.settle(connection)
             if is_committed:
                 connection.commit()
@@ -250,13 +276,13 @@ def test_a_job_settled_by_its_handler_ends_though_the_database_goes_away_right_a
     @queue.task(backoff=0)
     async def work_lane(context: penstock.Context) -> None:
         if context.attempt == 1:
-            connection = psycopg.connect(database_url)
+            connection = psycopg.connect(urls[0])
             await asyncio.to_thread(context.settle, connection)
             if is_committed:
                 connection.commit()
             leave(connection)
 
-    near.queue("q")
+    near.queue("q", partitions=1)
     with working(app):
         for task in (work, work_lane):
             job = task.options(request_timeout=30.0).enqueue()

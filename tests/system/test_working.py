@@ -16,20 +16,21 @@ import psycopg
 import pytest
 from tests.judge.snapshot import read_snapshot
 from tests.system import in_processes
-from tests.system.conftest import MakeApp, Working
+from tests.system.conftest import Execute, MakeApp, Working
 from tests.system.facts import eventually
 
 import penstock
 from penstock import App
+from penstock.routing.key_hash import shard_of
 
 # A worker process: it says when a handler runs, and lets it go when a line comes in.
 WORKER = """
 import os, sys, threading
 from penstock import App
-app = App(sys.argv[1], lease=2.0)
+app = App(shards=sys.argv[1:], lease=2.0)
 go = threading.Event()
 
-@app.queue("q").task
+@app.queue("q", partitions=len(sys.argv) - 1).task
 def work(n: int) -> int:
     os.write(1, b"running\\n")
     go.wait(60)
@@ -51,9 +52,9 @@ def jobs(app: App) -> list[int]:
 
 
 @pytest.fixture
-def process(database_url: str, jobs: list[int]) -> Iterator[subprocess.Popen[str]]:
+def process(urls: list[str], jobs: list[int]) -> Iterator[subprocess.Popen[str]]:
     """A worker process with both its handlers running."""
-    command = [sys.executable, "-c", WORKER, database_url]
+    command = [sys.executable, "-c", WORKER, *urls]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -64,31 +65,31 @@ def process(database_url: str, jobs: list[int]) -> Iterator[subprocess.Popen[str
 
 
 def test_sigterm_lets_handlers_finish_hands_back_the_rest_and_exits_0(
-    app: App, database_url: str, process: subprocess.Popen[str]
+    app: App, urls: list[str], process: subprocess.Popen[str]
 ) -> None:
     process.send_signal(signal.SIGTERM)
     # What it had claimed and not started is ready for others while its handlers still run.
-    eventually(lambda: read_snapshot(database_url).states["ready"] == 8, "the unstarted are handed back")
+    eventually(lambda: read_snapshot(*urls).states["ready"] == 8, "the unstarted are handed back")
     out, _ = process.communicate("go\n")
     assert out == "left\n"
     assert process.returncode == 0
-    states = read_snapshot(database_url).states
+    states = read_snapshot(*urls).states
     assert states == {"succeeded": 2, "ready": 8}
     assert app.workers() == []
 
 
 def test_a_second_sigterm_leaves_at_once_and_loses_nothing(
-    app: App, database_url: str, process: subprocess.Popen[str]
+    app: App, urls: list[str], process: subprocess.Popen[str]
 ) -> None:
     process.send_signal(signal.SIGTERM)
-    eventually(lambda: read_snapshot(database_url).states["ready"] == 8, "the first was heard")
+    eventually(lambda: read_snapshot(*urls).states["ready"] == 8, "the first was heard")
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
     app.work(until_idle=True)
-    assert read_snapshot(database_url).states == {"succeeded": 10}
+    assert read_snapshot(*urls).states == {"succeeded": 10}
 
 
-def test_a_signal_at_the_worst_moment_does_not_lock_the_worker_up(database_url: str) -> None:
+def test_a_signal_at_the_worst_moment_does_not_lock_the_worker_up(urls: list[str]) -> None:
     program = """
 import signal, sys, threading
 from penstock import App
@@ -106,11 +107,11 @@ def worst(worker):
     look(worker)
 
 Worker._leave_out_silent = worst
-app = App(sys.argv[1])
+app = App(shards=sys.argv[1:])
 app.queue("q").task(print)
 app.work()
 """
-    ended = subprocess.run([sys.executable, "-c", program, database_url], timeout=30, check=False)
+    ended = subprocess.run([sys.executable, "-c", program, *urls], timeout=30, check=False)
     assert ended.returncode == 0
 
 
@@ -207,7 +208,7 @@ def test_until_idle_leaves_what_it_has_no_handler_for_and_explain_says_so(make_a
 def test_one_worker_with_one_slot_runs_in_enqueue_order_within_a_priority(app: App) -> None:
     runs: list[tuple[int, int]] = []
 
-    @app.queue("q").task
+    @app.queue("q", partitions=1).task
     def work(n: int, priority: int) -> None:
         runs.append((priority, n))
 
@@ -222,16 +223,15 @@ def test_one_worker_with_one_slot_runs_in_enqueue_order_within_a_priority(app: A
     assert [p for p, _ in runs] == sorted(p for p, _ in runs)
 
 
-def test_a_waiting_job_rises_one_priority_a_minute(app: App, database_url: str) -> None:
+def test_a_waiting_job_rises_one_priority_a_minute(app: App, execute: Execute) -> None:
     runs: list[str] = []
 
-    @app.queue("q").task
+    @app.queue("q", partitions=1).task
     def work(name: str) -> None:
         runs.append(name)
 
     work.options(priority=9).enqueue(name="old and low")
-    with psycopg.connect(database_url) as connection:
-        connection.execute("update penstock.ready set ready_at = now() - interval '6 minutes'")
+    execute("update penstock.ready set ready_at = now() - interval '6 minutes'")
     work.options(priority=2).enqueue(name="new and high")
     work.options(priority=4).enqueue(name="new and middling")
     app.work(concurrency=1, until_idle=True)
@@ -255,7 +255,7 @@ def test_a_paused_queue_starts_nothing_and_goes_on_when_resumed(app: App, workin
         eventually(lambda: runs == [0, 1], "it goes on")
 
 
-def test_a_job_past_max_wait_expires_and_a_retry_never_does(app: App, database_url: str) -> None:
+def test_a_job_past_max_wait_expires_and_a_retry_never_does(app: App, execute: Execute) -> None:
     runs: list[int] = []
 
     @app.queue("q", max_wait=60).task(backoff=0)
@@ -265,14 +265,11 @@ def test_a_job_past_max_wait_expires_and_a_retry_never_does(app: App, database_u
             raise penstock.Retry(after=3600)
 
     old, retried = work.enqueue(n=0), work.enqueue(n=1)
-    with psycopg.connect(database_url) as connection:
-        long_ago = "update penstock.ready set ready_at = now() - interval '2 minutes' where range = %s"
-        connection.execute(long_ago, [old // 1024])
+    execute("update penstock.ready set ready_at = now() - interval '2 minutes' where range = %s", old // 1024)
     app.work(until_idle=True)
     assert app.job(old).state == "expired"
     app.retry(retried)
-    with psycopg.connect(database_url) as connection:
-        connection.execute("update penstock.ready set ready_at = now() - interval '2 minutes'")
+    execute("update penstock.ready set ready_at = now() - interval '2 minutes'")
     app.work(until_idle=True)
     assert app.job(retried).state == "succeeded"
     assert runs == [1, 1]
@@ -330,14 +327,14 @@ def test_a_running_process_is_ended_when_its_job_is_cancelled(
 
 
 def test_a_handler_that_overstays_in_its_own_settling_transaction_does_not_stop_the_worker(
-    app: App, working: Working, database_url: str
+    app: App, working: Working, urls: list[str]
 ) -> None:
     leaves = threading.Event()
     done = threading.Event()
 
     @app.queue("q").task(timeout=0.05)
     def stay(context: penstock.Context) -> None:
-        with psycopg.connect(database_url) as connection:
+        with psycopg.connect(urls[shard_of(context.job_id) - 1]) as connection:
             context.settle(connection)
             leaves.wait(60)
 
