@@ -72,14 +72,13 @@ begin
 end $$;
 
 -- Which of these partitions a worker holds, in these epochs, and goes on holding until this transaction ends; without
--- those of a queue that is paused, and those where nothing starts any more.
+-- those of a queue that is paused.
 create function penstock.held_partitions(p_worker bigint, p_partitions int[], p_epochs bigint[]) returns int[]
 language plpgsql as $$
 begin
     perform from penstock.partition where id = any (p_partitions) order by id for share;
     return array(select p.id from unnest(p_partitions, p_epochs) as g(id, epoch)
                    join penstock.partition as p on p.id = g.id and p.owner_epoch = g.epoch and p.owner_id = p_worker
-                                                  and p.shut_by is null
                    join penstock.queue as q on q.id = p.queue_id and not q.is_paused
                   where exists (select from penstock.worker where id = p_worker));
 end $$;
