@@ -431,6 +431,14 @@ def test_g10_a_connection_to_another_system_is_refused(scene: Scene, database_ur
         task.options(connection=connection).enqueue(n=1)
 
 
+def test_g10_a_connection_to_a_database_without_the_schema_is_refused(scene: Scene, empty_database_url: str) -> None:
+    task = task_on(scene.app, partitions=4)
+    with psycopg.connect(empty_database_url) as connection:
+        with pytest.raises(InvalidJob, match="without Penstock's schema"):
+            task.options(connection=connection).enqueue(n=1)
+        assert connection.execute("select 1").fetchone() == (1,)
+
+
 def test_g10_the_same_in_coroutines(scene: Scene) -> None:
     task = task_on(scene.app, partitions=4)
 

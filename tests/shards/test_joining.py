@@ -165,3 +165,12 @@ def test_a_shard_that_missed_changes_is_caught_up(shard_urls: list[str]) -> None
         assert behind.run(read_identity).version == before
         app.databases.level()
         assert behind.run(lambda c: c.execute("select max_length from penstock.queue").fetchone()) == (9,)
+
+
+def test_a_drained_shard_is_not_added_again(shard_urls: list[str]) -> None:
+    with App(shards=shard_urls) as app:
+        app.queue("q")
+        while app.drain_shard(1).state != "drained":
+            pass
+        with pytest.raises(InvalidJob, match="was drained as shard 1; give an empty one"):
+            app.add_shard(shard_urls[0])

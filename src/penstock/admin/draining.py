@@ -10,7 +10,7 @@ from penstock.model.drain import Drain, DrainRest
 from penstock.storage import draining as storage
 from penstock.storage import resize
 from penstock.storage.map_changes import tell_left
-from penstock.storage.shards import ShardEntry, Shards, plain_address, read_shards
+from penstock.storage.shards import ShardEntry, Shards, plain_address, read_identity, read_shards
 from penstock.upkeep import SharedUpkeep
 
 __all__ = ["drain_shard"]
@@ -38,6 +38,8 @@ def drain_shard(shards: Shards, shard: int | str) -> Drain:
     """Take everything off a shard, as far as that can be done now, and tell how far it is."""
     entry = _find(shards, shard)
     if entry.state not in ("draining", "drained"):
+        # Nothing is changed where it does not answer.
+        shards.of(entry.number).ask(read_identity)
         storage.begin(shards, entry.number)
     if entry.state != "drained":
         storage.go_on(shards)

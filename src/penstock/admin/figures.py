@@ -109,4 +109,5 @@ def _shard(database: Database, state: str, facts: storage.ShardFacts | None) -> 
         partitions=0 if facts is None else facts.partitions,
         queued=0 if facts is None else facts.queued,
         running=0 if facts is None else facts.running,
+        reason=database.breaker.reason if facts is None else "",
     )

@@ -38,6 +38,9 @@ def list_shards(context: typer.Context, url: Url = None, as_json: AsJson = False
         Column("running", "right"),
     ]
     show_table(columns, [_row(each) for each in found])
+    for each in found:
+        if each.reason:
+            typer.echo(f"shard {each.name}: {each.reason}")
 
 
 @shards.command()

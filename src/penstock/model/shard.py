@@ -12,7 +12,8 @@ class Shard:
     """One database of an app.
 
     `health` is "up", "read-only" or "down"; `state` is "active", "draining" or "drained". `partitions` counts those
-    that queues use there now, `queued` the ready jobs, `running` those under a lease: 0 where it does not answer.
+    that queues use there now, `queued` the ready jobs, `running` those under a lease: 0 where it does not answer, and
+    `reason` says why it does not.
     """
 
     name: str
@@ -23,3 +24,4 @@ class Shard:
     partitions: int
     queued: int
     running: int
+    reason: str = ""

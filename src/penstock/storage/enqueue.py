@@ -386,6 +386,11 @@ def unknown_parent(connection: Connection, parents: Sequence[int]) -> int | None
 
 def read_place() -> Steps[tuple[int, str]]:
     """The number of the shard that a connection leads to, and its system."""
+    ((has_schema,),) = yield "has_schema", {}
+    if not has_schema:
+        raise InvalidJob(
+            "connection", "it leads to a database without Penstock's schema: connect to a shard of this app"
+        )
     ((number, _, system, _),) = yield "read_identity", {}
     return number, str(system)
 

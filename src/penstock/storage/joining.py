@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 
+import psycopg
 from psycopg import errors
 
 from penstock.errors import InvalidJob, PartitionUnavailable, PenstockError, SchemaMismatch
@@ -55,8 +56,9 @@ def join(databases: Sequence[Database], silent: Sequence[Database], *, may_readd
         number = next((entry.number for entry in entries.values() if entry.address == address), None)
         if number is None:
             raise PartitionUnavailable(
-                f"the database at {database.address} does not answer, and is not known as a shard by its address; "
-                "start again when it does"
+                f"the database at {database.address} does not answer, and no shard is known by that address "
+                f"({', '.join(f'{entry.number}: {entry.address}' for entry in entries.values())}); "
+                "check the URL, or start again when it answers"
             )
         database.join(number, is_alone=False)
     shards = Shards(databases)
@@ -91,6 +93,11 @@ def add(shards: Shards, database: Database) -> int:
     if known.identity is not None and known.system != ours.system:
         raise InvalidJob("url", f"the database at {database.address} belongs to another system; give an empty one")
     entries = {entry.number: entry for entry in shards.lead.run(read_shards)}
+    if known.identity is not None and known.number in entries and entries[known.number].state == "drained":
+        raise InvalidJob(
+            "url", f"the database at {database.address} was drained as shard {known.number}; give an empty one"
+        )
+    _refuse_unreachable(shards, database)
     if not entries:
         # A shard that was alone was not entered yet.
         _enter(shards, {shards.lead: ours}, {})
@@ -105,6 +112,18 @@ def add(shards: Shards, database: Database) -> int:
     shards.level()
     shards.change(lambda c: set_shard_state(c, known.number, "active"))
     return known.number
+
+
+def _refuse_unreachable(shards: Shards, database: Database) -> None:
+    """Programs that run find a shard by its address and come with the credentials they have."""
+    try:
+        psycopg.connect(at_address(plain_address(database.url), shards.lead.url), connect_timeout=10).close()
+    except psycopg.OperationalError as error:
+        raise InvalidJob(
+            "url",
+            f"the database at {database.address} cannot be reached with the role and password of shard "
+            f"{shards.lead.shard}, as running programs would ({str(error).strip().splitlines()[0]}); give it the same",
+        ) from None
 
 
 def _take_up(

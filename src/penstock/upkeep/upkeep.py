@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.clock import system
+from penstock.errors import PartitionUnavailable
 from penstock.storage import load, resize, sweep, workers
 from penstock.storage.ahead import make_ahead, open_daily_slice
 from penstock.storage.database import Connection, ConnectionLost, Database
@@ -169,7 +170,8 @@ class Upkeep:
             return None  # Where the database is away each duty would wait for it in turn.
         try:
             return self._database.run(act, timeout=5.0)
-        except ConnectionLost as error:
+        except (PartitionUnavailable, *ConnectionLost) as error:
+            # Whether it is down is told where that is found out.
             log.debug("upkeep could not reach the database: %s", error)
         except Exception as error:
             if self._is_stopping:

@@ -1,3 +1,6 @@
+-- name: has_schema
+select to_regclass('penstock.catalogue') is not null
+
 -- name: read_identity
 select number, identity, system, version from penstock.catalogue
 
