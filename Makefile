@@ -13,6 +13,9 @@ PG ?= embedded
 ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.stamp
+CLASSES := .venv/spark-classes.jsa
+# Each process has a server of its own, and a Spark session if it comes to a test that needs one.
+PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 
 ifeq ($(PG),system)
 # The newest of the system's, looked up when a recipe runs: it may have just been installed.
@@ -36,11 +39,15 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# The classes of Spark as a JVM finds them soonest.
+$(CLASSES): $(STAMP) tests/jvm.py | java
+	$(BIN)/python -m tests.jvm
+
 demo: setup java
 	$(BIN)/python examples/demo.py
 
-test: setup java $(POSTGRES) chromium
-	$(POSTGRES_ENV) $(BIN)/pytest $(ARGS)
+test: setup java $(POSTGRES) chromium $(CLASSES)
+	$(POSTGRES_ENV) $(BIN)/pytest $(PARALLEL) $(ARGS)
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -51,10 +58,10 @@ check: setup
 bench: setup java $(POSTGRES)
 	$(POSTGRES_ENV) $(BIN)/python -m bench $(ARGS)
 
-fault: setup java $(POSTGRES)
+fault: setup java $(POSTGRES) $(CLASSES)
 	$(POSTGRES_ENV) PENSTOCK_FAULT=full $(BIN)/pytest tests/fault tests/spark/test_load.py $(ARGS)
 
-docs: setup java
+docs: setup java $(CLASSES)
 	$(BIN)/pytest tests/docs $(ARGS)
 
 lock: setup

@@ -12,12 +12,15 @@ from contextlib import ExitStack
 import psycopg
 import pytest
 from psycopg import sql
+from tests.jvm import shorten_starts
 from tests.servers import created_database, started_server
 
 from penstock.storage import Database
 from penstock.storage.migrate import migrate
 
 TEMPLATE = "penstock_template"
+
+shorten_starts()
 
 
 @pytest.fixture(scope="session")
