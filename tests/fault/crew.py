@@ -48,6 +48,8 @@ class Orders(msgspec.Struct):
 
     url: str
     history: str
+    # The URLs of several shards, in the place of the one.
+    shards: list[str] = []
     lease: float = 1.5
     concurrency: int = 4
     max_attempts: int = 25
@@ -57,6 +59,7 @@ class Orders(msgspec.Struct):
     die_at: str = ""
     die_after: int = 1
     until_idle: bool = False
+    partitions: int = 1
     # The partitions of an ordered queue, and the limit of another; 0: there is none.
     ordered: int = 0
     limit: int = 0
@@ -112,8 +115,9 @@ MISDEEDS: dict[str, Callable[[], Any]] = {
 
 def build(orders: Orders, recorder: Recorder | None = None) -> App:
     """The app that workers and producers of the faults share."""
-    app = App(orders.url, lease=orders.lease, pool_size=4, request_timeout=orders.request_timeout)
-    queue = app.queue("work")
+    place: dict[str, Any] = {"shards": orders.shards} if orders.shards else {"url": orders.url}
+    app = App(**place, lease=orders.lease, pool_size=4, request_timeout=orders.request_timeout)
+    queue = app.queue("work", partitions=orders.partitions)
     options: dict[str, Any] = {"max_attempts": orders.max_attempts, "backoff": 0, "timeout": 1.0}
 
     def begun(label: str, context: penstock.Context) -> None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -57,10 +57,14 @@ def eventually(fact: Callable[[], Any], what: str) -> Any:
 
 
 class Stage:
-    """One database, its history, and everybody who acts on it."""
+    """One database, its history, and everybody who acts on it.
 
-    def __init__(self, url: str, folder: Path, **orders: Any) -> None:
+    Over several shards `url` is the first, and `urls` are all, past whatever stands before them.
+    """
+
+    def __init__(self, url: str, folder: Path, *, urls: Sequence[str] = (), **orders: Any) -> None:
         self.url = url
+        self.urls = urls or [url]
         self.history = folder / "history.jsonl"
         self.orders = Orders(url=url, history=str(self.history), **orders)
         self.random = random.Random(7)
@@ -159,6 +163,13 @@ class Stage:
         """How many settles workers were told of."""
         return self._count("settle", "ok")
 
+    def settles_on(self, shard: int) -> int:
+        """The same, of jobs of one shard."""
+        return sum(
+            event.act == "settle" and event.type == "ok" and event.job >> 10 & 1023 == shard
+            for event in read_history(self.history)
+        )
+
     def runs(self) -> list[Event]:
         """Every start of a handler."""
         return [event for event in read_history(self.history) if event.act == "run" and event.type == "invoke"]
@@ -186,7 +197,7 @@ class Stage:
         return (pid,) not in alive and unowned is None
 
     def snapshot(self) -> Snapshot:
-        return read_snapshot(self.url)
+        return read_snapshot(*self.urls)
 
     def state(self, job: int) -> str | None:
         return self.snapshot().state_of(job)

@@ -92,6 +92,6 @@ class Recorder:
 
 
 def read_history(path: Path) -> list[Event]:
-    """All events in the order of their times."""
-    lines = path.read_bytes().splitlines() if path.exists() else []
+    """All events in the order of their times. Of a line that is just being written only a part may be there yet."""
+    lines = path.read_bytes().rpartition(b"\n")[0].splitlines() if path.exists() else []
     return sorted((msgspec.json.decode(line, type=Event) for line in lines), key=lambda event: event.at)

@@ -130,3 +130,15 @@ def test_a_shard_that_takes_no_writes_is_read_and_said_to_be_read_only(
         assert place.app.stats("q").queue_length == 4
     finally:
         place.execute(1, f"alter database {name} reset default_transaction_read_only")
+
+
+def test_a_new_queue_is_not_placed_on_a_shard_that_is_down(place: Place, second: Proxy) -> None:
+    second.go_down()
+    with pytest.raises(PartitionUnavailable):
+        place.app.cancel(queue="q")
+    place.app.queue("new", partitions=4)
+    assert {each.shard for each in place.app.stats("new").partitions} == {"1"}
+    second.come_up()
+    assert place.database(2).breaker.wait_until_up(60.0)
+    place.app.databases.level().all()
+    assert len(set(place.app.databases.each(read_digest))) == 1

@@ -71,6 +71,10 @@ def _ready(job: Job, waiting: Waiting, held: HeldBack | None) -> Explanation:
         return _said(job, f"no worker that is alive knows task {job.task!r} of queue {job.queue!r}", **facts)
     if waiting.is_parked:
         return _said(job, f"a worker that knows task {job.task!r} has just come: it is let back in line", **facts)
+    if waiting.earlier_shard is not None:
+        shard = waiting.earlier_shard
+        reason = f"partition moved: what it left on shard {shard} goes first, for its limit or rate counts there too"
+        return _said(job, reason, earlier_shard=shard, **facts)
     if by_key is not None and not by_key[0].startswith("rate"):
         return _said(job, by_key[0], **by_key[1], **facts)
     if waiting.limit is not None and waiting.running is not None and waiting.running >= waiting.limit:

@@ -188,7 +188,8 @@ class Declarations:
         if len(shards) > 1 and shards.read(lambda connection: catalogue.has_queue(connection, declared.name)):
             entry = shards.read(lambda connection: catalogue.find_queue(connection, declared.name))
         else:
-            entry = shards.change(lambda connection: catalogue.declare_queue(connection, declared))
+            down = [database.shard for database in shards if database.breaker.is_down]
+            entry = shards.change(lambda connection: catalogue.declare_queue(connection, declared, down))
         self._entries[declared.name] = (entry, system.monotonic())
         if contradictions := entry.contradictions(declared):
             raise InvalidJob(

@@ -15,6 +15,7 @@ from psycopg import errors
 from penstock.errors import InvalidJob, NotFound
 from penstock.model.queue import QueueDefinition
 from penstock.model.rate import rate_text
+from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
 
@@ -139,8 +140,8 @@ def _written(rate: float | None) -> str | None:
     return None if rate is None else rate_text(rate)
 
 
-def declare_queue(connection: Connection, declared: QueueDefinition) -> QueueEntry:
-    """Create the queue unless it exists; what the database has."""
+def declare_queue(connection: Connection, declared: QueueDefinition, avoid: Sequence[int] = ()) -> QueueEntry:
+    """Create the queue unless it exists, with no partition on the shards to avoid; what the database has."""
     try:
         connection.execute(
             query("declare_queue"),
@@ -151,6 +152,7 @@ def declare_queue(connection: Connection, declared: QueueDefinition) -> QueueEnt
                 "fair_by": declared.fair_by,
                 "holds_on_retry": declared.holds_on_retry,
                 "halts_on_dead": declared.halts_on_dead,
+                "avoid": array_text(avoid),
                 **_limits(declared),
             },
         )

@@ -7,6 +7,7 @@ known by the process id it makes up: there nothing is prepared and nobody relies
 
 from __future__ import annotations
 
+import logging
 import re
 import select
 import threading
@@ -50,6 +51,9 @@ ConnectionLost = (
 
 # Cancelled by somebody, a lock not had in time, a serialisation failure, a deadlock: nothing was written.
 _ROLLED_BACK = frozenset({"57014", "55P03", "40001", "40P01"})
+
+# The pool tells of every attempt to reach a server that is away: for whoever sets logging up, not for a bare stderr.
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 DURABILITY_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 STEP_SECONDS = 0.25
@@ -177,7 +181,9 @@ class Database:
             except ConnectionLost as error:
                 if not is_lost(error):
                     raise
-                is_given_up = not waits and not self.breaker.is_writable
+                # One that takes no writes is read: only who would write to it is told at once.
+                is_refused = isinstance(error, psycopg.errors.ReadOnlySqlTransaction) and not self.breaker.is_writable
+                is_given_up = not waits and (self.breaker.is_down or is_refused)
                 if is_given_up or self.clock.monotonic() + pause >= deadline:
                     raise self.unavailable(error) from error
                 self.clock.sleep(pause)

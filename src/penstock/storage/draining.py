@@ -3,8 +3,10 @@
     begin   nothing is placed there any more
     go_on   its partitions are taken over by others, what cannot end there is sent; it is drained when nothing is left
     left    what is left there, by queue and kind
+    leave   the same with what a partition that moved left on a shard that stays, where its queue has a limit or a rate
 
-`go_on` is upkeep's too: anybody may call it, any number of times, at once, and whatever was killed goes on by it.
+`go_on` and `leave` are upkeep's too: anybody may call them, any number of times, at once, and whatever was killed goes
+on by them.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from penstock.storage.map_changes import change
 from penstock.storage.queries import query
 from penstock.storage.shards import Shards, read_shards
 
-__all__ = ["Rest", "begin", "go_on", "left"]
+__all__ = ["Rest", "begin", "go_on", "leave", "left"]
 
 ANSWER_SECONDS = 5.0
 # So many rows of each kind are sent at once, and so often in one call: upkeep has other duties.
@@ -61,6 +63,18 @@ def go_on(shards: Shards) -> int:
     )
 
 
+def leave(shards: Shards) -> int:
+    """Shut the earlier places of partitions that moved and carry what is left there; how many jobs."""
+    if len(shards) == 1:
+        return 0
+
+    def act(database: Database) -> int:
+        is_left = database.ask(partial(_asked, name="has_places_left"), timeout=ANSWER_SECONDS)
+        return _send_and_carry(shards, database) if is_left else 0
+
+    return sum(shards.each_database(act))
+
+
 def left(shards: Shards, number: int) -> list[Rest]:
     """What is left on a shard, and what on others keeps it from being let go."""
     database = shards.of(number)
@@ -77,13 +91,17 @@ def _go_on(shards: Shards, number: int) -> int:
     database, done = shards.of(number), 0
     for (queue,) in shards.lead.ask(lambda c: c.execute(query("queues_on_shard"), {"shard": number}).fetchall()):
         done += change(shards, queue, partial(_vacate, queue=queue, shard=number))
+    return done + _send_and_carry(shards, database) + _end(shards, database)
+
+
+def _send_and_carry(shards: Shards, database: Database) -> int:
+    done = 0
     for _ in range(ROUNDS):
         sent = database.ask(_send_off, timeout=ANSWER_SECONDS)
-        carried = carry(shards)
-        done += sent + carried
+        done += sent + carry(shards)
         if not sent:
             break
-    return done + _end(shards, database)
+    return done
 
 
 def _send_off(connection: Connection) -> int:

@@ -42,7 +42,7 @@ class Waiting:
     """What holds a ready job back. `is_behind_more`: more rows stand before it than were counted.
 
     `holders` are some of the jobs that run in its partition, where that has a limit; `rate_opens_in` the seconds until
-    its rate lets the next one start.
+    its rate lets the next one start; `earlier_shard` where its partition was before and is not worked off yet.
     """
 
     is_paused: bool
@@ -57,6 +57,7 @@ class Waiting:
     holders: list[int]
     rate: float | None
     rate_opens_in: float | None
+    earlier_shard: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@
     open       when all that have partitions of the map before know it, everybody may write by the new one
     undo       where one of them does not answer for some seconds: a further map with the partitions there were
     tell_left  each shard tells the others what is left there of maps before, until that is nothing
+    tell_shut  and which partitions that moved are shut there: their new places may wait for that
 
-All but the first are upkeep's too: `go_on` and `tell_left` may be called by anybody, any number of times, at once, and
-a change that was killed anywhere goes on by them.
+All but the first are upkeep's too: `go_on`, `tell_left` and `tell_shut` may be called by anybody, any number of
+times, at once, and a change that was killed anywhere goes on by them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from penstock.storage.database import Connection, Database
 from penstock.storage.queries import query
 from penstock.storage.shards import Shards
 
-__all__ = ["change", "go_on", "move", "tell_left", "tell_left_of"]
+__all__ = ["change", "go_on", "move", "tell_left", "tell_left_of", "tell_shut"]
 
 # So long nobody can write to a queue at most because a shard does not answer.
 PATIENCE_SECONDS = 5.0
@@ -66,9 +67,9 @@ def change(shards: Shards, name: str, act: Callable[[Connection], bool]) -> bool
         try:
             is_changed = shards.change(act)
             break
-        except errors.ObjectInUse:
+        except errors.ObjectInUse as error:
             if shards.lead.clock.monotonic() >= deadline:
-                raise
+                raise PartitionUnavailable(f"{error.diag.message_primary}: call again later") from None
             shards.lead.clock.sleep(PAUSE_SECONDS)
     epoch = shards.lead.run(lambda connection: find_queue(connection, name)).epoch
     while True:
@@ -129,6 +130,19 @@ def tell_left(shards: Shards) -> int:
 
     shards.each_database(take)
     return sum(len(left) for left in told)
+
+
+def tell_shut(shards: Shards) -> int:
+    """Carry from each shard to the others which places of partitions are shut there; how many were news to one."""
+    if len(shards) == 1:
+        return 0
+    told = shards.each(lambda connection: connection.execute(query("shut_places")).fetchall(), timeout=ANSWER_SECONDS)
+    places = [place for given in told for place in given]
+
+    def take(database: Database) -> int:
+        return database.ask(lambda connection: _note_shut(connection, places), timeout=ANSWER_SECONDS)
+
+    return sum(shards.each_database(take)) if places else 0
 
 
 def tell_left_of(shards: Shards, teller: Database) -> None:
@@ -193,3 +207,12 @@ def _note_left(connection: Connection, shard: int, left: Sequence[Left]) -> None
                 "number": each.number,
             },
         )
+
+
+def _note_shut(connection: Connection, places: Sequence[tuple[int, int]]) -> int:
+    parameters = {
+        "partitions": array_text(place[0] for place in places),
+        "versions": array_text(place[1] for place in places),
+    }
+    row = connection.execute(query("note_shut"), parameters).fetchone()
+    return int(row[0]) if row else 0

@@ -31,7 +31,7 @@ from penstock.storage import draining
 from penstock.storage.carrying import carry, clean, holders
 from penstock.storage.database import ConnectionLost, Database
 from penstock.storage.homes import carry_keys, forget_carried_keys
-from penstock.storage.map_changes import go_on, tell_left
+from penstock.storage.map_changes import go_on, tell_left, tell_shut
 from penstock.storage.parents import (
     await_no_more,
     clean_parent_ends,
@@ -76,8 +76,8 @@ def level(shards: Shards) -> int:
 
 
 def maps(shards: Shards) -> int:
-    """Bring changes of maps further, and tell each shard what is left of old ones on the others."""
-    return len(go_on(shards)) + tell_left(shards)
+    """Bring changes of maps further, and tell each shard what is left of old ones and what is shut on the others."""
+    return len(go_on(shards)) + draining.leave(shards) + tell_left(shards) + tell_shut(shards)
 
 
 def tell_children(shards: Shards) -> int:

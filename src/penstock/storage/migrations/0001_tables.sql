@@ -118,13 +118,14 @@ create table penstock.partition (
     number   int not null constraint partition_number_is_not_negative check (number >= 0),
     name     text not null,
     shard    smallint not null default 1,
-    -- Whether the queue's map of now names it.
+    -- Whether the queue's map of now names it, and the version of the catalogue since which it does not any more.
     is_current boolean not null default true,
+    left_at    bigint,
     -- The worker that holds it for now, where its queue has rules about keys; the epoch grows with each change.
     owner_id    bigint,
     owner_epoch bigint not null default 0,
-    -- On its shard, where that is being drained: nothing starts there any more, and what is left is carried to other shards
-    -- by this map.
+    -- On its shard, where that is being drained or the partition has moved: nothing starts there any more, and what is
+    -- left is carried to other shards by this map.
     shut_by  int,
     constraint partition_is_unique_in_its_queue unique (queue_id, number, shard),
     constraint partition_name_is_unique unique (name, shard)

@@ -128,8 +128,8 @@ language sql immutable parallel safe as $$
     select greatest(1, floor(p_rate)) - p_rate * greatest(0, extract(epoch from p_full_at - p_now)::double precision)
 $$;
 
--- Enters a partition's gate: how many its limit lets start, how many its rate (null: any number), and when the rate's
--- bucket is full (now, where it is already). Whoever holds a gate of a higher number does not wait at this one: two
+-- Enters a partition's gate: how many its limit lets start (none, while an earlier place of it goes on), how many its rate
+-- (null: any number), and when the rate's bucket is full (now, where it is already). Whoever holds a gate of a higher number does not wait at this one: two
 -- would wait for each other. Locks: the partition's row, against nobody but those who enter.
 create function penstock.enter_gate(
     p_partition int, p_may_wait boolean,
@@ -142,7 +142,9 @@ begin
         perform from penstock.partition where id = p_partition for no key update skip locked;
     end if;
     is_inside := found;
-    if is_inside then
+    if is_inside and penstock.is_still(p_partition) then
+        free := 0;
+    elsif is_inside then
         select q.running_limit - case when q.running_limit is not null then penstock.running_in(p.id) end, q.rate,
                greatest(clock_timestamp(), (select s.full_at from penstock.spent as s
                                              where s.partition_id = p.id order by s.id desc limit 1))

@@ -26,7 +26,7 @@ begin
         select p.queue_id, p.is_current, count(*) as n,
                count(*) filter (where p.owner_id = p_worker) as mine
           from penstock.partition as p join penstock.queue as q on q.id = p.queue_id
-         where q.is_owned and p.shard = penstock.here() and p.shut_by is null group by 1, 2
+         where q.is_owned and p.shard = penstock.here() and not penstock.is_still(p.id) group by 1, 2
     )
     select json_agg(json_build_object('queue', h.queue_id, 'is_current', h.is_current, 'mine', h.mine,
                'share', case when c.is_able
@@ -40,7 +40,7 @@ begin
         select p.id, s.share - s.mine as wanted,
                row_number() over (partition by p.queue_id, s.is_current order by p.number) as place
           from penstock.partition as p join share as s on s.queue = p.queue_id and s.is_current = p.is_current
-         where p.shard = penstock.here() and p.shut_by is null
+         where p.shard = penstock.here() and not penstock.is_still(p.id)
            and (p.owner_id is null or not exists (select from penstock.worker as w where w.id = p.owner_id))
     ), chosen as (
         select p.id from penstock.partition as p
@@ -57,7 +57,7 @@ begin
       from penstock.partition as p
       join json_to_recordset(v_shares) as s(queue int, is_current boolean, share int)
         on s.queue = p.queue_id and s.is_current = p.is_current
-     where p.owner_id = p_worker and p.shut_by is null
+     where p.owner_id = p_worker and not penstock.is_still(p.id)
      order by p.id;
 end $$;
 

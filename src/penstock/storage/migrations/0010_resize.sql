@@ -59,18 +59,109 @@ create table penstock.map_elsewhere (
 create function penstock.drained_shards() returns smallint[]
 language sql stable as $$ select coalesce(array_agg(number), '{}') from penstock.shard where state = 'drained' $$;
 
--- The shard for a further partition of a queue: they are spread evenly over those in use.
-create function penstock.shard_for(p_queue int, p_number int) returns smallint
+-- A partition that moved has a place on each shard it was on, and where its queue has a limit or a rate only one of them
+-- starts jobs: the one it had before, until nothing can start there any more. That one is then shut (partition.shut_by),
+-- what came there late is carried on, and the others are told: these are the places on other shards that are shut.
+create table penstock.shut_elsewhere (
+    partition_id int primary key,
+    -- As in the partition: what was said of an earlier time does not count.
+    left_at      bigint not null
+);
+
+-- Whether nothing starts in a place that a partition has left, for all that is known here.
+create function penstock.is_shut(p_place penstock.partition) returns boolean
+language sql stable as $$
+    select case when p_place.shard = penstock.here() then p_place.shut_by is not null
+                else p_place.shard = any (penstock.drained_shards())
+                     or exists (select from penstock.shut_elsewhere as s
+                                 where s.partition_id = p_place.id and s.left_at >= p_place.left_at) end
+$$;
+
+-- The earlier place that this one waits for; null: none, or its queue has neither limit nor rate.
+create function penstock.waits_for(p_place penstock.partition) returns int
+language sql stable as $$
+    select o.id
+      from penstock.partition as o join penstock.queue as q on q.id = o.queue_id
+     where o.queue_id = p_place.queue_id and o.number = p_place.number and o.id <> p_place.id
+       and (q.running_limit is not null or q.rate is not null)
+       and o.left_at < coalesce(p_place.left_at, 9223372036854775807) and not penstock.is_shut(o)
+     order by o.id limit 1
+$$;
+
+-- Whether nothing may start in a partition of this shard: it is shut, or waits for its earlier place.
+create function penstock.is_still(p_partition int) returns boolean
+language plpgsql stable as $$
+declare
+    v_place penstock.partition;
+begin
+    select * into v_place from penstock.partition where id = p_partition;
+    return v_place.shut_by is not null
+        or exists (select from penstock.partition as o
+                    where o.queue_id = v_place.queue_id and o.number = v_place.number and o.id <> p_partition)
+           and penstock.waits_for(v_place) is not null;
+end $$;
+
+-- Whether a partition may come back to a place: not while anything starts there and elsewhere too.
+create function penstock.may_return(p_place penstock.partition) returns boolean
+language sql stable as $$
+    select p_place.left_at is null or penstock.is_shut(p_place) or not exists (
+           select from penstock.partition as o join penstock.queue as q on q.id = o.queue_id
+            where o.queue_id = p_place.queue_id and o.number = p_place.number and o.id <> p_place.id
+              and (q.running_limit is not null or q.rate is not null)
+              and (o.is_current or o.left_at is not null and not penstock.is_shut(o)))
+$$;
+
+-- The places on this shard that are shut, where others may wait for them.
+create function penstock.shut_places() returns table (partition_id int, left_at bigint)
+language sql stable as $$
+    select p.id, p.left_at from penstock.partition as p
+     where p.shard = penstock.here() and p.shut_by is not null and p.left_at is not null and exists (
+           select from penstock.partition as o where o.queue_id = p.queue_id and o.number = p.number and o.id <> p.id)
+$$;
+
+-- Takes over that a place on another shard is shut; whether that is news. Its rate may just have been used up.
+create function penstock.note_shut(p_partition int, p_left_at bigint) returns boolean
+language plpgsql as $$
+begin
+    insert into penstock.shut_elsewhere as s (partition_id, left_at)
+    select p_partition, p_left_at
+     where not exists (select from penstock.shut_elsewhere where partition_id = p_partition and left_at >= p_left_at)
+    on conflict (partition_id) do update set left_at = excluded.left_at where s.left_at < excluded.left_at;
+    if not found then
+        return false;
+    end if;
+    insert into penstock.spent (partition_id, full_at)
+    select o.id, clock_timestamp() + greatest(1, floor(q.rate)) / q.rate * interval '1 second'
+      from penstock.partition as p
+      join penstock.partition as o on o.queue_id = p.queue_id and o.number = p.number and o.id <> p.id
+      join penstock.queue as q on q.id = p.queue_id and q.rate is not null
+     where p.id = p_partition and o.shard = penstock.here();
+    perform penstock.wake(queue_id) from penstock.partition where id = p_partition;
+    return true;
+end $$;
+
+-- The shard for a further partition of a queue: they are spread evenly over those in use, without those to avoid if there
+-- are others.
+create function penstock.shard_for(p_queue int, p_number int, p_avoid int[] default '{}') returns smallint
 language sql stable as $$
     select coalesce((select a.numbers[1 + (p_number + p_queue - 1) % cardinality(a.numbers)]
-                       from (select array_agg(number order by number) as numbers
+                       from (select coalesce(array_agg(number order by number) filter (where number <> all (p_avoid)),
+                                             array_agg(number order by number)) as numbers
                                from penstock.shard where state = 'active') as a),
                     penstock.here())
 $$;
 
--- The partitions of a queue by number, as many as are wanted: those of the map of now, and further ones, which are made
--- where there are none.
-create function penstock.partitions_for(p_queue int, p_partitions int) returns int[]
+-- The last place of a number in a queue that may be used; null where there is none.
+create function penstock.former_place(p_queue int, p_number int) returns int
+language sql stable as $$
+    select max(p.id) from penstock.partition as p
+     where p.queue_id = p_queue and p.number = p_number
+       and not exists (select from penstock.shard as s where s.number = p.shard and s.state <> 'active')
+$$;
+
+-- The partitions of a queue by number, as many as are wanted: those of the map of now, and further ones: at the last place
+-- that a number had, if that may be used, and made where there is none.
+create function penstock.partitions_for(p_queue int, p_partitions int, p_avoid int[] default '{}') returns int[]
 language plpgsql as $$
 declare
     v_ids int[];
@@ -79,13 +170,11 @@ begin
       from penstock.queue as q join penstock.queue_map as m on m.queue_id = q.id and m.epoch = q.epoch where q.id = p_queue;
     v_ids := coalesce(v_ids, '{}');
     insert into penstock.partition (queue_id, number, name, shard, is_current)
-    select q.id, n, case n when 0 then q.name else q.name || '__p' || n end, penstock.shard_for(q.id, n), false
-      from penstock.queue as q, generate_series(cardinality(v_ids), p_partitions - 1) as n where q.id = p_queue
-    on conflict (queue_id, number, shard) do nothing;
+    select q.id, n, case n when 0 then q.name else q.name || '__p' || n end, penstock.shard_for(q.id, n, p_avoid), false
+      from penstock.queue as q, generate_series(cardinality(v_ids), p_partitions - 1) as n
+     where q.id = p_queue and penstock.former_place(p_queue, n) is null;
     return v_ids || array(
-        select p.id from generate_series(cardinality(v_ids), p_partitions - 1) as n
-          join penstock.partition as p on p.queue_id = p_queue and p.number = n and p.shard = penstock.shard_for(p_queue, n)
-         order by n);
+        select penstock.former_place(p_queue, n) from generate_series(cardinality(v_ids), p_partitions - 1) as n order by n);
 end $$;
 
 -- Gives a queue a map, in a change of the catalogue that the caller began (penstock.next_version). With a new epoch the
@@ -111,7 +200,9 @@ begin
     update penstock.queue
        set partitions = cardinality(p_ids), epoch = v_epoch, homes = p_homes, is_open = p_is_open, version = p_version
      where id = p_queue;
-    update penstock.partition set is_current = id = any (p_ids)
+    update penstock.partition
+       set is_current = id = any (p_ids), left_at = case when id <> all (p_ids) then p_version end,
+           shut_by = case when id <> all (p_ids) then shut_by end
      where queue_id = p_queue and is_current <> (id = any (p_ids));
     perform penstock.wake(p_queue);
 end $$;
@@ -128,15 +219,24 @@ $$;
 
 -- Begins to give a queue other partitions, in a change of the catalogue that the caller began. A queue without an owner
 -- has no use for a further map unless a partition or an idempotency key moves. Where the map before has partitions on other
--- shards, nobody may write by the new one yet. An earlier change that is not through is an error (55006).
+-- shards, nobody may write by the new one yet. An earlier change that is not through is an error (55006), also where a
+-- partition would come back to a place that it has not quite left.
 create function penstock.change_map(p_queue penstock.queue, p_version bigint, p_ids int[], p_is_move boolean) returns void
 language plpgsql as $$
 declare
     v_homes smallint[] := penstock.homes_by(p_queue.homes, p_ids);
+    v_early penstock.partition;
 begin
     if not p_queue.is_open then
         raise exception using errcode = '55006',
             message = format('another change of the partitions of queue %s is under way', quote_literal(p_queue.name));
+    end if;
+    select p.* into v_early from penstock.partition as p
+     where p.id = any (p_ids) and not p.is_current and not penstock.may_return(p) order by p.number limit 1;
+    if found then
+        raise exception using errcode = '55006', message = format(
+            'partition %s of queue %s has left shard %s not long ago, and what it left there is not worked off yet',
+            v_early.number, quote_literal(p_queue.name), v_early.shard);
     end if;
     if not (p_is_move or p_queue.is_owned or v_homes <> p_queue.homes) then
         perform penstock.set_map(p_queue.id, p_version, p_ids, v_homes, false, true);
@@ -213,7 +313,7 @@ end $$;
 
 -- Takes back a map that is not open: a further one has the partitions of the one before. Each key is where it was, so
 -- that nothing has to wait, and a shard that has not heard of any of it goes on by the map it knows. Nothing was ever
--- written by the one that is taken back: it is drained. False where it is open, or not the queue's any more. Locks: the
+-- written by the one that is taken back: it is drained, and nobody waits for its places. False where it is open, or not the queue's any more. Locks: the
 -- catalogue, maps' rows, the queue's.
 create function penstock.undo_map(p_queue int, p_epoch int) returns boolean
 language plpgsql as $$
@@ -229,6 +329,7 @@ begin
     end if;
     perform penstock.set_map(p_queue, v_version, v_before.partition_ids, v_before.homes, true, true);
     update penstock.queue_map set is_drained = true where queue_id = p_queue and epoch = p_epoch;
+    update penstock.partition set left_at = null where queue_id = p_queue and left_at = v_version;
     return true;
 end $$;
 

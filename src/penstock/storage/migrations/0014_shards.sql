@@ -2,12 +2,13 @@
 -- Shards: the catalogue is the same on every database of the system. A change commits on one of them, with a higher
 -- version; what changed since the version that another one has is then carried there.
 
--- Creates a queue with its partitions and its first map, unless it exists; whether it did not. Locks: the catalogue,
+-- Creates a queue with its partitions and its first map, unless it exists; whether it did not. p_avoid: shards that are
+-- down. Locks: the catalogue,
 -- where it does not.
 create function penstock.declare_queue(
     p_name text, p_partitions int, p_max_length bigint, p_max_wait double precision, p_limit int, p_rate double precision,
     p_per_key int, p_key_rate double precision, p_fair_by text, p_weights json, p_holds_on_retry boolean,
-    p_halts_on_dead boolean) returns boolean
+    p_halts_on_dead boolean, p_avoid int[] default '{}') returns boolean
 language plpgsql as $$
 declare
     v_version bigint;
@@ -26,7 +27,7 @@ begin
     if v_queue is null then
         return false;
     end if;
-    v_ids := penstock.partitions_for(v_queue, p_partitions);
+    v_ids := penstock.partitions_for(v_queue, p_partitions, p_avoid);
     perform penstock.set_map(
         v_queue, v_version, v_ids,
         array(select distinct p.shard from penstock.partition as p where p.id = any (v_ids) order by 1), false, true);
@@ -90,10 +91,13 @@ begin
            running_limit, rate, per_key, key_rate, fair_by, weights, holds_on_retry, halts_on_dead
       from json_populate_recordset(null::penstock.queue, p_given -> 'queues')
     on conflict (id) do nothing;
-    insert into penstock.partition (id, queue_id, number, name, shard, is_current)
-    select id, queue_id, number, name, shard, is_current
+    insert into penstock.partition (id, queue_id, number, name, shard, is_current, left_at)
+    select id, queue_id, number, name, shard, is_current, left_at
       from json_populate_recordset(null::penstock.partition, p_given -> 'partitions')
-    on conflict (id) do update set is_current = excluded.is_current where partition.is_current <> excluded.is_current;
+    on conflict (id) do update
+       set is_current = excluded.is_current, left_at = excluded.left_at,
+           shut_by = case when not excluded.is_current then partition.shut_by end
+     where (partition.is_current, partition.left_at) is distinct from (excluded.is_current, excluded.left_at);
     -- The maps first: whoever holds one above READ COMMITTED finds by it that its snapshot is old.
     insert into penstock.queue_map (queue_id, epoch, partition_ids, homes, set_at, opened_at, is_drained, is_carried)
     select queue_id, epoch, partition_ids, homes, set_at, opened_at, is_drained, is_carried
@@ -123,7 +127,7 @@ language sql stable as $$
         (select string_agg(row(q.id, q.name, q.version, q.max_length, q.max_wait_seconds, q.is_paused, q.partitions, q.epoch,
                                q.is_open, q.homes, q.running_limit, q.rate, q.per_key, q.key_rate, q.fair_by, q.weights::text,
                                q.holds_on_retry, q.halts_on_dead)::text, ',' order by q.id) from penstock.queue as q),
-        (select string_agg(row(p.id, p.queue_id, p.number, p.name, p.shard, p.is_current)::text, ',' order by p.id)
+        (select string_agg(row(p.id, p.queue_id, p.number, p.name, p.shard, p.is_current, p.left_at)::text, ',' order by p.id)
            from penstock.partition as p),
         (select string_agg(row(m.queue_id, m.epoch, m.partition_ids, m.is_drained)::text, ',' order by m.queue_id, m.epoch)
            from penstock.queue_map as m)))

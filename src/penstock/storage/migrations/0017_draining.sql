@@ -1,5 +1,6 @@
 -- breaking: no
--- Draining a shard: everything leaves it, while all others run and it is used itself.
+-- Draining a shard: everything leaves it, while all others run and it is used itself. What is left in the earlier place of
+-- a partition that moved leaves in the same way, where its queue has a limit or a rate (see penstock.shut_elsewhere).
 --
 --   begin    nothing is placed there any more (penstock.begin_draining)
 --   vacate   its current partitions are taken over by others, queue by queue: a new map of each (penstock.vacate_queue)
@@ -26,13 +27,14 @@ begin
     return found;
 end $$;
 
--- Moves the current partitions of a queue off a shard, to those of the shards in use that have the fewest of them; whether
--- there were any. Locks: the catalogue, the map's row, the queue's.
+-- Moves the current partitions of a queue off a shard, to those of the shards in use that have the fewest of them and to
+-- which they may come; whether there were any that could. Locks: the catalogue, the map's row, the queue's.
 create function penstock.vacate_queue(p_name text, p_shard int) returns boolean
 language plpgsql as $$
 declare
     v_queue   int;
     v_number  int;
+    v_target  int;
     v_numbers int[] := '{}';
     v_shards  int[] := '{}';
 begin
@@ -42,50 +44,63 @@ begin
     for v_number in
         select number from penstock.partition where queue_id = v_queue and is_current and shard = p_shard order by number
     loop
-        v_numbers := v_numbers || v_number;
-        v_shards := v_shards || (
-            select s.number::int
-              from penstock.shard as s
-             cross join lateral (
-                   select count(*) filter (where p.queue_id = v_queue) as of_queue, count(*) as of_all
-                     from penstock.partition as p where p.shard = s.number and p.is_current) as has
-             cross join lateral (select count(*) as n from unnest(v_shards) as g(number) where g.number = s.number) as given
-             where s.state = 'active'
-             order by has.of_queue + given.n, has.of_all + given.n, s.number limit 1);
+        select s.number into v_target
+          from penstock.shard as s
+         cross join lateral (
+               select count(*) filter (where p.queue_id = v_queue) as of_queue, count(*) as of_all
+                 from penstock.partition as p where p.shard = s.number and p.is_current) as has
+         cross join lateral (select count(*) as n from unnest(v_shards) as g(number) where g.number = s.number) as given
+         where s.state = 'active' and not exists (
+               select from penstock.partition as p
+                where p.queue_id = v_queue and p.number = v_number and p.shard = s.number and not penstock.may_return(p))
+         order by has.of_queue + given.n, has.of_all + given.n, s.number limit 1;
+        if v_target is not null then
+            v_numbers := v_numbers || v_number;
+            v_shards := v_shards || v_target;
+        end if;
     end loop;
     return v_numbers <> '{}' and penstock.move_partitions(p_name, v_numbers, v_shards);
 end $$;
 
 -- The partitions of this shard that are being left: those of queues that have none here by their map of now, if that is
--- open. by_ids: that map, or of a partition in which nothing starts any more the one that was the queue's when it was shut,
+-- open, where the shard is being drained; and earlier places of partitions that moved, where only one may start jobs.
+-- by_ids: that map, or of a partition in which nothing starts any more the one that was the queue's when it was shut,
 -- so that the jobs of a key all take the same way; unless a shard of it is drained since.
 create function penstock.partitions_left()
-returns table (id int, queue_id int, is_owned boolean, is_paused boolean, shut_by int, by_ids int[])
+returns table (id int, queue_id int, number int, is_owned boolean, is_paused boolean, is_draining boolean,
+               has_moved boolean, shut_by int, by_ids int[])
 language sql stable as $$
-    select p.id, q.id, q.is_owned, q.is_paused, p.shut_by, m.partition_ids
-      from penstock.shard as s
-      join penstock.partition as p on p.shard = s.number
+    select p.id, q.id, p.number, q.is_owned, q.is_paused, l.is_draining, l.has_moved, p.shut_by, m.partition_ids
+      from penstock.partition as p
       join penstock.queue as q on q.id = p.queue_id and q.is_open
+     cross join lateral (
+           select exists (select from penstock.shard as s where s.number = p.shard and s.state = 'draining')
+                  and not exists (select from penstock.partition as c
+                                   where c.queue_id = q.id and c.is_current and c.shard = p.shard) as is_draining,
+                  (q.running_limit is not null or q.rate is not null)
+                  and exists (select from penstock.partition as c
+                               where c.queue_id = q.id and c.number = p.number and c.is_current) as has_moved) as l
       join penstock.queue_map as m on m.queue_id = q.id and m.epoch = (
            select o.epoch from penstock.queue_map as o
             where o.queue_id = q.id and o.epoch in (p.shut_by, q.epoch)
               and not exists (select from penstock.partition as t
                                where t.id = any (o.partition_ids) and t.shard = any (penstock.drained_shards()))
             order by o.epoch limit 1)
-     where s.number = penstock.here() and s.state = 'draining'
-       and not exists (select from penstock.partition as c where c.queue_id = q.id and c.is_current and c.shard = s.number)
+     where p.shard = penstock.here() and not p.is_current and (l.is_draining or l.has_moved)
 $$;
 
--- The shard a job goes to by a map: its key's where that decides, else any, the same for a range.
-create function penstock.shard_by(p_ids int[], p_key bytea, p_job bigint) returns smallint
+-- The shard a job goes to by a map: its key's where that decides, else that of its partition's number.
+create function penstock.shard_by(p_ids int[], p_key bytea, p_number int) returns smallint
 language sql stable as $$
     select shard from penstock.partition
-     where id = p_ids[1 + coalesce(penstock.partition_of(p_key, cardinality(p_ids)), ((p_job >> 20) % cardinality(p_ids))::int)]
+     where id = p_ids[1 + coalesce(penstock.partition_of(p_key, cardinality(p_ids)), p_number % cardinality(p_ids))]
 $$;
 
 -- On a queue with an owner what is left of a key leaves whole and in its order: first nothing of its partition may start
--- any more. That is so when nothing runs there, nobody writes by an earlier map, and the rest can go no further: the queue
--- is paused, nobody here serves it, or the partition's owner found nothing that could start. Locks: partitions' rows.
+-- any more. That is so when nothing runs there, nobody writes by an earlier map, and the rest can go no further: where the
+-- shard is being drained the queue is paused or nobody here serves it, or the partition's owner found nothing that could
+-- start. Without an owner nothing is left that anybody could start; what comes later by an old map is sent after the
+-- rest. A place that waits for an earlier one is not shut before it. Locks: partitions' rows.
 create function penstock.shut_partitions_left() returns int
 language plpgsql set enable_seqscan = off as $$
 declare
@@ -94,9 +109,9 @@ declare
 begin
     for v_part in
         select l.* from penstock.partitions_left() as l
-         where l.is_owned and l.shut_by is null
-           and not exists (select from penstock.queue_map as m join penstock.queue as q on q.id = m.queue_id
-                            where m.queue_id = l.queue_id and m.epoch < q.epoch and not m.is_closed)
+         where (l.is_owned or l.has_moved) and l.shut_by is null
+           and not (l.is_owned and exists (select from penstock.queue_map as m join penstock.queue as q on q.id = m.queue_id
+                                            where m.queue_id = l.queue_id and m.epoch < q.epoch and not m.is_closed))
          order by l.id
     loop
         perform from penstock.partition where id = v_part.id for update;
@@ -104,16 +119,17 @@ begin
         update penstock.partition as p
            set shut_by = q.epoch, owner_id = null, owner_epoch = p.owner_epoch + 1
           from penstock.queue as q
-         where p.id = v_part.id and q.id = p.queue_id and p.shut_by is null
+         where p.id = v_part.id and q.id = p.queue_id and p.shut_by is null and penstock.waits_for(p) is null
            and not exists (select from penstock.lease as l where l.partition_id = p.id)
-           and (q.is_paused or not exists (select from penstock.worker_task as t where t.queue_id = q.id)
-                or not exists (select from penstock.ready as r where r.partition_id = p.id)
-                or exists (select from penstock.quiet as n
-                            where n.partition_id = p.id
-                              and exists (select from penstock.worker as w where w.id = p.owner_id)
-                              and not exists (select from penstock.ready as r
-                                               where r.partition_id = p.id
-                                                 and not pg_visible_in_snapshot(r.changed, n.as_of))));
+           and (not exists (select from penstock.ready as r where r.partition_id = p.id and not r.is_parked)
+                or v_part.is_draining and v_part.is_owned and (
+                   q.is_paused or not exists (select from penstock.worker_task as t where t.queue_id = q.id))
+                or v_part.is_owned and exists (
+                   select from penstock.quiet as n
+                    where n.partition_id = p.id
+                      and exists (select from penstock.worker as w where w.id = p.owner_id)
+                      and not exists (select from penstock.ready as r
+                                       where r.partition_id = p.id and not pg_visible_in_snapshot(r.changed, n.as_of))));
         v_count := v_count + found::int;
     end loop;
     return v_count;
@@ -137,7 +153,8 @@ declare
 begin
     perform set_config('lock_timeout', '1s', true);
     perform penstock.shut_partitions_left();
-    select coalesce(array_agg(id), '{}'), coalesce(array_agg(id) filter (where not is_owned), '{}'),
+    select coalesce(array_agg(id) filter (where is_draining or shut_by is not null), '{}'),
+           coalesce(array_agg(id) filter (where is_draining and not is_owned), '{}'),
            coalesce(array_agg(id) filter (where shut_by is not null), '{}')
       into v_all, v_plain, v_shut from penstock.partitions_left();
     if v_all = '{}' then
@@ -151,13 +168,13 @@ begin
     with gone as (
         delete from penstock.scheduled where ctid = any (v_rows) returning *
     ), member as (
-        select g.*, l.by_ids, g.range * 1024 + m.position as job_id, j.key
+        select g.*, l.by_ids, l.number, g.range * 1024 + m.position as job_id, j.key
           from gone as g join penstock.partitions_left() as l on l.id = g.partition_id
          cross join lateral unnest(penstock.positions(g.low, g.high, g.members)) as m(position)
           left join lateral (select key from penstock.job_stored where id = g.range * 1024 + m.position and l.is_owned limit 1) as j on true
     ), sent as (
         insert into penstock.outbox (shard, job_id, partition_id, attempt, epoch, facts)
-        select penstock.shard_by(by_ids, key, job_id), job_id, partition_id, attempt,
+        select penstock.shard_by(by_ids, key, number), job_id, partition_id, attempt,
                case when pos is not null and key is not null then epoch end,
                json_build_object('state', 'scheduled', 'rescues', rescues, 'pos', pos, 'due_at',
                    case when due_at >= penstock.paused_from() then due_at - (1::bigint << 53) * interval '1 microsecond'
@@ -179,7 +196,7 @@ begin
         delete from penstock.dependency as d using gone as g where d.child_id = g.job_id and d.parent_id = any (g.parents)
     ), sent as (
         insert into penstock.outbox (shard, job_id, partition_id, attempt, facts)
-        select penstock.shard_by(l.by_ids, j.key, g.job_id), g.job_id, g.partition_id, 1,
+        select penstock.shard_by(l.by_ids, j.key, l.number), g.job_id, g.partition_id, 1,
                json_build_object('state', 'blocked', 'run_at', g.run_at, 'runs_on_failure', g.runs_on_failure,
                    'parents', to_json(g.parents::text[]), 'ends', (
                        select coalesce(json_object_agg(p.id::text, o = 0), '{}')
@@ -205,7 +222,7 @@ begin
         delete from penstock.halted where job_id = any (v_ids) returning *
     ), sent as (
         insert into penstock.outbox (shard, job_id, partition_id, attempt, epoch, facts)
-        select penstock.shard_by(l.by_ids, j.key, g.job_id), g.job_id, g.partition_id, g.attempt, h.epoch,
+        select penstock.shard_by(l.by_ids, j.key, l.number), g.job_id, g.partition_id, g.attempt, h.epoch,
                json_build_object('state', 'dead', 'started_at', g.started_at, 'failed_at', g.failed_at, 'worker', g.worker,
                                  'error', g.error, 'halted_at', h.since)
           from gone as g join penstock.partitions_left() as l on l.id = g.partition_id
@@ -234,20 +251,20 @@ begin
     with gone as (
         delete from penstock.ready where ctid = any (v_rows) returning *
     ), member as (
-        select g.*, l.by_ids, g.range * 1024 + m.position as job_id, j.key
+        select g.*, l.by_ids, l.number, g.range * 1024 + m.position as job_id, j.key
           from gone as g join penstock.partitions_left() as l on l.id = g.partition_id
          cross join lateral unnest(penstock.positions(g.low, g.high, g.members)) as m(position)
           left join lateral (select key from penstock.job_stored where id = g.range * 1024 + m.position and l.is_owned limit 1) as j on true
     ), sent as (
         insert into penstock.outbox (shard, job_id, partition_id, attempt, epoch, facts)
-        select penstock.shard_by(by_ids, key, job_id), job_id, partition_id, attempt, case when key is not null then epoch end,
+        select penstock.shard_by(by_ids, key, number), job_id, partition_id, attempt, case when key is not null then epoch end,
                json_build_object('state', 'ready', 'rescues', rescues, 'pos', pos, 'ready_at', ready_at)
           from member order by epoch, priority, pos, job_id
         returning job_id
     )
     select count(*) into v_count from sent;
     delete from penstock.load_range as r using penstock.partitions_left() as l
-     where r.partition_id = l.id and r.load_id is null and r.attempt is null;
+     where r.partition_id = l.id and l.is_draining and r.load_id is null and r.attempt is null;
     return v_sent + v_count;
 end $$;
 

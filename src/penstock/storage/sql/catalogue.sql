@@ -4,7 +4,8 @@ select exists (select from penstock.queue where name = %(name)s)
 -- name: declare_queue
 -- See penstock.declare_queue. Locks: the catalogue, where there is no such queue yet; nothing a producer or worker wants.
 select penstock.declare_queue(%(name)s, %(partitions)s, %(max_length)s, %(max_wait)s, %(limit)s, %(rate)s, %(per_key)s,
-                              %(per_key_rate)s, %(fair_by)s, %(weights)s::json, %(holds_on_retry)s, %(halts_on_dead)s)
+                              %(per_key_rate)s, %(fair_by)s, %(weights)s::json, %(holds_on_retry)s, %(halts_on_dead)s,
+                              %(avoid)s::int[])
 
 -- name: declare_task
 -- Announces a task and how many attempts its jobs have; the last word wins.

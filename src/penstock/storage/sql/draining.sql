@@ -15,6 +15,10 @@ select penstock.vacate_queue(%(name)s, %(shard)s)
 -- See penstock.send_off. Locks: the rows it takes, skipping those held.
 select penstock.send_off(%(rows)s)
 
+-- name: has_places_left
+-- Whether partitions of queues with a limit or a rate have moved away from this shard. The catalogue is small.
+select exists (select from penstock.partitions_left() where has_moved)
+
 -- name: left_on_shard
 -- See penstock.left_on_shard. Counts what there is: for a person.
 select queue, kind, n from penstock.left_on_shard()

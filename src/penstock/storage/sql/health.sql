@@ -1,7 +1,8 @@
 -- name: why_waiting
 -- What holds a ready job back: whether its queue is paused, whether its row is parked, how many live workers serve its
 -- queue and how many of them know its task, how many jobs stand before it (counted up to a thousand rows), its
--- partition's limit and what runs there (ten of them by name), and its rate and how long until it lets the next start.
+-- partition's limit and what runs there (ten of them by name), its rate and how long until it lets the next start,
+-- and the shard of its partition's earlier place, if that is waited for.
 -- Index: ready_of_range, ready_in_order; `lease` is read as a whole.
 select q.is_paused, r.is_parked, r.priority,
        (select count(distinct t.worker_id) from penstock.worker_task as t join penstock.worker as w on w.id = t.worker_id
@@ -22,7 +23,8 @@ select q.is_paused, r.is_parked, r.priority,
        array(select l.range * 1024 + m from penstock.lease as l, unnest(penstock.positions(l.low, l.high, l.members)) as m
               where l.partition_id = p.id and q.running_limit is not null order by 1 limit 10),
        case when not q.is_owned then q.rate end,
-       case when not q.is_owned then greatest(0, (1 - penstock.tokens(q.rate, last.full_at, clock_timestamp())) / q.rate) end
+       case when not q.is_owned then greatest(0, (1 - penstock.tokens(q.rate, last.full_at, clock_timestamp())) / q.rate) end,
+       (select o.shard from penstock.partition as o where o.id = penstock.waits_for(p))
   from penstock.ready as r
   join penstock.partition as p on p.id = r.partition_id
   join penstock.queue as q on q.id = p.queue_id

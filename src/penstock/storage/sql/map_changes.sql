@@ -59,3 +59,13 @@ select penstock.wake(n.queue_id) from noted as n
  where not exists (select from penstock.map_elsewhere as b
                     where b.queue_id = %(queue)s and b.epoch = %(epoch)s and b.shard = %(shard)s
                       and b.open_ids = %(open_ids)s::int[] and b.held_keys = %(held_keys)s::bytea[])
+
+-- name: shut_places
+-- See penstock.shut_places. A row a move: the catalogue is small.
+select partition_id, left_at from penstock.shut_places()
+
+-- name: note_shut
+-- See penstock.note_shut: how many of these places on other shards were not known to be shut.
+select count(*) filter (where penstock.note_shut(g.id, g.left_at))
+  from unnest(%(partitions)s::int[], %(versions)s::bigint[]) as g(id, left_at)
+  join penstock.partition as p on p.id = g.id and p.shard <> penstock.here()

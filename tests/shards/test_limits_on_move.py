@@ -1,0 +1,254 @@
+"""G6 over two shards: while a partition moves, its limit and its rate count for both of its places together."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.shards.place import Place
+from tests.shards.two_sites import TwoSites
+from tests.system.facts import eventually
+
+from penstock import App
+from penstock.errors import PartitionUnavailable
+from penstock.storage.catalogue import find_queue
+from penstock.storage.enqueue import Span, drive, write_spans
+from penstock.upkeep.shared import SharedUpkeep, maps
+
+LATER = datetime.now(UTC) + timedelta(days=1)
+
+
+class Moved(Place):
+    """A queue `q` of one partition, which begins on shard 1 and has a limit of 2."""
+
+    def __init__(self, urls: list[str], **rules: Any) -> None:
+        app = App(shards=urls, request_timeout=2.0)
+        super().__init__(app, urls)
+        queue = app.queue("q", partitions=1, **rules)
+
+        @queue.task(name="t")
+        def t(n: int = 0) -> None: ...
+
+        assert [each.shard for each in app.stats("q").partitions] == ["1"]
+
+    def move(self, to: int) -> None:
+        self.app.move_partition("q", 0, to)
+
+    def go_on(self) -> None:
+        """The rounds of upkeep that are about maps: places are shut, told of, and what is left is carried."""
+        for _ in range(3):
+            maps(self.app.databases)
+
+    def write_late(self, shard: int) -> int:
+        """A job of a producer that goes by the map of before, which put the partition on this shard."""
+        ((partition,),) = self.execute(
+            shard, "select id from penstock.partition where name = 'q' and shard = %s", shard
+        )
+        with self.database(shard).connect() as connection, connection.transaction():
+            ids = [0]
+            span = Span(find_queue(connection, "q").id, partition, 4, "t", args=[b"{}"], places=range(1))
+            drive(connection, write_spans([span], ids))
+        return ids[0]
+
+
+@pytest.fixture
+def make(shard_urls: list[str]) -> Iterator[Callable[..., Moved]]:
+    made: list[Moved] = []
+
+    def make(**rules: Any) -> Moved:
+        made.append(Moved(shard_urls, **rules))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.app.close()
+
+
+def test_the_new_place_starts_nothing_until_the_old_one_is_worked_off(make: Callable[..., Moved]) -> None:
+    q = make(limit=2)
+    before = q.enqueue(1, 3)
+    assert q.claim(1, 5) == before[:2]
+    q.move(2)
+    after = q.enqueue(2, 3)
+    q.go_on()
+    assert q.claim(2, 5) == []
+    said = q.app.explain(after[0])
+    assert said.reason.startswith("partition moved: what it left on shard 1 goes first")
+    assert said.detail["earlier_shard"] == 1
+
+    # One that runs there is enough.
+    q.execute(1, "delete from penstock.lease")
+    assert q.claim(1, 5) == before[2:]
+    q.go_on()
+    assert q.claim(2, 5) == []
+
+    q.execute(1, "delete from penstock.lease")
+    assert q.claim(2, 5) == []
+    q.go_on()
+    assert q.claim(2, 5) == after[:2]
+
+
+def test_without_limit_and_rate_both_places_work_at_once(make: Callable[..., Moved]) -> None:
+    q = make()
+    before = q.enqueue(1, 3)
+    q.move(2)
+    after = q.enqueue(2, 3)
+    assert q.claim(2, 5) == after
+    assert q.claim(1, 5) == before
+
+
+def test_a_limit_that_is_set_later_counts_for_both_places_too(make: Callable[..., Moved]) -> None:
+    q = make()
+    before = q.enqueue(1, 3)
+    q.move(2)
+    after = q.enqueue(2, 3)
+    q.app.limit("q", limit=2)
+    assert q.claim(2, 5) == []
+    assert q.claim(1, 5) == before[:2]
+    q.execute(1, "delete from penstock.lease")
+    assert q.claim(1, 5) == before[2:]
+    q.execute(1, "delete from penstock.lease")
+    q.go_on()
+    assert q.claim(2, 5) == after[:2]
+
+
+def test_what_comes_late_to_the_old_place_is_carried_to_the_new_one(make: Callable[..., Moved]) -> None:
+    q = make(limit=5)
+    delayed = q.enqueue(1, run_at=LATER)[0]
+    parent = q.enqueue(1)[0]
+    child = q.child(1, [parent])
+    assert q.succeed(1) == [parent]
+    q.move(2)
+    q.go_on()
+    late = q.write_late(1)
+    q.go_on()
+    assert q.claim(1, 5) == []
+    q.execute(2, "update penstock.scheduled set due_at = now() - interval '1 s'")
+    SharedUpkeep(q.app.databases).sweep()
+    for shard in (1, 2):
+        q.execute(shard, "select penstock.promote(100), penstock.unblock(null, 0, 100)")
+    assert q.claim(2, 10) == sorted([delayed, child, late])
+
+
+def test_a_task_that_no_worker_knows_does_not_hold_the_new_place_up(make: Callable[..., Moved]) -> None:
+    q = make(limit=2)
+    q.enqueue(1)
+    ((unknown,),) = q.execute(1, "select penstock.enqueue('q', 'nobody', '{}')")
+    assert len(q.succeed(1)) == 1
+    q.execute(1, "select penstock.park()")
+    q.move(2)
+    after = q.enqueue(2)
+    q.go_on()
+    assert q.claim(2, 5) == after
+    assert q.app.job(unknown).state == "ready"
+    assert q.execute(1, "select count(*) from penstock.ready") == [(0,)]
+
+
+def test_a_rate_starts_with_nothing_in_the_new_place(make: Callable[..., Moved]) -> None:
+    q = make(rate="60/m")
+    before, _ = q.enqueue(1, 2)
+    assert q.claim(1, 5) == [before]
+    q.execute(1, "delete from penstock.lease")
+    q.execute(1, "delete from penstock.ready")
+    q.move(2)
+    q.enqueue(2, 2)
+    q.go_on()
+    ((seconds,),) = q.execute(
+        2,
+        "select extract(epoch from max(full_at) - now())::float from penstock.spent as s join penstock.partition as p"
+        " on p.id = s.partition_id where p.shard = 2",
+    )
+    # Counted from before the first statement on; the bucket of one fills in a second.
+    assert seconds > 0
+    eventually(lambda: q.claim(2, 5), "the bucket fills")
+
+
+def test_a_partition_comes_back_when_its_old_place_is_worked_off(make: Callable[..., Moved]) -> None:
+    q = make(limit=2)
+    q.enqueue(1, 2)
+    q.move(2)
+    with pytest.raises(
+        PartitionUnavailable, match="has left shard 1 not long ago, and what it left there is not worked off"
+    ):
+        q.move(1)
+    assert len(q.succeed(1, 5)) == 2
+    there = q.enqueue(2, 2)
+    q.go_on()
+    q.move(1)
+    back = q.enqueue(1, 1)
+    q.go_on()
+    assert q.claim(1, 5) == []
+    assert q.succeed(2, 5) == there
+    q.go_on()
+    assert q.claim(1, 5) == back
+
+
+def test_a_shard_that_is_drained_is_waited_for_until_nothing_runs_there(make: Callable[..., Moved]) -> None:
+    q = make(limit=1)
+    before = q.enqueue(1, 2)
+    assert q.claim(1, 5) == before[:1]
+    q.app.drain_shard(1)
+    after = q.enqueue(2, 2)
+    q.go_on()
+    assert q.claim(2, 5) == []
+    q.execute(1, "delete from penstock.lease")
+    assert q.succeed(1, 5) == before[1:]
+    q.execute(1, "delete from penstock.worker_task")
+    eventually(lambda: q.app.drain_shard(1).state == "drained", "the shard is drained")
+    assert q.claim(2, 5) == after[:1]
+
+
+@contextmanager
+def two_workers(first: TwoSites, second: App) -> Iterator[None]:
+    """Two workers on both shards, until the block ends."""
+    other = threading.Thread(target=second.work, kwargs={"concurrency": 6})
+    with first.working(concurrency=6):
+        other.start()
+        try:
+            yield
+        finally:
+            while other.is_alive():
+                second.stop()
+                other.join(0.2)
+
+
+@pytest.mark.parametrize("rules", [{"limit": 3}, {"limit": 3, "order": "key"}], ids=["gate", "owner"])
+def test_never_more_run_than_the_limit_while_a_partition_moves_to_and_fro(
+    shard_urls: list[str], rules: dict[str, Any]
+) -> None:
+    running, most, ran = Counter[str](), Counter[str](), Counter[int]()
+    lock = threading.Lock()
+
+    def handle(key: str, n: int) -> None:
+        with lock:
+            running["m"] += 1
+            most["m"] = max(most["m"], running["m"])
+            ran[n] += 1
+        time.sleep(0.005)
+        with lock:
+            running["m"] -= 1
+
+    sites = TwoSites(shard_urls, request_timeout=60.0)
+    second = App(shards=sites.urls, lease=4.0)
+    try:
+        tasks = [app.queue("m", partitions=1, **rules).task(name="t", key="key")(handle) for app in (sites.app, second)]
+        count = 0
+        with two_workers(sites, second):
+            for to in (2, 1, 2):
+                tasks[0].enqueue_many([{"key": f"k{n}", "n": n} for n in range(count, count + 200)])
+                count += 200
+                sites.app.move_partition("m", 0, to)
+                tasks[1].enqueue_many([{"key": f"k{n}", "n": n} for n in range(count, count + 200)])
+                count += 200
+            eventually(lambda: sum(ran.values()) >= count, "all jobs ran")
+        assert ran == Counter(range(count))
+        assert most["m"] == 3
+    finally:
+        second.close()
+        sites.close()
