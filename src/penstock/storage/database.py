@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg.adapt import Loader
-from psycopg.pq import Format
+from psycopg.pq import Format, TransactionStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from penstock.clock import Clock, system
@@ -52,11 +52,14 @@ ConnectionLost = (
 # Cancelled by somebody, a lock not had in time, a serialisation failure, a deadlock: nothing was written.
 _ROLLED_BACK = frozenset({"57014", "55P03", "40001", "40P01"})
 
-# The pool tells of every attempt to reach a server that is away: for whoever sets logging up, not for a bare stderr.
-logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+# The driver and its pool tell of every connection that breaks: for whoever sets logging up, not for a bare stderr.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 DURABILITY_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 STEP_SECONDS = 0.25
+# So long the connection used last stays out of the pool.
+KEPT_SECONDS = 60.0
+IDLE = TransactionStatus.IDLE
 
 
 class _RawJson(Loader):
@@ -78,42 +81,84 @@ class ConnectionCut(psycopg.OperationalError):
     """The server has closed the connection before anything was sent."""
 
 
+class Stock:
+    """A pool, and the connection of it that was used last.
+
+    Where nobody else has one out, that is kept beside the pool and lent next: the same session again and again is faster
+    than the pool's turns. From time to time it goes back, for the pool replaces connections that have grown old.
+    """
+
+    __slots__ = ("keeps", "kept", "pool")
+
+    def __init__(self, pool: ConnectionPool[Connection], *, keeps: bool) -> None:
+        self.pool = pool
+        self.keeps = keeps
+        # At most one, and since when it is not in the pool.
+        self.kept: list[tuple[Connection, float]] = []
+
+    def close(self, timeout: float) -> None:
+        self.keeps = False
+        while self.kept:
+            self.pool.putconn(self.kept.pop()[0])
+        self.pool.close(timeout)
+
+
 class Lent:
-    """A connection of the pool for the length of a `with` block."""
+    """A connection for the length of a `with` block."""
 
-    __slots__ = ("_breaker", "_clock", "_connection", "_pool", "_timeout")
+    __slots__ = ("_breaker", "_clock", "_connection", "_since", "_stock", "_timeout")
 
-    def __init__(self, database: Database, pool: ConnectionPool[Connection], timeout: float) -> None:
+    def __init__(self, database: Database, stock: Stock, timeout: float) -> None:
         # As they are now: the database may be closed, and opened anew, while the connection is out.
         self._breaker = database.breaker
         self._clock = database.clock
-        self._pool = pool
+        self._stock = stock
         self._timeout = timeout
 
     def __enter__(self) -> Connection:
         breaker, clock = self._breaker, self._clock
-        started_at = clock.monotonic()
+        started_at = now = clock.monotonic()
         while True:
             if breaker.is_down:
                 raise DatabaseDown(breaker.reason)
-            # In steps: a database that dies meanwhile is not waited for to the end.
-            step = min(self._timeout - (clock.monotonic() - started_at), STEP_SECONDS)
             try:
-                self._connection = connection = self._pool.getconn(max(step, 0.001))
+                self._connection, self._since = self._stock.kept.pop()
+                break
+            except IndexError:
+                pass
+            # In steps: a database that dies meanwhile is not waited for to the end.
+            step = min(self._timeout - (now - started_at), STEP_SECONDS)
+            try:
+                self._connection = self._stock.pool.getconn(max(step, 0.001))
             except PoolTimeout:
                 breaker.failed()
-                if clock.monotonic() - started_at >= self._timeout:
+                now = clock.monotonic()
+                if now - started_at >= self._timeout:
                     raise
-                continue
-            breaker.calls[id(self)] = (connection, clock.monotonic())
-            return connection
+            else:
+                self._since = now = clock.monotonic()
+                break
+        breaker.calls[id(self)] = (self._connection, now)
+        return self._connection
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        del self._breaker.calls[id(self)]
+        calls, connection, stock = self._breaker.calls, self._connection, self._stock
+        del calls[id(self)]
+        # Whoever waits for a connection has others before it, whose end gives it one: then none is kept.
+        if (
+            error is None
+            and not calls
+            and not stock.kept
+            and stock.keeps
+            and connection.pgconn.transaction_status == IDLE
+            and self._clock.monotonic() - self._since < KEPT_SECONDS
+        ):
+            stock.kept.append((connection, self._since))
+            return
         if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
             # Its session may have begun while the database was read-only, and would stay so.
-            self._connection.close()
-        self._pool.putconn(self._connection)
+            connection.close()
+        stock.pool.putconn(connection)
         if error is not None and is_lost(error):
             self._breaker.failed()
 
@@ -140,7 +185,7 @@ class Database:
         self.clock = clock
         self._name = name
         self._pool_size = pool_size
-        self._pool: ConnectionPool[Connection] | None = None
+        self._stock: Stock | None = None
         self._lock = threading.Lock()
         self.is_pooled: bool | None = None
 
@@ -151,8 +196,8 @@ class Database:
         self.breaker.label = place if is_alone else f"shard {shard}, {place},"
 
     def connection(self, timeout: float | None = None) -> Lent:
-        """Lend a connection for a `with` block; it goes back to the pool, or is replaced where it broke."""
-        return Lent(self, self._pool or self._opened_pool(), timeout or self.request_timeout)
+        """Lend a connection for a `with` block; where it breaks it is replaced."""
+        return Lent(self, self._stock or self._opened(), timeout or self.request_timeout)
 
     def connect(self) -> Connection:
         """A connection of one's own, for what lasts: a worker's conversation, LISTEN."""
@@ -226,18 +271,18 @@ class Database:
     def close(self) -> None:
         """Give back every connection."""
         with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None:
+            stock, self._stock = self._stock, None
+        if stock is not None:
             # Whoever is just connecting to one that hangs would be waited for.
-            pool.close(0.0 if self.breaker.is_down else 5.0)
+            stock.close(0.0 if self.breaker.is_down else 5.0)
         self.breaker.close()
         self.breaker = Breaker(self.url, self.breaker.label, self.clock)
 
-    def _opened_pool(self) -> ConnectionPool[Connection]:
+    def _opened(self) -> Stock:
         self.breaker.watch()
         with self._lock:
-            if self._pool is None:
-                self._pool = ConnectionPool(
+            if self._stock is None:
+                pool = ConnectionPool(
                     self.url,
                     kwargs={"autocommit": True, "application_name": self._name, "connect_timeout": 10},
                     min_size=1,
@@ -247,7 +292,8 @@ class Database:
                     configure=self._configure,
                     open=True,
                 )
-            return self._pool
+                self._stock = Stock(pool, keeps=self._pool_size > 1)
+            return self._stock
 
     def _configure(self, connection: Connection) -> None:
         connection.adapters.register_loader("json", _RawJson)
