@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 import uuid
 from collections.abc import Sequence
 
@@ -9,6 +11,7 @@ import psycopg
 import pytest
 
 from penstock import App
+from penstock.admin.doctor import doctor
 from penstock.errors import InvalidJob, SchemaMismatch
 from penstock.storage.shards import plain_address, read_digest, read_identity, reserve_shard
 
@@ -52,6 +55,31 @@ def test_the_catalogue_is_the_same_on_both(shard_urls: list[str]) -> None:
         assert len(set(app.databases.each(read_digest))) == 1
         limits = app.databases.each(lambda c: c.execute("select running_limit from penstock.queue").fetchall())
         assert set(limits.given[1]) == set(limits.given[2]) == {(7,), (None,)}
+
+
+def test_a_system_is_opened_and_examined_while_its_catalogue_changes(shard_urls: list[str]) -> None:
+    is_over = threading.Event()
+    with App(shards=shard_urls) as app:
+        app.queue("q", limit=1)
+
+        def change() -> None:
+            for n in itertools.count(1):
+                if is_over.is_set():
+                    return
+                app.limit("q", limit=n)
+
+        changing = threading.Thread(target=change)
+        changing.start()
+        try:
+            for _ in range(15):
+                opened(shard_urls)
+                with App(shards=shard_urls) as other:
+                    said = {check.name: check for check in doctor(list(other.databases))}
+                # Shard 2 may just not have heard of the last change.
+                assert "restore" not in said["catalogue"].advice
+        finally:
+            is_over.set()
+            changing.join()
 
 
 def test_ids_name_their_shard(shard_urls: list[str]) -> None:

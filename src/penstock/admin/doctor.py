@@ -43,7 +43,13 @@ def doctor(databases: Sequence[Database]) -> list[Check]:
     found = [facts for _, facts in examined if facts is not None]
     is_alone = len(databases) == 1 and all(len(facts.shards) < 2 for facts in found)
     if not is_alone and found:
-        checks += [_catalogue(found), _shards(found)]
+        catalogue = _catalogue(found)
+        if not catalogue.ok:
+            # Something may have changed between two looks: again, and last at the one that leads, which knows first.
+            numbered = [(facts.number, each) for each, (_, facts) in zip(databases, examined, strict=True) if facts]
+            ordered = sorted(numbered, key=lambda each: each[0], reverse=True)
+            catalogue = _catalogue([each.run(health.catalogue_facts) for _, each in ordered])
+        checks += [catalogue, _shards(found)]
     return checks
 
 

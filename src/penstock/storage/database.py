@@ -84,8 +84,8 @@ class ConnectionCut(psycopg.OperationalError):
 class Stock:
     """A pool, and the connection of it that was used last.
 
-    Where nobody else has one out, that is kept beside the pool and lent next: the same session again and again is faster
-    than the pool's turns. From time to time it goes back, for the pool replaces connections that have grown old.
+    Where nobody else has one out, that is kept beside the pool and lent next: the same session again and again is
+    faster than the pool's turns. From time to time it goes back, for the pool replaces connections that have grown old.
     """
 
     __slots__ = ("keeps", "kept", "pool")

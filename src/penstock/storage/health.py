@@ -119,7 +119,8 @@ class CatalogueFacts:
 def catalogue_facts(connection: Connection) -> CatalogueFacts:
     """What a database says of the catalogue."""
     known = [(entry.number, entry.identity) for entry in read_shards(connection)]
-    return CatalogueFacts(*read_identity(connection), read_digest(connection), known)
+    identity = read_identity(connection)
+    return CatalogueFacts(*identity[:3], *read_digest(connection), known)
 
 
 def shard_facts(connection: Connection) -> ShardFacts:

@@ -263,11 +263,11 @@ def read_shards(connection: Connection) -> list[ShardEntry]:
     return [ShardEntry(number, str(identity), address, state) for number, identity, address, state in rows]
 
 
-def read_digest(connection: Connection) -> str:
-    """What a catalogue says, in short."""
-    row = connection.execute(query("catalogue_digest")).fetchone()
+def read_digest(connection: Connection) -> tuple[int, str]:
+    """The version of a catalogue, and what it says, in short."""
+    row = connection.execute(query("read_digest")).fetchone()
     assert row is not None  # noqa: S101
-    return str(row[0])
+    return row[0], row[1]
 
 
 def take_up_shard(connection: Connection, number: int, identity: str, system: str) -> None:

@@ -7,9 +7,10 @@ select number, identity, system, version from penstock.catalogue
 -- name: read_shards
 select number, identity, address, state from penstock.shard order by number
 
--- name: catalogue_digest
--- See penstock.catalogue_digest. Reads the whole catalogue: for those who open an app.
-select penstock.catalogue_digest()
+-- name: read_digest
+-- See penstock.catalogue_digest, and the version it is of: in one statement, for between two it may change. Reads the
+-- whole catalogue: for those who open an app.
+select version, penstock.catalogue_digest() from penstock.catalogue
 
 -- name: take_up_shard
 -- See penstock.take_up_shard. Locks: the catalogue.
