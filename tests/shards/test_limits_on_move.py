@@ -218,8 +218,8 @@ def two_workers(first: TwoSites, second: App) -> Iterator[None]:
                 other.join(0.2)
 
 
-# Enough for the old place to be at work until the new one could be: with an owner the keys that are left are listed first,
-# which takes some rounds of upkeep.
+# Enough for the old place to be at work until the new one could be: with an owner the keys that are left are listed
+# first, which takes some rounds of upkeep.
 @pytest.mark.parametrize("rules", [{"limit": 3}, {"limit": 3, "order": "key"}], ids=["gate", "owner"])
 def test_never_more_run_than_the_limit_while_a_partition_moves_to_and_fro(
     shard_urls: list[str], rules: dict[str, Any]
