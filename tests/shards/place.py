@@ -9,6 +9,7 @@ import psycopg
 
 from penstock import App
 from penstock.storage import Database
+from penstock.storage.exchange import FROM_THE_START
 from penstock.storage.queries import query
 from penstock.storage.settle import Succeeded, succeeded_parameters
 from penstock.storage.workers import register
@@ -107,6 +108,6 @@ class Place:
             rows = connection.execute(
                 "select id, range * 1024 + m from penstock.claim(%s, %s, %s, %s, 0) as l,"
                 " unnest(penstock.positions(l.low, l.high, l.members)) as m order by 2",
-                (self.worker, partitions, [0] * 10 * len(partitions), slots),
+                (self.worker, partitions, [*FROM_THE_START] * len(partitions), slots),
             ).fetchall()
         return [(row[0], row[1]) for row in rows]

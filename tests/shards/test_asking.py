@@ -14,6 +14,8 @@ from tests.fault.proxy import Proxy
 from tests.shards.place import Place
 
 from penstock import App, NotFound, PartitionUnavailable
+from penstock.admin.doctor import doctor
+from penstock.errors import ResultTimeout
 
 
 def test_figures_of_a_queue_are_added_up_over_all_shards(place: Place) -> None:
@@ -189,3 +191,30 @@ def test_keys_of_all_shards_are_listed_and_released(place: Place) -> None:
     assert [each.key for each in place.app.blocked_keys("q")] == ["a"]
     with pytest.raises(NotFound, match="is not halted"):
         place.app.release("q", "b")
+
+
+def test_a_result_is_waited_for_no_longer_than_was_said(place: Place, second: Proxy) -> None:
+    (job,) = place.enqueue(2)
+    second.go_down()
+    with pytest.raises(ResultTimeout):
+        place.app.result(job, timeout=0.2)
+    second.come_up()
+    assert place.database(2).breaker.wait_until_up(60.0)
+    place.succeed(2)
+    assert place.app.result(job, timeout=60.0) == 7
+
+
+def test_the_doctor_tells_of_a_shard_that_takes_no_writes_and_asks_for_no_drained_one(place: Place) -> None:
+    name = place.urls[2].rpartition("/")[2]
+    place.execute(1, f"alter database {name} set default_transaction_read_only = on")
+    try:
+        said = {(check.name, check.shard): check.ok for check in doctor(list(place.app.databases))}
+    finally:
+        place.execute(1, f"alter database {name} reset default_transaction_read_only")
+    assert (said["writes", "1"], said["writes", "2"]) == (True, False)
+    while place.app.drain_shard(2).state != "drained":
+        continue
+    with App(place.urls[1]) as app:
+        assert all(check.ok for check in doctor(list(app.databases))), doctor(list(app.databases))
+        with pytest.raises(NotFound, match="shard 2 wrote it and is drained: give its URL too"):
+            app.job(2 * 1024 + 2**40)

@@ -29,5 +29,5 @@ def test_a_partition_is_moved_by_number_or_name_to_a_shard_by_number_or_url(
 
 def test_what_is_not_there_is_refused(penstock: CommandLine) -> None:
     assert "has no partition 7" in penstock.refused("shards", "move", "q", "7", "2")
-    assert "no such shard" in penstock.refused("shards", "move", "q", "0", "9")
+    assert "there is no shard" in penstock.refused("shards", "move", "q", "0", "9")
     assert "nothing" in penstock.refused("shards", "move", "nothing", "0", "2")

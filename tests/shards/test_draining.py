@@ -17,7 +17,7 @@ from tests.system.cli_runs import CommandLine
 from tests.system.facts import eventually
 
 from penstock import App, Drain, Retry, Task
-from penstock.errors import InvalidJob, NotFound
+from penstock.errors import InvalidJob, NotFound, PartitionUnavailable
 from penstock.routing.key_hash import partition_of
 from penstock.storage import carrying, draining, map_changes, resize
 from penstock.storage.catalogue import find_queue
@@ -166,7 +166,7 @@ def test_an_only_shard_cannot_be_drained(database_url: str) -> None:
 
 @pytest.mark.parametrize("shard", [3, 0, True, "postgresql://elsewhere/jobs"])
 def test_a_shard_that_is_not_there_is_refused(world: World, shard: Any) -> None:
-    with pytest.raises(NotFound, match="no such shard"):
+    with pytest.raises(NotFound, match="there is no shard"):
         world.app.drain_shard(shard)
 
 
@@ -755,4 +755,18 @@ def test_the_command_tells_how_far_it_is(world: World, tmp_path: Path) -> None:
     assert penstock.done("shards", "drain", "2").out.startswith("shard 2 is drained")
     assert world.app.job(stuck).state == "ready"
     assert "the last one in use" in penstock.refused("shards", "drain", "1")
-    assert "no such shard" in penstock.refused("shards", "drain", "7")
+    assert "there is no shard" in penstock.refused("shards", "drain", "7")
+
+
+def test_nothing_is_begun_while_another_shard_does_not_answer(shard_urls: list[str], empty_database_url: str) -> None:
+    proxy = Proxy(shard_urls[1])
+    try:
+        with App(shards=[shard_urls[0], proxy.url], request_timeout=5.0) as app:
+            app.queue("p", partitions=2)
+            app.add_shard(empty_database_url)
+            proxy.go_down()
+            with pytest.raises(PartitionUnavailable, match="shard 2"):
+                app.drain_shard(3)
+            assert [each.state for each in app.shards] == ["active"] * 3
+    finally:
+        proxy.close()

@@ -6,6 +6,7 @@ import itertools
 import threading
 import uuid
 from collections.abc import Sequence
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -202,3 +203,24 @@ def test_a_drained_shard_is_not_added_again(shard_urls: list[str]) -> None:
             pass
         with pytest.raises(InvalidJob, match="was drained as shard 1; give an empty one"):
             app.add_shard(shard_urls[0])
+
+
+def test_one_that_is_a_shard_already_is_told_so_whoever_asks(shard_urls: list[str]) -> None:
+    with App(shards=shard_urls) as app:
+        assert app.add_shard(shard_urls[1]) == 2
+        assert app.add_shard(shard_urls[0]) == 1
+        assert {each.state for each in app.shards} == {"active"}
+
+
+def test_a_further_embedded_server_joins_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PENSTOCK_URL", raising=False)
+    with App(embedded_shards=2) as app:
+        app.queue("q", partitions=2)
+        assert [each.shard for each in app.stats("q").partitions] == ["1", "2"]
+    with App(embedded_shards=3) as app:
+        assert [(each.name, each.state) for each in app.shards] == [("1", "active"), ("2", "active"), ("3", "active")]
+        app.resize("q", partitions=3)
+        assert [each.shard for each in app.stats("q").partitions] == ["1", "2", "3"]
+    with App() as app:
+        assert len(app.shards) == 3

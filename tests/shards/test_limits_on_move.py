@@ -204,6 +204,17 @@ def test_a_shard_that_is_drained_is_waited_for_until_nothing_runs_there(make: Ca
     assert q.claim(2, 5) == after[:1]
 
 
+def test_jobs_that_leave_a_drained_shard_start_before_those_that_came_after_them(make: Callable[..., Moved]) -> None:
+    q = make(limit=1)
+    # The younger shard has drawn fewer numbers.
+    q.execute(1, "select penstock.draw_range() from generate_series(1, 100)")
+    before = q.enqueue(1, 3)
+    assert q.app.drain_shard(1).state == "drained"
+    after = q.enqueue(2, 2)
+    assert [q.succeed(2) for _ in range(5)] == [[job] for job in before + after]
+    assert q.app.stats("q").queue_length == 0
+
+
 @contextmanager
 def two_workers(first: TwoSites, second: App) -> Iterator[None]:
     """Two workers on both shards, until the block ends."""

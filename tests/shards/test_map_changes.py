@@ -379,9 +379,9 @@ def test_a_partition_that_is_not_there_is_refused(app: App, partition: Any) -> N
 
 
 def test_a_shard_that_is_not_there_or_not_in_use_is_refused(app: App, shards: Shards) -> None:
-    with pytest.raises(NotFound, match="no such shard"):
+    with pytest.raises(NotFound, match="there is no shard"):
         app.move_partition("o", 0, 3)
-    with pytest.raises(NotFound, match="no such shard"):
+    with pytest.raises(NotFound, match="there is no shard"):
         app.move_partition("o", 0, "postgresql://elsewhere/jobs")
     shards.change(lambda c: c.execute("select penstock.set_shard_state(2, 'draining')").fetchone())
     with pytest.raises(InvalidJob, match="draining"):

@@ -48,11 +48,13 @@ def ask(shards: Shards, database: Database, act: Callable[[Connection], T]) -> T
     return database.run(act) if len(shards) == 1 else database.ask(act)
 
 
-def at_job(shards: Shards, job_id: int, act: Callable[[Connection], T], *, waits: bool = False) -> T:
-    """Do something where a job is. `waits`: for its shard, where that is down."""
+def at_job(
+    shards: Shards, job_id: int, act: Callable[[Connection], T], *, waits: bool = False, timeout: float | None = None
+) -> T:
+    """Do something where a job is. `waits`: for its shard, where that is down, so many seconds."""
 
     def do(database: Database) -> T:
-        return database.run(act) if waits else ask(shards, database, act)
+        return database.run(act, timeout=timeout) if waits else ask(shards, database, act)
 
     number = shards.number_of(job_id)
     try:

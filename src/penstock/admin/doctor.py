@@ -93,11 +93,12 @@ def _catalogue(found: Sequence[health.CatalogueFacts]) -> Check:
 
 def _shards(found: Sequence[health.CatalogueFacts]) -> Check:
     """Whether the shards are those that the catalogue knows."""
-    known = {number: identity for facts in found for number, identity in facts.shards}
+    known = {number: identity for facts in found for number, identity, _ in facts.shards}
+    drained = {number for facts in found for number, _, state in facts.shards if state == "drained"}
     systems = {facts.system for facts in found}
     strangers = [facts.number for facts in found if known.get(facts.number) != facts.identity]
     numbers = [facts.number for facts in found]
-    missing = sorted(set(known) - set(numbers))
+    missing = sorted(set(known) - set(numbers) - drained)
     listed = ", ".join(map(str, sorted(set(numbers))))
     if len(systems) > 1 or strangers or len(set(numbers)) < len(numbers):
         of = ", ".join(map(str, strangers or numbers))
@@ -108,7 +109,7 @@ def _shards(found: Sequence[health.CatalogueFacts]) -> Check:
             "give the URLs of the databases that the catalogue knows; is one a copy of another?",
         )
     advice = f"give the URL of shard {', '.join(map(str, missing))}, or see why it does not answer"
-    return _check("shards", not missing, f"shards {listed} of {len(known)}", advice)
+    return _check("shards", not missing, f"shards {listed}" + ("" if missing else ": all there are"), advice)
 
 
 def _server(database: Database, connection: Connection) -> Iterator[Check]:
@@ -125,6 +126,8 @@ def _server(database: Database, connection: Connection) -> Iterator[Check]:
         facts.synchronous_commit,
         "set synchronous_commit = on: a crash loses the jobs acknowledged in its last moments",
     )
+    advice = "nothing can be enqueued, run or changed there: is it a standby, or default_transaction_read_only on?"
+    yield _check("writes", facts.takes_writes, "taken" if facts.takes_writes else "refused", advice)
     seconds = abs((facts.now - here).total_seconds())
     yield _check(
         "clock",

@@ -5,12 +5,12 @@ It begins with the call, and goes on by upkeep or by further calls: it may be ki
 
 from __future__ import annotations
 
-from penstock.errors import NotFound
+from penstock.admin.naming_shards import find_shard
 from penstock.model.drain import Drain, DrainRest
 from penstock.storage import draining as storage
 from penstock.storage import resize
 from penstock.storage.map_changes import tell_left
-from penstock.storage.shards import ShardEntry, Shards, plain_address, read_identity, read_shards
+from penstock.storage.shards import Shards, read_identity, read_shards
 from penstock.upkeep import SharedUpkeep
 
 __all__ = ["drain_shard"]
@@ -36,10 +36,10 @@ _REASONS = {
 
 def drain_shard(shards: Shards, shard: int | str) -> Drain:
     """Take everything off a shard, as far as that can be done now, and tell how far it is."""
-    entry = _find(shards, shard)
+    entry = find_shard(shards, shard)
     if entry.state not in ("draining", "drained"):
-        # Nothing is changed where it does not answer.
-        shards.of(entry.number).ask(read_identity)
+        # Nothing is begun where one of those that have to take part does not answer.
+        shards.each(read_identity).all()
         storage.begin(shards, entry.number)
     if entry.state != "drained":
         storage.go_on(shards)
@@ -61,15 +61,3 @@ def _progress(shards: Shards, number: int) -> Drain:
             DrainRest(queue=each.queue, kind=each.kind, count=each.left, reason=_REASONS[each.kind]) for each in rest
         ],
     )
-
-
-def _find(shards: Shards, shard: int | str) -> ShardEntry:
-    known = shards.read(read_shards)
-    if isinstance(shard, str) and shard.isdecimal():
-        shard = int(shard)
-    address = plain_address(shard) if isinstance(shard, str) else None
-    for entry in known:
-        if not isinstance(shard, bool) and (shard == entry.number or address == entry.address):
-            return entry
-    names = ", ".join(f"{entry.number} ({entry.address})" for entry in known) or "this one only"
-    raise NotFound(f"there is no such shard; there are {names}")

@@ -30,10 +30,10 @@ PAST = {"cancel": "cancelled", "retry": "retried", "purge": "purged"}
 _WAITING = (State.SCHEDULED, State.BLOCKED, State.READY)
 
 
-def job(shards: Shards, job_id: int | str, *, waits: bool = False) -> Job:
-    """One job, or NotFound. `waits`: for its shard, where that is down."""
+def job(shards: Shards, job_id: int | str, *, waits: bool = False, timeout: float | None = None) -> Job:
+    """One job, or NotFound. `waits`: for its shard, where that is down, so many seconds."""
     id_ = checked_job_id(job_id)
-    return at_job(shards, id_, lambda connection: find_job(connection, id_), waits=waits)
+    return at_job(shards, id_, lambda connection: find_job(connection, id_), waits=waits, timeout=timeout)
 
 
 def jobs(shards: Shards, *, limit: int = 100, before: int | str | None = None, **filters: Any) -> list[Job]:

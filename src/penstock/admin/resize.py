@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 
+from penstock.admin.naming_shards import find_shard
 from penstock.errors import InvalidJob, NotFound
 from penstock.model.limits import MOST_PARTITIONS, checked_count
 from penstock.model.resize import Resize
 from penstock.storage import Connection
 from penstock.storage import resize as storage
 from penstock.storage.catalogue import QueueEntry, find_queue
-from penstock.storage.database import checked_url
 from penstock.storage.map_changes import change, move, tell_left
-from penstock.storage.shards import ShardEntry, Shards, plain_address, read_shards
+from penstock.storage.shards import Shards
 
 __all__ = ["move_partition", "resize"]
 
@@ -37,7 +37,7 @@ def move_partition(shards: Shards, queue: str, partition: int | str, shard: int 
     """Let a partition live on another shard from now on, and tell how far it is; where it is there this only tells."""
     entry = shards.read(lambda connection: find_queue(connection, queue))
     number = _number(entry, partition)
-    target = _target(shards.read(read_shards), shard)
+    target = _target(shards, shard)
     if entry.partition_shards[number] != target:
         change(shards, queue, lambda connection: move(connection, queue, [number], [target]))
     return _progress(shards, queue)
@@ -74,14 +74,8 @@ def _number(entry: QueueEntry, partition: int | str) -> int:
     )
 
 
-def _target(known: list[ShardEntry], shard: int | str) -> int:
-    if isinstance(shard, str) and shard.isdecimal():
-        shard = int(shard)
-    address = plain_address(checked_url(shard)) if isinstance(shard, str) else None
-    entry = next((entry for entry in known if shard == entry.number or address == entry.address), None)
-    if entry is None:
-        names = ", ".join(f"{entry.number} ({entry.address})" for entry in known) or "this one only"
-        raise NotFound(f"there is no such shard; there are {names}: add one with `penstock shards add`")
+def _target(shards: Shards, shard: int | str) -> int:
+    entry = find_shard(shards, shard)
     if entry.state != "active":
         raise InvalidJob("shard", f"shard {entry.number} is {entry.state}: choose one that is in use")
     return entry.number

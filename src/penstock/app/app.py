@@ -338,7 +338,7 @@ class App:
         deadline = None if timeout is None else system.monotonic() + max(timeout, 0)
         pause = 0.002
         while True:
-            job = admin.job(self.databases, job_id, waits=True)
+            job = self._job_by(job_id, deadline, timeout)
             if job.state == State.SUCCEEDED:
                 return job.result
             if job.state in FINAL:
@@ -348,6 +348,16 @@ class App:
                 raise ResultTimeout(job.id, timeout or 0.0)
             system.sleep(min(pause, remaining))
             pause = min(pause * 1.5, 0.25)
+
+    def _job_by(self, job_id: int | str, deadline: float | None, timeout: float | None) -> Job:
+        """A job; its shard is waited for where that is down, but no longer than this."""
+        seconds = None if deadline is None else max(deadline - system.monotonic(), 0.05)
+        try:
+            return admin.job(self.databases, job_id, waits=True, timeout=seconds)
+        except PartitionUnavailable as error:
+            if deadline is None or system.monotonic() < deadline:
+                raise
+            raise ResultTimeout(int(job_id), timeout or 0.0) from error
 
     # Asking
 

@@ -144,7 +144,7 @@ class Connecting:
                     raise
                 log.warning("%s: its partitions wait until it is back", error)
                 silent.append(database)
-        shards = joining.join(databases, silent, may_readdress=self.is_embedded)
+        shards = joining.join(databases, silent, are_ours=self.is_embedded)
         for database in joining.further_shards(shards, self._database):
             shards.add(database)
         return shards

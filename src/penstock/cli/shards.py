@@ -51,11 +51,14 @@ def add(
 ) -> None:
     """Make an empty database a further shard: it gets the schema and the catalogue. Nothing moves there by itself."""
     with asked(url) as app:
+        before = {each.name: each.state for each in app.shards}
         number = app.add_shard(new)
     if as_json:
         show_json({"shard": number})
-        return
-    typer.echo(f"shard {number} is in use: new queues are placed there too; see penstock shards move")
+    elif before.get(str(number)) == "active":
+        typer.echo(f"it is shard {number} already")
+    else:
+        typer.echo(f"shard {number} is in use: new queues are placed there too; see penstock shards move")
 
 
 @shards.command()

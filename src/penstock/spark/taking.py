@@ -15,7 +15,7 @@ from penstock.owner import Owner
 from penstock.storage import workers
 from penstock.storage.claim import Lease, LeasedJob, read_jobs
 from penstock.storage.database import Connection
-from penstock.storage.exchange import ClaimWish, Turn
+from penstock.storage.exchange import FROM_THE_START, ClaimWish, Turn
 from penstock.storage.owner import Choice, has_work_of_others, read_partitions
 
 __all__ = ["OwnedTaking", "PlainTaking", "Taking", "Wish"]
@@ -73,7 +73,7 @@ class PlainTaking:
     def look(self, connection: Connection, worker: int, wanted: int, now: float) -> None:
         if now - self._swept_at >= SWEEP_SECONDS:
             self._swept_at = now
-            self._positions = {each: [0] * 10 for each, _ in read_partitions(connection, [self._queue_id])}
+            self._positions = {each: list(FROM_THE_START) for each, _ in read_partitions(connection, [self._queue_id])}
 
     def wish(self, wanted: int, now: float, *, is_gated: bool) -> Wish:
         partitions = list(self._positions)

@@ -16,10 +16,12 @@ from penstock.storage.owner import Choice, choice_parameters
 from penstock.storage.queries import query
 from penstock.storage.settle import End, Succeeded, succeeded_parameters
 
-__all__ = ["ClaimWish", "Turn", "exchange", "held_leases", "settled_by"]
+__all__ = ["FROM_THE_START", "ClaimWish", "Turn", "exchange", "held_leases", "settled_by"]
 
 
 FEW_ENDED = 64
+# Where the first claim of a partition begins, for each priority: before all, those too that came from another shard.
+FROM_THE_START = (-(1 << 62),) * 10
 
 
 @dataclass(slots=True)

@@ -70,6 +70,7 @@ class ServerFacts:
     full_page_writes: str
     synchronous_commit: str
     now: datetime
+    takes_writes: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class ShardFacts:
 class CatalogueFacts:
     """What a database is among the shards, the version of its catalogue and what that says in short.
 
-    `shards` are those the catalogue knows, each with its identity.
+    `shards` are those the catalogue knows, each with its identity and state.
     """
 
     number: int
@@ -113,12 +114,12 @@ class CatalogueFacts:
     system: str | None
     version: int
     digest: str
-    shards: list[tuple[int, str]]
+    shards: list[tuple[int, str, str]]
 
 
 def catalogue_facts(connection: Connection) -> CatalogueFacts:
     """What a database says of the catalogue."""
-    known = [(entry.number, entry.identity) for entry in read_shards(connection)]
+    known = [(entry.number, entry.identity, entry.state) for entry in read_shards(connection)]
     identity = read_identity(connection)
     return CatalogueFacts(*identity[:3], *read_digest(connection), known)
 

@@ -16,6 +16,8 @@ from psycopg import errors
 from penstock.errors import InvalidJob, PartitionUnavailable, PenstockError, SchemaMismatch
 from penstock.model.limits import MOST_SHARDS
 from penstock.storage.database import Database
+from penstock.storage.ids import read_range_number
+from penstock.storage.queries import query
 from penstock.storage.shards import (
     Identity,
     ShardEntry,
@@ -34,17 +36,24 @@ from penstock.storage.shards import (
 __all__ = ["add", "further_shards", "join"]
 
 
-def join(databases: Sequence[Database], silent: Sequence[Database], *, may_readdress: bool = False) -> Shards:
+def join(databases: Sequence[Database], silent: Sequence[Database], *, are_ours: bool = False) -> Shards:
     """The databases as shards, each under its number; the silent ones are recognised by their address.
 
-    An address in the catalogue stays, unless the databases are known to be where these URLs say (`may_readdress`).
+    An address in the catalogue stays and further shards have to be added, unless the databases are embedded ones, which
+    are known to be where these URLs say and to be meant (`are_ours`).
     """
     present = [database for database in databases if database not in silent]
     if not present:
         raise silent[0].unavailable(ConnectionError(silent[0].breaker.reason or "no shard answers"))
     known = {database: database.run(read_identity) for database in present}
+    further: list[Database] = []
     if any(identity.identity is None for identity in known.values()):
-        known = _take_up(databases, silent, known)
+        if are_ours and any(identity.identity and database.run(read_shards) for database, identity in known.items()):
+            further = [database for database, identity in known.items() if identity.identity is None]
+            databases = [database for database in databases if database not in further]
+            known = {database: identity for database, identity in known.items() if database not in further}
+        else:
+            known = _take_up(databases, silent, known)
     _refuse_strangers(known)
     newest = max(known, key=lambda database: known[database].version)
     entries = {entry.number: entry for entry in newest.run(read_shards)}
@@ -64,9 +73,11 @@ def join(databases: Sequence[Database], silent: Sequence[Database], *, may_readd
     shards = Shards(databases)
     shards.note_drained([entry.number for entry in entries.values() if entry.state == "drained"])
     if len(databases) > 1 and shards.lead in known:
-        _enter(shards, known, {} if may_readdress else entries)
+        _enter(shards, known, {} if are_ours else entries)
         shards.level()
         _refuse_contradictions(shards)
+    for database in further:
+        add(shards, database, is_embedded=True)
     return shards
 
 
@@ -83,7 +94,7 @@ def further_shards(shards: Shards, open_database: Callable[[str], Database]) -> 
     return found
 
 
-def add(shards: Shards, database: Database) -> int:
+def add(shards: Shards, database: Database, *, is_embedded: bool = False) -> int:
     """Make a migrated, empty database a further shard; its number. Killed anywhere, it can be done again.
 
     It gets its number on the lead first, then is told who it is, and only then is anything placed on it.
@@ -97,14 +108,19 @@ def add(shards: Shards, database: Database) -> int:
         raise InvalidJob(
             "url", f"the database at {database.address} was drained as shard {known.number}; give an empty one"
         )
-    _refuse_unreachable(shards, database)
+    if known.number in shards and known.number in entries and known.identity == entries[known.number].identity:
+        return known.number
+    if not is_embedded:
+        _refuse_unreachable(shards, database)
     if not entries:
         # A shard that was alone was not entered yet.
         _enter(shards, {shards.lead: ours}, {})
     if known.identity is None:
         system = ours.system or ""
         number, identity = shards.lead.run(lambda c: reserve_shard(c, str(uuid.uuid4()), address))
+        newest = max(shards.each(read_range_number))
         database.run(lambda c: take_up_shard(c, number, identity, system))
+        database.run(lambda c: c.execute(query("start_ranges_after"), {"range": newest}))
         known = database.run(read_identity)
     _refuse_replaced(database, known, entries.get(known.number))
     database.join(known.number, is_alone=False)

@@ -111,6 +111,11 @@ class Shards:
     def of_job(self, job_id: int) -> Database:
         """The shard on which a job was written."""
         number = self.number_of(job_id)
+        if number not in self._databases and number in self._drained:
+            raise NotFound(
+                f"job {job_id} is on none of the shards; shard {number} wrote it and is drained: "
+                "give its URL too, and what ended there is found"
+            )
         if number not in self._databases:
             raise NotFound(f"job {job_id} does not exist: there is no shard {number} to have written it")
         return self._databases[number]

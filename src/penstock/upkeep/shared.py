@@ -2,6 +2,7 @@
 
     learn     shards that were added are taken in                        every 2 s
     level     what is new in the catalogue is carried to every shard     every 2 s
+    ids       shards whose ids are behind draw up to the others          every 2 s
     maps      changes of partitions go on; what is left of old maps      twice a second
               is told to the other shards
     carry     jobs whose key lives elsewhere by now are carried there    twice a second
@@ -31,6 +32,7 @@ from penstock.storage import draining
 from penstock.storage.carrying import carry, clean, holders
 from penstock.storage.database import ConnectionLost, Database
 from penstock.storage.homes import carry_keys, forget_carried_keys
+from penstock.storage.ids import level_ids
 from penstock.storage.map_changes import go_on, tell_left, tell_shut
 from penstock.storage.parents import (
     await_no_more,
@@ -115,6 +117,7 @@ def forget_ends(shards: Shards) -> int:
 # What is done for all shards, in this order; each on its own time.
 DUTIES: list[Duty] = [
     Duty("level", level),
+    Duty("ids", level_ids),
     Duty("maps", maps, CARRY_SECONDS),
     Duty("carry", carry, CARRY_SECONDS),
     Duty("clean", clean, FORGET_SECONDS),

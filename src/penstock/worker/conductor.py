@@ -22,7 +22,7 @@ from penstock.policy.slots import Grant
 from penstock.storage import workers
 from penstock.storage.claim import Lease, read_jobs
 from penstock.storage.database import Connection, ConnectionLost, Database, may_repeat
-from penstock.storage.exchange import ClaimWish, Turn, exchange, held_leases, settled_by
+from penstock.storage.exchange import FROM_THE_START, ClaimWish, Turn, exchange, held_leases, settled_by
 from penstock.storage.owner import Choice, has_work_of_others, read_partitions
 from penstock.storage.sessions import end_session
 from penstock.storage.settle import End, note_started
@@ -268,7 +268,7 @@ class Conductor:
         for partition, queue in self._by_partition.items():
             if not queue.is_owned and partition not in self._positions:
                 self._partitions.append(partition)
-                self._positions[partition] = [0] * 10
+                self._positions[partition] = list(FROM_THE_START)
 
     def _hand_over(self, surplus: list[int]) -> None:
         """What others should have is given up once nothing of it waits here; when stopping, everything."""
@@ -306,7 +306,7 @@ class Conductor:
         if now - self._swept_at > SWEEP_SECONDS:
             self._swept_at = now
             for positions in self._positions.values():
-                positions[:] = [0] * 10
+                positions[:] = FROM_THE_START
         # Start each time with another partition, so that none waits behind a full one.
         self._partitions[:] = self._partitions[1:] + self._partitions[:1]
         open_partitions = [p for p in self._partitions if self._by_partition[p].queue_id not in self.paused]

@@ -140,15 +140,20 @@ begin
     return true;
 end $$;
 
--- The shard for a further partition of a queue: they are spread evenly over those in use, without those to avoid if there
--- are others.
-create function penstock.shard_for(p_queue int, p_number int, p_avoid int[] default '{}') returns smallint
+-- The shard for a further partition of a queue: of those in use, without those to avoid if there are others, the one that
+-- has the fewest of the partitions given, in turns where several have.
+create function penstock.shard_for(p_queue int, p_number int, p_avoid int[] default '{}', p_ids int[] default '{}')
+returns smallint
 language sql stable as $$
-    select coalesce((select a.numbers[1 + (p_number + p_queue - 1) % cardinality(a.numbers)]
-                       from (select coalesce(array_agg(number order by number) filter (where number <> all (p_avoid)),
-                                             array_agg(number order by number)) as numbers
-                               from penstock.shard where state = 'active') as a),
-                    penstock.here())
+    select coalesce((
+        select s.number
+          from (select number, row_number() over (order by number) - 1 as place, count(*) over () as of
+                  from penstock.shard as a
+                 where state = 'active'
+                   and (number <> all (p_avoid) or not exists (
+                       select from penstock.shard as o where o.state = 'active' and o.number <> all (p_avoid)))) as s
+         order by (select count(*) from penstock.partition as p where p.id = any (p_ids) and p.shard = s.number),
+                  (s.place - (p_number + p_queue - 1) % s.of + s.of) % s.of limit 1), penstock.here())
 $$;
 
 -- The last place of a number in a queue that may be used; null where there is none.
@@ -164,17 +169,25 @@ $$;
 create function penstock.partitions_for(p_queue int, p_partitions int, p_avoid int[] default '{}') returns int[]
 language plpgsql as $$
 declare
-    v_ids int[];
+    v_ids    int[];
+    v_id     int;
+    v_number int;
 begin
     select m.partition_ids[1:p_partitions] into v_ids
       from penstock.queue as q join penstock.queue_map as m on m.queue_id = q.id and m.epoch = q.epoch where q.id = p_queue;
     v_ids := coalesce(v_ids, '{}');
-    insert into penstock.partition (queue_id, number, name, shard, is_current)
-    select q.id, n, case n when 0 then q.name else q.name || '__p' || n end, penstock.shard_for(q.id, n, p_avoid), false
-      from penstock.queue as q, generate_series(cardinality(v_ids), p_partitions - 1) as n
-     where q.id = p_queue and penstock.former_place(p_queue, n) is null;
-    return v_ids || array(
-        select penstock.former_place(p_queue, n) from generate_series(cardinality(v_ids), p_partitions - 1) as n order by n);
+    for v_number in cardinality(v_ids) .. p_partitions - 1 loop
+        v_id := penstock.former_place(p_queue, v_number);
+        if v_id is null then
+            insert into penstock.partition (queue_id, number, name, shard, is_current)
+            select q.id, v_number, case v_number when 0 then q.name else q.name || '__p' || v_number end,
+                   penstock.shard_for(q.id, v_number, p_avoid, v_ids), false
+              from penstock.queue as q where q.id = p_queue
+            returning id into v_id;
+        end if;
+        v_ids := v_ids || v_id;
+    end loop;
+    return v_ids;
 end $$;
 
 -- Gives a queue a map, in a change of the catalogue that the caller began (penstock.next_version). With a new epoch the

@@ -151,6 +151,40 @@ begin
     update penstock.catalogue set number = p_number, identity = p_identity, system = p_system;
 end $$;
 
+-- Draws range numbers for nobody until another shard's is reached, but no more than so many; how many.
+create function penstock.draw_up_to(p_range bigint, p_most int) returns int
+language plpgsql as $$
+declare
+    v_count int;
+    v_last  bigint;
+begin
+    select count(n), max(n) into v_count, v_last
+      from (select nextval('penstock.range_number') as n
+              from penstock.range_number as s
+             cross join generate_series(1, least(p_most, p_range / 1024 - s.last_value / 1024 + (not s.is_called)::int))) as drawn;
+    if v_count > 0 then
+        perform penstock.note_shortage(v_last);
+    end if;
+    return v_count;
+end $$;
+
+-- Lets a shard that has not written anything yet draw range numbers above this one, with a table for its first jobs.
+create function penstock.start_ranges_after(p_range bigint) returns void
+language plpgsql as $$
+declare
+    v_first bigint := (p_range / 1024 + 1) * 1024 + penstock.here();
+    v_high  bigint;
+begin
+    if exists (select from penstock.job) or (select last_value from penstock.range_number) >= v_first then
+        return;
+    end if;
+    execute format('alter sequence penstock.range_number restart with %s', v_first);
+    select max(high) into v_high from penstock.job_part;
+    if v_high < v_first + 65536 * 1024 then
+        perform penstock.add_job_part((v_first - v_high) / 1024 + 65536);
+    end if;
+end $$;
+
 -- A database with jobs or queues of its own cannot become a further shard of another system.
 create function penstock.refuse_used() returns void
 language plpgsql as $$

@@ -46,6 +46,11 @@ begin
                         where queue_id = any (p_queues) and epoch = any (p_epochs) and not is_closed);
 end $$;
 
+-- The position of a job that was ready on another shard before it came here: before all that are here, which were enqueued
+-- later, in the order they had. No shard draws so many.
+create function penstock.before(p_pos bigint) returns bigint
+language sql immutable parallel safe as $$ select p_pos - (1::bigint << 53) $$;
+
 -- Takes up jobs as they were on a shard that is being drained: ready in their place, waiting for a time or for other jobs,
 -- dead letters, and the halt of a key. What its key waits for is waited for here from now on, by the map it was routed by.
 create function penstock.take_as_they_were(p_jobs json) returns void
@@ -64,7 +69,8 @@ language sql set enable_seqscan = off as $$
     ), readies as (
         insert into penstock.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at,
                                     changed, epoch, task)
-        select place, priority, pos, job_id / 1024, min(job_id % 1024), max(job_id % 1024) + 1,
+        select place, priority, case when is_owned then pos else penstock.before(pos) end, job_id / 1024,
+               min(job_id % 1024), max(job_id % 1024) + 1,
                case when count(*) <= max(job_id % 1024) - min(job_id % 1024) then bit_or(penstock.single((job_id % 1024)::int)) end,
                attempt, rescues, ready_at, case when is_owned then pg_current_xact_id() end, kept_epoch, range_task
           from given where state = 'ready'

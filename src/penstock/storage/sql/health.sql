@@ -50,7 +50,8 @@ select current_setting('default_transaction_read_only') = 'on' or pg_is_in_recov
 
 -- name: server_settings
 select current_setting('server_version_num')::int, current_setting('server_version'), current_setting('fsync'),
-       current_setting('full_page_writes'), current_setting('synchronous_commit'), clock_timestamp()
+       current_setting('full_page_writes'), current_setting('synchronous_commit'), clock_timestamp(),
+       current_setting('default_transaction_read_only') = 'off' and not pg_is_in_recovery()
 
 -- name: oldest_transaction
 -- The longest open transaction in this database, in seconds. Those of other roles are seen only with pg_read_all_stats.

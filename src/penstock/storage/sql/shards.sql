@@ -34,3 +34,14 @@ select number, identity from penstock.reserve_shard(%(identity)s::uuid, %(addres
 -- name: set_shard_state
 -- See penstock.set_shard_state. Locks: the catalogue.
 select penstock.set_shard_state(%(number)s, %(state)s)
+
+-- name: read_range_number
+select last_value from penstock.range_number
+
+-- name: draw_up_to
+-- See penstock.draw_up_to.
+select penstock.draw_up_to(%(range)s, %(most)s)
+
+-- name: start_ranges_after
+-- See penstock.start_ranges_after.
+select penstock.start_ranges_after(%(range)s)
