@@ -17,8 +17,10 @@ from tests.system.facts import eventually
 
 from penstock import App
 from penstock.errors import PartitionUnavailable
+from penstock.storage import draining
 from penstock.storage.catalogue import find_queue
 from penstock.storage.enqueue import Span, drive, write_spans
+from penstock.storage.homes import carry_keys
 from penstock.upkeep.shared import SharedUpkeep, maps
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -213,6 +215,87 @@ def test_jobs_that_leave_a_drained_shard_start_before_those_that_came_after_them
     after = q.enqueue(2, 2)
     assert [q.succeed(2) for _ in range(5)] == [[job] for job in before + after]
     assert q.app.stats("q").queue_length == 0
+
+
+def test_a_partition_that_moved_and_was_then_removed_is_worked_off_and_can_be_added_again(
+    make: Callable[..., Moved],
+) -> None:
+    q = make(limit=2)
+    q.app.resize("q", partitions=2)
+    q.app.move_partition("q", 1, 1)
+    ((partition,),) = q.execute(1, "select id from penstock.partition where name = 'q__p1' and shard = 1")
+    with q.database(1).connect() as connection, connection.transaction():
+        ids = [0]
+        span = Span(find_queue(connection, "q").id, partition, 4, "t", args=[b"{}"], places=range(1))
+        drive(connection, write_spans([span], ids))
+    q.app.resize("q", partitions=1)
+    q.go_on()
+    assert q.claim(1, 5) == ids
+    q.app.resize("q", partitions=2)
+
+
+def test_what_is_left_in_a_place_that_is_shut_is_carried_also_when_the_limit_is_gone(
+    make: Callable[..., Moved],
+) -> None:
+    q = make(limit=2)
+    q.move(2)
+    q.go_on()
+    late = q.write_late(1)
+    q.app.limit("q", limit=None)
+    assert q.claim(1, 5) == []
+    q.go_on()
+    assert q.claim(2, 5) == [late]
+
+
+def test_nothing_starts_where_a_move_that_was_taken_back_was_to_lead_to(make: Callable[..., Moved]) -> None:
+    q = make(limit=1)
+    q.move(2)
+    q.go_on()
+    running, waiting = q.enqueue(2, 2)
+    assert q.claim(2, 5) == [running]
+    q.execute(1, "select penstock.move_partitions('q', '{0}', '{1}')")
+    assert q.execute(1, "select penstock.undo_map(id, epoch) from penstock.queue where name = 'q'") == [(True,)]
+    q.app.databases.level()
+    late = q.write_late(1)
+    assert q.claim(1, 5) == []
+    q.go_on()
+    ran = []
+    for _ in range(2):
+        q.execute(2, "delete from penstock.lease")
+        ran += q.claim(2, 5)
+    assert sorted(ran) == sorted([waiting, late])
+
+
+def test_a_rate_starts_with_nothing_where_the_old_place_came_back_before_that_was_told(
+    make: Callable[..., Moved],
+) -> None:
+    q = make(rate="5/m")
+    q.enqueue(1)
+    assert len(q.succeed(1)) == 1
+    q.move(2)
+    q.enqueue(2)
+    draining.leave(q.app.databases)
+    q.move(1)
+    assert q.claim(2, 5) == []
+
+
+def test_a_rate_starts_with_nothing_where_the_old_shard_is_drained(make: Callable[..., Moved]) -> None:
+    q = make(rate="5/m")
+    q.enqueue(1)
+    assert len(q.succeed(1)) == 1
+    q.execute(1, "delete from penstock.worker_task")
+    draining.begin(q.app.databases, 1)
+
+    def is_drained() -> bool:
+        for shard in (1, 2):
+            q.execute(shard, "select penstock.close_maps()")
+        carry_keys(q.app.databases)
+        draining.go_on(q.app.databases)
+        return q.execute(2, "select state from penstock.shard where number = 1") == [("drained",)]
+
+    eventually(is_drained, "the shard is drained")
+    q.enqueue(2)
+    assert q.claim(2, 5) == []
 
 
 @contextmanager

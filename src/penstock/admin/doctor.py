@@ -74,7 +74,9 @@ def _examined(database: Database) -> tuple[list[Check], health.CatalogueFacts | 
 def _catalogue(found: Sequence[health.CatalogueFacts]) -> Check:
     """Whether all shards have the same catalogue."""
     lead = min(found, key=lambda facts: facts.number)
-    said = ", ".join(f"version {facts.version} on shard {facts.number}" for facts in found)
+    said = ", ".join(
+        f"version {facts.version} on shard {facts.number}" for facts in sorted(found, key=lambda facts: facts.number)
+    )
     if any(facts.version > lead.version for facts in found):
         return Check(
             "catalogue",

@@ -355,7 +355,8 @@ class App:
         try:
             return admin.job(self.databases, job_id, waits=True, timeout=seconds)
         except PartitionUnavailable as error:
-            if deadline is None or system.monotonic() < deadline:
+            # It is given up up to half a second before, where the next try would come too late.
+            if deadline is None or system.monotonic() < deadline - 0.5:
                 raise
             raise ResultTimeout(int(job_id), timeout or 0.0) from error
 

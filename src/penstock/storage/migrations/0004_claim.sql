@@ -215,7 +215,7 @@ begin
           from unnest(p_partitions) with ordinality as g(id, n)
           join penstock.partition as p on p.id = g.id
           join penstock.queue as q on q.id = p.queue_id
-         where not q.is_paused and not q.is_owned
+         where not q.is_paused and not q.is_owned and p.shut_by is null
          order by g.n
     loop
         v_most := p_slots + p_ahead;

@@ -77,14 +77,17 @@ language sql stable as $$
                                  where s.partition_id = p_place.id and s.left_at >= p_place.left_at) end
 $$;
 
--- The earlier place that this one waits for; null: none, or its queue has neither limit nor rate.
+-- The earlier place that this one waits for; null: none, or its queue has neither limit nor rate. One that a move which
+-- was taken back was to lead to is neither current nor left, and waits for any other.
 create function penstock.waits_for(p_place penstock.partition) returns int
 language sql stable as $$
     select o.id
       from penstock.partition as o join penstock.queue as q on q.id = o.queue_id
      where o.queue_id = p_place.queue_id and o.number = p_place.number and o.id <> p_place.id
        and (q.running_limit is not null or q.rate is not null)
-       and o.left_at < coalesce(p_place.left_at, 9223372036854775807) and not penstock.is_shut(o)
+       and (o.left_at < coalesce(p_place.left_at, 9223372036854775807)
+            or o.is_current and not p_place.is_current and p_place.left_at is null)
+       and not coalesce(penstock.is_shut(o), false)
      order by o.id limit 1
 $$;
 
@@ -119,13 +122,15 @@ language sql stable as $$
            select from penstock.partition as o where o.queue_id = p.queue_id and o.number = p.number and o.id <> p.id)
 $$;
 
--- Takes over that a place on another shard is shut; whether that is news. Its rate may just have been used up.
+-- Takes over that a place on another shard is shut; whether that is news. Its rate may just have been used up. Where the
+-- place is not known yet it is told again.
 create function penstock.note_shut(p_partition int, p_left_at bigint) returns boolean
 language plpgsql as $$
 begin
     insert into penstock.shut_elsewhere as s (partition_id, left_at)
     select p_partition, p_left_at
-     where not exists (select from penstock.shut_elsewhere where partition_id = p_partition and left_at >= p_left_at)
+     where exists (select from penstock.partition where id = p_partition)
+       and not exists (select from penstock.shut_elsewhere where partition_id = p_partition and left_at >= p_left_at)
     on conflict (partition_id) do update set left_at = excluded.left_at where s.left_at < excluded.left_at;
     if not found then
         return false;
@@ -139,6 +144,13 @@ begin
     perform penstock.wake(queue_id) from penstock.partition where id = p_partition;
     return true;
 end $$;
+
+-- Takes over that the places on drained shards are shut: nobody may have told.
+create function penstock.note_drained() returns void
+language sql as $$
+    select penstock.note_shut(id, left_at) from penstock.partition
+     where shard = any (penstock.drained_shards()) and left_at is not null
+$$;
 
 -- The shard for a further partition of a queue: of those in use, without those to avoid if there are others, the one that
 -- has the fewest of the partitions given, in turns where several have.
@@ -159,9 +171,10 @@ $$;
 -- The last place of a number in a queue that may be used; null where there is none.
 create function penstock.former_place(p_queue int, p_number int) returns int
 language sql stable as $$
-    select max(p.id) from penstock.partition as p
+    select p.id from penstock.partition as p
      where p.queue_id = p_queue and p.number = p_number
        and not exists (select from penstock.shard as s where s.number = p.shard and s.state <> 'active')
+     order by p.left_at desc nulls last, p.id desc limit 1
 $$;
 
 -- The partitions of a queue by number, as many as are wanted: those of the map of now, and further ones: at the last place
@@ -213,6 +226,9 @@ begin
     update penstock.queue
        set partitions = cardinality(p_ids), epoch = v_epoch, homes = p_homes, is_open = p_is_open, version = p_version
      where id = p_queue;
+    -- What comes back was shut, and not everybody may have been told.
+    perform penstock.note_shut(id, left_at) from penstock.partition
+      where queue_id = p_queue and id = any (p_ids) and not is_current and left_at is not null;
     update penstock.partition
        set is_current = id = any (p_ids), left_at = case when id <> all (p_ids) then p_version end,
            shut_by = case when id <> all (p_ids) then shut_by end

@@ -91,6 +91,10 @@ begin
            running_limit, rate, per_key, key_rate, fair_by, weights, holds_on_retry, halts_on_dead
       from json_populate_recordset(null::penstock.queue, p_given -> 'queues')
     on conflict (id) do nothing;
+    -- What came back was shut, and it may not have been told here.
+    perform penstock.note_shut(p.id, p.left_at)
+       from json_populate_recordset(null::penstock.partition, p_given -> 'partitions') as n
+       join penstock.partition as p on p.id = n.id and p.left_at is not null and p.left_at is distinct from n.left_at;
     insert into penstock.partition (id, queue_id, number, name, shard, is_current, left_at)
     select id, queue_id, number, name, shard, is_current, left_at
       from json_populate_recordset(null::penstock.partition, p_given -> 'partitions')
@@ -111,6 +115,7 @@ begin
            rate = n.rate, key_rate = n.key_rate, weights = n.weights
       from json_populate_recordset(null::penstock.queue, p_given -> 'queues') as n where q.id = n.id;
     perform penstock.forget_drained();
+    perform penstock.note_drained();
     perform penstock.fit_buckets(n.id), penstock.wake(n.id)
        from json_populate_recordset(null::penstock.queue, p_given -> 'queues') as n;
     perform setval(pg_get_serial_sequence('penstock.queue', 'id'), greatest(1, (select max(id) from penstock.queue))),

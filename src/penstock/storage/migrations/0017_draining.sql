@@ -63,7 +63,8 @@ begin
 end $$;
 
 -- The partitions of this shard that are being left: those of queues that have none here by their map of now, if that is
--- open, where the shard is being drained; and earlier places of partitions that moved, where only one may start jobs.
+-- open, where the shard is being drained; and earlier places of partitions that moved, where only one may start jobs,
+-- also of those that a resize took away since, and those that are shut, whatever rules their queue has by now.
 -- by_ids: that map, or of a partition in which nothing starts any more the one that was the queue's when it was shut,
 -- so that the jobs of a key all take the same way; unless a shard of it is drained since.
 create function penstock.partitions_left()
@@ -77,9 +78,11 @@ language sql stable as $$
            select exists (select from penstock.shard as s where s.number = p.shard and s.state = 'draining')
                   and not exists (select from penstock.partition as c
                                    where c.queue_id = q.id and c.is_current and c.shard = p.shard) as is_draining,
-                  (q.running_limit is not null or q.rate is not null)
-                  and exists (select from penstock.partition as c
-                               where c.queue_id = q.id and c.number = p.number and c.is_current) as has_moved) as l
+                  p.shut_by is not null
+                  or (q.running_limit is not null or q.rate is not null)
+                     and exists (select from penstock.partition as c
+                                  where c.queue_id = q.id and c.number = p.number and c.id <> p.id
+                                    and (c.is_current or c.left_at > coalesce(p.left_at, 0))) as has_moved) as l
       join penstock.queue_map as m on m.queue_id = q.id and m.epoch = (
            select o.epoch from penstock.queue_map as o
             where o.queue_id = q.id and o.epoch in (p.shut_by, q.epoch)
@@ -100,7 +103,8 @@ $$;
 -- any more. That is so when nothing runs there, nobody writes by an earlier map, and the rest can go no further: where the
 -- shard is being drained the queue is paused or nobody here serves it, or the partition's owner found nothing that could
 -- start. Without an owner nothing is left that anybody could start; what comes later by an old map is sent after the
--- rest. A place that waits for an earlier one is not shut before it. Locks: partitions' rows.
+-- rest. A place that waits for an earlier one is not shut before it; one that a move which was taken back was to lead to
+-- (left_at is null) starts nothing and is shut as it is. Locks: partitions' rows.
 create function penstock.shut_partitions_left() returns int
 language plpgsql set enable_seqscan = off as $$
 declare
@@ -119,9 +123,11 @@ begin
         update penstock.partition as p
            set shut_by = q.epoch, owner_id = null, owner_epoch = p.owner_epoch + 1
           from penstock.queue as q
-         where p.id = v_part.id and q.id = p.queue_id and p.shut_by is null and penstock.waits_for(p) is null
+         where p.id = v_part.id and q.id = p.queue_id and p.shut_by is null and not p.is_current
+           and (p.left_at is null or penstock.waits_for(p) is null)
            and not exists (select from penstock.lease as l where l.partition_id = p.id)
-           and (not exists (select from penstock.ready as r where r.partition_id = p.id and not r.is_parked)
+           and (v_part.has_moved and p.left_at is null
+                or not exists (select from penstock.ready as r where r.partition_id = p.id and not r.is_parked)
                 or v_part.is_draining and v_part.is_owned and (
                    q.is_paused or not exists (select from penstock.worker_task as t where t.queue_id = q.id))
                 or v_part.is_owned and exists (
@@ -412,7 +418,11 @@ begin
     end if;
     perform penstock.next_version();
     update penstock.shard set state = 'drained' where number = p_number and state = 'draining';
-    return found;
+    if not found then
+        return false;
+    end if;
+    perform penstock.note_drained();
+    return true;
 end $$;
 
 select penstock.renew_grants();
