@@ -16,8 +16,16 @@ select penstock.vacate_queue(%(name)s, %(shard)s)
 select penstock.send_off(%(rows)s)
 
 -- name: has_places_left
--- Whether partitions of queues with a limit or a rate have moved away from this shard. The catalogue is small.
-select exists (select from penstock.partitions_left() where has_moved)
+-- Whether places that partitions have left are to be shut here, or hold anything that has to leave. The catalogue is small.
+-- Indexes by partition.
+select exists (
+    select from penstock.partitions_left() as l
+     where l.has_moved
+       and (l.shut_by is null
+            or exists (select from penstock.ready where partition_id = l.id)
+            or exists (select from penstock.scheduled where partition_id = l.id)
+            or exists (select from penstock.blocked where partition_id = l.id)
+            or exists (select from penstock.dead where partition_id = l.id)))
 
 -- name: left_on_shard
 -- See penstock.left_on_shard. Counts what there is: for a person.
