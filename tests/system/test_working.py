@@ -128,6 +128,20 @@ def test_stop_from_another_thread_ends_every_work_of_the_app(app: App, jobs: lis
     assert app.workers() == []
 
 
+def test_a_stop_while_work_is_about_to_begin_is_heard(
+    make_app: MakeApp, jobs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = make_app(imports=["tasks"])
+    # Its modules are imported before it connects.
+    monkeypatch.setattr("penstock.app.app.importlib.import_module", lambda _: app.stop())
+    app.queue("q").task(name="work")(print)
+    thread = threading.Thread(target=app.work)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert app.stats("q").total_completed < 10
+
+
 def test_work_restores_the_signal_handlers_it_found(app: App, jobs: list[int]) -> None:
     def mine(number: int, frame: object) -> None: ...
 

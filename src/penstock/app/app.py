@@ -278,9 +278,6 @@ class App:
     def _work(
         self, queues: Sequence[str | Queue] | None, concurrency: int, until_idle: bool, signals: _Signals
     ) -> Worked:
-        for module in self.imports:
-            importlib.import_module(module)
-        shared = SharedUpkeep(self.databases, [self._connecting.learn, self._declarations.write_rest])
         rescued: list[int] = []
 
         def note_rescued(jobs: int) -> None:
@@ -302,14 +299,20 @@ class App:
             hooks=self._hooks,
             sweepers=lambda database: Upkeep(database, self._retention, note_rescued, shared),
         )
+        # Before anything that takes time: whoever stops the app now means this worker too.
         with self._lock:
             self._workers.append(worker)
-        shared.start()
         try:
-            signals.stop(worker)
-            worker.run(until_idle=until_idle)
+            for module in self.imports:
+                importlib.import_module(module)
+            shared = SharedUpkeep(self.databases, [self._connecting.learn, self._declarations.write_rest])
+            shared.start()
+            try:
+                signals.stop(worker)
+                worker.run(until_idle=until_idle)
+            finally:
+                shared.stop()
         finally:
-            shared.stop()
             with self._lock:
                 self._workers.remove(worker)
         return worker.worked(sum(rescued))
