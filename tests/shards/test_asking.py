@@ -9,6 +9,7 @@ import logging
 import threading
 from typing import Any
 
+import psycopg
 import pytest
 from tests.fault.proxy import Proxy
 from tests.shards.place import Place
@@ -86,6 +87,42 @@ def test_a_question_to_a_shard_that_hangs_is_answered_by_the_others(place: Place
     stats = place.app.stats("q")
     assert (stats.queue_length, stats.unavailable) == (3, ["2"])
     second.go_down()
+
+
+@pytest.mark.parametrize("table", ["job", "ready", "tally", "lease"])
+def test_a_question_to_a_shard_with_a_locked_table_is_answered_by_the_others(
+    place: Place, shard_urls: list[str], caplog: pytest.LogCaptureFixture, table: str
+) -> None:
+    here = place.enqueue(1, 3)
+    place.enqueue(2, 5)
+    with App(shards=shard_urls, request_timeout=0.2) as app, psycopg.connect(shard_urls[1]) as connection:
+        assert app.stats("q").queue_length == 8
+        connection.execute(f"lock penstock.{table} in access exclusive mode".encode())
+        stats = app.stats("q")
+        assert (stats.queue_length, stats.unavailable) == (3, ["2"])
+        assert [each.unavailable for each in app.queues()] == [["2"]]
+        if table != "tally":
+            assert [each.id for each in app.jobs()] == here[::-1]
+            assert "shard 2" in caplog.text
+            assert "holds a lock" in caplog.text
+        connection.rollback()
+        assert app.stats("q").queue_length == 8
+
+
+@pytest.mark.parametrize("table", ["job", "ready", "queue"])
+def test_a_question_to_the_only_database_with_a_locked_table_is_refused_in_time(database_url: str, table: str) -> None:
+    with App(database_url, request_timeout=0.2) as app, psycopg.connect(database_url) as connection:
+
+        @app.queue("q").task
+        def task() -> None: ...
+
+        job = task.enqueue()
+        connection.execute(f"lock penstock.{table} in access exclusive mode".encode())
+        for ask in (lambda: app.stats("q"), lambda: app.jobs(queue="q"), app.queues, lambda: app.explain(job)):
+            with pytest.raises(PartitionUnavailable, match="holds a lock"):
+                ask()
+        connection.rollback()
+        assert app.stats("q").queue_length == 1
 
 
 def test_an_app_opens_without_the_dead_shard(place: Place, second: Proxy, shard_urls: list[str]) -> None:

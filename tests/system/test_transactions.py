@@ -293,3 +293,34 @@ def test_a_job_settled_by_its_handler_ends_though_the_database_goes_away_right_a
             eventually(lambda: near.job(job).state == "succeeded", "it ended")  # noqa: B023
             assert near.job(job).attempt == (1 if is_committed else 2)
     proxy.close()
+
+
+def test_g11_a_call_whose_idempotency_key_an_open_transaction_has_is_refused_by_its_timeout(
+    app: App, work: Task[..., Any], urls: list[str], database_url: str, key: str
+) -> None:
+    app.migrate()
+    with psycopg.connect(database_url) as connection:
+        first = work.options(connection=connection, idempotency_key=key).enqueue(n=1)
+        with pytest.raises(penstock.RequestTimeout, match="holds a lock") as refused:
+            work.options(idempotency_key=key, request_timeout=0.2).enqueue(n=2)
+        assert refused.value.outcome == "not written"
+        assert list(refused.value.written) == [None]
+    assert work.options(idempotency_key=key).enqueue(n=3) == first
+    assert set(read_snapshot(*urls).labels) == {first}
+
+
+@pytest.mark.parametrize("count", [1, 150], ids=["one", "many"])
+def test_g11_a_call_to_a_locked_table_is_refused_by_its_timeout(make_app: MakeApp, urls: list[str], count: int) -> None:
+    app = make_app(request_timeout=0.2)
+
+    @app.queue("q", partitions=1).task
+    def task() -> None: ...
+
+    app.migrate()
+    with psycopg.connect(urls[0]) as connection:
+        connection.execute("lock penstock.ready in access exclusive mode")
+        with pytest.raises(penstock.RequestTimeout, match="holds a lock") as refused:
+            task.enqueue_many([{} for _ in range(count)])
+        assert refused.value.outcome == "not written"
+    assert not read_snapshot(*urls).labels
+    task.enqueue()

@@ -1,7 +1,8 @@
 """What several shards answered, as one answer.
 
 A question is answered by the shards that are there, and whoever asks is told of the others in the log. A change that
-did not reach every shard is an error, after all the others have made it. Nobody waits for a shard that is down.
+did not reach every shard is an error, after all the others have made it. Nobody waits for a shard that is down, nor
+longer than request_timeout for a table that somebody has locked.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 def asked_everywhere(shards: Shards, act: Callable[[Connection], T]) -> Answers[T]:
     """What the shards that are there say; an error where none is, a line in the log where one is not."""
-    return _told(shards.each(act))
+    return _told(shards.each(act, waits_for_locks=False))
 
 
 def unavailable(answers: Answers[Any]) -> list[str]:
@@ -45,7 +46,7 @@ def some_jobs(count: int) -> str:
 
 def ask(shards: Shards, database: Database, act: Callable[[Connection], T]) -> T:
     """A question to one shard: answered at once, or refused where it is down. An only one is waited for."""
-    return database.run(act) if len(shards) == 1 else database.ask(act)
+    return database.run(act, waits=len(shards) == 1, waits_for_locks=False)
 
 
 def at_job(
@@ -54,7 +55,9 @@ def at_job(
     """Do something where a job is. `waits`: for its shard, where that is down, so many seconds."""
 
     def do(database: Database) -> T:
-        return database.run(act, timeout=timeout) if waits else ask(shards, database, act)
+        if not waits:
+            return ask(shards, database, act)
+        return database.run(act, timeout=timeout, waits_for_locks=False)
 
     number = shards.number_of(job_id)
     try:

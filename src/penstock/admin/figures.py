@@ -47,7 +47,9 @@ def shards(shards: Shards) -> list[Shard]:
 
     def look(database: Database) -> None:
         with suppress(PartitionUnavailable):
-            found[database.shard] = database.ask(lambda c: (storage.shard_facts(c), read_shards(c)), timeout=3.0)
+            found[database.shard] = database.ask(
+                lambda c: (storage.shard_facts(c), read_shards(c)), timeout=3.0, waits_for_locks=False
+            )
 
     shards.each_database(look)
     states = {entry.number: entry.state for _, entries in found.values() for entry in entries}
@@ -78,7 +80,7 @@ def _stats(shards: Shards, queues: Sequence[QueueEntry]) -> list[Stats]:
         def act(connection: Connection) -> dict[int, Figures]:
             return read_figures(connection, partitions)
 
-        return database.run(act) if len(shards) == 1 else database.ask(act)
+        return database.run(act, waits=len(shards) == 1, waits_for_locks=False)
 
     found = shards.each_database(read)
     figures = {id_: each for given in found for id_, each in given.items()}

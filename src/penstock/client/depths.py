@@ -160,7 +160,7 @@ class Reading:
 
     def _read(self, partitions: Sequence[int]) -> None:
         wanted = {**self._known, **dict.fromkeys(partitions)}
-        with self.database.connection(FIRST_SECONDS) as connection:
+        with self.database.connection(FIRST_SECONDS, waits_for_locks=False) as connection:
             depths = catalogue.open_depths(connection, tuple(wanted))
         with self._lock:
             self._placement.learn(dict(zip(wanted, depths, strict=True)))

@@ -57,7 +57,7 @@ def _asked(
 ) -> dict[str, int]:
     database = shards.of(home)
     ask = partial(ask_former_home, queue_id=entry.id, epoch=epoch, keys=keys)
-    while (found := database.run(ask, timeout=remaining())) is None:
+    while (found := database.run(ask, timeout=remaining(), waits_for_locks=False)) is None:
         if remaining() <= PAUSE_SECONDS * 4:
             raise PartitionUnavailable(
                 f"idempotency keys of queue {entry.name!r} move from shard {home} to others, and a transaction that "

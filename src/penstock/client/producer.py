@@ -31,7 +31,7 @@ from penstock.routing.key_hash import shard_of
 from penstock.storage import catalogue
 from penstock.storage.carrying import locate
 from penstock.storage.catalogue import QueueEntry
-from penstock.storage.database import Connection, ConnectionLost, Database, is_lost, is_refused, refuse_cut
+from penstock.storage.database import Connection, ConnectionLost, Database, LockHeld, is_lost, is_refused, refuse_cut
 from penstock.storage.enqueue import (
     Child,
     Receipt,
@@ -170,7 +170,8 @@ class Producer:
         if part.has_children and len(self._shards) > 1:
             self._check_parents(call, waves)
         if part.limited:
-            self._shards.of(part.shard).run(partial(_check_lengths, part), timeout=self._remaining(call))
+            check = partial(_check_lengths, part)
+            self._shards.of(part.shard).run(check, timeout=self._remaining(call), waits_for_locks=False)
         ask_former_homes(self._shards, part, partial(self._remaining, call))
         return part
 
@@ -212,6 +213,13 @@ class Producer:
         while True:
             try:
                 is_written = self._try(call, part)
+            except LockHeld as error:
+                raise RequestTimeout(
+                    f"{_counted(part)} could not be written within {call.timeout:g} s: at "
+                    f"{self._shards.of(part.shard).breaker.label} {_first_line(error)}, such as one that enqueues with "
+                    "the same idempotency key and has not ended; none of them was written, call again when it has",
+                    outcome="not written",
+                ) from error
             except ConnectionLost as error:
                 if not is_lost(error):
                     raise
@@ -238,7 +246,7 @@ class Producer:
         receipt = Receipt()
         ask_former_homes(self._shards, part, partial(self._remaining, call))
         try:
-            with database.connection(self._remaining(call)) as connection:
+            with database.connection(self._remaining(call), waits_for_locks=False) as connection:
                 if part.limited and not part.is_checked:
                     _check_lengths(part, connection)
                 refuse_cut(connection)
@@ -374,7 +382,8 @@ class Producer:
             with suppress(PartitionUnavailable):
                 database = self._shards.of(part.shard)
                 if not database.breaker.is_down:
-                    database.run(partial(_check_lengths, part), timeout=self._remaining(call))
+                    check = partial(_check_lengths, part)
+                    database.run(check, timeout=self._remaining(call), waits_for_locks=False)
                     part.is_checked = True
 
     def _check_parents(self, call: Call, waves: Waves) -> None:
@@ -388,7 +397,7 @@ class Producer:
             by_shard.setdefault(shard, set()).add(parent)
         for shard, parents in by_shard.items():
             ask = partial(unknown_parent, parents=sorted(parents))
-            unknown = self._shards.of(shard).run(ask, timeout=self._remaining(call))
+            unknown = self._shards.of(shard).run(ask, timeout=self._remaining(call), waits_for_locks=False)
             if unknown is not None:
                 raise refused_parent(unknown)
 

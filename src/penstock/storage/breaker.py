@@ -6,6 +6,8 @@ does not condemn a server. While a database is
 down nobody tries: whoever would wait for it is told at once, and the probe goes on looking until it is back. Where a
 server says nothing (it is stopped), or commits nothing (its disk hangs, or the standby it waits for is gone), the
 sockets in use are shut, for nobody else would ever wake those who wait on them.
+
+A call that is past its time and waits for a lock is cancelled by the probe: nothing of its statement is done.
 """
 
 from __future__ import annotations
@@ -16,14 +18,14 @@ import os
 import select
 import socket
 import threading
-from typing import Literal
+from typing import Literal, NamedTuple
 from weakref import WeakSet
 
 import psycopg
 
 from penstock.clock import Clock
 
-__all__ = ["Breaker", "Health"]
+__all__ = ["Breaker", "CallUnderWay", "Health"]
 
 log = logging.getLogger("penstock")
 
@@ -37,6 +39,15 @@ ANSWER_SECONDS = 2
 COMMIT_SECONDS = 5.0
 COMMIT = b"select pg_logical_emit_message(true, 'penstock', '')"
 PROBE_SECONDS = 0.5
+CANCEL = "select pg_cancel_backend(pid) from pg_stat_activity where pid = any(%s) and wait_event_type = 'Lock'"
+
+
+class CallUnderWay(NamedTuple):
+    """A connection in use: since when, and until when it may wait for a lock, in monotonic seconds."""
+
+    connection: psycopg.Connection[tuple[object, ...]]
+    since: float
+    until: float
 
 
 class Breaker:
@@ -48,8 +59,8 @@ class Breaker:
         self._clock = clock
         self.health: Health = "up"
         self.reason = ""
-        # Calls under way, by the thing that holds the connection, and since when; kept by those who call.
-        self.calls: dict[int, tuple[psycopg.Connection[tuple[object, ...]], float]] = {}
+        # By the thing that holds the connection; kept by those who call.
+        self.calls: dict[int, CallUnderWay] = {}
         # Connections that last: a worker's conversation, a listener.
         self.lasting: WeakSet[psycopg.Connection[tuple[object, ...]]] = WeakSet()
         self._doubt = threading.Event()
@@ -103,7 +114,7 @@ class Breaker:
 
     def _has_long_call(self) -> bool:
         now = self._clock.monotonic()
-        return any(now - since > LONG_SECONDS for _, since in list(self.calls.values()))
+        return any(now - call.since > LONG_SECONDS or now > call.until for call in list(self.calls.values()))
 
     def _probe(self) -> tuple[Health, str, bool]:
         """How the database is, why, and whether it hangs."""
@@ -118,6 +129,7 @@ class Breaker:
                 return "up", "", False  # It is there, and busy.
             return "down", _first_line(error), False
         try:
+            self._cancel_late(connection)
             told = connection.info.parameter_status
             if "on" in (told("default_transaction_read_only"), told("in_hot_standby")):
                 return "read-only", "", False
@@ -128,6 +140,14 @@ class Breaker:
         finally:
             connection.close()
         return "up", "", False
+
+    def _cancel_late(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
+        """Cancel what waits for a lock for longer than its caller does."""
+        # In this order: whoever ends a call after the look at them sees by the clock that it may be cancelled.
+        now = self._clock.monotonic()
+        late = [call.connection for call in list(self.calls.values()) if call.until < now]
+        if processes := [each.info.backend_pid for each in late if not each.closed]:
+            connection.execute(CANCEL, [processes])
 
     def _commits(self, connection: psycopg.Connection[tuple[object, ...]]) -> bool:
         """Whether a commit reaches the disk in time."""
@@ -155,7 +175,7 @@ class Breaker:
                 f" ({reason})" if reason else "",
             )
         if hangs:
-            for connection in [*(connection for connection, _ in list(self.calls.values())), *list(self.lasting)]:
+            for connection in [*(call.connection for call in list(self.calls.values())), *list(self.lasting)]:
                 _cut(connection)
 
 

@@ -13,6 +13,7 @@ import select
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import Any, TypeVar
 
 import psycopg
@@ -22,7 +23,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from penstock.clock import Clock, system
 from penstock.errors import InvalidJob, PartitionUnavailable, SchemaMismatch
-from penstock.storage.breaker import Breaker
+from penstock.storage.breaker import Breaker, CallUnderWay
 
 __all__ = [
     "Connection",
@@ -30,6 +31,7 @@ __all__ = [
     "ConnectionLost",
     "Database",
     "DatabaseDown",
+    "LockHeld",
     "checked_url",
     "checked_urls",
     "is_lost",
@@ -81,6 +83,12 @@ class ConnectionCut(psycopg.OperationalError):
     """The server has closed the connection before anything was sent."""
 
 
+class LockHeld(psycopg.OperationalError):
+    """Another transaction held a lock for longer than the call may wait; what was sent was rolled back."""
+
+    sqlstate = "55P03"
+
+
 class Stock:
     """A pool, and the connection of it that was used last.
 
@@ -106,14 +114,16 @@ class Stock:
 class Lent:
     """A connection for the length of a `with` block."""
 
-    __slots__ = ("_breaker", "_clock", "_connection", "_since", "_stock", "_timeout")
+    __slots__ = ("_breaker", "_clock", "_connection", "_database", "_since", "_stock", "_timeout", "_until", "_waits")
 
-    def __init__(self, database: Database, stock: Stock, timeout: float) -> None:
+    def __init__(self, database: Database, stock: Stock, timeout: float, *, waits_for_locks: bool) -> None:
         # As they are now: the database may be closed, and opened anew, while the connection is out.
         self._breaker = database.breaker
         self._clock = database.clock
         self._stock = stock
+        self._database = database
         self._timeout = timeout
+        self._waits = waits_for_locks
 
     def __enter__(self) -> Connection:
         breaker, clock = self._breaker, self._clock
@@ -138,12 +148,15 @@ class Lent:
             else:
                 self._since = now = clock.monotonic()
                 break
-        breaker.calls[id(self)] = (self._connection, now)
+        # A pooler hides whose statement waits.
+        self._until = inf if self._waits or self._database.is_pooled else started_at + self._timeout
+        breaker.calls[id(self)] = CallUnderWay(self._connection, now, self._until)
         return self._connection
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         calls, connection, stock = self._breaker.calls, self._connection, self._stock
         del calls[id(self)]
+        now = self._clock.monotonic()
         # Whoever waits for a connection has others before it, whose end gives it one: then none is kept.
         if (
             error is None
@@ -151,14 +164,19 @@ class Lent:
             and not stock.kept
             and stock.keeps
             and connection.pgconn.transaction_status == IDLE
-            and self._clock.monotonic() - self._since < KEPT_SECONDS
+            and now - self._since < KEPT_SECONDS
+            and now < self._until
         ):
             stock.kept.append((connection, self._since))
             return
-        if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
-            # Its session may have begun while the database was read-only, and would stay so.
+        is_late = now >= self._until
+        if is_late or isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+            # It may be about to be cancelled, which nobody else should be; or its session may have begun while the
+            # database was read-only, and would stay so.
             connection.close()
         stock.pool.putconn(connection)
+        if is_late and isinstance(error, psycopg.errors.QueryCanceled):
+            raise LockHeld(f"another transaction holds a lock for longer than {self._timeout:g} s") from error
         if error is not None and is_lost(error):
             self._breaker.failed()
 
@@ -195,9 +213,13 @@ class Database:
         place = f"the database at {self.address}"
         self.breaker.label = place if is_alone else f"shard {shard}, {place},"
 
-    def connection(self, timeout: float | None = None) -> Lent:
-        """Lend a connection for a `with` block; where it breaks it is replaced."""
-        return Lent(self, self._stock or self._opened(), timeout or self.request_timeout)
+    def connection(self, timeout: float | None = None, *, waits_for_locks: bool = True) -> Lent:
+        """Lend a connection for a `with` block; where it breaks it is replaced.
+
+        Unless `waits_for_locks`, a statement that waits for one when the time is up is ended: LockHeld.
+        """
+        stock = self._stock or self._opened()
+        return Lent(self, stock, timeout or self.request_timeout, waits_for_locks=waits_for_locks)
 
     def connect(self) -> Connection:
         """A connection of one's own, for what lasts: a worker's conversation, LISTEN."""
@@ -214,15 +236,27 @@ class Database:
             raise
         return connection
 
-    def run(self, act: Callable[[Connection], T], *, timeout: float | None = None, waits: bool = True) -> T:
-        """Do what may safely be done twice, again and again until it succeeds or the time is up."""
+    def run(
+        self,
+        act: Callable[[Connection], T],
+        *,
+        timeout: float | None = None,
+        waits: bool = True,
+        waits_for_locks: bool = True,
+    ) -> T:
+        """Do what may safely be done twice, again and again until it succeeds or the time is up.
+
+        `waits`: for a database that is down. `waits_for_locks`: longer than that, where another transaction holds one.
+        """
         deadline = self.clock.monotonic() + (self.request_timeout if timeout is None else timeout)
         pause = 0.02
         while True:
             remaining = deadline - self.clock.monotonic()
             try:
-                with self.connection(max(remaining, 0.05)) as connection:
+                with self.connection(max(remaining, 0.05), waits_for_locks=waits_for_locks) as connection:
                     return act(connection)
+            except LockHeld as error:
+                raise self.unavailable(error) from error
             except ConnectionLost as error:
                 if not is_lost(error):
                     raise
@@ -236,19 +270,21 @@ class Database:
                     self.breaker.wait_until_up(deadline - pause - self.clock.monotonic())
                 pause = min(pause * 2, 0.5)
 
-    def ask(self, act: Callable[[Connection], T], *, timeout: float | None = None) -> T:
+    def ask(self, act: Callable[[Connection], T], *, timeout: float | None = None, waits_for_locks: bool = True) -> T:
         """The same, without waiting for a database that is down: whoever asks several has the answers of the others."""
-        return self.run(act, timeout=timeout, waits=False)
+        return self.run(act, timeout=timeout, waits=False, waits_for_locks=waits_for_locks)
 
     def unavailable(self, error: BaseException) -> PartitionUnavailable:
         """The error a user meets when the database does not answer."""
         cause = str(error).strip().splitlines()
-        is_read_only = isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
+        problem, remedy = "does not answer", "see that it runs and accepts connections"
+        if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+            problem, remedy = "is read-only", "see that it runs and accepts writes"
+        elif isinstance(error, LockHeld):
+            remedy = "end that transaction (pg_blocking_pids names it)"
+        said = cause[0] if cause else type(error).__name__
         return PartitionUnavailable(
-            f"{self.breaker.label} {'is read-only' if is_read_only else 'does not answer'} "
-            f"({cause[0] if cause else type(error).__name__}); "
-            f"see that it runs and accepts {'writes' if is_read_only else 'connections'}, then call again",
-            shard=self.shard,
+            f"{self.breaker.label} {problem} ({said}); {remedy}, then call again", shard=self.shard
         )
 
     @property

@@ -141,11 +141,15 @@ class Shards:
         self.note_drained([entry.number for entry in self.read(read_shards) if entry.state == "drained"])
         return self._drained
 
-    def each(self, act: Callable[[Connection], T], *, timeout: float | None = None) -> Answers[T]:
+    def each(
+        self, act: Callable[[Connection], T], *, timeout: float | None = None, waits_for_locks: bool = True
+    ) -> Answers[T]:
         """Ask every shard the same, side by side; those that are down are not waited for."""
-        if len(self) == 1:
-            return self.each_database(lambda database: database.run(act, timeout=timeout))
-        return self.each_database(lambda database: database.ask(act, timeout=timeout))
+
+        def ask(database: Database) -> T:
+            return database.run(act, timeout=timeout, waits=len(self) == 1, waits_for_locks=waits_for_locks)
+
+        return self.each_database(ask)
 
     def each_database(self, act: Callable[[Database], T]) -> Answers[T]:
         """The same with what is done to a database as a whole."""
@@ -172,15 +176,15 @@ class Shards:
     def read(self, act: Callable[[Connection], T]) -> T:
         """Ask the catalogue of any shard that answers, the lead's if it can be."""
         if len(self) == 1:
-            return self.lead.run(act)
+            return self.lead.run(act, waits_for_locks=False)
         for database in sorted(self, key=lambda each: (each is not self.lead, each.shard)):
             if database.breaker.is_down:
                 continue
             try:
-                return database.ask(act, timeout=min(3.0, database.request_timeout))
+                return database.ask(act, timeout=min(3.0, database.request_timeout), waits_for_locks=False)
             except PartitionUnavailable:
                 continue
-        return self.lead.run(act)
+        return self.lead.run(act, waits_for_locks=False)
 
     def change(self, act: Callable[[Connection], T]) -> T:
         """Change the catalogue: on the lead first, then on all that answer."""
