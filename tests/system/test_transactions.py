@@ -324,3 +324,27 @@ def test_g11_a_call_to_a_locked_table_is_refused_by_its_timeout(make_app: MakeAp
         assert refused.value.outcome == "not written"
     assert not read_snapshot(*urls).labels
     task.enqueue()
+
+
+def test_a_transaction_that_cannot_see_the_lease_of_its_job_is_told_to_settle_first(app: App, urls: list[str]) -> None:
+    told: list[BaseException] = []
+
+    @app.queue("q").task(max_attempts=2, backoff=0)
+    def work(context: penstock.Context) -> None:
+        with psycopg.connect(url_of(urls, context)) as connection:
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            if context.attempt == 2:
+                context.settle(connection)
+            connection.execute("select count(*) from penstock.queue")
+            if context.attempt == 1:
+                try:
+                    context.settle(connection)
+                except penstock.PenstockError as error:
+                    told.append(error)
+                    raise
+
+    job = work.enqueue()
+    app.work(until_idle=True)
+    assert [type(each) for each in told] == [penstock.InvalidJob]
+    assert "before any other statement" in str(told[0])
+    assert (app.job(job).state, app.job(job).attempt) == ("succeeded", 2)

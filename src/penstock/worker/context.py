@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.errors import LeaseLost
+from penstock.errors import InvalidJob, LeaseLost, PenstockError
 from penstock.model.limits import checked_progress, key_from_bytes
+from penstock.storage.exchange import held_leases
 from penstock.storage.handler_transaction import settle_in, settle_in_async
 from penstock.storage.settle import split_lease
 
@@ -98,14 +99,14 @@ class Context:
         if not settle_in(
             connection, self._workplace.worker_id, self._workplace.name, lease, self._job.position, result
         ):
-            raise self._lost()
+            raise self._not_found(lease)
 
     async def asettle(self, connection: Any, result: Any = None) -> None:
         """The same on an asynchronous connection."""
         lease = await asyncio.to_thread(self._own_lease)
         name, position = self._workplace.name, self._job.position
         if not await settle_in_async(connection, self._workplace.worker_id, name, lease, position, result):
-            raise self._lost()
+            raise await asyncio.to_thread(self._not_found, lease)
 
     @property
     def _attributes(self) -> dict[str, Any]:
@@ -121,6 +122,18 @@ class Context:
         if job.own_lease is None:
             raise self._lost()
         return job.own_lease
+
+    def _not_found(self, lease: int) -> PenstockError:
+        """The error where a transaction does not find the lease: its snapshot may be older, or its database another."""
+        worker = self._workplace.worker_id
+        held = self._workplace.database.run(lambda connection: held_leases(connection, worker))
+        if lease not in {each.id for each in held}:
+            return self._lost()
+        return InvalidJob(
+            "connection",
+            f"its transaction does not find the lease of job {self._job.id}, which this worker has: settle once, on the "
+            "database that holds the job, and above READ COMMITTED before any other statement of the transaction",
+        )
 
     def _lost(self) -> LeaseLost:
         return LeaseLost(
