@@ -7,6 +7,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+import psycopg
 import pytest
 from tests.system import in_processes
 from tests.system.conftest import Execute, Working
@@ -14,6 +15,7 @@ from tests.system.facts import eventually
 
 import penstock
 from penstock import App
+from penstock.routing.key_hash import shard_of
 from penstock.worker import Event
 
 
@@ -174,6 +176,34 @@ def test_a_handler_that_ran_too_long_is_ended_in_a_thread_and_on_the_loop(app: A
     releasing.join()
     assert [app.job(job).state for job in jobs] == ["failed", "failed"]
     assert all("longer than its timeout" in str(app.job(job).error) for job in jobs)
+
+
+@pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "rolled back"])
+def test_a_handler_that_ran_too_long_after_it_settled_is_told_and_its_job_ends_with_its_transaction(
+    app: App, urls: list[str], is_committed: bool
+) -> None:
+    let_go, told = threading.Event(), threading.Event()
+
+    @app.queue("q").task(max_attempts=1, timeout=0.05)
+    def slow(context: penstock.Context) -> None:
+        with psycopg.connect(urls[shard_of(context.job_id) - 1]) as connection:
+            context.settle(connection)
+            eventually(lambda: context.is_cancelled, "the handler is told")
+            told.set()
+            if not is_committed:
+                connection.rollback()
+        let_go.wait(60)
+        raise ValueError("it is too late for this")
+
+    job = slow.enqueue()
+    # The handler stands still: the worker does not wait for it.
+    app.work(until_idle=True)
+    assert told.is_set()
+    assert not let_go.is_set()
+    found = app.job(job)
+    assert found.state == ("succeeded" if is_committed else "failed")
+    assert is_committed or "longer than its timeout" in str(found.error)
+    let_go.set()
 
 
 @pytest.mark.parametrize("value", [0.5, 1e300, 1e-300, float("nan"), pytest.param(10**400, id="huge")])

@@ -11,12 +11,12 @@ from penstock.clock import system, ticks
 from penstock.policy.batch import BatchSize
 from penstock.storage.claim import Lease
 from penstock.storage.settle import End, Succeeded
-from penstock.task.verdict import judge
+from penstock.task.verdict import Verdict, judge
 from penstock.worker.hooks import Event, Hooks
 from penstock.worker.job import HeldJob
 from penstock.worker.line import Line
 
-__all__ = ["Collected", "collect", "count_ends", "tell"]
+__all__ = ["Collected", "collect", "count_ends", "tell", "timed_out_verdict"]
 
 _lease_of = attrgetter("lease")
 
@@ -69,8 +69,7 @@ def collect(line: Line, batch: BatchSize, timed_out: list[HeldJob]) -> Collected
         batch.observe(lease.task, sum(group.runs) / len(group.runs) / 1e6, len(group.runs))
     for job in timed_out:
         jobs.append(job)
-        error = TimeoutError(f"the handler ran longer than its timeout of {job.task.timeout:g} s")
-        job.verdict = judge(job.task, job.lease.attempt, error, system.random_unit(), is_cancelled=job.is_cancelled)
+        job.verdict = timed_out_verdict(job)
         job.ended = now
         _note_end(collected, job, now, batch)
     # Successes are settled before the other ends: a lease that has both is not whole yet.
@@ -78,6 +77,12 @@ def collect(line: Line, batch: BatchSize, timed_out: list[HeldJob]) -> Collected
     for lease_id, group in groups.items():
         group.is_whole = collected.leases[lease_id].left == 0 and lease_id not in mixed
     return collected
+
+
+def timed_out_verdict(job: HeldJob) -> Verdict:
+    """What becomes of a job whose handler ran too long."""
+    error = TimeoutError(f"the handler ran longer than its timeout of {job.task.timeout:g} s")
+    return judge(job.task, job.lease.attempt, error, system.random_unit(), is_cancelled=job.is_cancelled)
 
 
 def _note_end(collected: Collected, job: HeldJob, now: int, batch: BatchSize) -> None:

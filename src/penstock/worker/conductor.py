@@ -28,7 +28,7 @@ from penstock.storage.sessions import end_session
 from penstock.storage.settle import End, note_started
 from penstock.storage.sweep import unblock
 from penstock.task.definition import TaskDefinition
-from penstock.worker.collecting import Collected, collect, count_ends, tell
+from penstock.worker.collecting import Collected, collect, count_ends, tell, timed_out_verdict
 from penstock.worker.context import Workplace
 from penstock.worker.hooks import Hooks
 from penstock.worker.job import HeldJob
@@ -412,7 +412,7 @@ class Conductor:
             patience = min(patience, max(slots_in, 0.001))
         now = ticks()
         for job in self._line.active():
-            if job.task.timeout is not None and job.started:
+            if job.task.timeout is not None and _may_time_out(job):
                 patience = min(patience, max(job.started / 1e9 + job.task.timeout - now / 1e9, 0.001))
         return patience
 
@@ -421,21 +421,15 @@ class Conductor:
         now = ticks()
         late = []
         for job in self._line.active():
-            task = job.task
-            if (
-                task.timeout is None
-                or task.is_async
-                or task.runs_in_process
-                or not job.started
-                or job.is_abandoned
-                or job.ended != job.started
-                # It settles itself in a transaction of its own, which holds its lease: nobody else can end it.
-                or job.own_lease is not None
-            ):
+            timeout = job.task.timeout
+            if timeout is None or not _may_time_out(job) or now - job.started <= timeout * 1e9:
                 continue
-            if now - job.started > task.timeout * 1e9:
+            if job.own_lease is None:
                 job.is_abandoned = True
                 late.append(job)
+            else:
+                # It settles itself in a transaction of its own, which holds its lease: nobody else can end it before.
+                self._line.own_leases.time_out(job, timed_out_verdict(job))
         return late
 
     def _handed_back(self, surplus: list[int]) -> list[End]:
@@ -582,3 +576,9 @@ class Conductor:
                 lease,
                 position,
             )
+
+
+def _may_time_out(job: HeldJob) -> bool:
+    """Whether a job runs in a thread and has not been ended there; the others are ended by what runs them."""
+    is_ended = job.is_abandoned or job.is_late or job.ended != job.started
+    return job.started > 0 and not is_ended and not job.task.is_async and not job.task.runs_in_process

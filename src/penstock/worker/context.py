@@ -87,7 +87,7 @@ class Context:
     @property
     def is_cancelled(self) -> bool:
         """Whether the job should stop: somebody cancelled it, it timed out, or its lease is lost."""
-        return self._job.is_cancelled or self._job.is_abandoned
+        return self._job.is_cancelled or self._job.is_abandoned or self._job.is_late
 
     def progress(self, value: float | None = None, note: str | None = None) -> None:
         """Say how far the job has come; shown by `app.job` within about a second."""

@@ -32,6 +32,8 @@ class HeldJob:
     is_settled = False
     # The lease of its own that context.settle gave it.
     own_lease: int | None = None
+    # Ran past its timeout with a lease of its own: its end is written apart from its handler.
+    is_late = False
     # Stops a handler that can be stopped: an async one, one in a process.
     interrupt: Callable[[], None] | None = None
 

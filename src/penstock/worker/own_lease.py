@@ -3,13 +3,15 @@
 The job has a lease of its own, which that transaction deletes. If the lease is gone, the job is settled. If it is
 still there, the transaction was rolled back: a handler that raised is judged as usual, and one that returned all the
 same is retried, since what it did is undone. Where a transaction that is still open holds the lease's row, or the
-database is away, the slot does not wait: a thread of the site's own asks again until it is known.
+database is away, the slot does not wait: a thread of the site's own asks again until it is known. So it does for a
+handler that ran past its timeout, whether that returns or not.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from copy import copy
 
 from penstock.clock import ticks
 from penstock.errors import PenstockError
@@ -43,21 +45,38 @@ class OwnLeases:
 
     def settle(self, job: HeldJob) -> bool:
         """Write the end of a job, unless its handler's transaction has; False where that is done later."""
+        with self._lock:
+            if job.is_late:
+                return False
         end = _end_where_rolled_back(job)
         if not self._workplace.database.breaker.is_down and self._has_ended(job, end):
             return True
         with self._lock:
-            self._open.append(job)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._ask_again, name="penstock-own-leases", daemon=True)
-                self._thread.start()
+            self._settle_later(job)
         return False
+
+    def time_out(self, job: HeldJob, verdict: Verdict) -> None:
+        """End a job that runs for too long once the transaction it is settled in has ended, without its handler."""
+        with self._lock:
+            if job.ended != job.started:
+                return
+            job.is_late = True
+            # What the handler still does to the job counts for nothing.
+            late = copy(job)
+            late.verdict, late.ended = verdict, ticks()
+            self._settle_later(late)
 
     def stop(self) -> None:
         """Ask no more."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
+
+    def _settle_later(self, job: HeldJob) -> None:
+        self._open.append(job)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._ask_again, name="penstock-own-leases", daemon=True)
+            self._thread.start()
 
     def _ask_again(self) -> None:
         while not self._stop.wait(AGAIN_SECONDS):
