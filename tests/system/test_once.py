@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from tests.judge.snapshot import read_snapshot
@@ -188,3 +189,18 @@ def test_codeq_nothing_old_is_deleted_while_it_waits(app: App, execute: Execute)
 
 def _task(n: int) -> int:
     return n
+
+
+@pytest.mark.parametrize("options", [{"max_length": 100_000}, {"partitions": 4}], ids=["max_length", "partitions"])
+def test_producers_without_a_worker_fold_the_tally_that_they_have_to_read(
+    app: App, execute: Execute, options: dict[str, Any]
+) -> None:
+    task = app.queue("q", **options).task(_task)
+    task.enqueue(n=1)
+    execute("insert into penstock.tally (partition_id) select id from penstock.partition, generate_series(1, 20000)")
+
+    def is_short() -> bool:
+        task.enqueue(n=1)
+        return all(count < 20_000 for (count,) in execute("select count(*) from penstock.tally"))
+
+    eventually(is_short, "it is folded")

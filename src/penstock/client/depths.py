@@ -12,14 +12,16 @@ import threading
 from collections.abc import Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from math import inf
 from typing import NamedTuple
 
 from penstock.clock import system
 from penstock.routing.placement import Placement
 from penstock.storage import catalogue
 from penstock.storage.catalogue import QueueEntry
-from penstock.storage.database import ConnectionLost, Database
+from penstock.storage.database import Connection, ConnectionLost, Database
 from penstock.storage.shards import Shards
+from penstock.storage.sweep import fold_if_long
 
 __all__ = ["Depths"]
 
@@ -29,6 +31,8 @@ RENEWED_SECONDS = 0.05
 # How long the first answer is waited for, and from then on the others.
 FIRST_SECONDS = 1.0
 OTHERS_SECONDS = 0.05
+# How often it is looked whether what is read has grown long.
+FOLD_SECONDS = 1.0
 
 
 class Depths:
@@ -67,6 +71,10 @@ class Depths:
         """Uncount jobs that were not written after all."""
         with self._lock:
             self._placement.withdraw(partition, jobs)
+
+    def fold(self, shard: int, connection: Connection) -> None:
+        """Before a length is read there: keep what has to be read for it short."""
+        self._reading(shard).fold(connection)
 
     def is_writable(self, shard: int) -> bool:
         """Whether a shard is there and takes jobs, as far as is known."""
@@ -132,6 +140,7 @@ class Reading:
         self._lock = lock
         self._known: dict[int, None] = {}
         self._learned_at: float | None = None
+        self._folded_at = -inf
         self._is_reading = threading.Lock()
         self._answer: Future[None] | None = None
         # Somebody has waited in vain for the answer that is under way: nobody else does.
@@ -158,9 +167,17 @@ class Reading:
                 self._answer = threads.submit(self._read, partitions)
             return self._answer
 
+    def fold(self, connection: Connection) -> None:
+        """Now and then: add up what was counted, in case no worker lives to do it."""
+        now = system.monotonic()
+        if now - self._folded_at > FOLD_SECONDS:
+            self._folded_at = now
+            fold_if_long(connection)
+
     def _read(self, partitions: Sequence[int]) -> None:
         wanted = {**self._known, **dict.fromkeys(partitions)}
         with self.database.connection(FIRST_SECONDS, waits_for_locks=False) as connection:
+            self.fold(connection)
             depths = catalogue.open_depths(connection, tuple(wanted))
         with self._lock:
             self._placement.learn(dict(zip(wanted, depths, strict=True)))

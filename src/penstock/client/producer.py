@@ -170,7 +170,7 @@ class Producer:
         if part.has_children and len(self._shards) > 1:
             self._check_parents(call, waves)
         if part.limited:
-            check = partial(_check_lengths, part)
+            check = partial(self._check_lengths, part)
             self._shards.of(part.shard).run(check, timeout=self._remaining(call), waits_for_locks=False)
         ask_former_homes(self._shards, part, partial(self._remaining, call))
         return part
@@ -248,7 +248,7 @@ class Producer:
         try:
             with database.connection(self._remaining(call), waits_for_locks=False) as connection:
                 if part.limited and not part.is_checked:
-                    _check_lengths(part, connection)
+                    self._check_lengths(part, connection)
                 refuse_cut(connection)
                 self._prepare_receipt(database, connection, part, receipt)
                 try:
@@ -382,9 +382,17 @@ class Producer:
             with suppress(PartitionUnavailable):
                 database = self._shards.of(part.shard)
                 if not database.breaker.is_down:
-                    check = partial(_check_lengths, part)
+                    check = partial(self._check_lengths, part)
                     database.run(check, timeout=self._remaining(call), waits_for_locks=False)
                     part.is_checked = True
+
+    def _check_lengths(self, part: Part, connection: Connection) -> None:
+        """Refuse a part where a partition would grow longer than its queue allows."""
+        self._depths.fold(part.shard, connection)
+        for partition, entry in part.limited.items():
+            count = sum(len(span.args) for span in part.spans if span.partition_id == partition)
+            if entry.max_length is not None and catalogue.waiting_in(connection, partition) + count > entry.max_length:
+                raise QueueFull(entry.name, entry.max_length)
 
     def _check_parents(self, call: Call, waves: Waves) -> None:
         """Refuse parents that are nowhere: each is asked for on the shard that wrote it."""
@@ -442,14 +450,6 @@ def _told(call: Call, errors: Sequence[BaseException]) -> BaseException:
         told = RequestTimeout(said, outcome="not written")
     told.written = written
     return told
-
-
-def _check_lengths(part: Part, connection: Connection) -> None:
-    """Refuse a part where a partition would grow longer than its queue allows."""
-    for partition, entry in part.limited.items():
-        count = sum(len(span.args) for span in part.spans if span.partition_id == partition)
-        if entry.max_length is not None and catalogue.waiting_in(connection, partition) + count > entry.max_length:
-            raise QueueFull(entry.name, entry.max_length)
 
 
 def _children(span: Span) -> Collection[Child]:

@@ -7,12 +7,9 @@ totals, plus what has been appended since. Where no worker lives to fold that, t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
-
-from psycopg import errors
 
 from penstock.model.rate import rate_text
 from penstock.model.rules import QueueRules
@@ -21,12 +18,9 @@ from penstock.storage.arrays import array_text
 from penstock.storage.catalogue import QueueEntry
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
-from penstock.storage.sweep import fold
+from penstock.storage.sweep import fold_if_long
 
 __all__ = ["Figures", "queue_stats", "read_figures", "read_stats"]
-
-# About 10,000 unfolded rows: reading more takes longer than folding them.
-_MUCH_TALLY_BYTES = 1_000_000
 
 
 class Figures(NamedTuple):
@@ -55,10 +49,7 @@ def read_stats(connection: Connection, queue: QueueEntry) -> Stats:
 def read_figures(connection: Connection, partitions: Iterable[int]) -> dict[int, Figures]:
     """The figures of these partitions that this database has, by partition."""
     ids = array_text(partitions)
-    size = connection.execute(query("tally_bytes")).fetchone()
-    if size is not None and size[0] > _MUCH_TALLY_BYTES:
-        with suppress(errors.ReadOnlySqlTransaction):
-            fold(connection)
+    fold_if_long(connection)
     rows = connection.execute(query("read_stats"), {"partitions": ids}).fetchall()
     oldest = _oldest(connection, ids)
     return {id_: Figures(owner, oldest.get(id_), *counts) for id_, owner, *counts in rows}

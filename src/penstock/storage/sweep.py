@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
+
+from psycopg import errors
 
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
 
-__all__ = ["Rescued", "children_of", "clean", "expire", "fold", "park", "promote", "rescue", "unblock", "unblock_all"]
+__all__ = [
+    "Rescued",
+    "children_of",
+    "clean",
+    "expire",
+    "fold",
+    "fold_if_long",
+    "park",
+    "promote",
+    "rescue",
+    "unblock",
+    "unblock_all",
+]
 
 BATCH = 10_000
+# About 10,000 unfolded rows: reading more takes longer than folding them.
+_MUCH_TALLY_BYTES = 1_000_000
 
 
 class Rescued(NamedTuple):
@@ -91,6 +108,14 @@ def park(connection: Connection) -> int:
 def fold(connection: Connection) -> int:
     """Add the tally into the totals."""
     return _count(connection, "fold")
+
+
+def fold_if_long(connection: Connection) -> None:
+    """For those who read the tally: fold it, where no worker lives to do so and it has grown long."""
+    size = connection.execute(query("tally_bytes")).fetchone()
+    if size is not None and size[0] > _MUCH_TALLY_BYTES:
+        with suppress(errors.ReadOnlySqlTransaction):
+            fold(connection)
 
 
 def clean(connection: Connection) -> int:

@@ -124,15 +124,15 @@ class Context:
         return job.own_lease
 
     def _not_found(self, lease: int) -> PenstockError:
-        """The error where a transaction does not find the lease: its snapshot may be older, or its database another."""
+        """The error where a transaction does not find the lease: its snapshot may be older, its database another."""
         worker = self._workplace.worker_id
         held = self._workplace.database.run(lambda connection: held_leases(connection, worker))
         if lease not in {each.id for each in held}:
             return self._lost()
         return InvalidJob(
             "connection",
-            f"its transaction does not find the lease of job {self._job.id}, which this worker has: settle once, on the "
-            "database that holds the job, and above READ COMMITTED before any other statement of the transaction",
+            f"its transaction does not find the lease of job {self._job.id}, which this worker has: settle once, on "
+            "the database that holds the job, and above READ COMMITTED before any other statement of the transaction",
         )
 
     def _lost(self) -> LeaseLost:
