@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 from tests.fault.proxy import Proxy
 from tests.shards.place import Place
@@ -20,6 +21,18 @@ MISSING = "warning: shard 2 does not answer, and this is without it (see penstoc
 @pytest.fixture
 def penstock(tmp_path: Path, place: Place, shard_urls: list[str], second: Proxy) -> CommandLine:
     return CommandLine(tmp_path, f"{shard_urls[0]} {second.url}")
+
+
+def test_a_shard_with_a_locked_table_is_told_of_in_one_line(
+    penstock: CommandLine, place: Place, shard_urls: list[str]
+) -> None:
+    (here,) = place.enqueue(1)
+    place.enqueue(2)
+    with psycopg.connect(shard_urls[1]) as connection:
+        connection.execute("lock penstock.ready in access exclusive mode")
+        run = penstock("jobs", "--json")
+        assert ([each["id"] for each in run.json["jobs"]], run.json["unavailable"]) == ([str(here)], ["2"])
+        assert penstock("stats").err == MISSING
 
 
 def test_shards_are_listed_with_what_is_on_them(penstock: CommandLine, place: Place, second: Proxy) -> None:

@@ -56,7 +56,7 @@ def ensure_answering(app: App) -> None:
 
 def unavailable(app: App) -> list[str]:
     """The names of the shards that are known not to answer."""
-    return [str(database.shard) for database in app.unchecked_databases if database.breaker.is_down]
+    return [str(each.shard) for each in app.unchecked_databases if each.breaker.is_down or each.is_left_out]
 
 
 @contextmanager

@@ -206,6 +206,8 @@ class Database:
         self._stock: Stock | None = None
         self._lock = threading.Lock()
         self.is_pooled: bool | None = None
+        # Whether the last question to several databases was answered without it.
+        self.is_left_out = False
 
     def join(self, shard: int, *, is_alone: bool) -> None:
         """Be this shard; one that is not alone is called by its number."""

@@ -160,10 +160,12 @@ class Shards:
                 if database.breaker.is_down:
                     raise database.unavailable(ConnectionError(database.breaker.reason))
                 answers.given[database.shard] = act(database)
+                database.is_left_out = False
             except PartitionUnavailable as error:
                 # One on which nothing is left may be gone: nobody waits for it.
                 if database.shard not in self._drained:
                     answers.missing[database.shard] = error
+                    database.is_left_out = True
 
         databases = list(self)
         if len(databases) == 1:
