@@ -149,7 +149,7 @@ def build(orders: Orders, recorder: Recorder | None = None) -> App:
         """Stop the whole process in the first attempt, and go on as if nothing had happened."""
         begun(label, context)
         if context.attempt == 1:
-            os.kill(os.getpid(), signal.SIGSTOP)
+            _stop_here()
         returned(label, context)
         return label
 
@@ -157,7 +157,7 @@ def build(orders: Orders, recorder: Recorder | None = None) -> App:
     async def stall_lane(label: str, context: penstock.Context) -> str:
         begun(label, context)
         if context.attempt == 1:
-            os.kill(os.getpid(), signal.SIGSTOP)
+            _stop_here()
         returned(label, context)
         return label
 
@@ -203,6 +203,12 @@ def build(orders: Orders, recorder: Recorder | None = None) -> App:
     if orders.limit:
         app.queue("limited", limit=orders.limit).task(backoff=0.05)(step)
     return app
+
+
+def _stop_here() -> None:
+    """Stop the process. Another of its threads may be told first, and this one go on for a moment: not beyond here."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(0.1)
 
 
 def bad_child(label: str, misdeed: str) -> Any:
