@@ -23,10 +23,14 @@ import penstock
 from penstock import App
 from penstock.routing.key_hash import shard_of
 
-# A worker process: it says when a handler runs, and lets it go when a line comes in.
+# A worker process: it says when a handler runs and when a stop was heard, and lets handlers go when a line comes in.
 WORKER = """
 import os, sys, threading
 from penstock import App
+from penstock.worker.worker import Worker
+
+stop = Worker.stop
+Worker.stop = lambda *args, **named: (stop(*args, **named), os.write(1, b"stopping\\n"))
 app = App(shards=sys.argv[1:], lease=2.0)
 go = threading.Event()
 
@@ -67,7 +71,9 @@ def process(urls: list[str], jobs: list[int]) -> Iterator[subprocess.Popen[str]]
 def test_sigterm_lets_handlers_finish_hands_back_the_rest_and_exits_0(
     app: App, urls: list[str], process: subprocess.Popen[str]
 ) -> None:
+    assert process.stdout is not None
     process.send_signal(signal.SIGTERM)
+    assert process.stdout.readline() == "stopping\n"
     # What it had claimed and not started is ready for others while its handlers still run.
     eventually(lambda: read_snapshot(*urls).states["ready"] == 8, "the unstarted are handed back")
     out, _ = process.communicate("go\n")
@@ -81,8 +87,10 @@ def test_sigterm_lets_handlers_finish_hands_back_the_rest_and_exits_0(
 def test_a_second_sigterm_leaves_at_once_and_loses_nothing(
     app: App, urls: list[str], process: subprocess.Popen[str]
 ) -> None:
+    assert process.stdout is not None
     process.send_signal(signal.SIGTERM)
-    eventually(lambda: read_snapshot(*urls).states["ready"] == 8, "the first was heard")
+    assert process.stdout.readline() == "stopping\n"
+    eventually(lambda: read_snapshot(*urls).states["ready"] == 8, "the unstarted are handed back")
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
     app.work(until_idle=True)
