@@ -330,6 +330,7 @@ class Database:
                     configure=self._configure,
                     open=True,
                 )
+                # Of a single one whoever waits for it would hear only when it goes back.
                 self._stock = Stock(pool, keeps=self._pool_size > 1)
             return self._stock
 
