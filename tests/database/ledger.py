@@ -74,8 +74,9 @@ def check(connection: Connection) -> Ledger:
     broken: list[str] = []
     for kind, job, partition, attempt, outcome, number in connection.execute(_PLACES):
         if kind == "stored":
-            # A job that is kept may still lie in its old table as well.
-            counted["enqueued", partition] += job not in stored
+            counted["enqueued", partition] += 1
+            if job in stored:
+                broken.append(f"job {job} is stored twice")
             stored[job] = partition
         elif kind in ("empty", "outside", "orphaned edge"):
             broken.append(f"{kind}: {job}")

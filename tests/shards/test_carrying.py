@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from psycopg import errors
 
 from penstock import App
 from penstock.errors import NotFound, PartitionUnavailable
@@ -193,6 +195,41 @@ def test_a_dead_letter_that_halted_its_key_comes_back_to_its_place(world: World)
     assert world.places() == {job: [(2, "ready")]}
     assert world.fetch(2, "select epoch from penstock.ready") == [(1,)]
     world.assert_conserved(1)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_job_that_comes_back_while_prune_lets_it_go_stays(world: World, is_kept: bool) -> None:
+    """G1: nobody wanted it here when prune looked, and its arrival had not committed yet."""
+    job = world.enqueue(2, world.keys[0], run_at=LATER)
+    world.move(1)
+    world.due(2)
+    carrying.carry(world.shards)
+    world.fetch(1, "with gone as (delete from penstock.ready returning *) select from gone")
+    world.fetch(
+        1,
+        "insert into penstock.outbox (shard, job_id, partition_id, attempt)"
+        " select 2, %s, partition_id, 1 from penstock.job_kept returning 1",
+        job,
+    )
+    if is_kept:
+        world.fetch(
+            2,
+            "with gone as (delete from penstock.job where id = %s returning *)"
+            " insert into penstock.job_kept select * from gone returning 1",
+            job,
+        )
+    jobs = world.one(1, "select penstock.read_outbox(2, 10)")
+    world.move(2)
+    there = world.shards.of(2)
+    with there.connect() as brings, there.connect() as prunes:
+        with brings.transaction():
+            brings.execute(query("take_arrivals"), {"from": 1, "as_of": datetime.now(UTC), "jobs": jobs.decode()})
+            for statement in ("select penstock.keep_jobs(0, 67108864, 10000)", "select penstock.clean_kept(0, 100)"):
+                with suppress(errors.LockNotAvailable):
+                    prunes.execute(statement)
+        prunes.execute("update penstock.job_part set is_detached = true where low = 0")
+        prunes.execute("alter table penstock.job detach partition penstock.job_0")
+        assert find_job(brings, job).state == "ready"
 
 
 def test_a_job_whose_time_is_now_goes_where_its_key_lives(world: World) -> None:

@@ -186,6 +186,7 @@ def look(connection: Connection, wishes: Sequence[LookWish]) -> list[Look]:
     """Look at some partitions in one snapshot."""
     with connection.pipeline():
         connection.execute("begin isolation level repeatable read read only")
+        connection.execute(query("hold_tables_of_jobs"))
         as_of = connection.execute(query("read_snapshot"))
         asked = [_ask(connection, wish) for wish in wishes]
         maps = {

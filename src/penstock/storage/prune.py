@@ -1,7 +1,7 @@
 """Pruning: new tables are made ahead, old ones are let go whole, and nobody ever waits for it.
 
 A slice of history goes when its time has come; the few rows in it that must stay longer are carried into the slice
-in use. A table of jobs goes when hardly any of its jobs is wanted; those few are copied to `job_kept`. The way out:
+in use. A table of jobs goes when hardly any of its jobs is wanted; those few are moved to `job_kept`. The way out:
 
     open ─► closed ─► sealed ─► kept, marked ─► detached ─► forgotten ─► dropped
             nothing   nobody    what must stay  CONCURRENTLY, failures,

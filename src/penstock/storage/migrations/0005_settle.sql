@@ -152,12 +152,12 @@ begin
         insert into penstock.dead (job_id, partition_id, task, attempt, started_at, worker, error)
         select job_id, partition_id, case when is_owned then j.task else mine.task end, attempt,
                now() - make_interval(secs => age / 1e6), p_worker_name, error
-          from mine left join lateral (select task from penstock.job_stored where id = job_id and is_owned offset 0) as j on true
+          from mine left join lateral (select task from penstock.job_stored where id = job_id and is_owned limit 1) as j on true
          where "end" = 'failed'
     ), halts as (
         insert into penstock.halted (queue_id, key, job_id, epoch)
         select distinct on (queue_id, j.key) queue_id, j.key, job_id, epoch
-          from mine cross join lateral (select key from penstock.job_stored where id = job_id offset 0) as j
+          from mine cross join lateral (select key from penstock.job_stored where id = job_id limit 1) as j
          where "end" = 'failed' and halts_on_dead and j.key is not null
         on conflict do nothing
     ), released as (

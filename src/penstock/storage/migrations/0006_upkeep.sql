@@ -42,7 +42,7 @@ begin
                     when o.attempt < coalesce(t.max_attempts, 25) then 'again' else 'dead' end as fate
           from orphan as o
          cross join lateral unnest(penstock.positions(o.low, o.high, o.members)) as m(pos)
-          left join lateral (select task, key from penstock.job_stored where id = o.range * 1024 + m.pos and o.is_owned offset 0) as j on true
+          left join lateral (select task, key from penstock.job_stored where id = o.range * 1024 + m.pos and o.is_owned limit 1) as j on true
           left join penstock.task as t on t.queue_id = o.queue_id and t.name = coalesce(j.task, o.task)
           left join penstock.cancellation as c on c.job_id = o.range * 1024 + m.pos
     ), attempts as (
@@ -160,7 +160,7 @@ begin
         select g.*, m.position, penstock.place_by(g.partition_ids, j.key, g.partition_id) as place
           from given as g
          cross join lateral unnest(penstock.positions(g.low, g.high, g.members)) as m(position)
-          left join lateral (select key from penstock.job_stored where id = g.range * 1024 + m.position offset 0) as j on true
+          left join lateral (select key from penstock.job_stored where id = g.range * 1024 + m.position limit 1) as j on true
          where g.is_moved
     ), sent as (
         insert into penstock.outbox (shard, job_id, partition_id, attempt)
@@ -273,7 +273,7 @@ begin
           from gone as g join penstock.partition as p on p.id = g.partition_id
           left join unnest(v_queues, v_epochs) as h(queue_id, epoch) on h.queue_id = p.queue_id
           left join penstock.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
-          left join lateral (select key from penstock.job_stored where id = g.job_id and m.epoch is not null offset 0) as j on true
+          left join lateral (select key from penstock.job_stored where id = g.job_id and m.epoch is not null limit 1) as j on true
     ), sent as (
         insert into penstock.outbox (shard, job_id, partition_id, attempt)
         select t.shard, f.job_id, f.partition_id, 1

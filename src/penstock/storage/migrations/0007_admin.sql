@@ -169,7 +169,7 @@ begin
     select * into v_home from penstock.partition where id = p_partition;
     epoch := penstock.hold_map(v_home.queue_id);
     select penstock.place_by(m.partition_ids, j.key, p_partition) into partition_id
-      from penstock.queue_map as m left join penstock.job_stored as j on j.id = p_job
+      from penstock.queue_map as m left join lateral (select key from penstock.job_stored where id = p_job limit 1) as j on true
      where m.queue_id = v_home.queue_id and m.epoch = place_by_map.epoch;
 end $$;
 

@@ -13,7 +13,7 @@ alter table penstock.slice
     add column carried_pages   int not null default 0,
     add column forgotten_pages int not null default 0;
 
-comment on column penstock.job_part.is_detached is 'It is being let go: what is kept of it was copied, nobody needs the rest.';
+comment on column penstock.job_part.is_detached is 'It is being let go: what is kept of it was moved, nobody needs the rest.';
 comment on column penstock.slice.is_detached is 'It is being let go: what is kept of it was carried, nobody needs the rest.';
 comment on column penstock.job_part.writers is 'The transactions in progress when it was closed; null while it is open.';
 comment on column penstock.slice.writers is 'The transactions in progress when it was closed; null while it is open.';
@@ -98,9 +98,10 @@ language sql stable as $$
      where load_id is null and range >= p_low and range < p_high
 $$;
 
--- Copies what is wanted of a sealed table of jobs to job_kept and marks the table as let go; false, and nothing done,
--- where more than p_few jobs are wanted. One statement finds and copies: a job that moves meanwhile is in one place or
--- the other. Locks: the table against writers (there are none), for as long as this takes.
+-- Moves what is wanted of a sealed table of jobs to job_kept and marks the table as let go; false, and nothing done,
+-- where more than p_few jobs are wanted. One statement finds, deletes and inserts: whatever moves meanwhile, a job is in
+-- one place or the other, and every snapshot holds it once. Locks: the table against writers (there are none), for as
+-- long as this takes.
 create function penstock.keep_jobs(p_low bigint, p_high bigint, p_few int) returns boolean
 language plpgsql as $$
 declare
@@ -112,8 +113,12 @@ begin
         return false;
     end if;
     execute format('lock table penstock.job_%s in share mode', p_low);
-    execute format('insert into penstock.job_kept select * from penstock.job_%s
-                     where id in (select penstock.wanted(%s, %s)) on conflict do nothing', p_low, p_low, p_high);
+    execute format('with moved as (
+            delete from penstock.job_%s where id in (select penstock.wanted(%s, %s)) returning *
+        )
+        insert into penstock.job_kept (id, enqueued_at, partition_id, priority, task, key, args, attributes)
+        select id, enqueued_at, partition_id, priority, task, key, args, attributes from moved
+        on conflict do nothing', p_low, p_low, p_high);
     update penstock.job_part set is_detached = true where low = p_low;
     return true;
 end $$;
@@ -211,21 +216,25 @@ language sql as $$
 $$;
 
 -- Drops kept jobs that nobody needs any more, with what belongs to them, of the next p_limit after p_after. Returns
--- the id to go on after, or null at the end.
+-- the id to go on after, or null at the end. They are locked by a statement of its own and judged by the next: one that
+-- comes back from another shard meanwhile is either locked by whoever brings it or seen to be wanted.
 create function penstock.clean_kept(p_after bigint, p_limit int) returns bigint
-language sql as $$
-    with next as materialized (
-        select id from penstock.job_kept where id > p_after order by id limit p_limit
-    ), unwanted as materialized (
-        select n.id from next as n
+language plpgsql as $$
+declare
+    v_last   bigint;
+    v_locked bigint[];
+begin
+    select max(id) into v_last from (select id from penstock.job_kept where id > p_after order by id limit p_limit) as next;
+    v_locked := array(select id from penstock.job_kept where id > p_after and id <= v_last order by id for update skip locked);
+    with unwanted as materialized (
+        select l.id from unnest(v_locked) as l(id)
          where not exists (
-               select from penstock.wanted(n.id / 1024, n.id / 1024 + 1) as w(id) where w.id = n.id)
+               select from penstock.wanted(l.id / 1024, l.id / 1024 + 1) as w(id) where w.id = l.id)
     ), failures as (
         delete from penstock.failure where job_id in (select id from unwanted)
     ), keys as (
         delete from penstock.dedup where job_id in (select id from unwanted)
-    ), gone as (
-        delete from penstock.job_kept where id in (select id from unwanted)
     )
-    select max(id) from next
-$$;
+    delete from penstock.job_kept where id in (select id from unwanted);
+    return v_last;
+end $$;

@@ -413,7 +413,7 @@ language sql stable set enable_seqscan = off as $$
            array(select j.key from penstock.partition as p
                    join penstock.scheduled as s on s.partition_id = p.id and s.epoch = p_epoch and s.pos is not null
                   cross join lateral unnest(penstock.positions(s.low, s.high, s.members)) as b
-                  cross join lateral (select key from penstock.job_stored where id = s.range * 1024 + b offset 0) as j
+                  cross join lateral (select key from penstock.job_stored where id = s.range * 1024 + b limit 1) as j
                   where p.queue_id = p_queue and j.key is not null
                  union
                  select h.key from penstock.halted as h where h.queue_id = p_queue and h.epoch = p_epoch
@@ -567,7 +567,7 @@ begin
         ), job_found as materialized (
             select j.key from page as l
              cross join lateral unnest(penstock.positions(l.low, l.high, l.members)) as m
-             cross join lateral (select key from penstock.job_stored where id = l.range * 1024 + m offset 0) as j
+             cross join lateral (select key from penstock.job_stored where id = l.range * 1024 + m limit 1) as j
         )
         select (select count(*) from job_found), (select count(*) from page) = (select count(*) from next_rows),
                array(select unnest(v_rest.found) union select key from job_found where key is not null),

@@ -120,7 +120,7 @@ begin
                bit_or(penstock.single(m.position)) as members
           from unnest(p_parts) as o
          cross join lateral unnest(penstock.positions(0::smallint, o.size, o.members)) as m(position)
-         cross join lateral (select key from penstock.job_stored where id = o.range * 1024 + m.position offset 0) as j
+         cross join lateral (select key from penstock.job_stored where id = o.range * 1024 + m.position limit 1) as j
          cross join lateral (select penstock.place_by(v_ids, j.key, o.partition_id) as id offset 0) as t
          where o.epoch <> p_queue.epoch
          group by o.range, o.place, t.id, o.priority, o.run_at, o.size, o.has_once, o.task

@@ -31,7 +31,7 @@ begin
     end loop;
 end $$;
 
--- The jobs of ranges [p_low, p_high), each once, also while some of them are copied to job_kept.
+-- The jobs of ranges [p_low, p_high), each once.
 create function penstock.jobs_between(p_low bigint, p_high bigint) returns setof penstock.job
 language sql stable as $$
     select * from penstock.job where id >= p_low * 1024 and id < p_high * 1024

@@ -165,6 +165,11 @@ begin
         raise exception using errcode = '55P03', message = 'somebody writes by an earlier map here: carry it later';
     end if;
 
+    -- One that was here before may lie in a table of jobs that prune lets go, since nobody wanted it here: it is kept
+    -- from now on, and in one place.
+    delete from penstock.job where id = any (array(
+        select job_id from json_to_recordset(p_jobs) as g(outbox_id bigint, job_id bigint) where outbox_id = any (v_new)));
+
     with given as materialized (
         select g.*, decode(g.key_hex, 'hex') as key, p.queue_id, q.is_owned, m.epoch as map_epoch,
                coalesce(
@@ -187,8 +192,8 @@ begin
     ), stored as (
         insert into penstock.job_kept (id, enqueued_at, partition_id, priority, task, key, args, attributes)
         select job_id, enqueued_at, partition_id, priority, task, key, args::json, attributes::jsonb from given
-         where not exists (select from penstock.job as j where j.id = given.job_id)
-        on conflict do nothing
+        -- Locked: whoever drops kept jobs that nobody needs passes over it.
+        on conflict (id) do update set args = excluded.args
     ), failures as (
         insert into penstock.failure (job_id, attempt, at, worker, error)
         select g.job_id, f.attempt, f.at, f.worker, f.error

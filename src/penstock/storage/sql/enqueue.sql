@@ -84,7 +84,7 @@ select d.queue_id, d.idempotency_key, d.job_id
 -- name: was_written
 -- Whether the call that drew this id committed: the same id and the same transaction time. An id alone would not do:
 -- after a crash a sequence may give a number again.
-select exists (select from penstock.job where id = %(id)s and enqueued_at = %(enqueued_at)s)
+select exists (select from penstock.job_stored where id = %(id)s and enqueued_at = %(enqueued_at)s)
 
 -- name: find_token
 -- The first job of the call that carried this token, among those written since; where the database was restored from a

@@ -107,7 +107,7 @@ select distinct q.name, r.task
             select a.range, a.low, a.high, a.members from penstock.ready as a
              where a.partition_id = p.id and q.is_owned order by a.priority, a.pos limit 10) as a
          cross join lateral (select m from unnest(penstock.positions(a.low, a.high, a.members)) as m limit 100) as m
-         cross join lateral (select task from penstock.job_stored where id = a.range * 1024 + m.m offset 0) as j)) as r
+         cross join lateral (select task from penstock.job_stored where id = a.range * 1024 + m.m limit 1) as j)) as r
  where not exists (
        select from penstock.worker_task as t join penstock.worker as w on w.id = t.worker_id
         where t.queue_id = q.id and t.task = r.task and w.renewed_at > now() - make_interval(secs => w.lease_seconds))

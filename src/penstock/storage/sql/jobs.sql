@@ -51,7 +51,7 @@ select j.id, q.name, p.name, j.task, j.args, j.key, j.attributes, j.priority, j.
 
 -- name: narrow_jobs
 -- Of these jobs, those that bear a task, a key and attributes (null: any). Index: the primary keys.
-select id from (
+select distinct id from (
     select id, task, key, attributes from penstock.job where id = any (%(ids)s::bigint[])
     union all
     select id, task, key, attributes from penstock.job_kept where id = any (%(ids)s::bigint[])) as j
@@ -82,7 +82,7 @@ with look as materialized (
      order by r.range desc limit %(looks)s
 )
 select (select case when count(*) = %(looks)s then min(range) end from look), array(
-    select j.id from look as r cross join lateral (
+    select distinct j.id from look as r cross join lateral (
            select id, partition_id, task, key, attributes from penstock.job_stored
             where id >= r.range * 1024 and id < r.range * 1024 + r.size) as j
      where (%(partitions)s::int[] is null or j.partition_id = any (%(partitions)s::int[]))

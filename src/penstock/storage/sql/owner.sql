@@ -19,6 +19,11 @@ select id, partition_id, priority, pos, range, low, high, members::text, attempt
   from penstock.lease_chosen(%(worker)s, %(partitions)s::int[], %(epochs)s::bigint[], %(ranges)s::bigint[],
                              %(masks)s::bit(1024)[], %(aheads)s::boolean[])
 
+-- name: hold_tables_of_jobs
+-- Before a transaction takes its snapshot: no table of jobs is detached while it reads by it. What prune moved after the
+-- snapshot would be seen in neither place, and a key that is busy be taken for free. Locks: `job`, as every reader does.
+lock table only penstock.job in access share mode
+
 -- name: read_snapshot
 select pg_current_snapshot()::text
 
@@ -52,7 +57,7 @@ select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.
 select l.range * 1024 + m, j.key, l.is_ahead or not exists (select from penstock.worker as w where w.id = l.worker_id)
   from penstock.lease as l
  cross join lateral unnest(penstock.positions(l.low, l.high, l.members)) as m
- cross join lateral (select key from penstock.job_stored where id = l.range * 1024 + m offset 0) as j
+ cross join lateral (select key from penstock.job_stored where id = l.range * 1024 + m limit 1) as j
  where l.partition_id = %(partition)s
 
 -- name: read_held
@@ -60,7 +65,7 @@ select l.range * 1024 + m, j.key, l.is_ahead or not exists (select from penstock
 select s.range * 1024 + m, j.key
   from penstock.scheduled as s
  cross join lateral unnest(penstock.positions(s.low, s.high, s.members)) as m
- cross join lateral (select key from penstock.job_stored where id = s.range * 1024 + m offset 0) as j
+ cross join lateral (select key from penstock.job_stored where id = s.range * 1024 + m limit 1) as j
  where s.partition_id = %(partition)s and s.pos is not null
 
 -- name: read_halted
@@ -112,11 +117,11 @@ select id, queue_id from penstock.partition where queue_id = any (%(queues)s::in
 -- and a job of its key that stands before it (looked for in a hundred rows). Index: ready_of_range, ready_in_order.
 select q.id, p.id, q.per_key, q.rate, q.key_rate, q.fair_by, w.name, r.epoch, j.key,
        array(select l.range * 1024 + m from penstock.lease as l, unnest(penstock.positions(l.low, l.high, l.members)) as m,
-                    lateral (select key from penstock.job_stored where id = l.range * 1024 + m offset 0) as o
+                    lateral (select key from penstock.job_stored where id = l.range * 1024 + m limit 1) as o
               where l.partition_id = p.id and o.key = j.key order by 1 limit 10),
        (select json_build_object('job', (s.range * 1024 + m)::text, 'due_at', s.due_at)
           from penstock.scheduled as s, unnest(penstock.positions(s.low, s.high, s.members)) as m,
-               lateral (select key from penstock.job_stored where id = s.range * 1024 + m offset 0) as o
+               lateral (select key from penstock.job_stored where id = s.range * 1024 + m limit 1) as o
          where s.partition_id = p.id and s.pos is not null and o.key = j.key order by s.pos limit 1),
        (select h.job_id from penstock.halted as h where h.queue_id = q.id and h.key = j.key),
        exists (select from penstock.halted as h join penstock.dead as d on d.job_id = h.job_id
@@ -125,13 +130,13 @@ select q.id, p.id, q.per_key, q.rate, q.key_rate, q.fair_by, w.name, r.epoch, j.
             select range, low, high, members, pos from penstock.ready
              where partition_id = p.id and not is_parked and priority = r.priority and pos <= r.pos order by pos limit 100) as a,
                unnest(penstock.positions(a.low, a.high, a.members)) as m,
-               lateral (select id, key from penstock.job_stored where id = a.range * 1024 + m offset 0) as o
+               lateral (select id, key from penstock.job_stored where id = a.range * 1024 + m limit 1) as o
          where o.key = j.key and (a.pos, o.id) < (r.pos, j.id) order by a.pos, o.id limit 1),
        array(select t.task from penstock.worker_task as t where t.worker_id = p.owner_id and t.queue_id = q.id)
   from penstock.ready as r
   join penstock.partition as p on p.id = r.partition_id
   join penstock.queue as q on q.id = p.queue_id and q.is_owned
- cross join lateral (select id, key from penstock.job_stored where id = %(id)s offset 0) as j
+ cross join lateral (select id, key from penstock.job_stored where id = %(id)s limit 1) as j
   left join penstock.worker as w on w.id = p.owner_id
  where r.range = %(id)s / 1024 and penstock.has_member(r.low, r.high, r.members, (%(id)s %% 1024)::int)
 

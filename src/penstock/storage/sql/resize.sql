@@ -56,7 +56,7 @@ select distinct on (b.key) b.key, b.job_id, b.since, b.due_at, b.can_retry
           from penstock.partition as p
           join penstock.scheduled as s on s.partition_id = p.id and s.pos is not null
          cross join lateral unnest(penstock.positions(s.low, s.high, s.members)) as m
-         cross join lateral (select * from penstock.job_stored where id = s.range * 1024 + m offset 0) as j
+         cross join lateral (select * from penstock.job_stored where id = s.range * 1024 + m limit 1) as j
          where p.queue_id = %(queue)s and j.key is not null
         union all
         select h.key, h.job_id, null, exists (select from penstock.dead as d where d.job_id = h.job_id), h.since
@@ -65,7 +65,7 @@ select distinct on (b.key) b.key, b.job_id, b.since, b.due_at, b.can_retry
 
 -- name: count_behind
 -- How many jobs of these keys are ready. Looks at every range of the queue: for a person. Index: ready_in_order.
-select j.key, count(*)
+select j.key, count(distinct j.id)
   from penstock.partition as p join penstock.ready as r on r.partition_id = p.id and not r.is_parked
  cross join lateral (
        select id, key from penstock.job_stored

@@ -30,7 +30,7 @@ select distinct coalesce(j.task, r.task)
         union all
        (select task, range * 1024 + low from penstock.ready
          where partition_id = p.id and is_parked order by task limit 100)) as r
-  left join lateral (select task from penstock.job_stored where id = r.job_id and r.task = '' offset 0) as j on true
+  left join lateral (select task from penstock.job_stored where id = r.job_id and r.task = '' limit 1) as j on true
  where p.queue_id = %(queue)s and coalesce(j.task, r.task) <> ''
 
 -- name: waiting_in_queue
