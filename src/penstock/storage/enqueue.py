@@ -342,19 +342,23 @@ def _insert_idempotency_keys(pieces: Sequence[Piece], ids: list[int]) -> Steps[N
                 if span.known and key in span.known:
                     holders[span.queue_id, key] = span.known[key]
     unknown = {name: ids[places[0]] for name, places in keyed.items() if name not in holders}
-    rows = yield (
-        "insert_idempotency_keys",
-        {
-            "queues": [queue for queue, _ in unknown],
-            "keys": [key for _, key in unknown],
-            "ids": list(unknown.values()),
-        },
-    )
-    won = {row[0] for row in rows}
-    losers = [name for name, job_id in unknown.items() if job_id not in won]
-    if losers:
+    # Until each key is its job's or another one has it: one may be forgotten between the conflict and the look.
+    while unknown:
+        rows = yield (
+            "insert_idempotency_keys",
+            {
+                "queues": [queue for queue, _ in unknown],
+                "keys": [key for _, key in unknown],
+                "ids": list(unknown.values()),
+            },
+        )
+        won = {row[0] for row in rows}
+        losers = [name for name, job_id in unknown.items() if job_id not in won]
+        if not losers:
+            break
         rows = yield "read_idempotency_keys", {"queues": [q for q, _ in losers], "keys": [k for _, k in losers]}
         holders |= {(queue, key): job_id for queue, key, job_id in rows}
+        unknown = {name: unknown[name] for name in losers if name not in holders}
     not_written = {place for (q, k), places in keyed.items() for place in (places if (q, k) in holders else places[1:])}
     for piece in pieces:
         places = piece.span.places[piece.low : piece.high]

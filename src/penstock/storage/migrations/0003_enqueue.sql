@@ -398,14 +398,15 @@ begin
         'tenant', enqueue.tenant, 'owner', enqueue.owner, 'idempotency_key', enqueue.idempotency_key,
         'tags', to_jsonb(enqueue.tags), 'parents', to_jsonb(enqueue.after::text[]))), '{}');
     v_id := penstock.draw_range() * 1024;
-    if enqueue.idempotency_key is not null then
-        insert into penstock.dedup (queue_id, idempotency_key, job_id) values (v_queue.id, v_once, v_id)
-            on conflict do nothing returning job_id into v_known;
-        if v_known is null then
-            select job_id into v_known from penstock.dedup d where d.queue_id = v_queue.id and d.idempotency_key = v_once;
+    -- Until the key is this job's or another one has it: it may be forgotten between the conflict and the look.
+    while enqueue.idempotency_key is not null loop
+        insert into penstock.dedup (queue_id, idempotency_key, job_id) values (v_queue.id, v_once, v_id) on conflict do nothing;
+        exit when found;
+        select job_id into v_known from penstock.dedup d where d.queue_id = v_queue.id and d.idempotency_key = v_once;
+        if found then
             return v_known;
         end if;
-    end if;
+    end loop;
     insert into penstock.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
     values (v_id, now(), v_partition, enqueue.priority, enqueue.task, v_key, enqueue.args::json, v_attributes);
     if cardinality(enqueue.after) > 0 then

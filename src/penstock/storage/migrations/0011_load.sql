@@ -77,9 +77,18 @@ create type penstock.part_of_load as (
     has_once boolean, task text, members bit(1024));
 
 -- Enters the idempotency keys of jobs that are being published, in the order of the keys, so that two who publish the
--- same ones do not wait for each other in turn; what is left without the jobs whose key another job has.
+-- same ones do not wait for each other in turn; what is left without the jobs whose key another job has. A key that is
+-- forgotten between the conflict and the look is entered again.
 create function penstock.leave_out_known(p_queue penstock.queue, p_parts penstock.part_of_load[]) returns penstock.part_of_load[]
-language sql as $$
+language plpgsql as $$
+declare
+    v_ranges bigint[];
+    v_maps   bit(1024)[];
+    -- Jobs that came first of their key in the load and that another job is before; and those of them that is not.
+    v_lost   bigint[];
+    v_keys   text[];
+    v_late   bigint[] := '{}';
+begin
     with once as materialized (
         select j.id, p.place, p.range,
                case when p_queue.is_owned then penstock.once_per_key(j.key, j.attributes ->> 'idempotency_key')
@@ -89,22 +98,48 @@ language sql as $$
                select id, key, attributes from penstock.job_stored
                 where id >= p.range * 1024 and id < p.range * 1024 + p.size offset 0) as j
          where p.has_once and j.attributes ? 'idempotency_key'
-    ), first as (
+    ), first as materialized (
         select distinct on (once) once, id from once order by once, place, id
     ), won as (
         insert into penstock.dedup (queue_id, idempotency_key, job_id)
         select p_queue.id, once, id from first order by once
         on conflict do nothing returning job_id
-    ), lost as (
+    ), left_out as (
         select o.range, bit_or(penstock.single((o.id % 1024)::int)) as map
           from once as o left join won as w on w.job_id = o.id where w.job_id is null group by o.range
-    ), left_over as (
-        select p.*, l.map from unnest(p_parts) as p left join lost as l on l.range = p.range
+    ), lost as (
+        select f.id, f.once from first as f left join won as w on w.job_id = f.id where w.job_id is null
     )
-    select coalesce(array_agg(row(range, place, partition_id, priority, run_at, size, epoch, has_once, task,
-                                  penstock.span(0, size) & ~map)::penstock.part_of_load), '{}')
-      from left_over where map is null or (penstock.span(0, size) & ~map) <> repeat('0', 1024)::bit(1024)
-$$;
+    select (select array_agg(range order by range) from left_out), (select array_agg(map order by range) from left_out),
+           (select array_agg(id order by once) from lost), (select array_agg(once order by once) from lost)
+      into v_ranges, v_maps, v_lost, v_keys;
+
+    loop
+        select array_agg(l.id order by l.once), array_agg(l.once order by l.once) into v_lost, v_keys
+          from unnest(v_lost, v_keys) as l(id, once)
+         where not exists (select from penstock.dedup as d where d.queue_id = p_queue.id and d.idempotency_key = l.once);
+        exit when v_lost is null;
+        with won as (
+            insert into penstock.dedup (queue_id, idempotency_key, job_id)
+            select p_queue.id, l.once, l.id from unnest(v_lost, v_keys) as l(id, once) order by l.once
+            on conflict do nothing returning job_id
+        )
+        select v_late || array(select job_id from won) into v_late;
+    end loop;
+
+    return (
+        with late as (
+            select l / 1024 as range, bit_or(penstock.single((l % 1024)::int)) as map from unnest(v_late) as l group by 1
+        ), left_out as (
+            select g.range, g.map & ~coalesce(l.map, repeat('0', 1024)::bit(1024)) as map
+              from unnest(v_ranges, v_maps) as g(range, map) left join late as l on l.range = g.range
+        ), left_over as (
+            select p.*, l.map from unnest(p_parts) as p left join left_out as l on l.range = p.range
+        )
+        select coalesce(array_agg(row(range, place, partition_id, priority, run_at, size, epoch, has_once, task,
+                                      penstock.span(0, size) & ~map)::penstock.part_of_load), '{}')
+          from left_over where map is null or (penstock.span(0, size) & ~map) <> repeat('0', 1024)::bit(1024));
+end $$;
 
 -- Each range that was routed by an earlier map than p_queue's becomes one for each partition its jobs go to by that one.
 -- What has no key stays on its shard. A job that goes to another shard is an error (PS003).
