@@ -4,6 +4,11 @@
 `racing`     it was passed on and the client is cut off at once: it may be done, or be done in a moment
 `unsent`     it never arrives: it is certainly not done
 
+Or a flow goes dead without a word: nothing that is sent on it arrives any more, and nobody is told.
+
+`swallowed`  from here on nothing arrives at either end
+`unheard`    the server does this, and its answers do not arrive
+
 What a chunk of the client's says is known from its bytes: text that a statement contains, or, where statements are
 prepared, what the session has said before.
 """
@@ -18,9 +23,11 @@ from contextlib import suppress
 from typing import Literal
 from urllib.parse import urlsplit
 
-__all__ = ["Cut", "Proxy"]
+__all__ = ["Cut", "Proxy", "called"]
 
-Cut = Literal["answered", "racing", "unsent"]
+Cut = Literal["answered", "racing", "unsent", "swallowed", "unheard"]
+# Which end hears nothing any more.
+Deaf = Literal["server", "client"]
 READY = b"Z\x00\x00\x00\x05"
 
 
@@ -42,6 +49,9 @@ class Proxy:
         self.goes_down_when_answered = False
         self._sockets: list[socket.socket] = []
         self._said: dict[socket.socket, bytes] = {}
+        # By the client's socket.
+        self._deaf: dict[socket.socket, set[Deaf]] = {}
+        self._is_lost: Callable[[bytes], bool] = lambda _: False
         self.is_down = False
         # Seconds that each chunk of either side is late: a slow disk, a long way.
         self.delay = 0.0
@@ -60,6 +70,17 @@ class Proxy:
         for client, said in list(self._said.items()):
             if is_meant(said):
                 _close(client)
+
+    def kill_flows(self, is_meant: Callable[[bytes], bool]) -> int:
+        """Pass nothing on any more, either way, for every client that has said what is meant; how many those are."""
+        dead = [client for client, said in list(self._said.items()) if is_meant(said)]
+        for client in dead:
+            self._deaf[client] = {"server", "client"}
+        return len(dead)
+
+    def lose(self, is_meant: Callable[[bytes], bool] = lambda _: False) -> None:
+        """Swallow what clients say that say what is meant, those who come from now on too."""
+        self._is_lost = is_meant
 
     def go_down(self) -> None:
         """Cut everybody off and refuse all who come."""
@@ -110,15 +131,22 @@ class Proxy:
             while chunk := client.recv(1 << 20):
                 self._hold_up()
                 cut = self._meant(chunk, said)
-                said = self._said[client] = (said + chunk)[-2_000_000:]
+                # The first words tell who it is.
+                said = self._said[client] = said[:1000] + (said[1000:] + chunk)[-2_000_000:]
                 if cut == "unsent":
                     break
+                if cut in ("swallowed", "unheard"):
+                    self._deaf[client] = {"server", "client"} if cut == "swallowed" else {"client"}
+                if "server" in self._deaf.get(client, ()) or self._is_lost(said):
+                    continue
                 if cut == "answered":
                     is_swallowing.set()
                 server.sendall(chunk)
                 if cut == "racing":
                     break
-        if not is_swallowing.is_set():
+        self._said.pop(client, None)
+        # Of a dead flow not even the end arrives.
+        if not is_swallowing.is_set() and client not in self._deaf and not self._is_lost(said):
             _close(client)
             _close(server)
 
@@ -136,8 +164,10 @@ class Proxy:
                         self.go_down()
                     break
                 self._hold_up()
-                client.sendall(chunk)
-        _close(client)
+                if "client" not in self._deaf.get(client, ()):
+                    client.sendall(chunk)
+        if client not in self._deaf:
+            _close(client)
         _close(server)
 
     def _hold_up(self) -> None:
@@ -153,6 +183,12 @@ class Proxy:
                     self.cut_count += 1
                     return cut
         return None
+
+
+def called(name: str) -> Callable[[bytes], bool]:
+    """Whether a client has said that this is its application's name."""
+    said = b"application_name\0" + name.encode() + b"\0"
+    return lambda everything: said in everything
 
 
 def _close(each: socket.socket) -> None:

@@ -28,7 +28,7 @@ for each row execute function public.wait_at_commit();
 
 HAS_LOOKED = """
 select from pg_stat_activity
- where datname = current_database() and application_name = 'penstock'
+ where datname = current_database() and application_name = 'penstock conductor'
    and backend_start > %s
    and (query like '%%from pg_stat_activity where pid%%' or query like '%%penstock.lease where worker_id%%'
         or query like '%%penstock.claim(%%')

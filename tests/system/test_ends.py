@@ -258,6 +258,30 @@ def test_hooks_are_told_what_became_of_jobs_and_cost_nothing(app: App) -> None:
     )
 
 
+def test_g13_a_hook_that_hangs_keeps_no_job_waiting(app: App, working: Working) -> None:
+    let_go = threading.Event()
+    told: list[int | None] = []
+
+    @app.queue("q").task()
+    def work() -> None:
+        pass
+
+    def hang(event: Event) -> None:
+        told.append(event.job_id)
+        let_go.wait()
+
+    app.on("succeeded", hang)
+    with working(app):
+        first = work.enqueue()
+        eventually(lambda: told == [first], "the hook hangs")
+        second = work.enqueue()
+        eventually(lambda: app.job(second).state == "succeeded", "another job was done")
+        assert told == [first]
+        let_go.set()
+    # Before `work` returns, hooks were told of everything.
+    assert told == [first, second]
+
+
 def test_jobs_in_processes_return_results_and_fail_alone(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parents[2])
     tasks = in_processes.declare(app)

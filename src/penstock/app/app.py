@@ -117,6 +117,7 @@ class App:
             embedded_shards,
             pool_size=checked_count("pool_size", pool_size, least=2, most=1_000),
             request_timeout=checked_seconds("request_timeout", request_timeout),
+            lease_seconds=self._lease_seconds,
             accept_data_loss=accept_data_loss,
         )
         self._declarations = Declarations(self._connecting.shards, self._connecting.learn)
@@ -282,7 +283,7 @@ class App:
 
         def note_rescued(jobs: int) -> None:
             rescued.append(jobs)
-            self._hooks.call(Event(name="rescued", jobs=jobs))
+            self._hooks.tell(Event(name="rescued", jobs=jobs))
 
         def find_sites(known: Collection[int]) -> list[FoundSite]:
             return [

@@ -38,6 +38,7 @@ class Connecting:
         *,
         pool_size: int,
         request_timeout: float,
+        lease_seconds: float,
         accept_data_loss: bool,
     ) -> None:
         self._given = _given_urls(url, shards, embedded_shards)
@@ -46,6 +47,7 @@ class Connecting:
         self._embedded_shards = embedded_shards or 1
         self._pool_size = pool_size
         self._request_timeout = request_timeout
+        self._lease_seconds = lease_seconds
         self._accept_data_loss = accept_data_loss
         self._servers: list[embedded.Server] = []
         self._shards: Shards | None = None
@@ -153,7 +155,13 @@ class Connecting:
         return [self._database(url) for url in self.urls]
 
     def _database(self, url: str) -> Database:
-        return Database(url, pool_size=self._pool_size, request_timeout=self._request_timeout, clock=system)
+        return Database(
+            url,
+            pool_size=self._pool_size,
+            request_timeout=self._request_timeout,
+            lease_seconds=self._lease_seconds,
+            clock=system,
+        )
 
     def _started(self) -> list[embedded.Server]:
         with self._lock:

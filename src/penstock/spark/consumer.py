@@ -145,7 +145,14 @@ class Consumer:
 
     def _database(self, number: int, url: str, *, is_alone: bool) -> Database:
         seconds = 30.0 if is_alone else PATIENCE_SECONDS
-        return Database(url, pool_size=2, request_timeout=seconds, shard=number, is_alone=is_alone)
+        return Database(
+            url,
+            pool_size=2,
+            request_timeout=seconds,
+            lease_seconds=self._wanted.lease_seconds,
+            shard=number,
+            is_alone=is_alone,
+        )
 
     def _find(self, connection: Connection) -> QueueEntry:
         entry = find_queue(connection, self._wanted.queue)

@@ -88,7 +88,7 @@ class Conversation:
         while True:
             try:
                 if self._connection is None or self._connection.closed:
-                    self._connection = self._database.connect()
+                    self._connection = self._database.connect("conversation", carries_lease=True)
                     if not self._database.is_pooled:
                         workers.note_session(self._connection, self._worker)
                 return act(self._connection)

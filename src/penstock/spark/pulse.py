@@ -57,7 +57,7 @@ class Pulse:
         while not self._stop.wait(interval) and not self.is_lost:
             sent_at = ticks()
             try:
-                connection = connection or self._database.connect()
+                connection = connection or self._database.connect("pulse", carries_lease=True)
                 is_alive = self._renew(connection)
             except Exception as error:  # Whatever it is, a pulse that stopped would cost every job that is held.
                 log.debug("the pulse missed a beat: %s", error)

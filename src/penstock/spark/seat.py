@@ -85,6 +85,7 @@ class Seat:
             plan.urls[shard],
             pool_size=2,
             request_timeout=30.0 if is_alone else PATIENCE_SECONDS,
+            lease_seconds=plan.lease_seconds,
             shard=shard,
             is_alone=len(plan.urls) == 1,
         )

@@ -50,7 +50,7 @@ def read_slices(connection: Connection) -> list[int]:
 @contextmanager
 def archiving(database: Database, wait_seconds: float) -> Iterator[Archiving]:
     """Take what has ended until now, and hold the duty of archiving for as long as the block lasts."""
-    with database.connect() as guard, database.connect() as connection:
+    with database.connect("archive guard") as guard, database.connect("archive") as connection:
         with guard.transaction():
             _take_duty(guard)
         if not database.is_pooled:

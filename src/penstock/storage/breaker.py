@@ -7,23 +7,21 @@ down nobody tries: whoever would wait for it is told at once, and the probe goes
 server says nothing (it is stopped), or commits nothing (its disk hangs, or the standby it waits for is gone), the
 sockets in use are shut, for nobody else would ever wake those who wait on them.
 
-A call that is past its time and waits for a lock is cancelled by the probe: nothing of its statement is done.
+A call that is past its time and waits for a lock is cancelled by the probe: nothing of its statement is done. And a
+connection that is dead while the others live is found out by it: see `penstock.storage.flow`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import select
-import socket
 import threading
 from typing import Literal, NamedTuple
-from weakref import WeakSet
 
 import psycopg
 
 from penstock.clock import Clock
+from penstock.storage.flow import Flows
 
 __all__ = ["Breaker", "CallUnderWay", "Health"]
 
@@ -53,16 +51,16 @@ class CallUnderWay(NamedTuple):
 class Breaker:
     """Of one database. Safe to use from any number of threads."""
 
-    def __init__(self, url: str, label: str, clock: Clock) -> None:
+    def __init__(self, url: str, label: str, clock: Clock, lease_seconds: float) -> None:
         self._url = url
         self.label = label
         self._clock = clock
+        # Every connection to the database.
+        self.flows = Flows(lease_seconds)
         self.health: Health = "up"
         self.reason = ""
         # By the thing that holds the connection; kept by those who call.
         self.calls: dict[int, CallUnderWay] = {}
-        # Connections that last: a worker's conversation, a listener.
-        self.lasting: WeakSet[psycopg.Connection[tuple[object, ...]]] = WeakSet()
         self._doubt = threading.Event()
         self._is_up = threading.Event()
         self._is_up.set()
@@ -101,9 +99,11 @@ class Breaker:
 
     def _watch(self) -> None:
         while not self._closed.is_set():
-            if self._doubt.wait(PROBE_SECONDS):
+            has_doubt = self._doubt.wait(PROBE_SECONDS)
+            self.flows.cut_overdue()
+            if has_doubt:
                 self._doubt.clear()
-            elif not self.is_down and not self._has_long_call():
+            elif not self.is_down and not self._has_long_call() and not self.flows.silent():
                 continue
             if self._closed.is_set():
                 return
@@ -130,6 +130,7 @@ class Breaker:
             return "down", _first_line(error), False
         try:
             self._cancel_late(connection)
+            self.flows.find_out(connection)
             told = connection.info.parameter_status
             if "on" in (told("default_transaction_read_only"), told("in_hot_standby")):
                 return "read-only", "", False
@@ -175,17 +176,7 @@ class Breaker:
                 f" ({reason})" if reason else "",
             )
         if hangs:
-            for connection in [*(call.connection for call in list(self.calls.values())), *list(self.lasting)]:
-                _cut(connection)
-
-
-def _cut(connection: psycopg.Connection[tuple[object, ...]]) -> None:
-    with contextlib.suppress(OSError, psycopg.Error):
-        handle = socket.socket(fileno=os.dup(connection.fileno()))
-        try:
-            handle.shutdown(socket.SHUT_RDWR)
-        finally:
-            handle.close()
+            self.flows.cut_all()
 
 
 def _first_line(error: BaseException) -> str:

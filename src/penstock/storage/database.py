@@ -24,6 +24,9 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from penstock.clock import Clock, system
 from penstock.errors import InvalidJob, PartitionUnavailable, SchemaMismatch
 from penstock.storage.breaker import Breaker, CallUnderWay
+from penstock.storage.flow import Flow
+from penstock.storage.queries import query
+from penstock.storage.sqlstate import decide
 
 __all__ = [
     "Connection",
@@ -51,9 +54,6 @@ ConnectionLost = (
     PoolTimeout,
 )
 
-# Cancelled by somebody, a lock not had in time, a serialisation failure, a deadlock: nothing was written.
-_ROLLED_BACK = frozenset({"57014", "55P03", "40001", "40P01"})
-
 # The driver and its pool tell of every connection that breaks: for whoever sets logging up, not for a bare stderr.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
@@ -62,6 +62,8 @@ STEP_SECONDS = 0.25
 # So long the connection used last stays out of the pool.
 KEPT_SECONDS = 60.0
 IDLE = TransactionStatus.IDLE
+# How often a server looks whether the client of a running statement is still there.
+NOTICE_SECONDS = 2.0
 
 
 class _RawJson(Loader):
@@ -98,11 +100,11 @@ class Stock:
 
     __slots__ = ("keeps", "kept", "pool")
 
-    def __init__(self, pool: ConnectionPool[Connection], *, keeps: bool) -> None:
+    def __init__(self, pool: ConnectionPool[Flow], *, keeps: bool) -> None:
         self.pool = pool
         self.keeps = keeps
         # At most one, and since when it is not in the pool.
-        self.kept: list[tuple[Connection, float]] = []
+        self.kept: list[tuple[Flow, float]] = []
 
     def close(self, timeout: float) -> None:
         self.keeps = False
@@ -190,6 +192,7 @@ class Database:
         *,
         pool_size: int = 8,
         request_timeout: float = 30.0,
+        lease_seconds: float = 15.0,
         clock: Clock = system,
         name: str = "penstock",
         shard: int = 1,
@@ -197,7 +200,8 @@ class Database:
     ) -> None:
         self.url = url
         self.shard = shard
-        self.breaker = Breaker(url, f"the database at {self.address}", clock)
+        self.lease_seconds = lease_seconds
+        self.breaker = Breaker(url, f"the database at {self.address}", clock, lease_seconds)
         self.join(shard, is_alone=is_alone)
         self.request_timeout = request_timeout
         self.clock = clock
@@ -206,6 +210,7 @@ class Database:
         self._stock: Stock | None = None
         self._lock = threading.Lock()
         self.is_pooled: bool | None = None
+        self._can_notice = True
         # Whether the last question to several databases was answered without it.
         self.is_left_out = False
 
@@ -223,14 +228,18 @@ class Database:
         stock = self._stock or self._opened()
         return Lent(self, stock, timeout or self.request_timeout, waits_for_locks=waits_for_locks)
 
-    def connect(self) -> Connection:
-        """A connection of one's own, for what lasts: a worker's conversation, LISTEN."""
+    def connect(self, purpose: str = "", *, carries_lease: bool = False) -> Connection:
+        """A connection of one's own, for what lasts: a worker's conversation, LISTEN. The server shows its purpose.
+
+        One that carries a lease is cut when no answer has come for as long as a lease lasts, whatever the server does.
+        """
         if self.breaker.is_down:
             raise DatabaseDown(self.breaker.reason)
         self.breaker.watch()
+        name = f"{self._name} {purpose}".strip()
         try:
-            connection = psycopg.connect(self.url, autocommit=True, application_name=self._name, connect_timeout=10)
-            self.breaker.lasting.add(connection)
+            connection = Flow.connect(self.url, autocommit=True, application_name=name, connect_timeout=10)
+            connection.cut_after = self.lease_seconds if carries_lease else None
             self._configure(connection)
         except ConnectionLost as error:
             if is_lost(error):
@@ -314,7 +323,7 @@ class Database:
             # Whoever is just connecting to one that hangs would be waited for.
             stock.close(0.0 if self.breaker.is_down else 5.0)
         self.breaker.close()
-        self.breaker = Breaker(self.url, self.breaker.label, self.clock)
+        self.breaker = Breaker(self.url, self.breaker.label, self.clock, self.lease_seconds)
 
     def _opened(self) -> Stock:
         self.breaker.watch()
@@ -322,6 +331,7 @@ class Database:
             if self._stock is None:
                 pool = ConnectionPool(
                     self.url,
+                    connection_class=Flow,
                     kwargs={"autocommit": True, "application_name": self._name, "connect_timeout": 10},
                     min_size=1,
                     max_size=self._pool_size,
@@ -334,7 +344,8 @@ class Database:
                 self._stock = Stock(pool, keeps=self._pool_size > 1)
             return self._stock
 
-    def _configure(self, connection: Connection) -> None:
+    def _configure(self, connection: Flow) -> None:
+        self.breaker.flows.add(connection)
         connection.adapters.register_loader("json", _RawJson)
         connection.adapters.register_loader("json", _RawJsonBinary)
         connection.adapters.register_loader("jsonb", _RawJson)
@@ -348,10 +359,21 @@ class Database:
             if row[1] < 140_000:
                 raise SchemaMismatch(f"PostgreSQL {row[1] // 10_000} is too old: Penstock needs 14 or later")
         connection.prepare_threshold = None if self.is_pooled else 2
+        if not self.is_pooled:
+            self._let_go_of_the_dead(connection)
         # Whoever waits for a lock must see what its holder did, whatever the database's own default is. Where that is
         # this level already nothing has to say so, and `one_transaction` needs no BEGIN.
         if row[2] != "read committed":
             connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+
+    def _let_go_of_the_dead(self, connection: Flow) -> None:
+        """Let the server notice, while a statement runs or waits for a lock, that its client is gone."""
+        if not self._can_notice:
+            return
+        try:
+            connection.execute(query("notice_dead_clients"), {"milliseconds": int(NOTICE_SECONDS * 1000)})
+        except psycopg.errors.InvalidParameterValue:
+            self._can_notice = False  # Its system has no means to.
 
 
 @contextmanager
@@ -413,7 +435,7 @@ def checked_urls(text: object) -> list[str]:
 
 def may_repeat(error: BaseException) -> bool:
     """Whether a worker should simply try again: the database is away, or rolled the transaction back."""
-    return is_lost(error) or getattr(error, "sqlstate", None) in _ROLLED_BACK
+    return is_lost(error) or _decision(error) == "repeat"
 
 
 def is_refused(error: BaseException) -> bool:
@@ -423,9 +445,14 @@ def is_refused(error: BaseException) -> bool:
 
 def is_lost(error: BaseException) -> bool:
     """Whether an error says that the database could not be reached, rather than that it said no."""
-    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
-        return True
-    if isinstance(error, psycopg.OperationalError) and error.sqlstate is not None:
-        # 08 connection, 53 resources, 57P operator intervention; the rest (locks, timeouts) are answers.
-        return error.sqlstate[:2] in ("08", "53") or error.sqlstate[:3] == "57P"
-    return isinstance(error, ConnectionLost)
+    sqlstate = getattr(error, "sqlstate", None)
+    return isinstance(error, ConnectionLost) if sqlstate is None else _decision(error) == "lost"
+
+
+def _decision(error: BaseException) -> str | None:
+    sqlstate = getattr(error, "sqlstate", None)
+    if sqlstate is None:
+        return None
+    # Whatever else it says, it ended the session.
+    is_fatal = isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+    return "lost" if is_fatal else decide(sqlstate)

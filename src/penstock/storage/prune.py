@@ -59,12 +59,12 @@ class Pruned:
 def prune(database: Database, retention: Mapping[str, float], *, budget_seconds: float = 2.0) -> Pruned:
     """Make tables ahead and let old ones go; `retention` gives the days each final state stays."""
     pruned = Pruned()
-    with database.connect() as guard, guard.transaction():
+    with database.connect("prune guard") as guard, guard.transaction():
         row = guard.execute(query("try_duty_of_pruning")).fetchone()
         if row is None or not row[0]:
             pruned.is_busy_elsewhere = True
             return pruned
-        with database.connect() as connection:
+        with database.connect("prune") as connection:
             # A connection of its own, closed afterwards: what is set here reaches nobody else. Behind a pooler it
             # would, so there a timer cancels what takes too long.
             if not database.is_pooled:

@@ -122,7 +122,7 @@ def count_ends(counts: Counter[str], collected: Collected, lost: list[tuple[int,
 
 
 def tell(hooks: Hooks, collected: Collected, lost: list[tuple[int, int]]) -> None:
-    """Call the hooks for what was committed."""
+    """Tell the hooks what was committed."""
     if not (hooks.wants("succeeded") or hooks.wants("retried") or hooks.wants("failed")):
         return
     not_ours = set(lost)
@@ -132,7 +132,7 @@ def tell(hooks: Hooks, collected: Collected, lost: list[tuple[int, int]]) -> Non
         end = "succeeded" if job.verdict is None else job.verdict.end
         name = {"succeeded": "succeeded", "retry": "retried", "failed": "failed"}.get(end)
         if name is not None:
-            hooks.call(
+            hooks.tell(
                 Event(
                     name=name,  # type: ignore[arg-type]
                     job_id=job.id,

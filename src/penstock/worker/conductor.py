@@ -21,7 +21,7 @@ from penstock.policy.batch import BatchSize
 from penstock.policy.slots import Grant
 from penstock.storage import workers
 from penstock.storage.claim import Lease, read_jobs
-from penstock.storage.database import Connection, ConnectionLost, Database, may_repeat
+from penstock.storage.database import Connection, ConnectionLost, Database, is_lost, may_repeat
 from penstock.storage.exchange import FROM_THE_START, ClaimWish, Turn, exchange, held_leases, settled_by
 from penstock.storage.owner import Choice, has_work_of_others, read_partitions
 from penstock.storage.sessions import end_session
@@ -116,6 +116,8 @@ class Conductor:
         self._opens_at: float | None = None
         # Since when it waits for the database to answer.
         self._asking_since: float | None = None
+        # Since when nothing at all was heard on its connection, from when that was lost.
+        self.unheard_since: float | None = None
         # What ended here so far, by its end.
         self.counts: Counter[str] = Counter()
         # Set by other threads.
@@ -502,6 +504,7 @@ class Conductor:
         except ConnectionLost as error:
             if not may_repeat(error):
                 raise
+            self._note_lost(error)
         # The answer was lost. What was settled is not held any more, and new leases may be ours unheard of.
         log.warning("%s does not answer; the worker goes on there when it does", self._database.breaker.label)
         self._owner.forget()
@@ -534,16 +537,21 @@ class Conductor:
         while True:
             try:
                 answer = act(self._opened())
-                self._asking_since = None
+                self._asking_since = self.unheard_since = None
                 return answer
             except ConnectionLost as error:
                 if not may_repeat(error):
                     raise
+                self._note_lost(error)
                 self.close()
                 if self.give_up_at is not None and (system.monotonic() >= self.give_up_at or not self._has_to_tell):
                     raise DatabaseAway from error
                 system.sleep(pause)
                 pause = min(pause * 2, 1.0)
+
+    def _note_lost(self, error: BaseException) -> None:
+        if is_lost(error):
+            self.unheard_since = self.unheard_since or system.monotonic()
 
     @property
     def _has_to_tell(self) -> bool:
@@ -551,7 +559,8 @@ class Conductor:
 
     def _opened(self) -> Connection:
         if self._connection is None or self._connection.closed:
-            self._connection = self._database.connect()
+            self._connection = self._database.connect("conductor", carries_lease=True)
+            self.unheard_since = None
         connection = self._connection
         session = (self._workplace.worker_id, connection.info.backend_pid)
         if session != self._session and not self._database.is_pooled:

@@ -2,6 +2,11 @@
 
 The lease is counted from when a renewal was *sent*, on this machine's own clock: past it nothing new is started,
 whatever the network does. A renewal that finds no row means the worker was declared dead.
+
+A worker whose heart beats while its conductor cannot be heard would hold its jobs for ever. So the heart stops where
+the conductor, whose connection was cut and made anew, has had no answer at all for a lease in which the heart had them:
+then others take over. A conductor that is answered and waits, for a lock that somebody holds, say, is no reason: every
+worker would lose its jobs at once.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from penstock.clock import ticks
+from penstock.clock import system, ticks
 from penstock.storage import workers
 from penstock.storage.database import Connection, ConnectionLost, Database
 from penstock.worker.line import Line
@@ -30,12 +35,17 @@ class Heart:
         lease_seconds: float,
         on_dead: Callable[[], None],
         on_paused: Callable[[set[int]], None],
+        unheard_since: Callable[[], float | None],
     ) -> None:
         self._database = database
         self._line = line
         self._lease_seconds = lease_seconds
         self._on_dead = on_dead
         self._on_paused = on_paused
+        self._unheard_since = unheard_since
+        # Since when every beat was answered, and whether it stands still though they would be.
+        self._answered_since = 0.0
+        self._is_still = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._progress: dict[int, tuple[float | None, str | None]] = {}
@@ -63,17 +73,40 @@ class Heart:
         interval = min(1.0, self._lease_seconds / 4)
         connection: Connection | None = None
         while not self._stop.wait(interval):
+            if self._must_stand_still():
+                continue
+            began_at = system.monotonic()
             try:
-                connection = connection or self._database.connect()
+                connection = connection or self._database.connect("heart", carries_lease=True)
                 self._renew(connection)
+                self._answered_since = self._answered_since or began_at
             except Exception as error:  # Whatever it is, a heart that stopped would cost every job the worker holds.
                 is_away = isinstance(error, ConnectionLost)
+                self._answered_since = 0.0
                 log.log(logging.DEBUG if is_away else logging.ERROR, "the heart missed a beat: %s", error)
                 if connection is not None:
                     connection.close()
                     connection = None
         if connection is not None:
             connection.close()
+
+    def _must_stand_still(self) -> bool:
+        """Whether the conductor is not heard where the heart is."""
+        unheard_since = self._unheard_since()
+        is_still = (
+            unheard_since is not None
+            and self._answered_since > 0
+            and system.monotonic() - max(unheard_since, self._answered_since) > self._lease_seconds
+        )
+        if is_still and not self._is_still:
+            log.error(
+                "%s answers that the worker lives, but for %g s not on the connection that it claims and settles on: "
+                "its jobs there go to other workers until it does",
+                self._database.breaker.label,
+                self._lease_seconds,
+            )
+        self._is_still = is_still
+        return is_still
 
     def _renew(self, connection: Connection) -> None:
         worker_id = self.worker_id

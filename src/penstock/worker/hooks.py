@@ -1,12 +1,16 @@
 """Hooks: functions an application wants called when something becomes of a job.
 
-They are called by the worker after the fact has been committed (`started`: just before the handler runs). A hook that
-raises is logged and costs the job nothing.
+They are called after the fact has been committed, one after the other, in a thread that does nothing else: a hook that
+is slow, or hangs, keeps no job waiting. Where they are so slow that very many events wait, further ones are dropped,
+which is logged. `started` is called just before the handler runs, by whatever runs it. A hook that raises is logged and
+costs the job nothing.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -16,6 +20,11 @@ from penstock.errors import InvalidJob
 __all__ = ["Event", "EventName", "Hooks"]
 
 log = logging.getLogger("penstock")
+# So many events may wait for hooks that are slow.
+MOST_WAITING = 100_000
+# A thread with nothing to tell for so long ends.
+IDLE_SECONDS = 1.0
+
 EventName = Literal["started", "succeeded", "retried", "failed", "rescued"]
 
 
@@ -33,10 +42,15 @@ class Event:
 
 
 class Hooks:
-    """The functions registered, by event."""
+    """The functions registered, by event. Safe to use from any number of threads."""
 
     def __init__(self) -> None:
         self._functions: dict[str, list[Callable[[Event], Any]]] = {}
+        self._waiting: deque[Event] = deque()
+        self._dropped = 0
+        self._thread: threading.Thread | None = None
+        # Guards the above, and is notified when something is to be told and when all was.
+        self._changed = threading.Condition()
 
     def add(self, event: str, function: Callable[[Event], Any]) -> None:
         """Register a function."""
@@ -50,10 +64,49 @@ class Hooks:
         """Whether anybody listens: events that nobody wants are not made."""
         return event in self._functions
 
+    def tell(self, event: Event) -> None:
+        """Have everybody told who listens, without waiting for it."""
+        if event.name not in self._functions:
+            return
+        with self._changed:
+            if len(self._waiting) >= MOST_WAITING:
+                self._dropped += 1
+                if self._dropped == 1:
+                    log.error("hooks are too slow: %d events wait for them, and further ones are dropped", MOST_WAITING)
+                return
+            self._waiting.append(event)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._tell_waiting, name="penstock-hooks", daemon=True)
+                self._thread.start()
+            elif len(self._waiting) == 1:
+                self._changed.notify_all()
+
+    def wait_until_told(self, seconds: float) -> None:
+        """Wait so long until everybody has been told of everything so far."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._waiting, seconds):
+                log.warning("hooks did not end in time; of %d events they were not told", len(self._waiting))
+
     def call(self, event: Event) -> None:
-        """Tell everybody who listens."""
+        """Tell everybody who listens, now."""
         for function in self._functions.get(event.name, ()):
             try:
                 function(event)
             except BaseException:  # Not even SystemExit of a hook may end the worker.
                 log.exception("a hook for %r raised", event.name)
+
+    def _tell_waiting(self) -> None:
+        while True:
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._waiting, IDLE_SECONDS):
+                    self._thread = None
+                    return
+                event = self._waiting[0]
+            self.call(event)
+            with self._changed:
+                self._waiting.popleft()
+                if not self._waiting:
+                    if self._dropped:
+                        log.error("hooks were too slow: %d events were dropped", self._dropped)
+                        self._dropped = 0
+                    self._changed.notify_all()

@@ -1,5 +1,6 @@
 """The listener: a thread that hears producers and wakes the conductor.
 
+A connection on which nothing is said would not be missed when it dies: every few seconds the listener asks something.
 Where notifications do not arrive, behind a transaction pooler for instance, it says so once; the worker then finds
 new jobs by looking, a little later.
 """
@@ -17,6 +18,9 @@ from penstock.storage.database import ConnectionLost, Database
 from penstock.storage.listen import hears_itself, listen, notify, wait_for_notification
 
 __all__ = ["Listener"]
+
+# How often something is asked, to see whether anything would be heard.
+ASK_SECONDS = 3.0
 
 log = logging.getLogger("penstock")
 
@@ -45,14 +49,18 @@ class Listener:
     def _hear(self) -> None:
         while not self._is_stopping:
             try:
-                with self._database.connect() as connection:
+                with self._database.connect("listener") as connection:
                     if self._database.is_pooled or not hears_itself(connection):
                         log.warning("notifications do not arrive here (a pooler?): the worker polls for new jobs")
                         return
                     listen(connection, self._queues)
                     self._signal.set()
+                    asked_at = system.monotonic()
                     while not self._is_stopping:
                         if wait_for_notification(connection, 1.0):
                             self._signal.set()
+                        if system.monotonic() - asked_at > ASK_SECONDS:
+                            connection.execute("select 1")
+                            asked_at = system.monotonic()
             except ConnectionLost:
                 system.sleep(0.2)

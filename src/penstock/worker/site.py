@@ -94,7 +94,14 @@ class Site:
             database, self._workplace, self.line, self.served, hooks, start_threads, self._signal
         )
         self._conductor.on_due = sweeper.look_in
-        self._heart = Heart(database, self.line, identity.lease_seconds, self._declared_dead, self._note_paused)
+        self._heart = Heart(
+            database,
+            self.line,
+            identity.lease_seconds,
+            self._declared_dead,
+            self._note_paused,
+            lambda: self._conductor.unheard_since,
+        )
         self._listener = Listener(database, [queue.queue_id for queue in self.served], self._signal)
         if quiet is not None:
             quiet.join(self, lambda: self.is_silent)

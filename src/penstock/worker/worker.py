@@ -98,6 +98,7 @@ class Worker:
         self._site_threads: dict[Site, threading.Thread] = {}
         self._at_work: set[Site] = set()
         self._stop_at: float | None = None
+        self._is_hurried = False
         self._problem: BaseException | None = None
         # Guards the sites, and notified when one has ended its work; the floor is closed when all have.
         self._changed = threading.Condition(threading.RLock())
@@ -121,6 +122,7 @@ class Worker:
         self._threads.join()
         self._lanes.join()
         self._close()
+        self._hooks.wait_until_told(HURRIED_SECONDS if self._is_hurried else PATIENT_SECONDS)
         if self._problem is not None:
             raise self._problem
 
@@ -138,6 +140,7 @@ class Worker:
                 self._stop_at = system.monotonic() + GRACE_SECONDS
             elif may_hurry:
                 self._stop_at = 0.0
+                self._is_hurried = True
             for site in self._sites.values():
                 site.stop(self._stop_at)
             self._changed.notify_all()

@@ -21,7 +21,7 @@ begin
     if workers > 0 then
         begin
             perform pg_terminate_backend(a.pid) from pg_stat_activity as a
-              where a.pid = any (v_sessions) and a.datname = current_database() and a.application_name = 'penstock';
+              where a.pid = any (v_sessions) and a.datname = current_database() and a.application_name like 'penstock%';
         exception when insufficient_privilege then
             null;
         end;

@@ -1,0 +1,189 @@
+"""A flow: a connection that is watched while somebody waits for an answer on it.
+
+A TCP connection can die without a word: a firewall forgot it, a machine is gone, a proxy acknowledges for the dead.
+Then whoever waits on it waits for ever, and what the session holds stays locked, while every other connection is well.
+So a flow knows since when an answer is waited for, and a watcher (the breaker of its database) asks about it on
+another connection. After a third of a lease, five seconds at most:
+
+    the session works, or waits for a lock    it is waited for
+    it is idle, or gone                       the answer was lost: the socket is cut, the session ended
+    it waits for the client                   the question was lost: the same, once a lease has passed
+
+and a flow that carries a lease is cut after a lease, whatever its session does. Whoever waited hears that the
+connection is lost, and goes on with a new one. Settings of the system (keepalives, `tcp_user_timeout`) are only an aid:
+they see what the nearest proxy sees, and differ from system to system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Generator
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakSet
+
+import psycopg
+from psycopg.abc import PQGen
+
+from penstock.clock import system
+from penstock.storage.queries import query
+
+__all__ = ["Flow", "Flows", "SessionEnded"]
+
+RV = TypeVar("RV")
+# The driver wakes so often to see whether the program was interrupted.
+INTERVAL_SECONDS = 0.1
+# Nobody is suspected before so long, however short the lease: a busy machine is not a dead one.
+LEAST_SECONDS = 1.0
+# And nobody is trusted for longer, however long it is.
+MOST_SECONDS = 5.0
+# Where a prepared statement is checked against the tables it uses; the message itself is in the server's language.
+CACHED_PLAN = "RevalidateCachedQuery"
+monotonic = system.monotonic
+
+
+class SessionEnded(psycopg.OperationalError):
+    """The server ended the session, or it is of no use any more; nothing that was under way in it was kept."""
+
+
+class Flow(psycopg.Connection[tuple[Any, ...]]):
+    """A connection of Penstock's own. Used by one thread at a time; the watcher only looks at it, and cuts it."""
+
+    # Since when an answer is waited for, in monotonic seconds.
+    waiting_since: float | None = None
+    # After how long it is cut, whatever the server says.
+    cut_after: float | None = None
+    asked_at = 0.0
+    _is_listening = False
+
+    def wait(self, gen: PQGen[RV], interval: float = INTERVAL_SECONDS, timeout: float | None = None) -> RV:
+        """Every exchange with the server goes through here."""
+        if not self._is_listening:
+            self.waiting_since = monotonic()
+        try:
+            return super().wait(gen, interval, timeout)
+        except (psycopg.OperationalError, psycopg.InterfaceError):
+            raise
+        except psycopg.Error as error:
+            if not _ends_session(error):
+                raise
+            self.close()
+            raise SessionEnded(f"{error.sqlstate}: {error}") from error
+        finally:
+            self.waiting_since = None
+
+    def notifies(
+        self, *, timeout: float | None = None, stop_after: int | None = None
+    ) -> Generator[psycopg.Notify, None, None]:
+        """Wait for whoever notifies; no answer is due."""
+        self._is_listening = True
+        try:
+            yield from super().notifies(timeout=timeout, stop_after=stop_after)
+        finally:
+            self._is_listening = False
+
+    def cut(self) -> None:
+        """From any thread: shut the socket, which wakes whoever waits on it."""
+        with contextlib.suppress(OSError, psycopg.Error):
+            handle = socket.socket(fileno=os.dup(self.fileno()))
+            try:
+                handle.shutdown(socket.SHUT_RDWR)
+            finally:
+                handle.close()
+
+
+class SessionState(NamedTuple):
+    """What a server process does, for how long it has, and what it waits for."""
+
+    state: str | None
+    wait_event_type: str | None
+    seconds: float | None
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it will answer: it computes, or waits for a lock or a disk. Where that is not shown, it may."""
+        return self.state in (None, "disabled") or (self.state == "active" and self.wait_event_type != "Client")
+
+    def owes(self, waited_seconds: float, lease_seconds: float) -> bool:
+        """Whether nothing will come from a session that is not at work; what it has just sent may be on its way."""
+        if self.state == "active":
+            # It waits for its client: so it does, too, while something large travels slowly.
+            return waited_seconds > max(lease_seconds, LEAST_SECONDS)
+        return (self.seconds or 0.0) > LEAST_SECONDS
+
+
+class Flows:
+    """All connections to one database."""
+
+    def __init__(self, lease_seconds: float) -> None:
+        self._lease_seconds = lease_seconds
+        self._flows: WeakSet[Flow] = WeakSet()
+        self._lock = threading.Lock()
+
+    @property
+    def ask_seconds(self) -> float:
+        """After how long without an answer the server is asked about a session."""
+        return min(max(self._lease_seconds / 3, LEAST_SECONDS), MOST_SECONDS)
+
+    def add(self, flow: Flow) -> None:
+        """Watch a connection from now on."""
+        with self._lock:
+            self._flows.add(flow)
+
+    def cut_all(self) -> None:
+        """The server hangs: nobody else would ever wake those who wait for it."""
+        for flow in self._all():
+            flow.cut()
+
+    def cut_overdue(self) -> None:
+        """Cut what carries a lease and has had no answer for as long as that lasts."""
+        now = monotonic()
+        for flow in self._all():
+            since = flow.waiting_since
+            if since is not None and flow.cut_after is not None and now - since > flow.cut_after:
+                flow.cut()
+
+    def silent(self) -> list[Flow]:
+        """Those on which an answer has been due for so long that the server is to be asked about them."""
+        before = monotonic() - self.ask_seconds
+        return [
+            flow
+            for flow in self._all()
+            if (since := flow.waiting_since) is not None and since < before and flow.asked_at < before
+        ]
+
+    def find_out(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        """Ask, on another connection, what the sessions do from which no answer comes; end those that do nothing.
+
+        Where a pooler stands between nobody knows whose session is whose, and nothing is concluded.
+        """
+        asked = {flow.info.backend_pid: (flow, since) for flow in self.silent() if (since := flow.waiting_since)}
+        if not asked:
+            return
+        rows = connection.execute(query("session_states"), {"pids": list(asked)}).fetchall()
+        states = {process: SessionState(*rest) for process, *rest in rows}
+        if connection.info.backend_pid not in states:
+            return
+        now = monotonic()
+        for process, (flow, since) in asked.items():
+            state = states.get(process)
+            if state is not None and state.is_at_work:
+                flow.asked_at = now
+            elif flow.waiting_since == since and (state is None or state.owes(now - since, self._lease_seconds)):
+                flow.cut()
+                connection.execute(query("end_backend"), {"pid": process})
+
+    def _all(self) -> list[Flow]:
+        with self._lock:
+            return list(self._flows)
+
+
+def _ends_session(error: psycopg.Error) -> bool:
+    """Whether no further statement can succeed on the connection, whatever class the error has."""
+    if error.diag.severity_nonlocalized in ("FATAL", "PANIC"):
+        return True
+    if error.sqlstate == "0A000":
+        return error.diag.source_function == CACHED_PLAN
+    return error.sqlstate in ("26000", "42P05")

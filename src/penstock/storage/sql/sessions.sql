@@ -1,0 +1,10 @@
+-- name: notice_dead_clients
+-- A session whose client was cut off while it waits for a lock would go on waiting, and then hold the lock.
+select set_config('client_connection_check_interval', %(milliseconds)s::text, false)
+ where current_setting('client_connection_check_interval') = '0'
+
+-- name: session_states
+-- What these sessions do, for how many seconds they have, and what they wait for; and the one that asks, by which it is
+-- known whether process numbers are the server's own or a pooler made them up.
+select pid, state, wait_event_type, extract(epoch from clock_timestamp() - state_change)::double precision
+  from pg_stat_activity where pid = any (%(pids)s::int[]) or pid = pg_backend_pid()

@@ -1,0 +1,99 @@
+"""Whoever waits for an answer that will not come is told, whatever kind of connection it waits on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from tests.fault.proxy import Proxy, called
+from tests.fault.stage import eventually
+
+from penstock.clock import ticks
+from penstock.spark.conversation import Conversation
+from penstock.spark.pulse import Pulse
+from penstock.storage import workers
+from penstock.storage.database import Connection, Database, is_lost
+
+
+@pytest.fixture
+def proxy(database_url: str) -> Iterator[Proxy]:
+    proxy = Proxy(database_url)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def distant(proxy: Proxy) -> Iterator[Database]:
+    database = Database(proxy.url, lease_seconds=1.5)
+    yield database
+    database.close()
+
+
+def register(connection: Connection) -> int:
+    return workers.register(
+        connection, name="w", host="h", pid=1, version="0", concurrency=1, lease_seconds=1.5, tasks=()
+    )
+
+
+def test_g13_a_dead_flow_in_the_middle_of_a_transaction_holds_nobody_up(
+    proxy: Proxy, distant: Database, database_url: str
+) -> None:
+    attempts = []
+
+    def lock_and_ask(connection: Connection) -> int:
+        with connection.transaction():
+            connection.execute("lock table penstock.queue")
+            attempts.append(connection.info.backend_pid)
+            if len(attempts) == 1:
+                proxy.kill_flows(called("penstock"))
+            return len(connection.execute("select 1").fetchall())
+
+    assert distant.run(lock_and_ask, timeout=60.0) == 1
+    assert len(attempts) == 2
+    with psycopg.connect(database_url) as other:
+        assert other.execute("select pid from pg_stat_activity where pid = %s", attempts[:1]).fetchone() is None
+
+
+def test_g13_a_statement_that_the_server_works_on_is_waited_for(distant: Database) -> None:
+    # For more than a lease.
+    assert distant.run(lambda connection: connection.execute("select 7 from pg_sleep(4)").fetchone()) == (7,)
+
+
+def test_g13_a_connection_that_only_listens_is_left_in_peace(distant: Database) -> None:
+    with distant.connect("listener") as connection:
+        process = connection.info.backend_pid
+        assert list(connection.notifies(timeout=4)) == []
+        assert connection.execute("select pg_backend_pid()").fetchone() == (process,)
+
+
+def test_g13_the_pulse_of_a_spark_worker_beats_on_when_its_flow_goes_dead(proxy: Proxy, distant: Database) -> None:
+    beats: list[int] = []
+
+    def renew(connection: Connection) -> bool:
+        row = connection.execute("select pg_backend_pid()").fetchone()
+        beats.append(row[0] if row else 0)
+        return True
+
+    pulse = Pulse(distant, 1.5, renew, ticks())
+    eventually(lambda: beats, "it beats")
+    assert proxy.kill_flows(called("penstock pulse")) == 1
+    eventually(lambda: len(set(beats)) > 1, "it beats on another connection")
+    pulse.stop()
+
+
+def test_g13_the_conversation_of_a_spark_worker_goes_on_when_its_flow_goes_dead(
+    proxy: Proxy, distant: Database
+) -> None:
+    conversation = Conversation(distant, distant.run(register), "w")
+    first = conversation.surely(lambda connection: connection.info.backend_pid)
+    assert proxy.kill_flows(called("penstock conversation")) == 1
+    ask = "select pg_backend_pid()"
+    assert conversation.surely(lambda connection: connection.execute(ask).fetchone()) != (first,)
+    conversation.close()
+
+
+def test_what_carries_a_lease_is_cut_after_one_whatever_the_server_does(distant: Database) -> None:
+    with distant.connect("conductor", carries_lease=True) as connection, pytest.raises(psycopg.OperationalError) as cut:
+        connection.execute("select pg_sleep(60)")
+    assert is_lost(cut.value)
