@@ -770,3 +770,35 @@ def test_nothing_is_begun_while_another_shard_does_not_answer(shard_urls: list[s
             assert [each.state for each in app.shards] == ["active"] * 3
     finally:
         proxy.close()
+
+
+# Several queues
+
+
+def test_g2_what_holds_keys_of_queues_with_different_epochs_leaves_together(world: World) -> None:
+    """The map that one queue has left may have the number of the one that another writes by now."""
+    other = world.app.queue("other", order="key", partitions=2)
+
+    @other.task(key="key", max_attempts=5)
+    def hold(key: str, n: int) -> None:
+        if "late" in world.fails:
+            raise Retry(after=timedelta(hours=1))
+        with world.lock:
+            world.ran[key].append(n)
+
+    world.app.databases.level().all()
+    # `o` is one map ahead.
+    world.app.move_partition("o", 0, 2)
+    key = world.key(2)
+    world.fails.add("late")
+    ids = [world.again.enqueue(key=key, n=0), *(hold.enqueue(key=f"h{n}", n=n) for n in range(8))]
+    world.work()
+    epochs = [world.shards.read(lambda c: find_queue(c, name)).epoch for name in ("o", "other")]  # noqa: B023
+    assert epochs == [2, 1]
+    world.drain(2)
+    assert {world.app.job(id_).state for id_ in ids} == {"scheduled"}
+    world.fails.clear()
+    for id_ in ids:
+        world.app.retry(id_)
+    world.work()
+    assert {world.app.job(id_).state for id_ in ids} == {"succeeded"}

@@ -35,16 +35,24 @@ language sql stable set enable_seqscan = off as $$
      cross join lateral (select * from penstock.job_stored where id = o.job_id limit 1) as j
 $$;
 
--- Whether nobody writes here by these earlier maps of queues: only then what is left of them is told to other shards.
+-- Whether nobody writes here by these earlier maps, the lists parallel: only then what is left of them is told to other
+-- shards.
 create function penstock.are_closed(p_queues int[], p_epochs int[]) returns boolean
 language plpgsql as $$
 begin
-    if exists (select from penstock.queue_map where queue_id = any (p_queues) and epoch = any (p_epochs) and not is_closed) then
+    if exists (select from penstock.open_maps(p_queues, p_epochs)) then
         perform penstock.close_maps();
     end if;
-    return not exists (select from penstock.queue_map
-                        where queue_id = any (p_queues) and epoch = any (p_epochs) and not is_closed);
+    return not exists (select from penstock.open_maps(p_queues, p_epochs));
 end $$;
+
+-- Those of these maps, the lists parallel, that somebody may still write by.
+create function penstock.open_maps(p_queues int[], p_epochs int[]) returns table (queue_id int, epoch int)
+language sql stable as $$
+    select m.queue_id, m.epoch from unnest(p_queues, p_epochs) as g(queue_id, epoch)
+      join penstock.queue_map as m on m.queue_id = g.queue_id and m.epoch = g.epoch
+     where not m.is_closed
+$$;
 
 -- The position of a job that was ready on another shard before it came here: before all that are here, which were enqueued
 -- later, in the order they had. No shard draws so many.
@@ -161,7 +169,11 @@ begin
                         from json_to_recordset(p_jobs) as g(outbox_id bigint, partition_id int)
                         join penstock.partition as p on p.id = g.partition_id where g.outbox_id = any (v_new));
     v_epochs := array(select penstock.hold_map(q) from unnest(v_queues) as q);
-    if not penstock.are_closed(v_queues, array(select distinct epoch from json_to_recordset(p_jobs) as g(epoch int))) then
+    if not (select penstock.are_closed(array_agg(w.queue_id), array_agg(w.epoch))
+              from (select distinct p.queue_id, g.epoch
+                      from json_to_recordset(p_jobs) as g(outbox_id bigint, partition_id int, epoch int)
+                      join penstock.partition as p on p.id = g.partition_id
+                     where g.outbox_id = any (v_new) and g.epoch is not null) as w) then
         raise exception using errcode = '55P03', message = 'somebody writes by an earlier map here: carry it later';
     end if;
 
