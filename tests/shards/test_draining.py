@@ -17,6 +17,7 @@ from tests.system.cli_runs import CommandLine
 from tests.system.facts import eventually
 
 from penstock import App, Drain, Retry, Task
+from penstock.admin.doctor import doctor
 from penstock.errors import InvalidJob, NotFound, PartitionUnavailable
 from penstock.routing.key_hash import partition_of
 from penstock.storage import carrying, draining, map_changes, resize
@@ -25,6 +26,7 @@ from penstock.storage.homes import carry_keys
 from penstock.storage.queries import query
 from penstock.storage.resize import OpenMaps
 from penstock.storage.shards import Shards, read_digest, read_shards
+from penstock.upkeep import SharedUpkeep, troubles
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 
@@ -802,3 +804,32 @@ def test_g2_what_holds_keys_of_queues_with_different_epochs_leaves_together(worl
         world.app.retry(id_)
     world.work()
     assert {world.app.job(id_).state for id_ in ids} == {"succeeded"}
+
+
+def test_g2_a_job_on_its_way_is_listed_and_why_it_is_not_taken_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(troubles, "TOLD_SECONDS", 0.0)
+    key, here = world.key(2), world.key(1)
+    world.fails.add("late")
+    job = world.again.enqueue(key=key, n=0)
+    world.work()
+    upkeep = SharedUpkeep(world.shards)
+    with world.shards.of(1).connect() as connection, connection.transaction():
+        # A producer whose transaction began by the map before, where the job is to go.
+        connection.execute("select penstock.enqueue('o', 'handle', '{\"key\": \"k\", \"n\": 0}', key => %s)", [here])
+        world.app.drain_shard(2)
+        rest = {each.kind: each.reason for each in world.app.drain_shard(2).rest}
+        assert "somebody writes by an earlier map here" in rest["on their way"]
+        assert world.app.explain(job).reason.startswith("on its way to shard 1, where it will be scheduled")
+        for _ in range(2):
+            upkeep.sweep()
+        assert "it is not taken there since" in world.app.explain(job).reason
+        assert [each.id for each in world.app.jobs(queue="o", state="ready") if each.id == job] == [job]
+        assert job in [each.id for each in world.app.jobs(queue="o")]
+        told = {(each.name, each.ok, each.shard) for each in doctor(list(world.shards)) if each.name == "upkeep"}
+        assert told == {("upkeep", False, "1"), ("upkeep", False, "2")}
+    upkeep.sweep()
+    world.drain(2)
+    assert world.app.job(job).state == "scheduled"
+    assert all(each.ok for each in doctor(list(world.shards)) if each.name == "upkeep")

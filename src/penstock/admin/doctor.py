@@ -137,6 +137,8 @@ def _server(database: Database, connection: Connection) -> Iterator[Check]:
         f"{seconds:.1f} s between here and the server",
         "set the clocks by NTP: run_at given as a time of day here means another one there",
     )
+    advice = "alter database … set jit = off: compiling statements takes longer than running them, and behind a pooler"
+    yield _check("jit", not facts.jit, "on" if facts.jit else "off", f"{advice} sessions cannot switch it off")
     pooled = "a transaction pooler" if database.is_pooled else "a direct connection"
     yield Check("connection", True, pooled, "workers poll: they hear no notifications" if database.is_pooled else "")
 
@@ -196,6 +198,17 @@ def _workers(connection: Connection) -> Check:
     return Check("workers", alive == entered, f"{alive} alive of {entered}", "" if alive else _START_ONE)
 
 
+def _upkeep(connection: Connection) -> Check:
+    failing = health.troubles(connection)
+    found = "; ".join(f"{each.duty} has failed for {each.seconds:.0f} s: {each.error}" for each in failing)
+    return _check(
+        "upkeep",
+        not failing,
+        found or "no duty fails again and again",
+        "mend what the error names; workers go on trying, and what these duties move waits meanwhile",
+    )
+
+
 def _tasks(connection: Connection) -> Check:
     unknown = health.jobs_nobody_knows(connection)
     found = ", ".join(f"{queue}/{task}" for queue, task in unknown) or "every waiting task has a worker"
@@ -220,5 +233,5 @@ def _check(name: str, ok: bool, found: str, advice: str) -> Check:
 
 _INSIDE: tuple[Callable[[Connection], Check], ...] = (
     *(_role, _transactions, _dead_rows, _tables),
-    *(_workers, _tasks, _owners),
+    *(_workers, _upkeep, _tasks, _owners),
 )

@@ -22,7 +22,7 @@ _REASONS = {
     "scheduled": "they are carried to other shards",
     "blocked": "they are carried to other shards",
     "failed": "they are carried to other shards",
-    "on their way": "they are carried as soon as their shard answers",
+    "on their way": "they are carried as soon as their shard takes them",
     "staged": "nobody can publish them here any more, and they are dropped; or they are held by a load",
     "halted keys": "they are carried to other shards with their jobs; where the dead letter is gone, release the key",
     "idempotency keys": "they are carried to other shards",
@@ -41,23 +41,33 @@ def drain_shard(shards: Shards, shard: int | str) -> Drain:
         # Nothing is begun where one of those that have to take part does not answer.
         shards.each(read_identity).all()
         storage.begin(shards, entry.number)
+    refused = None
     if entry.state != "drained":
         storage.go_on(shards)
         shards.each(resize.close)
         tell_left(shards)
         shards.change(resize.drain)
-        SharedUpkeep(shards).sweep()
+        upkeep = SharedUpkeep(shards)
+        upkeep.sweep()
         storage.go_on(shards)
-    return _progress(shards, entry.number)
+        refused = upkeep.errors.get("carry")
+    return _progress(shards, entry.number, refused)
 
 
-def _progress(shards: Shards, number: int) -> Drain:
+def _progress(shards: Shards, number: int, refused: str | None) -> Drain:
     state = next(entry.state for entry in shards.read(read_shards) if entry.number == number)
     rest = [] if state == "drained" else storage.left(shards, number)
     return Drain(
         shard=str(number),
         state=state,
         rest=[
-            DrainRest(queue=each.queue, kind=each.kind, count=each.left, reason=_REASONS[each.kind]) for each in rest
+            DrainRest(queue=each.queue, kind=each.kind, count=each.left, reason=_reason(each.kind, refused))
+            for each in rest
         ],
     )
+
+
+def _reason(kind: str, refused: str | None) -> str:
+    if kind == "on their way" and refused is not None:
+        return f"{_REASONS[kind]}; the last time it did not: {refused}"
+    return _REASONS[kind]

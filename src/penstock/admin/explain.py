@@ -12,7 +12,7 @@ from penstock.model.limits import checked_job_id
 from penstock.model.rate import rate_text
 from penstock.model.state import FINAL, State
 from penstock.storage import Connection
-from penstock.storage.health import Waiting, is_asked_to_stop, open_parents, why_waiting
+from penstock.storage.health import Waiting, is_asked_to_stop, on_its_way, open_parents, troubles, why_waiting
 from penstock.storage.jobs import find_job
 from penstock.storage.key_reasons import HeldBack, why_not_started
 from penstock.storage.shards import Shards
@@ -37,6 +37,8 @@ def _explain(connection: Connection, job_id: int) -> Explanation:
         waiting = why_waiting(connection, job_id, job.task)
         if waiting is not None:
             return _ready(job, waiting, why_not_started(connection, job_id))
+        if (way := on_its_way(connection, job_id)) is not None:
+            return _carried(connection, job, *way)
         job = find_job(connection, job_id)
     if job.state in FINAL:
         return _said(job, f"finished: {job.state}", finished_at=job.finished_at, error=job.error)
@@ -52,6 +54,16 @@ def _explain(connection: Connection, job_id: int) -> Explanation:
     if is_asked_to_stop(connection, job_id):
         return _said(job, f"running on {job.worker} since {job.started_at}, asked to stop", worker=job.worker)
     return _said(job, f"running on {job.worker} since {job.started_at}", worker=job.worker, since=job.started_at)
+
+
+def _carried(connection: Connection, job: Job, shard: int, state: str) -> Explanation:
+    trouble = next((each for each in troubles(connection) if each.duty == "carry"), None)
+    refused = f"; it is not taken there since {trouble.seconds:.0f} s: {trouble.error}" if trouble else ""
+    becomes = {"dead": "a dead letter"}.get(state, state)
+    reason = (
+        f"on its way to shard {shard}, where it will be {becomes}: upkeep carries it as soon as that shard takes it"
+    )
+    return _said(job, reason + refused, shard=shard, becomes=becomes, refused=trouble.error if trouble else None)
 
 
 def _ready(job: Job, waiting: Waiting, held: HeldBack | None) -> Explanation:

@@ -47,7 +47,15 @@ class Depths:
         self._layouts: dict[int, tuple[QueueEntry, list[Group]]] = {}
         self._lock = threading.Lock()
 
-    def place(self, entry: QueueEntry, numbers: Sequence[int], jobs: int, avoid: Collection[int] = ()) -> int:
+    def place(
+        self,
+        entry: QueueEntry,
+        numbers: Sequence[int],
+        jobs: int,
+        avoid: Collection[int] = (),
+        *,
+        is_ready: bool = True,
+    ) -> int:
         """Of these partitions the one for so many jobs: the least loaded that is on a shard that answers.
 
         Shards to be avoided are passed over, unless there is no other.
@@ -64,13 +72,13 @@ class Depths:
         if len(groups) > 1:
             partitions = [partition for group in groups for partition in group.partitions]
         with self._lock:
-            chosen = self._placement.place(partitions, jobs)
+            chosen = self._placement.place(partitions, jobs, is_ready=is_ready)
         return entry.partition_ids.index(chosen)
 
-    def withdraw(self, partition: int, jobs: int) -> None:
+    def withdraw(self, partition: int, jobs: int, *, is_ready: bool) -> None:
         """Uncount jobs that were not written after all."""
         with self._lock:
-            self._placement.withdraw(partition, jobs)
+            self._placement.withdraw(partition, jobs, is_ready=is_ready)
 
     def fold(self, shard: int, connection: Connection) -> None:
         """Before a length is read there: keep what has to be read for it short."""
@@ -178,7 +186,7 @@ class Reading:
         wanted = {**self._known, **dict.fromkeys(partitions)}
         with self.database.connection(FIRST_SECONDS, waits_for_locks=False) as connection:
             self.fold(connection)
-            depths = catalogue.open_depths(connection, tuple(wanted))
+            depths = catalogue.read_depths(connection, tuple(wanted))
         with self._lock:
             self._placement.learn(dict(zip(wanted, depths, strict=True)))
         self._known, self._learned_at = wanted, system.monotonic()

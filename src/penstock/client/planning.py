@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from penstock.client.depths import Depths
@@ -162,7 +163,9 @@ class Planner:
             number = 0
             if count > 1 or caller is not None:
                 numbers = range(count) if caller is None else _of(entry, caller)
-                number = self._depths.place(entry, numbers, len(rows.args))
+                number = self._depths.place(
+                    entry, numbers, len(rows.args), is_ready=is_ready(rows.options, system.now())
+                )
             part = Part(entry.partition_shards[number])
             _add_rows(part, entry, number, rows, range(len(rows.args)))
             return [[part]]
@@ -174,7 +177,9 @@ class Planner:
             else:
                 groups.setdefault(partition_of(key, count), []).append(place)
         if free:
-            number = self._place_free(entry, free, {entry.partition_shards[n] for n in groups}, (), caller)
+            taken = {entry.partition_shards[n] for n in groups}
+            ready = is_ready(rows.options, system.now())
+            number = self._place_free(entry, len(free), taken, (), caller, is_ready=ready)
             groups[number] = sorted([*groups.get(number, ()), *free])
         parts: dict[int, Part] = {}
         for number, places in groups.items():
@@ -222,34 +227,54 @@ class Planner:
                     _check_is_here(entry, number, caller)
                 taken.add(entry.partition_shards[number])
         chosen: dict[tuple[str, int], int] = {}
+        now = system.now()
+
+        def has_ready(alike: Sequence[int]) -> bool:
+            return any(is_ready(jobs[place].options, now) for place in alike)
+
         # First what has the least choice; the rest follows it where it can.
         for name, alike in sorted(free.items(), key=lambda each: len(set(_shards(entries[each[0]])))):
             entry = entries[name]
-            number = self._place_free(entry, alike, taken, avoid, caller)
+            number = self._place_free(entry, len(alike), taken, avoid, caller, is_ready=has_ready(alike))
             taken.add(entry.partition_shards[number])
             chosen[name, entry.partition_shards[number]] = number
             numbers.update(dict.fromkeys(alike, number))
         for (name, home), alike in homed.items():
-            known = chosen.get((name, home))
-            number = self._depths.place(entries[name], _on(entries[name], home), len(alike)) if known is None else known
+            entry = entries[name]
+            number = chosen.get((name, home), -1)
+            if number < 0:
+                number = self._depths.place(entry, _on(entry, home), len(alike), is_ready=has_ready(alike))
             numbers.update(dict.fromkeys(alike, number))
         return numbers
 
     def _place_free(
-        self, entry: QueueEntry, places: list[int], taken: set[int], avoid: Collection[int], caller: Caller | None
+        self,
+        entry: QueueEntry,
+        jobs: int,
+        taken: set[int],
+        avoid: Collection[int],
+        caller: Caller | None,
+        *,
+        is_ready: bool,
     ) -> int:
         """The partition for the free jobs of a queue."""
         numbers: Sequence[int] = range(entry.partition_count) if caller is None else _of(entry, caller)
         if caller is None and len(numbers) > 1:
             good = [shard for shard in taken if shard not in avoid and self._depths.is_writable(shard)]
             numbers = [number for number in numbers if entry.partition_shards[number] in good] or numbers
-        return self._depths.place(entry, numbers, len(places), avoid)
+        return self._depths.place(entry, numbers, jobs, avoid, is_ready=is_ready)
 
 
 def check_size(count: int) -> None:
     """Refuse a call of too many jobs."""
     if count > JOBS_A_CALL:
         raise InvalidJob("jobs", f"{count} jobs in one call are too many; give at most {JOBS_A_CALL} at a time")
+
+
+def is_ready(options: Options, now: datetime) -> bool:
+    """Whether jobs with these options may start at once, as far as it is up to their time and their parents."""
+    is_due = not options.delay and (options.run_at is None or options.run_at <= now)
+    return is_due and not options.after
 
 
 def _is_free(job: PendingJob) -> bool:

@@ -50,6 +50,7 @@ from penstock.storage.enqueue import (
 from penstock.storage.handler_transaction import (
     async_connection_beneath,
     connection_beneath,
+    encodable,
     part_of_transaction,
     part_of_transaction_async,
 )
@@ -116,11 +117,12 @@ class Producer:
         pause = FIRST_PAUSE_SECONDS
         while True:
             part = await asyncio.to_thread(self._plan_through, call, partial(self._planner.plan, jobs), caller)
-            if part.is_few:
-                is_written = await drive_async(beneath, write_few(part.spans[0], call.ids))
-            else:
-                async with part_of_transaction_async(beneath):
-                    is_written = await drive_async(beneath, write_spans(part.spans, call.ids))
+            with encodable(beneath):
+                if part.is_few:
+                    is_written = await drive_async(beneath, write_few(part.spans[0], call.ids))
+                else:
+                    async with part_of_transaction_async(beneath):
+                        is_written = await drive_async(beneath, write_spans(part.spans, call.ids))
             if is_written:
                 return call.ids
             pause = await asyncio.to_thread(self._await_map, call, part, pause)
@@ -160,8 +162,9 @@ class Producer:
         pause = FIRST_PAUSE_SECONDS
         while True:
             part = self._plan_through(call, plan, caller)
-            if self._send(connection, part, call.ids, None):
-                return
+            with encodable(connection):
+                if self._send(connection, part, call.ids, None):
+                    return
             pause = self._await_map(call, part, pause)
 
     def _plan_through(self, call: Call, plan: Callable[..., Waves], caller: Caller) -> Part:
@@ -314,7 +317,7 @@ class Producer:
                 waves = self._planner.plan(call.jobs(), part.places, avoid)
                 if any(each.shard != part.shard for wave in waves for each in wave):
                     for span in part.spans:
-                        self._depths.withdraw(span.partition_id, len(span.args))
+                        self._depths.withdraw(span.partition_id, len(span.args), is_ready=span.is_ready)
                     return waves, avoid
         return None, frozenset()
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from psycopg import sql
 
 from penstock.errors import PartitionUnavailable, PenstockError
-from penstock.storage.database import Connection
+from penstock.storage.database import Connection, utf8_conninfo
 from penstock.storage.queries import query
 
 if TYPE_CHECKING:
@@ -113,7 +113,8 @@ def read(url: str, statement: str, name: str = "the database") -> Iterator[pa.Re
     is_new = True
     while True:
         try:
-            with closing(driver.connect(url, autocommit=True)) as connection, closing(connection.cursor()) as cursor:
+            opened = closing(driver.connect(utf8_conninfo(url), autocommit=True))
+            with opened as connection, closing(connection.cursor()) as cursor:
                 cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
                 cursor.execute(statement)
                 for batch in cursor.fetch_record_batch():

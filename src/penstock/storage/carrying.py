@@ -28,9 +28,12 @@ BATCH = 100
 ANSWER_SECONDS = 5.0
 
 
-def carry(shards: Shards) -> int:
-    """Carry what was sent from any shard to any other; how many jobs."""
-    return 0 if len(shards) == 1 else sum(shards.each_database(lambda database: _carry_from(shards, database)))
+def carry(shards: Shards, refusals: list[Exception] | None = None) -> int:
+    """Carry what was sent from any shard to any other; how many jobs. What a shard did not take now, and why, is added
+    to `refusals`: it is tried again.
+    """
+    said = [] if refusals is None else refusals
+    return 0 if len(shards) == 1 else sum(shards.each_database(lambda database: _carry_from(shards, database, said)))
 
 
 def clean(shards: Shards) -> int:
@@ -82,17 +85,25 @@ def locate(shards: Shards, job_id: int) -> Database:
         database = shards.of(place)
 
 
-def _carry_from(shards: Shards, database: Database) -> int:
+def _carry_from(shards: Shards, database: Database, refusals: list[Exception]) -> int:
     def targets(connection: Connection) -> list[int]:
         return [row[0] for row in connection.execute(query("outbox_shards")).fetchall()]
 
     count = 0
     for number in database.ask(targets, timeout=ANSWER_SECONDS):
         if number in shards and not shards.of(number).breaker.is_down:
-            while carried := _carry_some(shards, database, shards.of(number)):
-                count += carried
-                if carried < BATCH:
+            carried = BATCH
+            while carried == BATCH:
+                try:
+                    carried = _carry_some(shards, database, shards.of(number))
+                except PartitionUnavailable:
                     break
+                except Exception as error:
+                    if not may_repeat(error):
+                        raise
+                    refusals.append(error)
+                    break
+                count += carried
     return count
 
 
@@ -119,14 +130,7 @@ def _carry_some(shards: Shards, database: Database, target: Database) -> int:
             connection.execute(query("depart"), {"ids": array_text(job["outbox_id"] for job in jobs)})
             return len(jobs)
 
-    try:
-        return database.ask(act, timeout=ANSWER_SECONDS)
-    except PartitionUnavailable:
-        return 0
-    except Exception as error:
-        if may_repeat(error):
-            return 0
-        raise
+    return database.ask(act, timeout=ANSWER_SECONDS)
 
 
 def _take(connection: Connection, arriving: dict[str, Any]) -> None:

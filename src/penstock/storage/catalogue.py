@@ -15,6 +15,7 @@ from psycopg import errors
 from penstock.errors import InvalidJob, NotFound
 from penstock.model.queue import QueueDefinition
 from penstock.model.rate import rate_text
+from penstock.routing.placement import Depth
 from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
@@ -25,7 +26,7 @@ __all__ = [
     "declare_queue",
     "find_queue",
     "has_queue",
-    "open_depths",
+    "read_depths",
     "read_queues",
     "set_limits",
     "set_paused",
@@ -203,10 +204,11 @@ def find_queue(connection: Connection, name: str) -> QueueEntry:
     return found[0]
 
 
-def open_depths(connection: Connection, partitions: tuple[int, ...]) -> list[int]:
-    """Jobs ready or leased, a number a partition, in the order given."""
-    depths: dict[int, int] = dict(connection.execute(query("read_depths"), {"partitions": list(partitions)}).fetchall())
-    return [depths.get(partition, 0) for partition in partitions]
+def read_depths(connection: Connection, partitions: tuple[int, ...]) -> list[Depth]:
+    """What each of these partitions holds, in the order given."""
+    rows = connection.execute(query("read_depths"), {"partitions": list(partitions)}).fetchall()
+    depths = {partition: Depth(opened, expected) for partition, opened, expected in rows}
+    return [depths.get(partition, Depth(0, 0)) for partition in partitions]
 
 
 def waiting_in(connection: Connection, partition: int) -> int:

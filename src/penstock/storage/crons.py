@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.routing.key_hash import partition_of
 from penstock.routing.placement import least_loaded
-from penstock.storage.catalogue import QueueEntry, open_depths
+from penstock.storage.catalogue import QueueEntry, read_depths
 from penstock.storage.database import Connection
 from penstock.storage.enqueue import Span, drive, write_few
 from penstock.storage.queries import query
@@ -127,7 +127,8 @@ def enqueue(
         number = partition_of(entry.key, queue.partition_count)
     else:
         here = [n for n in range(queue.partition_count) if queue.partition_shards[n] == shard]
-        number = here[least_loaded(open_depths(connection, tuple(queue.partition_ids[n] for n in here)))]
+        depths = read_depths(connection, tuple(queue.partition_ids[n] for n in here))
+        number = here[least_loaded([depth.opened for depth in depths])]
     span = Span(queue.id, queue.partition_ids[number], priority, entry.task, args=[entry.args], places=[0])
     span.keys = None if entry.key is None else [entry.key]
     span.attributes = [{"cron": entry.name, **attributes}]

@@ -22,7 +22,7 @@ from psycopg.pq import Format, TransactionStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from penstock.clock import Clock, system
-from penstock.errors import InvalidJob, PartitionUnavailable, SchemaMismatch
+from penstock.errors import InvalidJob, PartitionUnavailable
 from penstock.storage.breaker import Breaker, CallUnderWay
 from penstock.storage.flow import Flow
 from penstock.storage.queries import query
@@ -41,6 +41,7 @@ __all__ = [
     "may_repeat",
     "one_transaction",
     "refuse_cut",
+    "utf8_conninfo",
 ]
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -64,6 +65,8 @@ KEPT_SECONDS = 60.0
 IDLE = TransactionStatus.IDLE
 # How often a server looks whether the client of a running statement is still there.
 NOTICE_SECONDS = 2.0
+# Whatever a role or the environment says: arguments are UTF-8 on the wire.
+ENCODING = "UTF8"
 
 
 class _RawJson(Loader):
@@ -238,7 +241,9 @@ class Database:
         self.breaker.watch()
         name = f"{self._name} {purpose}".strip()
         try:
-            connection = Flow.connect(self.url, autocommit=True, application_name=name, connect_timeout=10)
+            connection = Flow.connect(
+                self.url, autocommit=True, application_name=name, connect_timeout=10, client_encoding=ENCODING
+            )
             connection.cut_after = self.lease_seconds if carries_lease else None
             self._configure(connection)
         except ConnectionLost as error:
@@ -332,7 +337,12 @@ class Database:
                 pool = ConnectionPool(
                     self.url,
                     connection_class=Flow,
-                    kwargs={"autocommit": True, "application_name": self._name, "connect_timeout": 10},
+                    kwargs={
+                        "autocommit": True,
+                        "application_name": self._name,
+                        "connect_timeout": 10,
+                        "client_encoding": ENCODING,
+                    },
                     min_size=1,
                     max_size=self._pool_size,
                     max_idle=60,
@@ -350,21 +360,22 @@ class Database:
         connection.adapters.register_loader("json", _RawJsonBinary)
         connection.adapters.register_loader("jsonb", _RawJson)
         row = connection.execute(
-            "select pg_backend_pid(), current_setting('server_version_num')::int,"
-            " current_setting('default_transaction_isolation')"
+            "select pg_backend_pid(), current_setting('default_transaction_isolation'), current_setting('jit')"
         ).fetchone()
         assert row is not None  # noqa: S101
         if self.is_pooled is None:
             self.is_pooled = row[0] != connection.info.backend_pid
-            if row[1] < 140_000:
-                raise SchemaMismatch(f"PostgreSQL {row[1] // 10_000} is too old: Penstock needs 14 or later")
         connection.prepare_threshold = None if self.is_pooled else 2
         if not self.is_pooled:
             self._let_go_of_the_dead(connection)
         # Whoever waits for a lock must see what its holder did, whatever the database's own default is. Where that is
         # this level already nothing has to say so, and `one_transaction` needs no BEGIN.
-        if row[2] != "read committed":
+        if row[1] != "read committed":
             connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        # Its estimates of our statements are far too high, and compiling them takes longer than they do. A pooler's
+        # session belongs to others too.
+        if row[2] == "on" and not self.is_pooled:
+            connection.execute("set jit = off")
 
     def _let_go_of_the_dead(self, connection: Flow) -> None:
         """Let the server notice, while a statement runs or waits for a lock, that its client is gone."""
@@ -391,6 +402,11 @@ def one_transaction(connection: Connection, *, is_one_statement: bool = False) -
     else:
         with connection.pipeline():
             yield
+
+
+def utf8_conninfo(url: str) -> str:
+    """The same database for another driver, in sessions that speak UTF-8."""
+    return psycopg.conninfo.make_conninfo(url, client_encoding=ENCODING)
 
 
 def refuse_cut(connection: Connection) -> None:

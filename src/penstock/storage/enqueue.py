@@ -100,6 +100,11 @@ class Span:
         """The task of one of its jobs."""
         return self.tasks[index] if self.tasks else self.task
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether its jobs wait for no time and no others."""
+        return self.run_at is None and not self.delay and not self.children
+
     def stored_idempotency_key(self, index: int) -> str | None:
         """What must be unique in the queue: with an owner, it is so for each ordering key."""
         key = self.idempotency_keys[index] if self.idempotency_keys else None

@@ -22,6 +22,7 @@ from penstock.storage.settle import Succeeded, succeeded_parameters
 __all__ = [
     "async_connection_beneath",
     "connection_beneath",
+    "encodable",
     "is_async",
     "part_of_transaction",
     "part_of_transaction_async",
@@ -94,6 +95,18 @@ async def part_of_transaction_async(connection: psycopg.AsyncConnection[Any]) ->
         await connection.execute("select")
     async with connection.transaction():
         yield
+
+
+@contextmanager
+def encodable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Iterator[None]:
+    """Text that the caller's session cannot carry in the block is an InvalidJob."""
+    try:
+        yield
+    except UnicodeEncodeError:
+        encoding = connection.info.parameter_status("client_encoding")
+        raise InvalidJob(
+            "connection", f"its client_encoding, {encoding}, cannot carry all of the text; set client_encoding to UTF8"
+        ) from None
 
 
 def _is_about_to_begin(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:

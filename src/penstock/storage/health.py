@@ -19,6 +19,7 @@ __all__ = [
     "ServerFacts",
     "ShardFacts",
     "TablesAhead",
+    "Trouble",
     "Waiting",
     "answers",
     "catalogue_facts",
@@ -28,10 +29,12 @@ __all__ = [
     "jobs_nobody_knows",
     "notification_seconds",
     "oldest_transaction",
+    "on_its_way",
     "open_parents",
     "server_facts",
     "shard_facts",
     "tables_ahead",
+    "troubles",
     "why_waiting",
     "workers_alive",
 ]
@@ -71,6 +74,7 @@ class ServerFacts:
     synchronous_commit: str
     now: datetime
     takes_writes: bool
+    jit: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,15 @@ class TablesAhead:
     ranges: int
     attached: int
     slices: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A duty of upkeep that has failed in the same way for so many seconds."""
+
+    duty: str
+    error: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +146,17 @@ def why_waiting(connection: Connection, job_id: int, task: str) -> Waiting | Non
     """What holds a ready job of this task back, or None where it is not ready any more."""
     row = connection.execute(query("why_waiting"), {"id": job_id, "task": task}).fetchone()
     return None if row is None else Waiting(*row)
+
+
+def on_its_way(connection: Connection, job_id: int) -> tuple[int, str] | None:
+    """The shard that a job is being carried to, and what it will be there; None where it is not on its way."""
+    row = connection.execute(query("on_its_way"), {"id": job_id}).fetchone()
+    return None if row is None else (row[0], row[1])
+
+
+def troubles(connection: Connection) -> list[Trouble]:
+    """Duties of upkeep that fail again and again."""
+    return [Trouble(*row) for row in connection.execute(query("troubles")).fetchall()]
 
 
 def open_parents(connection: Connection, job_id: int) -> list[int]:

@@ -14,7 +14,7 @@ from importlib.resources import files
 
 from psycopg import errors, sql
 
-from penstock.errors import PenstockError, SchemaMismatch
+from penstock.errors import InvalidJob, PenstockError, SchemaMismatch
 from penstock.storage.database import Connection
 
 __all__ = ["MIGRATIONS", "Migration", "check_schema", "migrate", "pending"]
@@ -54,6 +54,7 @@ MIGRATIONS = _load()
 
 def migrate(connection: Connection) -> list[str]:
     """Bring the schema up to date; the names of what was applied. Where nothing is missing anybody may ask."""
+    _refuse_server(connection)
     if pending(connection):
         try:
             applied = _apply(connection)
@@ -99,6 +100,7 @@ def pending(connection: Connection) -> list[str]:
 
 def check_schema(connection: Connection) -> None:
     """Refuse a schema this code does not fit, and say what to do."""
+    _refuse_server(connection)
     applied = _applied(connection)
     if not applied:
         raise SchemaMismatch("the database has no Penstock schema yet: run `penstock migrate`, or app.migrate()")
@@ -119,6 +121,21 @@ def check_schema(connection: Connection) -> None:
                 f"migration {migration.number:04} {migration.name} was applied in another form than this code has:"
                 " use the version of penstock that made this database, or a new database"
             )
+
+
+def _refuse_server(connection: Connection) -> None:
+    """Refuse a server that is too old, and a database that cannot hold every text."""
+    if connection.info.server_version < 140_000:
+        raise SchemaMismatch(
+            f"PostgreSQL {connection.info.server_version // 10_000} is too old: Penstock needs 14 or later"
+        )
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise InvalidJob(
+            "url",
+            f"the encoding of database {connection.info.dbname!r} is {encoding}, and Penstock's must be UTF8: make one"
+            " with create database … encoding 'UTF8' template template0",
+        )
 
 
 def _applied(connection: Connection) -> dict[int, tuple[str, str, bool]]:

@@ -126,7 +126,9 @@ def _look_at_state(connection: Connection, selection: Selection, state: State, b
     if state is State.FAILED:
         dead = _look_at_ids(connection, "dead", selection, before)
         return dead if selection.can_retry else _merged([dead, _look_at_ranges(connection, selection, state, before)])
-    return _look_at_ranges(connection, selection, state, before)
+    found = _look_at_ranges(connection, selection, state, before)
+    # What is on its way to another shard waits as what is ready does.
+    return _merged([found, _look_at_ids(connection, "outbox", selection, before)]) if state is State.READY else found
 
 
 def _look_at_ids(connection: Connection, table: str, selection: Selection, before: int) -> Look:

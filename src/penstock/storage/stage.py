@@ -18,6 +18,7 @@ import msgspec
 
 from penstock.clock import Clock, system
 from penstock.errors import PartitionUnavailable, PenstockError
+from penstock.storage.database import utf8_conninfo
 from penstock.storage.enqueue import RANGE
 from penstock.storage.queries import query
 
@@ -79,7 +80,7 @@ class Stage:
         pause = 0.02
         while True:
             try:
-                connection = driver.connect(self._url)
+                connection = driver.connect(utf8_conninfo(self._url))
             except driver.Error as error:
                 if self._clock.monotonic() >= deadline:
                     which = "the database" if self._shard is None else f"shard {self._shard}"

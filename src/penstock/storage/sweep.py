@@ -18,6 +18,7 @@ __all__ = [
     "expire",
     "fold",
     "fold_if_long",
+    "note_trouble",
     "park",
     "promote",
     "rescue",
@@ -121,6 +122,11 @@ def fold_if_long(connection: Connection) -> None:
 def clean(connection: Connection) -> int:
     """Forget the progress of jobs that have ended, and all but the last of what rates have spent."""
     return _count(connection, "clean_progress") + _count(connection, "clean_spent")
+
+
+def note_trouble(connection: Connection, duty: str, error: str | None, seconds: float) -> None:
+    """Write down that a duty has failed for so many seconds, or with None that it is done again."""
+    connection.execute(query("note_trouble"), {"duty": duty, "error": error, "seconds": seconds})
 
 
 def _count(connection: Connection, name: str) -> int:

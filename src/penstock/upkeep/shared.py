@@ -45,7 +45,9 @@ from penstock.storage.parents import (
 )
 from penstock.storage.publishing import roll_loads
 from penstock.storage.shards import Shards
+from penstock.storage.sweep import note_trouble
 from penstock.upkeep.cron import move_crons
+from penstock.upkeep.troubles import Troubles
 
 __all__ = ["DUTIES", "Duty", "SharedUpkeep", "tell_children"]
 
@@ -80,6 +82,15 @@ def level(shards: Shards) -> int:
 def maps(shards: Shards) -> int:
     """Bring changes of maps further, and tell each shard what is left of old ones and what is shut on the others."""
     return len(go_on(shards)) + draining.leave(shards) + tell_left(shards) + tell_shut(shards)
+
+
+def carry_all(shards: Shards) -> int:
+    """Carry what was sent between shards; raises what the first refused where none took anything."""
+    refusals: list[Exception] = []
+    carried = carry(shards, refusals)
+    if refusals and not carried:
+        raise refusals[0]
+    return carried
 
 
 def tell_children(shards: Shards) -> int:
@@ -119,7 +130,7 @@ DUTIES: list[Duty] = [
     Duty("level", level),
     Duty("ids", level_ids),
     Duty("maps", maps, CARRY_SECONDS),
-    Duty("carry", carry, CARRY_SECONDS),
+    Duty("carry", carry_all, CARRY_SECONDS),
     Duty("clean", clean, FORGET_SECONDS),
     Duty("keys", carry_keys),
     Duty("let go", forget_carried_keys, FORGET_SECONDS),
@@ -139,8 +150,7 @@ class SharedUpkeep:
         self._also = [Duty(getattr(act, "__name__", "duty"), _alone(act)) for act in also]
         self._stopped = threading.Event()
         self._next: dict[str, float] = {}
-        self._said: dict[str, str] = {}
-        self._lock = threading.Lock()
+        self._troubles = Troubles(self._note_trouble)
         self._thread = threading.Thread(target=self._run, name="penstock-shared-upkeep", daemon=True)
 
     def start(self) -> None:
@@ -151,6 +161,11 @@ class SharedUpkeep:
         """End them. Whoever is asked just then and hangs is not waited for."""
         self._stopped.set()
         self._thread.join(ASK_SECONDS)
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """By the name of a duty what went wrong with it the last time; without those that were done."""
+        return self._troubles.errors
 
     def sweep(self) -> None:
         """Every duty, now, in the calling thread; for whoever must know that nothing is left to do."""
@@ -181,17 +196,21 @@ class SharedUpkeep:
     def _do(self, duty: Duty) -> int:
         try:
             done = duty.act(self._shards)
-        except (PartitionUnavailable, *ConnectionLost) as error:
-            log.debug("upkeep's %s could not reach a shard: %s", duty.name, error)
-            return 0
         except Exception as error:
-            # Told once: what is wrong with a catalogue stays wrong until a person comes.
-            if self._said.get(duty.name) != str(error) and not self._stopped.is_set():
-                log.warning("upkeep's %s failed and is tried again: %s", duty.name, error)
-            self._said[duty.name] = str(error)
+            if isinstance(error, (PartitionUnavailable, *ConnectionLost)) and self._has_shard_down():
+                # That is told where it is found out.
+                log.debug("upkeep's %s could not reach a shard: %s", duty.name, error)
+            elif not self._stopped.is_set():
+                self._troubles.failed(duty.name, error)
             return 0
-        self._said.pop(duty.name, None)
+        self._troubles.done(duty.name)
         return done
+
+    def _has_shard_down(self) -> bool:
+        return any(database.breaker.is_down for database in self._shards)
+
+    def _note_trouble(self, duty: str, error: str | None, seconds: float) -> None:
+        self._shards.each(lambda c: note_trouble(c, duty, error, seconds), timeout=ASK_SECONDS)
 
 
 def _ends(shards: Shards, ids: Sequence[int], child_shard: int) -> Iterator[tuple[Database, dict[int, bool]]]:

@@ -11,7 +11,8 @@
     fold      the tally is added into the totals
     prune     tables ahead are made, old ones dropped       every minute
 
-Each duty is bounded, skips what others hold, and fails alone: one that raises is logged and tried again next time.
+Each duty is bounded, skips what others hold, and fails alone: one that raises is tried again next time, and told where
+that does not help (see troubles).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from contextlib import suppress
+from typing import TypeVar
 
 from penstock.clock import system
 from penstock.errors import PartitionUnavailable
@@ -29,10 +31,12 @@ from penstock.storage.database import Connection, ConnectionLost, Database
 from penstock.storage.prune import prune
 from penstock.upkeep.cron import fire_crons
 from penstock.upkeep.shared import SharedUpkeep
+from penstock.upkeep.troubles import Troubles
 
 __all__ = ["Upkeep"]
 
 log = logging.getLogger("penstock")
+T = TypeVar("T")
 
 SWEEP_SECONDS = 2.0
 LOOK_SECONDS = 0.25
@@ -62,6 +66,7 @@ class Upkeep:
         self._list_seconds = SWEEP_SECONDS
         self._thread = threading.Thread(target=self._run, name="penstock-upkeep", daemon=True)
         self._last: dict[str, float] = {}
+        self._troubles = Troubles(self._note_trouble)
 
     def start(self) -> None:
         """Begin the rounds."""
@@ -151,12 +156,8 @@ class Upkeep:
             self._do(make_ahead)
             self._do(open_daily_slice)
             return
-        try:
-            prune(self._database, self._retention)
-        except ConnectionLost as error:
-            log.debug("pruning could not reach the database: %s", error)
-        except Exception:
-            log.exception("pruning failed and is tried again in a minute")
+        retention = self._retention
+        self._try("prune", lambda: prune(self._database, retention))
 
     def _is_time(self, duty: str, every_seconds: float) -> bool:
         now = system.monotonic()
@@ -165,16 +166,25 @@ class Upkeep:
         self._last[duty] = now
         return True
 
-    def _do(self, act: Callable[[Connection], Any]) -> Any:
+    def _do(self, act: Callable[[Connection], T]) -> T | None:
+        name = getattr(act, "__name__", "duty").strip("_")
+        return self._try(name, lambda: self._database.run(act, timeout=5.0))
+
+    def _try(self, duty: str, act: Callable[[], T]) -> T | None:
         if self._is_stopping:
             return None  # Where the database is away each duty would wait for it in turn.
         try:
-            return self._database.run(act, timeout=5.0)
-        except (PartitionUnavailable, *ConnectionLost) as error:
-            # Whether it is down is told where that is found out.
-            log.debug("upkeep could not reach the database: %s", error)
+            done = act()
         except Exception as error:
-            if self._is_stopping:
-                return None
-            log.warning("upkeep's %s failed and is tried again: %s", getattr(act, "__name__", "duty").strip("_"), error)
-        return None
+            if self._database.breaker.is_down:
+                # That is told where it is found out.
+                log.debug("upkeep could not reach the database: %s", error)
+            elif not self._is_stopping:
+                self._troubles.failed(duty, error)
+            return None
+        self._troubles.done(duty)
+        return done
+
+    def _note_trouble(self, duty: str, error: str | None, seconds: float) -> None:
+        with suppress(PartitionUnavailable, *ConnectionLost):
+            self._database.run(lambda connection: sweep.note_trouble(connection, duty, error, seconds), timeout=5.0)

@@ -545,6 +545,14 @@ select partition_id,
   from (select * from penstock.total union all select * from penstock.tally) as counted
  group by partition_id;
 
+-- Duties of upkeep that fail in the same way again and again, as of when that was noted last.
+create table penstock.trouble (
+    duty     text primary key,
+    error    text not null,
+    since    timestamptz not null,
+    noted_at timestamptz not null default clock_timestamp()
+);
+
 create table penstock.cron (
     name       text primary key,
     expression text not null,

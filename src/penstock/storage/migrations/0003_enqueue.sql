@@ -254,10 +254,10 @@ language sql stable strict parallel safe as $$
                        & 9223372036854775807) % 1024 % cardinality(homes))::int]
 $$;
 
--- The partition of a job by a queue's map: its key's, or of those on this shard the one with the fewest jobs. With an
--- idempotency key it is one of the key's home, unless the key is only unique within the ordering key. What lives on
--- another shard is refused: what is written there cannot be part of this transaction.
-create function penstock.place(p_queue penstock.queue, p_key bytea, p_once text) returns int
+-- The partition of a job by a queue's map: its key's, or of those on this shard the one with the fewest jobs: open ones where
+-- it is ready, else also those to come. With an idempotency key it is one of the key's home, unless the key is only unique
+-- within the ordering key. What lives on another shard is refused: what is written there cannot be part of this transaction.
+create function penstock.place(p_queue penstock.queue, p_key bytea, p_once text, p_is_ready boolean) returns int
 language plpgsql stable as $$
 declare
     v_here     smallint := penstock.here();
@@ -283,7 +283,7 @@ begin
     elsif p_key is null then
         select p.* into v_place from penstock.partition as p left join penstock.depth as d on d.partition_id = p.id
          where p.queue_id = p_queue.id and p.is_current and p.shard = v_here
-         order by coalesce(d.opened, 0), p.number limit 1;
+         order by coalesce(case when p_is_ready then d.opened else penstock.expected_in(d) end, 0), p.number limit 1;
         if v_place.id is null then
             select * into v_place from penstock.partition where queue_id = p_queue.id and is_current order by number limit 1;
         end if;
@@ -386,7 +386,8 @@ begin
             select * into v_queue from penstock.queue where id = v_queue.id;
         end loop;
     end if;
-    v_partition := penstock.place(v_queue, v_key, v_once);
+    v_partition := penstock.place(v_queue, v_key, v_once,
+                                  coalesce(v_run_at <= now(), true) and coalesce(cardinality(enqueue.after), 0) = 0);
     if v_queue.is_owned then
         v_once := penstock.once_per_key(v_key, v_once);
     end if;

@@ -97,6 +97,17 @@ $$ select timestamptz '14000-01-01 00:00:00+00' + p_pos * interval '1 microsecon
 create function penstock.paused_from() returns timestamptz
 language sql immutable parallel safe as $$ select timestamptz '10000-01-01 00:00:00+00' $$;
 
+-- Jobs that are open in a partition, or will be: without those of paused loads, which are due at no time. Index: load_paused,
+-- scheduled_by_due_time.
+create function penstock.expected_in(p_depth penstock.depth) returns bigint
+language sql stable as $$
+    select p_depth.opened + p_depth.scheduled + p_depth.blocked
+         - case when exists (select from penstock.load where is_paused)
+                then coalesce((select sum(penstock.members_count(low, high, members)) from penstock.scheduled
+                                where due_at >= penstock.paused_from() and partition_id = p_depth.partition_id), 0)
+                else 0 end
+$$;
+
 -- The partitions of queues whose map is not open: nothing can take a place by it.
 create function penstock.shut_partitions() returns int[]
 language sql stable as $$

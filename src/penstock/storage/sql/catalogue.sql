@@ -57,8 +57,9 @@ select penstock.fit_buckets(%(queue_id)s)
 select penstock.wake(%(queue_id)s)
 
 -- name: read_depths
--- Jobs open in each partition given: folded plus unfolded. Bounded: upkeep folds the tally every few seconds.
-select partition_id, opened from penstock.depth where partition_id = any (%(partitions)s)
+-- Jobs open in each partition given, and with them those to come: folded plus unfolded. Bounded: upkeep folds the tally
+-- every few seconds.
+select partition_id, opened, penstock.expected_in(d) from penstock.depth as d where partition_id = any (%(partitions)s)
 
 -- name: waiting_in
 select penstock.waiting_in(%(partition)s)

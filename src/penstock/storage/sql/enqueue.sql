@@ -53,7 +53,7 @@ select case when penstock.lock_maps(%(queues)s::int[], %(epochs)s::int[])
             then array(select penstock.draw_range() from generate_series(1, %(count)s)) end, now()
 
 -- name: copy_jobs
-copy penstock.job (id, enqueued_at, partition_id, priority, task, key, args, attributes) from stdin
+copy penstock.job (id, enqueued_at, partition_id, priority, task, key, args, attributes) from stdin (encoding 'UTF8')
 
 -- name: open_ranges
 select penstock.open_ranges(%(queues)s::int[], %(partitions)s::int[], %(priorities)s::smallint[], %(tasks)s::text[],

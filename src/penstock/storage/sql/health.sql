@@ -51,7 +51,7 @@ select current_setting('default_transaction_read_only') = 'on' or pg_is_in_recov
 -- name: server_settings
 select current_setting('server_version_num')::int, current_setting('server_version'), current_setting('fsync'),
        current_setting('full_page_writes'), current_setting('synchronous_commit'), clock_timestamp(),
-       current_setting('default_transaction_read_only') = 'off' and not pg_is_in_recovery()
+       current_setting('default_transaction_read_only') = 'off' and not pg_is_in_recovery(), current_setting('jit') = 'on'
 
 -- name: oldest_transaction
 -- The longest open transaction in this database, in seconds. Those of other roles are seen only with pg_read_all_stats.
@@ -112,3 +112,13 @@ select distinct q.name, r.task
        select from penstock.worker_task as t join penstock.worker as w on w.id = t.worker_id
         where t.queue_id = q.id and t.task = r.task and w.renewed_at > now() - make_interval(secs => w.lease_seconds))
  order by 1, 2 limit 20
+
+-- name: troubles
+-- Duties of upkeep that fail again and again, the one that has failed longest first; what nobody has noted for two minutes
+-- ended with whoever noted it.
+select duty, error, extract(epoch from clock_timestamp() - since)::double precision from penstock.trouble
+ where noted_at > clock_timestamp() - interval '2 minutes' order by since
+
+-- name: on_its_way
+-- Where a job is being carried to, and what it will be there. Index: outbox_of_job.
+select shard, coalesce(facts ->> 'state', 'ready') from penstock.outbox where job_id = %(id)s limit 1

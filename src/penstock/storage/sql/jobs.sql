@@ -192,6 +192,15 @@ select d.job_id from unnest(%(partitions)s::int[]) as p(id)
         order by job_id desc limit %(looks)s) as d
  order by d.job_id desc limit %(looks)s
 
+-- name: look_at_outbox
+-- The next jobs on their way to other shards, newest first. Index: outbox_of_job, backwards.
+select job_id from penstock.outbox where job_id < %(before)s order by job_id desc limit %(looks)s
+
+-- name: look_at_outbox_of_partitions
+-- Hardly anything is on its way at a time: the index goes by job only.
+select job_id from penstock.outbox where job_id < %(before)s and partition_id = any (%(partitions)s::int[])
+ order by job_id desc limit %(looks)s
+
 -- name: ready_members
 -- The jobs of these ranges that are ready. Index: ready_of_range.
 select range * 1024 + m

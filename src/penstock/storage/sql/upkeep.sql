@@ -138,3 +138,12 @@ with gone as (
     returning 1
 )
 select count(*) from gone
+
+-- name: note_trouble
+-- A duty of upkeep has failed for so many seconds; null as the error: it is done again. Locks: its row.
+with gone as (
+    delete from penstock.trouble where duty = %(duty)s and %(error)s::text is null
+)
+insert into penstock.trouble (duty, error, since)
+select %(duty)s, %(error)s, clock_timestamp() - make_interval(secs => %(seconds)s) where %(error)s::text is not null
+on conflict (duty) do update set error = excluded.error, noted_at = excluded.noted_at
