@@ -187,6 +187,35 @@ def test_kept_jobs_can_be_read_claimed_retried_and_unblocked(scene: Scene) -> No
     scene.assert_conserved()
 
 
+def test_a_child_that_comes_while_its_parents_history_goes_learns_how_it_ended(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G2: it was accepted after the ends that are waited for were carried, and waited for ever."""
+    from penstock.storage import prune as module
+
+    (first,) = finish(scene)
+    (running,) = scene.enqueue()
+    held = scene.claim()
+    rotate_slice(scene.connection)
+    age(scene, 8)
+    prune(scene.database, dict.fromkeys(DAYS, 99.0))
+    real, children = module._Pruning._detach, []
+
+    def detach(pruning: module._Pruning, parent: str, *rest: str) -> bool:
+        if parent == "finished":
+            children.extend(scene.enqueue(after=[first, running]))
+        return real(pruning, parent, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module._Pruning, "_detach", detach)
+        assert prune(scene.database, DAYS).slices == [1]
+    scene.succeed(held)
+    unblock_all(scene.connection)
+    (child,) = children
+    assert find_job(scene.connection, child).state == "ready"
+    scene.assert_conserved()
+
+
 def test_kept_jobs_go_when_their_own_time_has_come(scene: Scene) -> None:
     (id_,) = scene.dead()
     pass_tables(scene)
@@ -276,6 +305,7 @@ STEPS = (
     "count_slice",
     "carry",
     "detach finished",
+    "carry_parents",
     "forget_slice",
     "remove_slice",
     "keep_jobs",

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.fault.proxy import Proxy
 from tests.shards.place import Place
 from tests.system.facts import eventually
 
+from penstock.client.producer import Producer
+from penstock.errors import InvalidJob
+from penstock.storage.ahead import rotate_slice
+from penstock.storage.prune import prune
 from penstock.storage.sweep import unblock_all
 from penstock.upkeep import SharedUpkeep
-from penstock.upkeep.shared import forget_ends
+from penstock.upkeep.shared import forget_ends, tell_children
+
+NO_DAYS = dict.fromkeys(("succeeded", "failed", "cancelled", "discarded", "expired"), 0.0)
 
 
 def sweep(place: Place) -> None:
@@ -145,3 +152,71 @@ def test_work_until_idle_follows_children_over_all_shards(place: Place) -> None:
     assert [place.app.job(id_).state for id_ in line] == ["succeeded"] * 4
     (one, other) = (place.execute(shard, "select 1 from penstock.dependency") for shard in (1, 2))
     assert not [*one, *other]
+
+
+def _child_of(place: Place, parent: int) -> int:
+    """By a client: where fewest jobs wait, which is on shard 2."""
+
+    @place.app.queue("q", partitions=2).task
+    def u() -> None: ...
+
+    return u.options(after=[parent]).enqueue()
+
+
+def let_history_go(place: Place, shard: int) -> None:
+    """All that has ended is pruned there, but for what is waited for."""
+    database = place.database(shard)
+    database.run(rotate_slice)
+    while any(number == 1 for (number,) in place.execute(shard, "select number from penstock.slice")):
+        prune(database, NO_DAYS)
+
+
+@pytest.mark.parametrize("is_heard_before", [False, True])
+def test_a_parent_that_goes_between_the_check_and_the_write_of_its_child_is_kept(
+    place: Place, monkeypatch: pytest.MonkeyPatch, is_heard_before: bool
+) -> None:
+    """G2: asked for in a transaction of its own, it was pruned before its child was written, and read as failed."""
+    (parent,) = place.enqueue(1)
+    place.enqueue(1, 5)
+    if is_heard_before:
+        place.child(2, [parent])
+    assert place.succeed(1) == [parent]
+    write = Producer._write
+
+    def after_pruning(*given: object) -> None:
+        tell_children(place.app.databases)
+        forget_ends(place.app.databases)
+        place.execute(2, "delete from penstock.parent_end")
+        let_history_go(place, 1)
+        write(*given)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Producer, "_write", after_pruning)
+        child = _child_of(place, parent)
+    assert place.execute(2, "select job_id from penstock.blocked where job_id = %s", child) == [(child,)]
+    sweep(place)
+    assert place.app.job(child).state == "ready"
+    # The note goes when no call can have asked of late.
+    place.execute(1, "update penstock.awaited set checked_at = now() - interval '2 hours'")
+    forget_ends(place.app.databases)
+    assert place.execute(1, "select 1 from penstock.awaited") == []
+
+
+def test_a_parent_that_is_gone_is_refused(place: Place) -> None:
+    (parent,) = place.enqueue(1)
+    place.enqueue(1, 5)
+    assert place.succeed(1) == [parent]
+    let_history_go(place, 1)
+    with pytest.raises(InvalidJob, match="pruned"):
+        _child_of(place, parent)
+
+
+def test_the_end_of_a_parent_is_read_while_its_slice_is_on_its_way_out(place: Place) -> None:
+    (parent,) = place.enqueue(1)
+    child = place.child(2, [parent])
+    assert place.succeed(1) == [parent]
+    place.database(1).run(rotate_slice)
+    place.execute(1, "update penstock.slice set is_detached = true where number = 1")
+    place.execute(1, "alter table penstock.finished detach partition penstock.finished_1")
+    sweep(place)
+    assert place.app.job(child).state == "ready"

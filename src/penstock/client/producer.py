@@ -43,7 +43,6 @@ from penstock.storage.enqueue import (
     newest_id,
     read_place,
     refused_parent,
-    unknown_parent,
     write_few,
     write_spans,
 )
@@ -54,6 +53,7 @@ from penstock.storage.handler_transaction import (
     part_of_transaction,
     part_of_transaction_async,
 )
+from penstock.storage.parents import check_parents
 from penstock.storage.shards import Shards, read_identity
 from penstock.storage.sweep import unblock
 from penstock.task.definition import TaskDefinition
@@ -398,19 +398,35 @@ class Producer:
                 raise QueueFull(entry.name, entry.max_length)
 
     def _check_parents(self, call: Call, waves: Waves) -> None:
-        """Refuse parents that are nowhere: each is asked for on the shard that wrote it."""
-        by_shard: dict[int, set[int]] = {}
-        children = (child for wave in waves for part in wave for span in part.spans for child in _children(span))
-        for parent in {parent for child in children for parent in child.parents if parent > 0}:
+        """Refuse parents that are nowhere: each is asked for on the shard that wrote it, and where it went from there.
+
+        Where it is, how it ends is kept from now on for the shards that its children go to.
+        """
+        by_shard: dict[int, set[tuple[int, int]]] = {}
+        parts = [part for wave in waves for part in wave]
+        children = [(child, part.shard) for part in parts for span in part.spans for child in _children(span)]
+        for parent, to in {(parent, to) for child, to in children for parent in child.parents if parent > 0}:
             shard = shard_of(parent)
             if shard not in self._shards or shard in self._shards.drained:
                 shard = self._found(parent)
-            by_shard.setdefault(shard, set()).add(parent)
-        for shard, parents in by_shard.items():
-            ask = partial(unknown_parent, parents=sorted(parents))
-            unknown = self._shards.of(shard).run(ask, timeout=self._remaining(call), waits_for_locks=False)
-            if unknown is not None:
-                raise refused_parent(unknown)
+            by_shard.setdefault(shard, set()).add((parent, to))
+        # Again for those that were carried away, and on from there.
+        for _ in range(len(self._shards)):
+            went: dict[int, set[tuple[int, int]]] = {}
+            for shard, waited_for in by_shard.items():
+                ask = partial(check_parents, waited_for=waited_for)
+                found = self._shards.of(shard).run(ask, timeout=self._remaining(call), waits_for_locks=False)
+                for parent, to in waited_for:
+                    if parent in found:
+                        elsewhere = found[parent]
+                        if elsewhere is None:
+                            raise refused_parent(parent)
+                        if elsewhere in self._shards:
+                            went.setdefault(elsewhere, set()).add((parent, to))
+            if not went:
+                return
+            by_shard = went
+        raise refused_parent(min(parent for pairs in by_shard.values() for parent, _ in pairs))
 
     def _found(self, parent: int) -> int:
         """The shard that has a job which was written by one that is drained."""

@@ -46,7 +46,6 @@ __all__ = [
     "newest_id",
     "read_place",
     "refused_parent",
-    "unknown_parent",
     "write_few",
     "write_spans",
 ]
@@ -385,12 +384,6 @@ def _check_parents(spans: Sequence[Span]) -> Steps[None]:
 def refused_parent(parent: int) -> InvalidJob:
     """The error for a parent that is nowhere."""
     return InvalidJob("after", f"job {parent} is unknown, pruned or archived; wait only for jobs that are stored")
-
-
-def unknown_parent(connection: Connection, parents: Sequence[int]) -> int | None:
-    """One of these jobs that is nowhere; they are of the shard that is asked."""
-    row = connection.execute(query("unknown_parents"), {"parents": list(parents)}).fetchone()
-    return None if row is None else int(row[0])
 
 
 def read_place() -> Steps[tuple[int, str]]:

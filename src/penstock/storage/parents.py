@@ -6,7 +6,7 @@ pruned or archived meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection
@@ -15,6 +15,7 @@ from penstock.storage.sweep import children_of, unblock
 
 __all__ = [
     "await_no_more",
+    "check_parents",
     "clean_parent_ends",
     "ends_of_parents",
     "enter_parent_ends",
@@ -32,6 +33,17 @@ def parents_elsewhere(connection: Connection, after: int) -> list[int]:
     return [row[0] for row in rows]
 
 
+def check_parents(connection: Connection, waited_for: Iterable[tuple[int, int]]) -> dict[int, int | None]:
+    """Note that children on other shards are about to wait for jobs here, pairs of parent and the children's shard.
+
+    Those that are not here, each with the shard it went to, or None where it is nowhere: it cannot be waited for. From
+    then on the ends of the others are kept, for an hour at least until the children are written and ask.
+    """
+    pairs = sorted(waited_for)
+    parameters = {"parents": array_text([id_ for id_, _ in pairs]), "shards": array_text([to for _, to in pairs])}
+    return dict(connection.execute(query("check_parents"), parameters).fetchall())
+
+
 def ends_of_parents(connection: Connection, ids: Sequence[int], shard: int) -> list[tuple[int, bool, int | None]]:
     """Those of these jobs that have ended, and whether they succeeded; a job that is gone did not. And those that were
     carried away, with the shard to ask instead.
@@ -39,9 +51,19 @@ def ends_of_parents(connection: Connection, ids: Sequence[int], shard: int) -> l
     That children on a shard wait is noted first: from then on no end is forgotten before it was heard there.
     """
     connection.execute(query("await_parents"), {"ids": array_text(ids), "shard": shard})
-    rows = connection.execute(query("ends_of_parents"), {"ids": array_text(ids)}).fetchall()
+    rows = _ends(connection, ids)
+    if gone := [id_ for id_, has_succeeded, elsewhere in rows if not has_succeeded and elsewhere is None]:
+        # What was on its way out in the first snapshot may have been put back and its slice dropped since: it is gone
+        # if the next one has it nowhere either.
+        again = {row[0]: row for row in _ends(connection, gone)}
+        rows = [again.get(row[0], row) for row in rows if row[0] in again or row[0] not in gone]
     if carried := [id_ for id_, _, elsewhere in rows if elsewhere is not None]:
         await_no_more(connection, carried, shard)
+    return rows
+
+
+def _ends(connection: Connection, ids: Sequence[int]) -> list[tuple[int, bool, int | None]]:
+    rows = connection.execute(query("ends_of_parents"), {"ids": array_text(ids)}).fetchall()
     return [(id_, has_succeeded, elsewhere) for id_, has_succeeded, elsewhere in rows]
 
 

@@ -5,8 +5,8 @@ in use. A table of jobs goes when hardly any of its jobs is wanted; those few ar
 
     open ─► closed ─► sealed ─► kept, marked ─► detached ─► forgotten ─► dropped
             nothing   nobody    what must stay  CONCURRENTLY, failures,
-            is sent   can write is elsewhere    outside of    keys
-            there     there                     transactions
+            is sent   can write is elsewhere    outside of    keys; before that,
+            there     there                     transactions  what children wait for by now is carried, too
 
 Each arrow is a commit, and where a table stands is read from the database: whoever comes after a crash goes on from
 there. Locks are asked for 100 ms at most. A transaction that somebody holds open stops pruning, for that table, until
@@ -166,6 +166,8 @@ class _Pruning:
         if not self._detach("finished", f"finished_{number}", standing):
             return
         if standing != "gone":
+            # Whoever enqueued a child behind one of its jobs held `finished` until then, and has been waited for.
+            self._run("carry_parents", {"number": number})
             while self._run("forget_slice", {"number": number, "pages": PAGES}):
                 if not self._has_time():
                     return

@@ -303,8 +303,10 @@ create table penstock.parent_end (
 
 -- Parents here that children on other shards wait for: how they end is kept until it was heard there.
 create table penstock.awaited (
-    parent_id bigint not null,
-    shard     smallint not null,
+    parent_id  bigint not null,
+    shard      smallint not null,
+    -- When a call last asked whether the parent may be waited for: its child may not have been written yet.
+    checked_at timestamptz,
     primary key (parent_id, shard)
 );
 

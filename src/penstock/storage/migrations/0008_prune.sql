@@ -60,6 +60,25 @@ language sql stable as $$
       left join pg_inherits as i on i.inhrelid = c.oid and i.inhparent = p_parent
 $$;
 
+-- How a job ended whose history lies in a slice on its way out, which is no part of `finished` any more; null: in none.
+-- What is waited for is put back from there (penstock.carry_parents).
+create function penstock.outcome_apart(p_job bigint) returns int
+language plpgsql stable as $$
+declare
+    v_slice   int;
+    v_outcome int;
+begin
+    for v_slice in
+        select number from penstock.slice
+         where (is_detached or taken_at is not null) and to_regclass('penstock.finished_' || number) is not null
+    loop
+        execute format('select outcome from penstock.finished_%s where range = $1 and $2 = any (positions) limit 1', v_slice)
+            into v_outcome using p_job / 1024, (p_job % 1024)::smallint;
+        exit when v_outcome is not null;
+    end loop;
+    return v_outcome;
+end $$;
+
 -- The rows of ranges [p_low, p_high) of slices on their way to a lake, which no longer are parts of `finished`.
 create function penstock.taken_rows(p_low bigint, p_high bigint) returns setof penstock.finished
 language plpgsql stable as $$
@@ -137,7 +156,8 @@ begin
 end $$;
 
 -- Carries from the next pages of a sealed slice into the current one what must be kept: rows whose time has not come
--- (p_days by outcome), and the ends of parents whose children still wait. Returns whether pages are left.
+-- (p_days by outcome), and the ends of parents whose children wait already: those that come until it is detached are
+-- met by penstock.carry_parents. Returns whether pages are left.
 create function penstock.carry(p_number int, p_days double precision[], p_pages int) returns boolean
 language plpgsql as $$
 declare
@@ -160,6 +180,25 @@ begin
     update penstock.slice set carried_pages = v_from + p_pages, is_detached = v_from + p_pages >= v_pages
      where number = p_number;
     return v_from + p_pages < v_pages;
+end $$;
+
+-- Puts the ends of parents whose children still wait back into the slice in use. Of a slice that stands alone: whoever
+-- enqueued a child behind one of its jobs held `finished` and has ended since, so all such children are seen here.
+create function penstock.carry_parents(p_slice int) returns bigint
+language plpgsql as $$
+declare
+    v_count bigint;
+begin
+    execute format('with gone as (
+            delete from penstock.finished_%s where range in (select parent_id / 1024 from penstock.waited_for) returning *
+        ), carried as (
+            insert into penstock.finished (slice, range, partition_id, outcome, attempt, finished_at, worker, positions,
+                                           start_ages, run_times, results, errors)
+            select penstock.current_slice(), range, partition_id, outcome, attempt, finished_at, worker, positions,
+                   start_ages, run_times, results, errors from gone
+            returning 1
+        ) select count(*) from carried', p_slice) into v_count;
+    return v_count;
 end $$;
 
 -- Forgets what belongs to the jobs of the next pages of a slice that stands alone: failures, idempotency keys,

@@ -214,25 +214,6 @@ language sql as $$
      where taken_at is null and not is_detached and penstock.is_sealed(writers, 'penstock.finished')
 $$;
 
--- Puts the ends of parents whose children still wait back into the slice in use. Of a slice that stands alone: whoever
--- enqueued a child behind one of its jobs held `finished` and has ended since, so all such children are seen here.
-create function penstock.carry_parents(p_slice int) returns bigint
-language plpgsql as $$
-declare
-    v_count bigint;
-begin
-    execute format('with gone as (
-            delete from penstock.finished_%s where range in (select parent_id / 1024 from penstock.waited_for) returning *
-        ), carried as (
-            insert into penstock.finished (slice, range, partition_id, outcome, attempt, finished_at, worker, positions,
-                                           start_ages, run_times, results, errors)
-            select penstock.current_slice(), range, partition_id, outcome, attempt, finished_at, worker, positions,
-                   start_ages, run_times, results, errors from gone
-            returning 1
-        ) select count(*) from carried', p_slice) into v_count;
-    return v_count;
-end $$;
-
 -- The idempotency keys of a slice's jobs live on for p_days, whatever becomes of the tables of their jobs.
 create function penstock.keep_keys(p_slice int, p_days double precision) returns void
 language plpgsql as $$

@@ -35,9 +35,6 @@ select number, penstock.standing('finished_' || number, 'penstock.finished') fro
 -- name: standing_of_slice
 select penstock.standing('finished_' || %(number)s::int, 'penstock.finished')
 
--- name: carry_parents
-select penstock.carry_parents(%(number)s)
-
 -- name: queues_of_slice
 -- The names of the queues that a lake makes folders of.
 select name from penstock.queue

@@ -66,6 +66,9 @@ select penstock.count_slice(%(number)s)
 -- name: carry
 select penstock.carry(%(number)s, %(days)s::double precision[], %(pages)s)
 
+-- name: carry_parents
+select penstock.carry_parents(%(number)s)
+
 -- name: forget_slice
 select penstock.forget_slice(%(number)s, %(pages)s)
 

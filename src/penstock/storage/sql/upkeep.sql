@@ -83,10 +83,13 @@ select distinct d.parent_id from penstock.dependency as d
 -- name: ends_of_parents
 -- Of these jobs of this shard those that have ended, and whether they succeeded; one that is gone did not. And those that
 -- were carried to another shard, and to which. In one snapshot: a job that moves from table to table is found in one of
--- them. Index: *_of_range, the primary keys.
+-- them; also while its history is on its way out. Index: *_of_range, the primary keys.
 select p.id, coalesce(p.outcome = 0, false), case when p.outcome is null then p.place end
-  from (select g.id, penstock.outcome_of(g.id) as outcome, penstock.whereabouts(g.id) as place
-          from unnest(%(ids)s::bigint[]) as g(id)) as p
+  from (select g.id, case when o.place is null then coalesce(o.outcome, penstock.outcome_apart(g.id)) else o.outcome end as outcome,
+               o.place
+          from unnest(%(ids)s::bigint[]) as g(id)
+         cross join lateral (
+               select penstock.outcome_of(g.id) as outcome, penstock.whereabouts(g.id) as place offset 0) as o) as p
  where p.outcome is not null or p.place is distinct from penstock.here()
 
 -- name: await_parents
@@ -94,13 +97,32 @@ select p.id, coalesce(p.outcome = 0, false), case when p.outcome is null then p.
 insert into penstock.awaited (parent_id, shard) select id, %(shard)s from unnest(%(ids)s::bigint[]) as g(id)
 on conflict do nothing
 
+-- name: check_parents
+-- Whether jobs may be waited for from other shards: those that are not here, and where they went (null: nowhere). That
+-- is noted at once, in the transaction that looks, which holds `finished`: whoever lets a slice of it go waits for this,
+-- and then finds the note. Locks: the notes, in order.
+with given as materialized (
+    select parent_id, shard from unnest(%(parents)s::bigint[], %(shards)s::smallint[]) as g(parent_id, shard)
+), noted as (
+    insert into penstock.awaited as a (parent_id, shard, checked_at)
+    select parent_id, shard, now() from given where shard <> penstock.here() order by parent_id, shard
+    on conflict (parent_id, shard) do update set checked_at = greatest(a.checked_at, excluded.checked_at)
+)
+select p.id, p.place
+  from (select g.id, penstock.whereabouts(g.id) as place from (select distinct parent_id from given) as g(id)) as p
+ where p.place is distinct from penstock.here() order by p.id
+
 -- name: await_no_more
-delete from penstock.awaited where parent_id = any (%(ids)s::bigint[]) and shard = %(shard)s
+-- But where a call asked of late: its child may come yet.
+delete from penstock.awaited
+ where parent_id = any (%(ids)s::bigint[]) and shard = %(shard)s
+   and (checked_at is null or checked_at < now() - interval '1 hour')
 
 -- name: parents_awaited
 -- Parents that ended, or are gone, and that children on other shards waited for at some time.
 select a.shard, array_agg(a.parent_id) from penstock.awaited as a
- where penstock.outcome_of(a.parent_id) is not null or not penstock.has_place(a.parent_id) group by a.shard
+ where (a.checked_at is null or a.checked_at < now() - interval '1 hour')
+   and (penstock.outcome_of(a.parent_id) is not null or not penstock.has_place(a.parent_id)) group by a.shard
 
 -- name: parents_not_heard_of
 -- Those of these parents that a child here waits for and whose end is not known here. Index: the primary keys.
