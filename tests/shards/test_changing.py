@@ -8,7 +8,9 @@ import pytest
 from tests.fault.proxy import Proxy
 from tests.shards.place import Place
 
-from penstock import NotFound, PartitionUnavailable
+from penstock import App, NotFound, PartitionUnavailable
+from penstock.model import QueueDefinition
+from penstock.storage.catalogue import declare_queue
 from penstock.storage.shards import read_digest
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -142,3 +144,15 @@ def test_a_new_queue_is_not_placed_on_a_shard_that_is_down(place: Place, second:
     assert place.database(2).breaker.wait_until_up(60.0)
     place.app.databases.level().all()
     assert len(set(place.app.databases.each(read_digest))) == 1
+
+
+def test_a_queue_that_only_the_leading_shard_has_heard_of_can_be_declared_by_others(shard_urls: list[str]) -> None:
+    # Whoever declared it first is just about to tell the other shard, or was killed before.
+    with App(shards=shard_urls) as first, App(shards=shard_urls) as second:
+        assert len(second.databases) == 2
+        first.databases.lead.run(lambda connection: declare_queue(connection, QueueDefinition("q", 2)))
+        second.queue("q", partitions=2).task(name="t", max_attempts=3)(lambda: None).enqueue()
+        announced = first.databases.each(
+            lambda connection: connection.execute("select name, max_attempts from penstock.task").fetchall()
+        )
+        assert announced.all() == [[("t", 3)], [("t", 3)]]

@@ -15,11 +15,10 @@ from penstock.admin import CronDefinition, write_cron
 from penstock.client.task import Queue
 from penstock.clock import system
 from penstock.errors import InvalidJob, NotFound, PartitionUnavailable
-from penstock.forking import renew_in_children
 from penstock.model import QueueDefinition
 from penstock.model.limits import checked_name
 from penstock.model.queue import LIVE_OPTIONS, refuse_unknown_options
-from penstock.storage import catalogue
+from penstock.storage import Connection, catalogue
 from penstock.storage.catalogue import QueueEntry
 from penstock.storage.shards import Shards
 from penstock.task.definition import TaskDefinition
@@ -44,11 +43,6 @@ class Declarations:
         self._crons: dict[str, CronDefinition] = {}
         self._put_off: list[CronDefinition] = []
         self._entries: dict[str, tuple[QueueEntry, float]] = {}
-        self._lock = threading.RLock()
-        renew_in_children(self, Declarations._renew_after_fork)
-
-    def _renew_after_fork(self) -> None:
-        """In a forked child: nobody is writing; what was half written is written again, which changes nothing."""
         self._lock = threading.RLock()
 
     def declare(self, definition: QueueDefinition, queue: Queue) -> Queue:
@@ -94,10 +88,7 @@ class Declarations:
                 elif isinstance(declared, CronDefinition):
                     self._write_cron(declared)
                 else:
-                    queue_id = self.entry(declared.queue).id
-                    name, attempts = declared.name, declared.max_attempts
-                    # A shard that is away hears it from the workers that serve it.
-                    self._shards().each(lambda c: catalogue.announce_task(c, queue_id, name, attempts))  # noqa: B023
+                    self._announce(declared)
                 del self._unwritten[0]
 
     def write_rest(self) -> None:
@@ -176,6 +167,19 @@ class Declarations:
             definitions = [queue.definition for queue in self._queues.values()]
             tasks = [task for tasks in self.tasks.values() for task in tasks.values()]
             self._unwritten = [*definitions, *tasks, *self._crons.values()]
+
+    def _announce(self, task: TaskDefinition) -> None:
+        """Tell every shard of a task; one that is away hears it from the workers that serve it."""
+        queue_id = self.entry(task.queue).id
+        shards = self._shards()
+
+        def announce(connection: Connection) -> bool:
+            return catalogue.announce_task(connection, queue_id, task.name, task.max_attempts)
+
+        if not all(shards.each(announce)):
+            # Whoever declared the queue has told the shard that leads, and is about to tell this one.
+            shards.level()
+            shards.each(announce)
 
     def _write_cron(self, declared: CronDefinition) -> None:
         shards = self._shards()

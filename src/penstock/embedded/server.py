@@ -57,7 +57,7 @@ def start(folder: Path, *, settings: Mapping[str, str] | None = None) -> Server:
         try:
             _ensure_accepting(home, settings or {})
         finally:
-            _unlock(starter)
+            os.close(starter)
     except BaseException:
         os.close(hold)
         raise
@@ -120,15 +120,9 @@ def _lock(path: Path, kind: int) -> int:
     return descriptor
 
 
-def _unlock(descriptor: int) -> None:
-    """Give a lock back for good: a child that was forked meanwhile has it too, and would keep it."""
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
-    os.close(descriptor)
-
-
 def _is_supervised(home: Path) -> bool:
     try:
-        _unlock(_lock(home / "supervisor.lock", fcntl.LOCK_SH | fcntl.LOCK_NB))
+        os.close(_lock(home / "supervisor.lock", fcntl.LOCK_SH | fcntl.LOCK_NB))
     except BlockingIOError:
         return True
     return False

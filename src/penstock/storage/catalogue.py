@@ -173,9 +173,14 @@ def has_queue(connection: Connection, name: str) -> bool:
     return bool(row and row[0])
 
 
-def announce_task(connection: Connection, queue_id: int, name: str, max_attempts: int) -> None:
-    """Tell how many attempts a task's jobs have: whoever rescues them may not know the task."""
-    connection.execute(query("declare_task"), {"queue_id": queue_id, "name": name, "max_attempts": max_attempts})
+def announce_task(connection: Connection, queue_id: int, name: str, max_attempts: int) -> bool:
+    """Tell how many attempts a task's jobs have: whoever rescues them may not know the task.
+
+    Nothing is written, and False returned, on a shard that has not yet heard of the queue.
+    """
+    told = {"queue_id": queue_id, "name": name, "max_attempts": max_attempts}
+    row = connection.execute(query("declare_task"), told).fetchone()
+    return bool(row and row[0])
 
 
 def read_queues(connection: Connection, name: str | None = None) -> list[QueueEntry]:

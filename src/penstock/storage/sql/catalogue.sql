@@ -8,10 +8,15 @@ select penstock.declare_queue(%(name)s, %(partitions)s, %(max_length)s, %(max_wa
                               %(avoid)s::int[])
 
 -- name: declare_task
--- Announces a task and how many attempts its jobs have; the last word wins.
-insert into penstock.task (queue_id, name, max_attempts) values (%(queue_id)s, %(name)s, %(max_attempts)s)
-on conflict (queue_id, name) do update set max_attempts = excluded.max_attempts
- where task.max_attempts <> excluded.max_attempts
+-- Announces a task and how many attempts its jobs have; the last word wins. Whether its queue is known here: a shard
+-- hears of a new queue a moment after the one that leads.
+with known as (select q.id from penstock.queue as q where q.id = %(queue_id)s),
+     announced as (
+    insert into penstock.task (queue_id, name, max_attempts) select id, %(name)s, %(max_attempts)s from known
+    on conflict (queue_id, name) do update set max_attempts = excluded.max_attempts
+     where task.max_attempts <> excluded.max_attempts
+)
+select exists (select from known)
 
 -- name: read_queues
 -- The catalogue, a row a queue: first the partitions of the map of now, then the others. Index:
