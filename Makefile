@@ -3,7 +3,7 @@
 # make test     every test, on the embedded PostgreSQL; PG=system: on the system's; ARGS="-k name": as pytest takes them
 # make check    format, lint, types, layers
 # make bench    the figures, each as JSON and a table
-# make fault    the tests that kill processes, at length
+# make fault    the long run: faults by the thousand; goes on where it was stopped; ARGS="--replay SEED": one round again
 # make docs     the tests of the manual's examples
 # make lock     write requirements/*.txt anew from pyproject.toml
 # make clean    remove what the others made
@@ -59,7 +59,7 @@ bench: setup java $(POSTGRES)
 	$(POSTGRES_ENV) $(BIN)/python -m bench $(ARGS)
 
 fault: setup java $(POSTGRES) $(CLASSES)
-	$(POSTGRES_ENV) PENSTOCK_FAULT=full $(BIN)/pytest tests/fault tests/spark/test_load.py $(ARGS)
+	$(POSTGRES_ENV) $(BIN)/python -m tests.fault $(ARGS)
 
 docs: setup java $(CLASSES)
 	$(BIN)/pytest tests/docs $(ARGS)

@@ -1,4 +1,4 @@
-"""A worker process for the faults, and its tasks: `python -m tests.fault.crew` with its orders as JSON.
+"""A worker process for the faults, and its tasks; `tests.fault.spawner` starts it with its orders.
 
 Every run of a handler is noted before and after; the hooks note what the worker was told about its settles. A worker
 may be ordered to die at a named point of the engine: the function there is wrapped, in this process only.
@@ -24,7 +24,7 @@ from tests.judge.history import Recorder
 import penstock
 from penstock import App
 
-__all__ = ["POINTS", "Orders", "build"]
+__all__ = ["POINTS", "Orders", "build", "work"]
 
 # Where a worker can be ordered to die: (module, function, before or after it).
 POINTS = {
@@ -250,8 +250,8 @@ def _die_at(point: str, passings: int) -> None:
     setattr(module, name, wrapped)
 
 
-def main() -> None:
-    orders = msgspec.json.decode(sys.argv[1], type=Orders)
+def work(orders: Orders) -> None:
+    """Work as ordered, in this process."""
     recorder = Recorder(Path(orders.history))
     logging.getLogger("penstock").addHandler(_Refusals(recorder))
     if orders.die_at:
@@ -259,7 +259,3 @@ def main() -> None:
     app = build(orders, recorder)
     app.on("succeeded", lambda event: recorder.note("settle", "ok", job=event.job_id or 0))
     app.work(concurrency=orders.concurrency, until_idle=orders.until_idle)
-
-
-if __name__ == "__main__":
-    main()

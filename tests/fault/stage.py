@@ -4,42 +4,58 @@ faults have stopped, everything has drained and the judge speaks.
 
 from __future__ import annotations
 
+import atexit
 import os
 import random
-import select
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import psycopg
 from tests.fault.crew import Orders, build
+from tests.fault.own_server import OwnServer, catches_sigterm, is_stopped
+from tests.fault.spawner import Spawner, WorkerProcess
+from tests.fault.tally import came_to
 from tests.judge.checker import Verdict, judge
-from tests.judge.history import Event, Recorder, read_history
-from tests.judge.snapshot import Snapshot, read_snapshot
+from tests.judge.history import Event, Reader, Recorder, read_history
+from tests.judge.snapshot import Snapshot, has_open_jobs, read_snapshot
 
 from penstock import App
 from penstock.client.options import Options
 from penstock.client.pending import PLAIN, prepare
-from penstock.embedded import Server
 from penstock.errors import PenstockError
 
-__all__ = ["MakeStage", "OwnServer", "Stage", "eventually", "is_stopped", "times"]
+__all__ = ["MakeStage", "OwnServer", "Stage", "batched", "eventually", "is_stopped", "times"]
 
-ROOT = Path(__file__).parents[2]
+T = TypeVar("T")
+
 # Long enough for any machine; nothing is concluded from how long it took.
 PATIENCE_SECONDS = 60.0
 
 
-def times(in_the_suite: int, at_length: int) -> int:
-    """How often a fault is brought about: by `make test`, and by `make fault`."""
-    return at_length if os.environ.get("PENSTOCK_FAULT") == "full" else in_the_suite
+def times(in_the_suite: int, in_a_round: int) -> int:
+    """How often a fault is brought about: by `make test`, and by one round of `make fault`."""
+    return in_a_round if os.environ.get("PENSTOCK_FAULT") == "full" else in_the_suite
+
+
+def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """The items, so many at a time."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+@cache
+def spawner() -> Spawner:
+    """Of this process, for all of its stages."""
+    spawner = Spawner()
+    atexit.register(spawner.close)
+    return spawner
 
 
 def eventually(fact: Callable[[], Any], what: str) -> Any:
@@ -62,36 +78,49 @@ class Stage:
     Over several shards `url` is the first, and `urls` are all, past whatever stands before them.
     """
 
-    def __init__(self, url: str, folder: Path, *, urls: Sequence[str] = (), **orders: Any) -> None:
+    def __init__(self, url: str, folder: Path, *, urls: Sequence[str] = (), seed: int = 7, **orders: Any) -> None:
         self.url = url
         self.urls = urls or [url]
         self.history = folder / "history.jsonl"
         self.orders = Orders(url=url, history=str(self.history), **orders)
-        self.random = random.Random(7)
+        # One for who brings faults about and one for who produces beside it: each repeats itself.
+        self.random = random.Random(seed)
+        self._calls = random.Random(seed + 1)
         self.recorder = Recorder(self.history, "producer")
         self.app: App = build(self.orders)
-        self._log = (folder / "workers.log").open("ab")
-        self._workers: list[subprocess.Popen[bytes]] = []
+        self._reader = Reader(self.history)
+        self._log = folder / "workers.log"
+        self._log.touch()
+        self._workers: list[WorkerProcess] = []
         self._labels = 0
+        self._is_closed = False
+        self._label_lock = threading.Lock()
 
-    def worker(self, **orders: Any) -> subprocess.Popen[bytes]:
+    def worker(self, **orders: Any) -> WorkerProcess:
         """Start a worker process with these orders on top."""
-        given = msgspec.structs.replace(self.orders, **orders)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fault.crew", msgspec.json.encode(given).decode()],
-            cwd=ROOT,
-            stdout=self._log,
-            stderr=self._log,
-        )
+        process = spawner().start(msgspec.structs.replace(self.orders, **orders), self._log)
         self._workers.append(process)
         return process
+
+    def stop(self, worker: WorkerProcess) -> None:
+        """Stop a worker by a signal and wait until it stands."""
+        worker.send_signal(signal.SIGSTOP)
+        eventually(lambda: is_stopped(worker.pid), "the worker is stopped")
+        self.note_stopped(worker)
+
+    def note_stopped(self, worker: WorkerProcess) -> None:
+        self.recorder.note("stop", "ok", label=str(worker.pid))
+
+    def _new_labels(self, prefix: str, count: int) -> list[str]:
+        with self._label_lock:
+            first, self._labels = self._labels, self._labels + count
+        return [f"{prefix}-{first + n}" for n in range(count)]
 
     def enqueue(
         self, task: str, count: int = 1, app: App | None = None, request_timeout: float | None = None, **args: Any
     ) -> list[int]:
         """Enqueue jobs of a task in one call and note it; their ids."""
-        labels = [f"{task}-{self._labels + n}" for n in range(count)]
-        self._labels += count
+        labels = self._new_labels(task, count)
         app = app or self.app
         definition = app.tasks["work"][task]
         with self.recorder.enqueuing(labels, "work") as ids:
@@ -101,26 +130,20 @@ class Stage:
 
     def enqueue_steps(self, queue: str, count: int, keys: int, failing: float = 0.1) -> list[int]:
         """Enqueue jobs of random keys, few of them hot, in one call and note it; their ids."""
-        labels = [f"{queue}-{self._labels + n}" for n in range(count)]
-        self._labels += count
-        customers = [f"c{min(int(self.random.paretovariate(0.6)) - 1, keys - 1)}" for _ in labels]
+        labels = self._new_labels(queue, count)
+        customers = [f"c{min(int(self._calls.paretovariate(0.6)) - 1, keys - 1)}" for _ in labels]
         definition = self.app.tasks[queue]["step"]
         jobs = [
-            prepare(definition, {"label": label, "customer": customer, "fails": self.random.random() < failing}, PLAIN)
+            prepare(definition, {"label": label, "customer": customer, "fails": self._calls.random() < failing}, PLAIN)
             for label, customer in zip(labels, customers, strict=True)
         ]
         with self.recorder.enqueuing(labels, keys=[f"{queue}/{customer}" for customer in customers]) as ids:
             ids += self.app.enqueue_many(jobs)
         return ids
 
-    def producing_steps(self, queue: str, keys: int = 12) -> AbstractContextManager[None]:
-        """A producer beside the block that enqueues steps, whatever happens."""
-        return self._beside(lambda: self.enqueue_steps(queue, self.random.choice([1, 1, 4, 30]), keys), 0.03)
-
     def enqueue_family(self) -> list[int]:
         """A parent and its child in one call; their ids."""
-        self._labels += 2
-        labels = [f"parent-{self._labels}", f"child-{self._labels}"]
+        labels = self._new_labels("family", 2)
         with self.recorder.enqueuing(labels) as ids:
             definition = self.app.tasks["work"]["plain"]
             parent = prepare(definition, {"label": labels[0]}, PLAIN)
@@ -128,10 +151,47 @@ class Stage:
             ids += self.app.enqueue_many([parent, child])
         return ids
 
+    def load(self, count: int) -> None:
+        """Load jobs as Spark's tasks and driver do; a driver that was answered commits again now and then."""
+        labels = self._new_labels("load", count)
+        name = labels[0]
+        with self.recorder.enqueuing(labels) as ids:
+            from tests.fault.load_driver import LoadDriver  # Not everybody who has a stage needs Spark's library.
+
+            driver = LoadDriver(self.url, name, labels)
+            driver.run()
+            ids += [0] * count
+        if self._calls.random() < 0.3:
+            driver.run()
+            came_to({"a load committed twice": 1})
+
+    def enqueue_something(self) -> None:
+        """One call of any kind that the stage's queues take."""
+        kinds = ["plain", "plain", "lane", "family", "load"]
+        kinds += ["ordered"] * 3 if self.orders.ordered else []
+        kinds += ["limited"] * 2 if self.orders.limit else []
+        match self._calls.choice(kinds):
+            case "family":
+                self.enqueue_family()
+            case "load":
+                self.load(self._calls.choice([3, 40]))
+            case "ordered" | "limited" as queue:
+                self.enqueue_steps(queue, self._calls.choice([1, 1, 4, 30]), keys=12)
+            case task:
+                self.enqueue(task, self._calls.choice([1, 1, 3, 120]))
+
+    def producing_anything(self) -> AbstractContextManager[None]:
+        """A producer beside the block: calls of every kind, one after the other, whatever happens."""
+        return self._beside(self.enqueue_something, 0.05)
+
+    def producing_steps(self, queue: str, keys: int = 12) -> AbstractContextManager[None]:
+        """A producer beside the block that enqueues steps, whatever happens."""
+        return self._beside(lambda: self.enqueue_steps(queue, self._calls.choice([1, 1, 4, 30]), keys), 0.03)
+
     def producing(self, app: App | None = None) -> AbstractContextManager[None]:
         """A producer beside the block: small calls and large ones, one after the other, whatever happens."""
         return self._beside(
-            lambda: self.enqueue(self.random.choice(["plain", "lane"]), self.random.choice([1, 1, 3, 120]), app), 0.05
+            lambda: self.enqueue(self._calls.choice(["plain", "lane"]), self._calls.choice([1, 1, 3, 120]), app), 0.05
         )
 
     @contextmanager
@@ -157,28 +217,26 @@ class Stage:
 
     def refusals(self, pid: int) -> int:
         """How often a worker was told that a settle of its came too late."""
-        return self._count("settle", "fail", str(pid))
+        return self._reader.count("settle", "fail", str(pid))
 
     def settles(self) -> int:
         """How many settles workers were told of."""
-        return self._count("settle", "ok")
+        return self._reader.count("settle", "ok")
 
     def settles_on(self, shard: int) -> int:
         """The same, of jobs of one shard."""
         return sum(
             event.act == "settle" and event.type == "ok" and event.job >> 10 & 1023 == shard
-            for event in read_history(self.history)
+            for event in self._reader.events()
         )
 
     def runs(self) -> list[Event]:
         """Every start of a handler."""
-        return [event for event in read_history(self.history) if event.act == "run" and event.type == "invoke"]
+        return [event for event in self._reader.events() if event.act == "run" and event.type == "invoke"]
 
-    def _count(self, act: str, type_: str, actor: str | None = None) -> int:
-        return sum(
-            event.act == act and event.type == type_ and actor in (None, event.actor)
-            for event in read_history(self.history)
-        )
+    def is_at_work(self, worker: WorkerProcess) -> bool:
+        """Whether a worker has started a handler."""
+        return self._reader.count("run", "invoke", str(worker.pid)) > 0
 
     def has_waiting_session(self) -> bool:
         """Whether a session of this database waits for a lock."""
@@ -188,13 +246,7 @@ class Stage:
 
     def has_lost_its_partitions(self, pid: int) -> bool:
         """Whether a worker was found dead, and every partition has an owner that was not."""
-        with psycopg.connect(self.url) as connection:
-            alive = connection.execute("select pid from penstock.worker").fetchall()
-            unowned = connection.execute(
-                "select from penstock.partition as p join penstock.queue as q on q.id = p.queue_id and q.is_owned"
-                " where not exists (select from penstock.worker as w where w.id = p.owner_id)"
-            ).fetchone()
-        return (pid,) not in alive and unowned is None
+        return all(_has_lost_its_partitions(url, pid) for url in self.urls)
 
     def snapshot(self) -> Snapshot:
         return read_snapshot(*self.urls)
@@ -202,13 +254,24 @@ class Stage:
     def state(self, job: int) -> str | None:
         return self.snapshot().state_of(job)
 
-    def verdict(self, **rules: Any) -> Verdict:
+    def is_drained(self) -> bool:
+        """Whether every job has ended."""
+        return not any(has_open_jobs(url) for url in self.urls) and self.snapshot().is_drained
+
+    def verdict(self) -> Verdict:
         """Drain with a worker that nobody harms, end everybody, and judge."""
-        if all(process.poll() is not None for process in self._workers) and not self.snapshot().is_drained:
+        if all(process.poll() is not None for process in self._workers) and not self.is_drained():
             self.worker()
-        eventually(lambda: self.snapshot().is_drained, "every job has ended")
+        eventually(self.is_drained, "every job has ended")
         self.end_workers()
-        return judge(read_history(self.history), self.snapshot(), **rules)
+        verdict = judge(
+            read_history(self.history),
+            self.snapshot(),
+            per_key={"ordered": 1} if self.orders.ordered else {},
+            limits={"limited": self.orders.limit} if self.orders.limit else {},
+        )
+        came_to(verdict.sometimes)
+        return verdict
 
     def end_workers(self) -> None:
         """Stop gently whoever is left; each must leave with code 0 or have been killed before."""
@@ -223,40 +286,26 @@ class Stage:
             assert code == 0, f"a worker did not leave in order: {code}"
 
     def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
         for process in self._workers:
             if process.poll() is None:
                 process.kill()
             process.wait()
         self.app.close()
         self.recorder.close()
-        self._log.close()
 
 
 MakeStage = Callable[..., Stage]
 
 
-class OwnServer:
-    """A server of the test's own, with a fresh database, that may be killed and has few connections to give."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self.url = server.url
-
-    def kill(self) -> None:
-        """SIGKILL the server; its supervisor starts it again, which recovers from its log."""
-        process = int((self._server.home / "data" / "postmaster.pid").read_text().splitlines()[0])
-        watched = os.pidfd_open(process)
-        os.kill(process, signal.SIGKILL)
-        select.select([watched], [], [])
-        os.close(watched)
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a process was stopped by a signal."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
-def catches_sigterm(pid: int) -> bool:
-    """Whether a process has said what to do on SIGTERM."""
-    caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
-    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+def _has_lost_its_partitions(url: str, pid: int) -> bool:
+    with psycopg.connect(url) as connection:
+        alive = connection.execute("select pid from penstock.worker").fetchall()
+        unowned = connection.execute(
+            "select from penstock.partition as p join penstock.queue as q on q.id = p.queue_id and q.is_owned"
+            " join penstock.catalogue as c on c.number = p.shard"
+            " where not exists (select from penstock.worker as w where w.id = p.owner_id)"
+        ).fetchone()
+    return (pid,) not in alive and unowned is None

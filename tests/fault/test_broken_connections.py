@@ -8,37 +8,46 @@ import msgspec
 import psycopg
 import pytest
 from tests.fault.crew import build
-from tests.fault.stage import MakeStage, OwnServer, Stage, eventually, times
+from tests.fault.own_server import OwnServer
+from tests.fault.stage import MakeStage, Stage, eventually, times
+from tests.fault.tally import brought
 
 from penstock.errors import PartitionUnavailable, RequestTimeout
 
 BACKENDS = "select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
 
 
-def test_g1_g2_g3_nothing_is_lost_when_sessions_are_terminated(stage: Stage) -> None:
-    stage.worker(work_seconds=0.005)
-    stage.worker(work_seconds=0.005)
-    cut = 0
-    with stage.producing(), psycopg.connect(stage.url, autocommit=True) as connection:
+def test_g1_to_g6_nothing_is_lost_when_sessions_are_terminated(mixed_stage: Stage) -> None:
+    stage = mixed_stage
+    stage.worker()
+    stage.worker()
+    with ExitStack() as stack:
+        connections = [stack.enter_context(psycopg.connect(url, autocommit=True)) for url in stage.urls]
+        stack.enter_context(stage.producing_anything())
         eventually(stage.runs, "the workers are at work")
-        while cut < times(20, 1000):
+        left = times(10, 120)
+        while left:
+            connection = stage.random.choice(connections)
             victims = [pid for (pid,) in connection.execute(BACKENDS).fetchall()]
             if victims:
                 connection.execute("select pg_terminate_backend(%s)", [stage.random.choice(victims)])
-                cut += 1
+                brought("backend terminated")
+                left -= 1
             stage.breathe()
     stage.verdict().require("a settle")
 
 
-def test_g1_g2_g3_nothing_is_lost_when_the_server_is_killed(own_server: OwnServer, make_stage: MakeStage) -> None:
-    stage = make_stage(own_server.url)
-    stage.worker(work_seconds=0.005)
-    stage.worker(work_seconds=0.005)
-    for _ in range(times(3, 100)):
-        with stage.producing():
+def test_g1_to_g6_nothing_is_lost_when_the_server_is_killed(killed_server_stage: Stage, own_server: OwnServer) -> None:
+    stage = killed_server_stage
+    stage.worker()
+    stage.worker()
+    with stage.producing_anything():
+        for _ in range(times(2, 10)):
             before = stage.settles()
             eventually(lambda: stage.settles() > before, "jobs are settled")  # noqa: B023
+            stage.breathe()
             own_server.kill()
+            brought("PostgreSQL killed")
             killed = stage.settles()
             eventually(lambda: stage.settles() > killed, "jobs are settled again")  # noqa: B023
     stage.verdict().require("a settle")
@@ -51,7 +60,7 @@ def test_g11_calls_are_refused_whole_while_connections_are_exhausted(
     patient, stage.app = stage.app, build(msgspec.structs.replace(stage.orders, request_timeout=1.0))
     patient.close()
     stage.enqueue("plain", 3)
-    for _ in range(times(1, 10)):
+    for _ in range(times(1, 2)):
         with ExitStack() as stack:
             keeper = stack.enter_context(psycopg.connect(own_server.url, autocommit=True))
             exhaust(stack, own_server.url)
@@ -67,6 +76,7 @@ def test_g11_calls_are_refused_whole_while_connections_are_exhausted(
         # The worker that began without a connection has found one, and leaves before the next round takes them all.
         eventually(lambda: stage.snapshot().is_drained, "everything was done")
         stage.end_workers()
+        brought("disk full or connections exhausted")
     stage.verdict().require("a settle")
 
 

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from tests.fault.proxy import Cut, Proxy, called
 from tests.fault.stage import MakeStage, Stage, eventually, times
+from tests.fault.tally import brought
 from tests.fault.test_lost_answers import is_turn_in
 
 SESSIONS = (
@@ -64,7 +65,7 @@ def test_g2_g9_g13_a_worker_comes_back_when_a_flow_goes_dead(
 ) -> None:
     # Alone: nobody else can have done its work.
     worker = ordered.worker(url=proxy.url, work_seconds=0.005)
-    for _ in range(times(1, 10)):
+    for _ in range(times(1, 4)):
         before = ordered.settles()
         enqueue(ordered)
         eventually(lambda: ordered.settles() > before, "the worker is at work")  # noqa: B023
@@ -73,22 +74,24 @@ def test_g2_g9_g13_a_worker_comes_back_when_a_flow_goes_dead(
         killed_at = now(watching)
         enqueue(ordered)
         eventually(lambda: is_back(watching, name, killed_at), f"the worker has another {name}")  # noqa: B023
-        eventually(lambda: ordered.snapshot().is_drained, "everything was done all the same")
+        eventually(ordered.is_drained, "everything was done all the same")
         assert worker.poll() is None
+        brought("flow black-holed")
     ordered.verdict().require("a settle")
 
 
 @pytest.mark.parametrize("cut", ["swallowed", "unheard"])
 def test_g2_g5_g13_a_turn_on_a_flow_that_goes_dead_is_not_waited_for(ordered: Stage, proxy: Proxy, cut: Cut) -> None:
     ordered.worker(url=proxy.url, work_seconds=0.005)
-    for _ in range(times(1, 20)):
+    for _ in range(times(1, 4)):
         before, cuts = ordered.settles(), proxy.cut_count
         enqueue(ordered)
         eventually(lambda: ordered.settles() > before, "the worker is at work")  # noqa: B023
         proxy.cut_next(cut, is_turn_in)
         enqueue(ordered)
         eventually(lambda: proxy.cut_count > cuts, "a turn was lost")  # noqa: B023
-        eventually(lambda: ordered.snapshot().is_drained, "everything was done all the same")
+        eventually(ordered.is_drained, "everything was done all the same")
+        brought("flow black-holed")
     ordered.verdict().require("a settle")
 
 
@@ -96,19 +99,20 @@ def test_g9_g13_a_worker_whose_conductor_is_never_heard_lets_its_jobs_go(ordered
     distant = ordered.worker(url=proxy.url, work_seconds=0.005)
     enqueue(ordered)
     eventually(lambda: ordered.settles() >= 40, "the worker is at work")
-    for _ in range(times(1, 5)):
+    for _ in range(times(1, 2)):
         # Its heart is heard all the while.
         proxy.lose(called("penstock conductor"))
         healthy = ordered.worker(work_seconds=0.005)
         enqueue(ordered)
         eventually(lambda: ordered.has_lost_its_partitions(distant.pid), "others have its partitions")
-        eventually(lambda: ordered.snapshot().is_drained, "the other worker has done everything")
+        eventually(ordered.is_drained, "the other worker has done everything")
         assert distant.poll() is None
         proxy.lose()
         healthy.terminate()
         healthy.wait()
         enqueue(ordered)
-        eventually(lambda: ordered.snapshot().is_drained, "the worker is back")
+        eventually(ordered.is_drained, "the worker is back")
+        brought("flow black-holed")
     ordered.verdict().require("a settle")
 
 

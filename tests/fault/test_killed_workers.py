@@ -6,52 +6,63 @@ import signal
 import time
 
 from tests.fault.crew import POINTS
-from tests.fault.stage import Stage, eventually, times
+from tests.fault.stage import Stage, batched, eventually, times
+from tests.fault.tally import brought
 
 
-def test_g1_g2_g3_nothing_is_lost_when_workers_are_killed_at_named_points(stage: Stage) -> None:
-    rounds = times(1, 40)
+def test_g1_to_g6_nothing_is_lost_when_workers_are_killed_at_named_points(mixed_stage: Stage) -> None:
+    stage = mixed_stage
+    points = stage.random.sample(sorted(POINTS), len(POINTS))
     stage.enqueue("plain", 200)
-    with stage.producing():
-        for number in range(rounds):
-            for point in POINTS:
-                process = stage.worker(
-                    die_at=point, die_after=1 + number % 3 if "turn" in point or "handler" in point else 1
+    with stage.producing_anything():
+        for together in batched(points, 3):
+            doomed = {
+                point: stage.worker(
+                    die_at=point,
+                    die_after=stage.random.randint(1, 3) if "turn" in point or "handler" in point else 1,
                 )
+                for point in together
+            }
+            while any(process.poll() is None for process in doomed.values()):
                 stage.enqueue("plain", 5)
                 stage.enqueue_family()
-                stage.enqueue_family()
-                eventually(lambda: process.poll() is not None, f"a worker died {point}")  # noqa: B023
+                stage.breathe()
+            for process in doomed.values():
                 assert process.returncode == -signal.SIGKILL
+            brought("worker killed", len(doomed))
     stage.verdict().require("a job run again", "a settle")
 
 
 def test_g1_g2_g3_nothing_is_lost_when_handlers_kill_their_worker(stage: Stage) -> None:
-    whens = ["before", "after", "later"] * times(3, 70)
+    whens = ["before", "after", "later"] * 3
     for when in whens:
         stage.enqueue("die_once", when=when)
     stage.enqueue("plain", 100)
     died = 0
-    while not stage.snapshot().is_drained:
+    while not stage.is_drained():
         process = stage.worker(concurrency=2)
-        eventually(lambda: process.poll() is not None or stage.snapshot().is_drained, "the worker dies or is done")  # noqa: B023
+        eventually(lambda: process.poll() is not None or stage.is_drained(), "the worker dies or is done")  # noqa: B023
         died += process.poll() == -signal.SIGKILL
     assert died >= len(whens) // 3  # Two may die together, and one that dies later may have been settled before.
+    brought("worker killed", died)
     stage.verdict().require("a job run again", "a settle")
 
 
-def test_g1_g2_g3_nothing_is_lost_when_workers_are_killed_at_any_moment(stage: Stage) -> None:
-    kills = times(9, 310)
-    crew = [stage.worker(work_seconds=0.01) for _ in range(2)]
-    with stage.producing():
-        for number in range(kills):
-            victim = crew[number % 2]
-            eventually(lambda: any(run.actor == str(victim.pid) for run in stage.runs()), "the worker is at work")  # noqa: B023
+def test_g1_to_g6_nothing_is_lost_when_workers_are_killed_at_any_moment(mixed_stage: Stage) -> None:
+    stage = mixed_stage
+    crew = [stage.worker() for _ in range(4)]
+    with stage.producing_anything():
+        eventually(stage.runs, "the workers are at work")
+        for _ in range(times(5, 60)):
+            victim = stage.random.choice(crew)
+            if stage.random.random() < 0.8:  # The others die while they begin.
+                eventually(lambda: stage.is_at_work(victim), "the worker is at work")  # noqa: B023
             stage.breathe()
             victim.kill()
             assert victim.wait() == -signal.SIGKILL
-            crew[number % 2] = stage.worker(work_seconds=0.01)
-    stage.verdict().require("a job run again", "a settle")
+            brought("worker killed")
+            crew[crew.index(victim)] = stage.worker()
+    stage.verdict().require("a job run again", "a settle", "a limit reached")
 
 
 def test_g9_what_a_killed_worker_held_runs_again(stage: Stage) -> None:

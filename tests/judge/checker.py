@@ -8,8 +8,9 @@ proves nothing.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from tests.judge.history import Event
 from tests.judge.keys import attempts_of, most_at_once, order_findings, overlap_findings
@@ -46,13 +47,13 @@ def judge(
     final: Snapshot,
     *,
     ordered: Iterable[str] = (),
-    per_key: int | None = None,
-    limit: int | None = None,
+    per_key: Mapping[str, int] = MappingProxyType({}),
+    limits: Mapping[str, int] = MappingProxyType({}),
 ) -> Verdict:
     """Judge a drained run.
 
-    `ordered`: the groups whose jobs one worker with one slot ran. `per_key`: groups are keys, whose jobs start in
-    order, so many at a time. `limit`: at most so many of all jobs run at a time.
+    `ordered`: the groups whose jobs one worker with one slot ran. By queue, where a job's group is `queue/key`:
+    `per_key`, the jobs of a key start in order, so many at a time; `limits`, so many run at a time.
     """
     verdict = Verdict()
     _check_enqueues(verdict, history, final)
@@ -61,14 +62,20 @@ def judge(
     _check_settles(verdict, history, final)
     for group in ordered:
         _check_order(verdict, history, group)
-    if per_key is not None:
-        _check_keys(verdict, history, per_key)
-    if limit is not None:
-        most = most_at_once(attempts_of(history))
+    for queue, most_of_a_key in per_key.items():
+        _check_keys(verdict, _of_queue(history, queue), most_of_a_key)
+    for queue, limit in limits.items():
+        most = most_at_once(attempts_of(_of_queue(history, queue)))
         verdict.sometimes["a limit reached"] += most >= limit
         if most > limit:
             verdict.flag("over the limit", f"{most} at once, the limit is {limit}")
     return verdict
+
+
+def _of_queue(history: Sequence[Event], queue: str) -> list[Event]:
+    """What happened to the jobs of a queue, also to those that nobody was told of, and to everybody."""
+    labels = {event.label for event in history if event.act == "enqueue" and event.group.startswith(f"{queue}/")}
+    return [event for event in history if event.act == "stop" or event.label in labels]
 
 
 def _check_enqueues(verdict: Verdict, history: Sequence[Event], final: Snapshot) -> None:
@@ -81,7 +88,7 @@ def _check_enqueues(verdict: Verdict, history: Sequence[Event], final: Snapshot)
     for label, job in accepted.items():
         if label not in stored:
             verdict.flag("acknowledged and lost", label)
-        elif job not in stored[label]:
+        elif job and job not in stored[label]:  # Who loads is told no ids.
             verdict.flag("acknowledged under an id that is not its own", f"{label}: {job}")
     for label, jobs in stored.items():
         if label not in tried:
@@ -156,10 +163,11 @@ def _check_settles(verdict: Verdict, history: Sequence[Event], final: Snapshot) 
             newer = [run for run in runs[event.job] if mine is not None and run.lease > mine.lease and run.at < mine.at]
             if mine is not None and newer:
                 verdict.flag("a stale settle accepted", f"job {event.job}: lease {mine.lease} after {newer[0].lease}")
+    states = dict(reversed(final.places))
     for job, count in settled.items():
         if count > 1:
             verdict.flag("two workers were told that they settled it", str(job))
-        if final.state_of(job) != "succeeded":
+        if states.get(job) != "succeeded":
             verdict.flag("a settle acknowledged and lost", str(job))
     verdict.sometimes["a settle"] = settled.total()
 
@@ -204,4 +212,4 @@ def _check_keys(verdict: Verdict, history: Sequence[Event], per_key: int) -> Non
     actors: dict[str, set[str]] = defaultdict(set)
     for attempt in attempts_of(history):
         actors[keys.get(attempt.job, "")].add(attempt.actor)
-    verdict.sometimes["a key run by several workers"] = sum(len(each) > 1 for key, each in actors.items() if key)
+    verdict.sometimes["a key run by several workers"] += sum(len(each) > 1 for key, each in actors.items() if key)

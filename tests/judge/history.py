@@ -4,14 +4,15 @@ Every process appends to the same file with O_APPEND, a line in one write, so th
 is killed loses nothing it wrote. Times are the machine's monotonic clock, which all processes share.
 
 An act has the name of what is done: `enqueue` (label: a name the producer made up, job: the id it was given), `run`
-(job and the lease it runs under), `settle` (job). A type says how far it came: invoke, ok, fail (certainly not done),
-unknown.
+(job and the lease it runs under), `settle` (job), `stop` (label: the actor that was stopped by a signal). A type says
+how far it came: invoke, ok, fail (certainly not done), unknown.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Event", "EventType", "Recorder", "read_history"]
+__all__ = ["Event", "EventType", "Reader", "Recorder", "read_history"]
 
 EventType = Literal["invoke", "ok", "fail", "unknown"]
 
@@ -91,7 +92,36 @@ class Recorder:
         os.close(self._file)
 
 
+class Reader:
+    """A history that others write: what was appended since it was last read is read, each line once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read_bytes = 0
+        self._events: list[Event] = []
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+
+    def events(self) -> list[Event]:
+        """All events so far, as they were written: nearly in the order of their times."""
+        if self._path.exists():
+            with self._path.open("rb") as file:
+                file.seek(self._read_bytes)
+                # Of a line that is just being written only a part may be there yet.
+                whole, newline, _ = file.read().rpartition(b"\n")
+            self._read_bytes += len(whole) + len(newline)
+            new = [msgspec.json.decode(line, type=Event) for line in whole.splitlines()]
+            self._events += new
+            self._counts.update((event.act, event.type, event.actor) for event in new)
+        return self._events
+
+    def count(self, act: str, type_: EventType, actor: str | None = None) -> int:
+        """How many there are of a kind so far, of one actor or of all."""
+        self.events()
+        if actor is not None:
+            return self._counts[act, type_, actor]
+        return sum(count for (act_, type__, _), count in self._counts.items() if (act_, type__) == (act, type_))
+
+
 def read_history(path: Path) -> list[Event]:
-    """All events in the order of their times. Of a line that is just being written only a part may be there yet."""
-    lines = path.read_bytes().rpartition(b"\n")[0].splitlines() if path.exists() else []
-    return sorted((msgspec.json.decode(line, type=Event) for line in lines), key=lambda event: event.at)
+    """All events in the order of their times."""
+    return sorted(Reader(path).events(), key=lambda event: event.at)

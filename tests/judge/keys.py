@@ -1,7 +1,8 @@
 """G5 and G6: what the runs of a history say about order per key and about limits.
 
 An attempt that lost its lease proves nothing by still running, so one counts only until its job is run again under a
-newer lease. An attempt that never returned (its worker was killed) is not held to have run on: findings are certain.
+newer lease. An attempt that never returned (its worker was killed), or whose worker was stopped, is not held to have
+run on: findings are certain.
 """
 
 from __future__ import annotations
@@ -30,13 +31,17 @@ class Attempt:
 def attempts_of(history: Sequence[Event]) -> list[Attempt]:
     """Every attempt, by its start."""
     by_job: dict[int, list[Attempt]] = defaultdict(list)
+    stops: dict[str, list[int]] = defaultdict(list)
     for event in history:
-        if event.act == "run" and event.type == "invoke":
+        if event.act == "stop":
+            stops[event.label].append(event.at)
+        elif event.act == "run" and event.type == "invoke":
             by_job[event.job].append(Attempt(event.job, event.lease, event.actor, event.at, event.at))
         elif event.act == "run":
             for attempt in by_job[event.job]:
                 if (attempt.actor, attempt.lease) == (event.actor, event.lease):
-                    attempt.end = max(attempt.end, event.at)
+                    stopped = (at for at in stops[event.actor] if at > attempt.start)
+                    attempt.end = max(attempt.end, min(stopped, default=event.at))
     for attempts in by_job.values():
         for earlier, later in pairwise(attempts):
             earlier.end = min(earlier.end, later.start)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-__all__ = ["Snapshot", "read_snapshot"]
+__all__ = ["Snapshot", "has_open_jobs", "read_snapshot"]
 
 _ENDS = ("succeeded", "failed", "cancelled", "discarded", "expired")
 _TOTALS = ("opened", "scheduled", "blocked", "dead", "enqueued", "completed")
@@ -44,6 +44,17 @@ def read_snapshot(*urls: str) -> Snapshot:
         for name in _TOTALS:
             whole.totals[name] += one.totals[name]
     return whole
+
+
+def has_open_jobs(url: str) -> bool:
+    """Whether there is certainly a job that has not ended: cheap to ask, where a snapshot reads everything."""
+    with psycopg.connect(url) as connection:
+        row = connection.execute(
+            "select exists (select from penstock.ready) or exists (select from penstock.lease)"
+            " or exists (select from penstock.scheduled) or exists (select from penstock.blocked)"
+        ).fetchone()
+    assert row is not None
+    return bool(row[0])
 
 
 def _read(url: str) -> Snapshot:

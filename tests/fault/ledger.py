@@ -1,0 +1,116 @@
+"""The ledger of a long run: a line of JSON for each round that is over, and for each time the run was begun.
+
+It lies in `.fault/` under the commit it is about, so that a run that was stopped goes on where it was, and one of
+another commit begins anew. Beside it lie the folders of the rounds that failed, named by their seeds.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import msgspec
+from tests.fault.tally import FAULTS
+
+__all__ = ["Ledger", "Round", "commit_of_here"]
+
+ROOT = Path(__file__).parents[2]
+
+
+class Round(msgspec.Struct, tag="round"):
+    """One round. `found` is empty unless it failed."""
+
+    test: str
+    seed: int
+    seconds: float
+    faults: dict[str, int] = {}
+    sometimes: dict[str, int] = {}
+    found: str = ""
+
+
+class Begun(msgspec.Struct, tag="begun"):
+    """The run was begun or taken up again."""
+
+    seed: int
+    at: float
+    processes: int
+
+
+class Ended(msgspec.Struct, tag="ended"):
+    """The run came to its end, or was stopped, this long after it had begun."""
+
+    seconds: float
+
+
+class Ledger:
+    """Appended to by one process."""
+
+    def __init__(self, folder: Path, seed: int | None, processes: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._path = folder / "rounds.jsonl"
+        self.rounds: list[Round] = []
+        self._seconds_before = 0.0
+        self.seed = random.SystemRandom().getrandbits(32) if seed is None else seed
+        self.first_at = time.time()
+        lines = self._path.read_bytes().splitlines() if self._path.exists() else []
+        entries = [msgspec.json.decode(line, type=Round | Begun | Ended) for line in lines]
+        begun = [entry for entry in entries if isinstance(entry, Begun)]
+        if begun:
+            self.seed, self.first_at = begun[0].seed, begun[0].at
+        self.rounds = [entry for entry in entries if isinstance(entry, Round)]
+        self._seconds_before = sum(entry.seconds for entry in entries if isinstance(entry, Ended))
+        self.is_resumed = bool(self.rounds)
+        self._begun = time.monotonic()
+        self._file = self._path.open("ab", buffering=0)
+        self._append(Begun(self.seed, time.time(), processes))
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has taken, over all its parts."""
+        return self._seconds_before + time.monotonic() - self._begun
+
+    def add(self, entry: Round) -> None:
+        self.rounds.append(entry)
+        self._append(entry)
+
+    def close(self) -> None:
+        self._append(Ended(time.monotonic() - self._begun))
+        self._file.close()
+
+    def seed_of(self, test: str, number: int) -> int:
+        """The seed of the how manieth round of a test: it follows from the run's."""
+        return random.Random(f"{self.seed}/{test}/{number}").getrandbits(32)
+
+    def counts(self) -> Counter[str]:
+        """How often each fault was brought about."""
+        return sum((Counter(each.faults) for each in self.rounds), Counter())
+
+    def sometimes(self) -> Counter[str]:
+        return sum((Counter(each.sometimes) for each in self.rounds), Counter())
+
+    def by_test(self) -> dict[str, list[Round]]:
+        found: dict[str, list[Round]] = defaultdict(list)
+        for each in self.rounds:
+            found[each.test].append(each)
+        return found
+
+    def missing(self) -> dict[str, int]:
+        """What is still to be done."""
+        counts = self.counts()
+        return {fault: asked - counts[fault] for fault, asked in FAULTS.items() if counts[fault] < asked}
+
+    def _append(self, entry: Round | Begun | Ended) -> None:
+        self._file.write(msgspec.json.encode(entry) + b"\n")
+
+
+def commit_of_here() -> str:
+    """The commit that is tested; with a + where files differ from it."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+    return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "--", "src", "tests") else "")
