@@ -20,7 +20,7 @@ from psycopg import sql
 from penstock import embedded
 from penstock.embedded import Server
 
-__all__ = ["created_database", "started_server"]
+__all__ = ["Backup", "created_database", "started_server"]
 
 _IN_MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 4 * 1024**3
@@ -61,6 +61,41 @@ def created_database(server_url: str, template: str, owner: str = "penstock") ->
     finally:
         with psycopg.connect(server_url, autocommit=True) as connection:
             connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+class Backup:
+    """A copy of a database as it is now, to be put in its place later: as if a backup had been restored.
+
+    Whoever is connected is cut off, by the copying and by the restoring, and finds the copy under the same URL.
+    """
+
+    def __init__(self, server_url: str, url: str) -> None:
+        self._server_url = server_url
+        _, _, name = url.rpartition("/")
+        self._name = sql.Identifier(name)
+        self._text = name
+        self._copy = sql.Identifier(f"{name}_backup")
+        with psycopg.connect(server_url, autocommit=True) as connection:
+            self._close(connection)
+            connection.execute(sql.SQL("create database {} template {}").format(self._copy, self._name))
+            self._open(connection)
+
+    def restore(self) -> None:
+        """Put the copy in the place of the database, which is gone."""
+        with psycopg.connect(self._server_url, autocommit=True) as connection:
+            self._close(connection)
+            connection.execute(sql.SQL("drop database {} with (force)").format(self._name))
+            connection.execute(sql.SQL("alter database {} rename to {}").format(self._copy, self._name))
+
+    def _close(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
+        connection.execute(sql.SQL("alter database {} allow_connections false").format(self._name))
+        while connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [self._text]
+        ).fetchall():
+            pass
+
+    def _open(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
+        connection.execute(sql.SQL("alter database {} allow_connections true").format(self._name))
 
 
 def _roomy_memory() -> Path | None:

@@ -19,6 +19,9 @@ from penstock.storage.settle import Succeeded, succeeded_parameters
 from penstock.storage.shards import Shards
 from penstock.storage.workers import register
 
+# What the claims of a scene bear, but for those made elsewhere.
+TOKEN = 4_611_686_018_427_387_905
+
 
 class Scene:
     """One queue `q` with the task `t`, a worker, and what happens to jobs."""
@@ -30,6 +33,7 @@ class Scene:
         self.connect = connect
         self.queue = self.declare("q")
         self.worker = self.register()
+        self.tokens: dict[int, int] = {}
 
     def declare(self, name: str, partitions: int = 1, max_length: int | None = None, **options: Any) -> QueueEntry:
         return declare_queue(self.connection, QueueDefinition(name, partitions, max_length, **options))
@@ -89,10 +93,11 @@ class Scene:
     ) -> list[tuple[int, int]]:
         """The (lease, job) pairs a worker gets of the scene's queue."""
         rows = (connection or self.connection).execute(
-            "select id, range * 1024 + m from penstock.claim(%s, %s, %s, %s, %s) as l,"
+            "select id, range * 1024 + m from penstock.claim(%s, %s, %s, %s, %s, %s) as l,"
             " unnest(penstock.positions(l.low, l.high, l.members)) as m order by 2",
             (
                 worker or self.worker,
+                TOKEN,
                 list(self.queue.partition_ids),
                 [0] * 10 * len(self.queue.partition_ids),
                 slots,
@@ -103,7 +108,7 @@ class Scene:
 
     def succeed(self, held: Sequence[tuple[int, int]], *, connection: Connection | None = None) -> int:
         """Settle these as succeeded with the result {"done": true}; how many were not held."""
-        done = {lease: Succeeded(lease, job // 1024) for lease, job in held}
+        done = {lease: Succeeded(lease, self.tokens.get(lease, TOKEN), job // 1024) for lease, job in held}
         for lease, job in held:
             done[lease].positions.append(job % 1024)
             done[lease].ages.append(2_000_000)
@@ -129,6 +134,8 @@ class Scene:
         ends = [
             {
                 "lease": lease,
+                "token": self.tokens.get(lease, TOKEN),
+                "range": job // 1024,
                 "position": job % 1024,
                 "end": end,
                 "error": error,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-from tests.database.conftest import Scene
+from tests.database.conftest import TOKEN, Scene
 
 from penstock.storage.exchange import ClaimWish, exchange
 from penstock.storage.settle import Succeeded
 
 
 def done(lease: int, job: int) -> Succeeded:
-    return Succeeded(lease, job // 1024, is_whole=True, positions=[job % 1024], ages=[1], runs=[1])
+    return Succeeded(lease, TOKEN, job // 1024, is_whole=True, positions=[job % 1024], ages=[1], runs=[1])
 
 
 def test_a_turn_whose_claim_fails_has_settled_nothing(scene: Scene) -> None:

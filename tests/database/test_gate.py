@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from psycopg import sql
-from tests.database.conftest import Scene
+from tests.database.conftest import TOKEN, Scene
 from tests.database.stepwise import Actor
 
 from penstock.storage import Connection, catalogue, sweep
@@ -54,7 +54,11 @@ def test_a_limit_counts_the_jobs_of_every_worker_and_of_split_leases(scene: Scen
     ids = scene.enqueue(10)
     held = scene.claim(3)
     scene.one(
-        "select penstock.split_lease_if_leased(%s, %s, %s, 1::smallint)", scene.worker, held[0][0], ids[0] // 1024
+        "select penstock.split_lease_if_leased(%s, %s, %s, %s, 1::smallint)",
+        scene.worker,
+        held[0][0],
+        TOKEN,
+        ids[0] // 1024,
     )
     assert jobs(scene.claim(10, worker=scene.register())) == ids[3:4]
     assert scene.claim(10, worker=scene.register()) == []
@@ -174,7 +178,7 @@ def test_a_rate_lets_a_second_s_worth_start_at_once_and_then_says_when_the_next_
     scene.enqueue(10)
     opens_at = [
         scene.connection.execute(
-            "select id is null, ready_at from penstock.claim(%s, %s, %s, 10, 0) order by id nulls last",
+            "select id is null, ready_at from penstock.claim(%s, 1, %s, %s, 10, 0) order by id nulls last",
             [scene.worker, list(scene.queue.partition_ids), [0] * 10],
         ).fetchall()
         for _ in range(2)
@@ -288,7 +292,7 @@ def test_two_workers_that_go_through_two_gates_in_opposite_order_do_not_wait_for
     def claim(*partitions: int) -> Any:
         def act(connection: Connection) -> list[tuple[Any, ...]]:
             return connection.execute(
-                "select partition_id, ready_at <= clock_timestamp() from penstock.claim(%s, %s, %s, 10, 0)",
+                "select partition_id, ready_at <= clock_timestamp() from penstock.claim(%s, 1, %s, %s, 10, 0)",
                 [scene.worker, list(partitions), [0] * 20],
             ).fetchall()
 
@@ -347,7 +351,7 @@ def is_woken(listener: Connection) -> bool:
 
 
 def settle(scene: Scene, held: Sequence[tuple[int, int]], wish: ClaimWish | None) -> Turn:
-    ends = [End(lease, job % 1024, job // 1024, "discarded") for lease, job in held]
+    ends = [End(lease, TOKEN, job % 1024, job // 1024, "discarded") for lease, job in held]
     return exchange(scene.connection, scene.worker, "w", [], ends, wish, freed=scene.queue.partition_ids)
 
 
@@ -419,7 +423,7 @@ def test_the_order_of_the_partitions_in_a_wish_is_kept_where_no_gate_is(scene: S
         scene.enqueue(2, partition=partition)
     a, b, c = queue.partition_ids
     rows = scene.connection.execute(
-        "select partition_id from penstock.claim(%s, %s::int[], %s, 6, 0)",
+        "select partition_id from penstock.claim(%s, 1, %s::int[], %s, 6, 0)",
         [scene.worker, array_text([c, a, b]), [0] * 30],
     )
     assert [row[0] for row in rows] == [c, a, b]

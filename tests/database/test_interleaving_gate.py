@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.database.conftest import Scene
+from tests.database.conftest import TOKEN, Scene
 from tests.database.ledger import check
 from tests.database.stepwise import GATE, Actor, clear, gate, lasting_scene
 
@@ -38,7 +38,7 @@ def scene(lasting: Scene) -> Scene:
 
 def take(scene: Scene, connection: Connection, wanted: int = 3) -> list[tuple[int, ...]]:
     return connection.execute(
-        "select id, low, high from penstock.take(%s, %s, 5, 0, 'infinity', '{t}', %s, %s, 3, false)",
+        "select id, low, high from penstock.take(%s, 1, %s, 5, 0, 'infinity', '{t}', %s, %s, 3, false)",
         [scene.worker, scene.queue.partition_ids[0], wanted, wanted],
     ).fetchall()
 
@@ -144,7 +144,7 @@ def rescue_and_split(scene: Scene) -> Acts:
     scene.enqueue(5)
     ((lease, job), *_) = scene.claim(5)
     kill(scene)
-    split = {"worker": scene.worker, "lease": lease, "range": job // 1024, "position": job % 1024}
+    split = {"worker": scene.worker, "lease": lease, "token": TOKEN, "range": job // 1024, "position": job % 1024}
     return sweep.rescue, lambda c: c.execute(query("split_lease_if_leased"), split)
 
 
@@ -168,7 +168,7 @@ def split_and_settle(scene: Scene) -> Acts:
     scene.enqueue(5)
     held = scene.claim(5)
     lease, job = held[0]
-    split = {"worker": scene.worker, "lease": lease, "range": job // 1024, "position": job % 1024}
+    split = {"worker": scene.worker, "lease": lease, "token": TOKEN, "range": job // 1024, "position": job % 1024}
     return lambda c: c.execute(query("split_lease_if_leased"), split), lambda c: scene.succeed(held[:2], connection=c)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.database.conftest import Scene
+from tests.database.conftest import TOKEN, Scene
 from tests.database.ledger import check
 from tests.database.owned import Owned
 from tests.database.stepwise import Played, Step, orders, play, transaction
@@ -36,10 +36,11 @@ def holding(owned: Owned) -> Holding:
 
 def lease(owned: Owned, holding: Holding, jobs: Sequence[int]) -> Step:
     """The owner's claim: the ids it got."""
-    choice = Choice.of(holding.partition_id, holding.epoch, jobs, len(jobs))
+    server = owned.scene.one("select penstock.this_server()")
+    choice = Choice.of(holding.partition_id, holding.epoch, server, jobs, len(jobs))
 
     def act(connection: Connection) -> list[int]:
-        rows = connection.execute(query("lease_chosen"), choice_parameters(owned.worker, [choice])).fetchall()
+        rows = connection.execute(query("lease_chosen"), choice_parameters(owned.worker, TOKEN, [choice])).fetchall()
         return [row[4] * 1024 + position for row in rows for position in range(1024) if _has(row, position)]
 
     return act

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.database.conftest import Scene
+from tests.database.conftest import TOKEN, Scene
 from tests.database.ledger import Ledger, check
 from tests.database.stepwise import Played, Step, clear, lasting_scene, orders, play, transaction
 
@@ -430,7 +430,7 @@ def split_and_rescue(scene: Scene) -> Play:
     own: list[int | None] = []
 
     def split(connection: Connection) -> None:
-        own[:] = [split_lease(connection, scene.worker, lease, job % 1024)]
+        own[:] = [split_lease(connection, scene.worker, lease, TOKEN, job)]
 
     def settle(connection: Connection) -> int:
         return 1 if own[0] is None else scene.succeed([(own[0], job)], connection=connection)
@@ -450,7 +450,7 @@ def split_and_settle(scene: Scene) -> Play:
     own: list[int | None] = []
 
     def split(connection: Connection) -> None:
-        own[:] = [split_lease(connection, scene.worker, lease, job % 1024)]
+        own[:] = [split_lease(connection, scene.worker, lease, TOKEN, job)]
 
     def settle(connection: Connection) -> int:
         assert own[0] is not None

@@ -29,7 +29,7 @@ def test_a_job_is_found_in_every_state_it_goes_through(scene: Scene) -> None:
 
     held = scene.claim()
     job = find_job(scene.connection, id_)
-    assert (job.state, job.attempt, job.worker) == ("running", 1, "worker-a#1")
+    assert (job.state, job.attempt, job.worker) == ("running", 1, f"worker-a#{scene.worker}")
     assert job.started_at is not None
 
     scene.end(held, "retry", error="ValueError: first", due_in=3600)

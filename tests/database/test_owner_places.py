@@ -39,6 +39,7 @@ class Owning:
         self.owner.leased(choices, turn, self._now)
         got = {lease.range * 1024 + p: lease.id for lease in turn.chosen for p in lease.positions}
         self.leases |= got
+        self.owned.scene.tokens |= {lease.id: lease.token for lease in turn.chosen}
         return sorted(got)
 
     def start(self, wanted: int = 10) -> list[int]:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 from psycopg import sql
-from tests.database.conftest import Scene
+from tests.database.conftest import TOKEN, Scene
 from tests.database.stepwise import lasting_scene
 
 from penstock.storage import Connection
@@ -23,6 +23,7 @@ from penstock.storage.arrays import array_text, members_text
 from penstock.storage.catalogue import QueueEntry, find_queue
 from penstock.storage.claim import Lease, read_jobs
 from penstock.storage.queries import query
+from penstock.storage.settle import End
 
 SINGLES = 200_000
 RANGES = 200
@@ -134,6 +135,7 @@ def assert_cheap(connection: Connection, name: str, parameters: dict[str, Any], 
 def wish(scene: Scene, partition: int, slots: int, ahead: int, position: int = 0) -> dict[str, Any]:
     return {
         "worker": scene.worker,
+        "token": TOKEN,
         "partitions": array_text([scene.queue.partition_ids[partition]]),
         "positions": array_text([position] * 10),
         "slots": slots,
@@ -171,20 +173,24 @@ def test_settling_touches_only_the_leases(backlog: Scene) -> None:
     rows = connection.execute(query("claim"), wish(backlog, 1, 1000, 1000)).fetchall()
     lease, number = rows[0][0], rows[0][4]
     done = {
-        "worker": backlog.worker, "name": "w", "leases": array_text([lease]), "counts": "{2}",
+        "worker": backlog.worker, "name": "w", "leases": array_text([lease]), "tokens": array_text([TOKEN]),
+        "ranges": array_text([number]), "counts": "{2}",
         "masks": array_text([members_text([0, 1])]), "positions": '{"{0,1}"}', "ages": '{"{1,1}"}', "runs": '{"{1,1}"}',
         "results": None,
     }  # fmt: skip
     assert_cheap(connection, "settle_succeeded_if_leased", done)
     assert_cheap(connection, "settle_succeeded_if_leased", {**done, "worker": 0})
+    assert_cheap(connection, "settle_succeeded_if_leased", {**done, "tokens": "{1}"})
     for end in ("retry", "snooze", "failed", "release", "discarded"):
-        ends = [{"lease": lease, "position": 5, "end": end, "error": "no", "due_in": 0.0, "age": 1, "run": 1}]
+        ends = [End(lease, TOKEN, 5, number, end, "no", 0.0, 1, 1)]
         assert_cheap(
             connection,
             "settle_ended_if_leased",
             {"worker": backlog.worker, "name": "w", "ends": msgspec.json.encode(ends).decode()},
         )
-    part = {"worker": backlog.worker, "lease": lease, "range": number, "position": 7}
+    started = {"worker": backlog.worker, "leases": array_text([lease]), "tokens": array_text([TOKEN])}
+    assert_cheap(connection, "note_started_if_leased", started)
+    part = {"worker": backlog.worker, "lease": lease, "token": TOKEN, "range": number, "position": 7}
     assert_cheap(connection, "split_lease_if_leased", part)
     assert_cheap(connection, "split_lease_if_leased", part)
     assert_cheap(connection, "children_of_ranges", {"ranges": array_text([1, 2, 3, 40_000, number])})
@@ -262,7 +268,8 @@ def test_an_owner_s_look_touches_only_what_it_has_not_read(backlog: Scene) -> No
     connection.execute("update penstock.partition set owner_id = %s where id = %s", [worker, partition])
     assert_cheap(connection, "has_work_of_others", {"worker": worker})
     chosen = {
-        "worker": worker, "partitions": array_text([partition]), "epochs": "{0}", "ranges": array_text([begin]),
+        "worker": worker, "token": TOKEN, "server": backlog.one("select penstock.this_server()"),
+        "partitions": array_text([partition]), "epochs": "{0}", "ranges": array_text([begin]),
         "masks": array_text([members_text([0])]), "aheads": "{f}",
     }  # fmt: skip
     assert_cheap(connection, "lease_chosen", chosen)

@@ -222,7 +222,7 @@ class StorageMachine(RuleBasedStateMachine):
         by_lease: dict[int, Succeeded] = {}
         for job in done:
             lease = worker.held[job]
-            each = by_lease.setdefault(lease.id, Succeeded(lease.id, lease.range, is_whole, results=[]))
+            each = by_lease.setdefault(lease.id, Succeeded(lease.id, lease.token, lease.range, is_whole, results=[]))
             each.positions.append(job % 1024)
             each.ages.append(10)
             each.runs.append(5)
@@ -269,7 +269,7 @@ class StorageMachine(RuleBasedStateMachine):
             for number, job in enumerate(self._pick(sorted(self.worker.held), numbers))
         ]
         ends = [
-            End(lease.id, job % 1024, lease.range, end, "ValueError: no", due_in, 10, 5)
+            End(lease.id, lease.token, job % 1024, lease.range, end, "ValueError: no", due_in, 10, 5)
             for job, end, due_in in chosen
             for lease in [self.worker.held[job]]
         ]
@@ -305,11 +305,11 @@ class StorageMachine(RuleBasedStateMachine):
         lease = self.worker.held[job]
         self._note_order([job])
         self.jobs[job].is_in_order = False
-        own = split_lease(self.connection, self.worker.id, lease.id, job % 1024)
+        own = split_lease(self.connection, self.worker.id, lease.id, lease.token, job)
         assert own is not None
         self.worker.held[job] = Lease(
             own, lease.partition_id, lease.priority, lease.pos, lease.range, job % 1024, job % 1024 + 1, None,
-            lease.attempt, lease.rescues, False, lease.task, 0.0,
+            lease.attempt, lease.rescues, False, lease.task, 0.0, lease.token,
         )  # fmt: skip
 
     @rule()
@@ -342,7 +342,9 @@ class StorageMachine(RuleBasedStateMachine):
         """G4: a worker without its lease changes nothing, and is told."""
         ghost = self.ghosts[-1]
         done = sorted(ghost.held) if is_success else []
-        ends = [] if is_success else [End(e.id, job % 1024, e.range, "failed") for job, e in ghost.held.items()]
+        ends = (
+            [] if is_success else [End(e.id, e.token, job % 1024, e.range, "failed") for job, e in ghost.held.items()]
+        )
         assert self._settle(ghost, done, ends) == set(ghost.held)
 
     @precondition(lambda self: self.worker.held)
@@ -351,10 +353,14 @@ class StorageMachine(RuleBasedStateMachine):
         """G4 again: the number of a lease is of no use to another worker."""
         stranger = Worker(self._new_worker().id, self.worker.held)
         done = sorted(stranger.held) if is_success else []
-        ends = [] if is_success else [End(e.id, job % 1024, e.range, "failed") for job, e in stranger.held.items()]
+        ends = (
+            []
+            if is_success
+            else [End(e.id, e.token, job % 1024, e.range, "failed") for job, e in stranger.held.items()]
+        )
         assert self._settle(stranger, done, ends) == set(stranger.held)
         job, lease = next(iter(stranger.held.items()))
-        assert split_lease(self.connection, stranger.id, lease.id, job % 1024) is None
+        assert split_lease(self.connection, stranger.id, lease.id, lease.token, job) is None
         self.connection.execute("delete from penstock.worker where id = %s", [stranger.id])
 
     # Upkeep

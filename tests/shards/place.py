@@ -78,7 +78,7 @@ class Place:
         held = self._claim(shard, slots, queue)
         with Database(self.urls[shard]).connect() as connection:
             for lease, job in held:
-                done = Succeeded(lease, job // 1024)
+                done = Succeeded(lease, 7, job // 1024)
                 done.positions, done.ages, done.runs = [job % 1024], [2_000_000], [1_000_000]
                 done.results = [b"7"]
                 connection.execute(
@@ -106,7 +106,7 @@ class Place:
                 tasks=[(queue_id, "t")],
             )
             rows = connection.execute(
-                "select id, range * 1024 + m from penstock.claim(%s, %s, %s, %s, 0) as l,"
+                "select id, range * 1024 + m from penstock.claim(%s, 7, %s, %s, %s, 0) as l,"
                 " unnest(penstock.positions(l.low, l.high, l.members)) as m order by 2",
                 (self.worker, partitions, [*FROM_THE_START] * len(partitions), slots),
             ).fetchall()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import psycopg
 import pyarrow as pa
 import pytest
+from tests.servers import Backup
 
 import penstock.spark as ps
 from penstock import App
+from penstock.owner import Owner
 from penstock.spark import conversation
 from penstock.spark.claim_offset import StreamOffset
 from penstock.spark.consumer import Consumer, Wanted
@@ -114,6 +117,56 @@ def test_g4_a_slot_that_was_declared_dead_settles_nothing_and_ends(app: App) -> 
     assert slot.counts == {"lost": 50}
     stats = app.stats("mails")
     assert (stats.total_completed, stats.queue_length, stats.active_count) == (0, 100, 0)
+
+
+@pytest.mark.parametrize("order", [None, "key"])
+def test_g14_a_slot_ends_no_job_with_the_result_of_one_that_had_its_id_and_lease(
+    app: App, server_url: str, order: Any
+) -> None:
+    """Its database is replaced by an older copy, in which what it settled first is leased to it, and runs again."""
+
+    @app.queue("mails", order=order).task(key="number")
+    def send(number: int) -> None: ...
+
+    app.migrate()
+    settled = send.enqueue(number=1)
+    later: dict[str, int] = {}
+    ran: list[list[tuple[int, int]]] = []
+
+    def replace(batch: pa.RecordBatch) -> list[Outcome]:
+        args = [json.loads(each)["number"] for each in batch.column("args").to_pylist()]
+        ran.append(sorted(zip(batch.column("id").to_pylist(), args, strict=True)))
+        if len(ran) == 1:
+            backups.append(Backup(server_url, app.url))
+            later["lost"] = send.enqueue(number=2)
+        elif len(ran) == 2:
+            with psycopg.connect(app.url) as connection:
+                leases.append(connection.execute("select id, worker_id from penstock.lease").fetchall()[0])
+            backups[0].restore()
+            later["new"] = send.enqueue(number=3)
+            (number, worker), entry = leases[0], app.database.run(lambda c: find_queue(c, "mails"))
+            with app.database.connect() as connection:
+                if order is None:
+                    wish = ClaimWish(entry.partition_ids, [0] * 10, 1, 0)
+                    (lease,) = exchange(connection, worker, "w", [], [], wish).leases
+                else:
+                    owner = Owner({entry.id: ("send",)})
+                    owner.share(connection, worker, 10.0)
+                    owner.look(connection, 1, 10.0)
+                    choices = owner.choose(1, 0, 0, 10.0)
+                    (lease,) = exchange(connection, worker, "w", [], [], None, choices).chosen
+            assert lease.id == number
+        return [ps.Ok(number) for number in args]
+
+    backups: list[Backup] = []
+    leases: list[tuple[int, int]] = []
+    slot = _slot(app, "mails", replace, batch_size=1)
+    assert slot.run() == "idle"
+    assert later["lost"] == later["new"]
+    assert ran[:2] == [[(settled, 1)], [(later["lost"], 2)]]
+    assert sorted(each for batch in ran[2:] for each in batch) == [(settled, 1), (later["new"], 3)]
+    assert slot.counts == {"succeeded": 3, "lost": 1}
+    assert (app.result(settled, timeout=60), app.result(later["new"], timeout=60)) == (1, 3)
 
 
 def test_leases_are_renewed_while_a_handler_runs(app: App) -> None:

@@ -28,6 +28,7 @@ def _lease(number: int, chosen: set[int], task: str) -> Lease:
         attempt=2,
         task=task,
         waited_seconds=0.0,
+        token=2**63 - number,
         **facts,
     )
 

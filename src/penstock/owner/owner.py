@@ -86,6 +86,8 @@ class Owner:
         self._has_left = False
         # Whether more could be started than was found so far.
         self._is_reading = False
+        # Which server it looked at: snapshots mean nothing to another.
+        self._server = ""
 
     def __bool__(self) -> bool:
         return bool(self._tasks)
@@ -166,7 +168,15 @@ class Owner:
         if not due:
             return
         wishes = [LookWish(p.holding, p.as_of, p.places, p.rows, with_others) for p, with_others in due]
-        for (partition, _), seen in zip(due, storage.look(connection, wishes), strict=True):
+        looks = storage.look(connection, wishes)
+        if looks[0].server != self._server:
+            # A promoted standby, a restored backup: what was written since the last look cannot be told by snapshots
+            # of another server. All is read anew.
+            self._server = looks[0].server
+            if any(each.as_of is not None for each in self._partitions.values()):
+                self.forget()
+                return
+        for (partition, _), seen in zip(due, looks, strict=True):
             self._take_note(connection, partition, seen, now)
 
     def rest(self) -> None:
@@ -198,7 +208,7 @@ class Owner:
             jobs = self._pick(each, slots, wanted, now)
             if jobs:
                 each.is_noted_quiet = False
-                choices.append(Choice.of(each.holding.partition_id, each.holding.epoch, jobs, slots))
+                choices.append(Choice.of(each.holding.partition_id, each.holding.epoch, self._server, jobs, slots))
                 used = min(slots, len(jobs))
                 slots -= used
                 ahead -= len(jobs) - used
@@ -254,7 +264,7 @@ class Owner:
 
     def is_idle(self, now: float) -> bool:
         """Whether nothing that this worker holds could start, now or by the mere passing of a moment."""
-        return all(
+        return not self._must_look and all(
             each.is_paused
             or (each.as_of is not None and each.is_read and not each.put_off and each.roster.is_idle(now))
             for each in self._partitions.values()
@@ -264,7 +274,7 @@ class Owner:
         """Tell others which partitions have nothing that could start."""
         for each in self._partitions.values():
             if each.as_of is not None and each.is_read and not each.is_noted_quiet and each.roster.is_idle(now):
-                storage.note_quiet(connection, worker, each.holding, each.as_of)
+                storage.note_quiet(connection, worker, each.holding, each.as_of, self._server)
                 each.is_noted_quiet = True
 
     def patience(self, now: float) -> float:

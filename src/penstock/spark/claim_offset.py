@@ -20,6 +20,7 @@ class Claimed(NamedTuple):
     """Jobs of one range under one lease; `map_hex` says which of them, where it is not all from low to high."""
 
     lease: int
+    token: int
     range: int
     low: int
     high: int
@@ -30,7 +31,7 @@ class Claimed(NamedTuple):
     @classmethod
     def of(cls, lease: Lease) -> Claimed:
         map_hex = None if lease.members is None else f"{int(lease.members, 2):0256x}"
-        return cls(lease.id, lease.range, lease.low, lease.high, map_hex, lease.attempt, lease.task)
+        return cls(lease.id, lease.token, lease.range, lease.low, lease.high, map_hex, lease.attempt, lease.task)
 
     @property
     def members(self) -> str | None:
@@ -59,7 +60,7 @@ class ClaimOffset(NamedTuple):
     def read(cls, written: dict[str, Any]) -> ClaimOffset:
         """From the JSON that Spark keeps."""
         tasks = written["tasks"]
-        return cls(written["worker"], tuple(Claimed._make([*each[:6], tasks[each[6]]]) for each in written["leases"]))
+        return cls(written["worker"], tuple(Claimed._make([*each[:7], tasks[each[7]]]) for each in written["leases"]))
 
     def write(self) -> dict[str, Any]:
         """As JSON, each task's name once."""
@@ -68,7 +69,7 @@ class ClaimOffset(NamedTuple):
         return {
             "worker": self.worker,
             "tasks": tasks,
-            "leases": [[*each[:6], places[each.task]] for each in self.claimed],
+            "leases": [[*each[:7], places[each.task]] for each in self.claimed],
         }
 
     @property
@@ -81,7 +82,7 @@ class ClaimOffset(NamedTuple):
         for each in self.claimed:
             positions = list(each.positions)
             ages = [age] * len(positions)
-            done.append(Succeeded(each.lease, each.range, True, positions, ages, ages))
+            done.append(Succeeded(each.lease, each.token, each.range, True, positions, ages, ages))
         return done
 
     def attempts(self) -> dict[tuple[int, int], tuple[int, int]]:

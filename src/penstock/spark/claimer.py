@@ -60,14 +60,14 @@ class Claimer:
         if self._worker or not offset.worker:
             return
         registered_at = ticks()
-        name = self._database.run(lambda connection: slots.name_if_alive(connection, offset.worker))
+        name, server = self._database.run(lambda connection: slots.name_if_alive(connection, offset.worker))
         if name is None:
             return
-        self._begin(offset.worker, name, registered_at)
-        known = {each.lease for each in offset.claimed}
+        self._begin(offset.worker, name, registered_at, server)
+        known = {(each.lease, each.token) for each in offset.claimed}
         held = self._conversation.surely(lambda connection: held_leases(connection, offset.worker))
         # What it holds beyond that was claimed for a batch that Spark never wrote down.
-        unplanned = [lease for lease in held if lease.id not in known]
+        unplanned = [lease for lease in held if (lease.id, lease.token) not in known]
         self._claimed = ClaimOffset.of(offset.worker, unplanned) if unplanned else offset
 
     def next(self, done: ClaimOffset, most: int) -> ClaimOffset:
@@ -125,6 +125,9 @@ class Claimer:
         now = system.monotonic()
         wish = None
         if most > 0:
+            if self._pulse.has_moved():
+                self._conversation.doubt()
+                self._taking.forget()
             self._conversation.surely(lambda connection: self._look(connection, most, now))
             wish, _ = self._taking.wish(most, now, is_gated=False)
         age = (ticks() - self._claimed_at) // 1000
@@ -157,9 +160,9 @@ class Claimer:
         host, pid, registered_at = socket.gethostname(), os.getpid(), ticks()
         name = f"spark/stream {host}:{pid}"
 
-        def register(connection: Connection) -> int:
+        def register(connection: Connection) -> tuple[int, str | None]:
             self._tasks.look(connection, self._queue.id)
-            return workers.register(
+            worker = workers.register(
                 connection,
                 name=name,
                 host=host,
@@ -169,11 +172,12 @@ class Claimer:
                 lease_seconds=self._lease_seconds,
                 tasks=[(self._queue.id, task) for task in self._tasks],
             )
+            return worker, workers.renew(connection, worker)
 
-        worker = self._database.run(register)
-        self._begin(worker, workers.full_name(name, worker), registered_at)
+        worker, server = self._database.run(register)
+        self._begin(worker, workers.full_name(name, worker), registered_at, server)
 
-    def _begin(self, worker: int, name: str, registered_at: int) -> None:
+    def _begin(self, worker: int, name: str, registered_at: int, server: str | None) -> None:
         self._worker = worker
         self._claimed = ClaimOffset()
         self._conversation = Conversation(self._database, worker, name)
@@ -182,6 +186,7 @@ class Claimer:
             self._lease_seconds,
             lambda connection: workers.renew(connection, worker),
             registered_at,
+            server,
         )
 
     def _end(self) -> None:

@@ -30,13 +30,18 @@ class Conversation:
         self._worker = worker
         self._name = name
         self._connection: Connection | None = None
-        # The server process of a turn of which nobody knows whether it was committed.
+        # The server process of a turn of which nobody knows whether it was committed; 0: of one on another server.
         self._in_doubt: int | None = None
 
     @property
     def is_in_doubt(self) -> bool:
         """Whether the database went away in a turn: the next exchange, with the same ends, finds out what it did."""
         return self._in_doubt is not None
+
+    def doubt(self) -> None:
+        """Another server answers: with the next exchange it is looked up what is held there, as after a lost answer."""
+        if self._in_doubt is None:
+            self._in_doubt = 0
 
     def exchange(
         self,

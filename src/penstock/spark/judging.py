@@ -100,12 +100,23 @@ def run_batch(handler: Handler, batch: HeldBatch, tasks: Mapping[str, TaskDefini
     for index, (lease, position, verdict) in enumerate(zip(batch.leases, batch.positions, verdicts, strict=True)):
         if verdict is not None:
             ended.ends.append(
-                End(lease.id, position, lease.range, verdict.end, verdict.error, verdict.due_in, run_time, share)
+                End(
+                    lease=lease.id,
+                    token=lease.token,
+                    position=position,
+                    range=lease.range,
+                    end=verdict.end,
+                    error=verdict.error,
+                    due_in=verdict.due_in,
+                    age=run_time,
+                    run=share,
+                )
             )
             continue
         group = groups.get(lease.id)
         if group is None:
-            group = groups[lease.id] = Succeeded(lease.id, lease.range, results=None if results is None else [])
+            group = Succeeded(lease.id, lease.token, lease.range, results=None if results is None else [])
+            groups[lease.id] = group
         group.positions.append(position)
         if group.results is not None and results is not None:
             group.results.append(results[index])

@@ -272,7 +272,7 @@ class _Run:
 
         driver = database.run(register, timeout=self._patience)
 
-        def renew(connection: Connection) -> bool:
+        def renew(connection: Connection) -> str | None:
             if self._stop.is_set():
                 workers.remove(connection, driver)
             return workers.renew(connection, driver)

@@ -19,10 +19,15 @@ log = logging.getLogger("penstock")
 
 
 class Pulse:
-    """A thread with a connection of its own. `renew` says whether the worker still lives."""
+    """A thread with a connection of its own. `renew` says which server heard it; None: the worker is dead there."""
 
     def __init__(
-        self, database: Database, lease_seconds: float, renew: Callable[[Connection], bool], registered_at: int
+        self,
+        database: Database,
+        lease_seconds: float,
+        renew: Callable[[Connection], str | None],
+        registered_at: int,
+        server: str | None = None,
     ) -> None:
         self._database = database
         self._lease_seconds = lease_seconds
@@ -31,6 +36,9 @@ class Pulse:
         self._stop = threading.Event()
         self._beaten = threading.Condition()
         self.is_lost = False
+        # Which server heard it last, and whether that was another before: then who holds what has to be looked up.
+        self._server = server
+        self._has_moved = False
         self._thread = threading.Thread(target=self._beat, name="penstock-pulse", daemon=True)
         self._thread.start()
 
@@ -46,6 +54,12 @@ class Pulse:
                 self._beaten.wait(1.0)
         return not self.is_lost
 
+    def has_moved(self) -> bool:
+        """Whether another server answers than when this was last asked."""
+        with self._beaten:
+            has_moved, self._has_moved = self._has_moved, False
+        return has_moved
+
     def stop(self) -> None:
         """Beat no more."""
         self._stop.set()
@@ -58,7 +72,7 @@ class Pulse:
             sent_at = ticks()
             try:
                 connection = connection or self._database.connect("pulse", carries_lease=True)
-                is_alive = self._renew(connection)
+                server = self._renew(connection)
             except Exception as error:  # Whatever it is, a pulse that stopped would cost every job that is held.
                 log.debug("the pulse missed a beat: %s", error)
                 if connection is not None:
@@ -66,7 +80,9 @@ class Pulse:
                     connection = None
                 continue
             with self._beaten:
-                self.is_lost = not is_alive
+                self.is_lost = server is None
+                self._has_moved |= self._server not in (None, server)
+                self._server = server
                 self._valid_until = sent_at + int(self._lease_seconds * 1e9)
                 self._beaten.notify_all()
         if connection is not None:

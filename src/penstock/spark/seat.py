@@ -102,7 +102,7 @@ class Seat:
         self._held: list[Lease] = []
         self._ended = Ended()
         # When a batch began, and its leases that were claimed ahead; the pulse notes that those have started, too.
-        self._running: tuple[int, list[int]] | None = None
+        self._running: tuple[int, list[Lease]] | None = None
         self.counts: Counter[str] = Counter()
 
     @property
@@ -123,9 +123,9 @@ class Seat:
         host, pid = socket.gethostname(), os.getpid()
         registered_at = ticks()
 
-        def register(connection: Connection) -> int:
+        def register(connection: Connection) -> tuple[int, str | None]:
             self.tasks.look(connection, plan.queue_id)
-            return workers.register(
+            worker = workers.register(
                 connection,
                 name=f"{plan.run}{host}:{pid}",
                 host=host,
@@ -135,11 +135,12 @@ class Seat:
                 lease_seconds=plan.lease_seconds,
                 tasks=[(plan.queue_id, task) for task in self.tasks],
             )
+            return worker, workers.renew(connection, worker)
 
-        self._worker = self._database.run(register)
+        self._worker, server = self._database.run(register)
         name = workers.full_name(f"{plan.run}{host}:{pid}", self._worker)
         self._conversation = Conversation(self._database, self._worker, name)
-        self._pulse = Pulse(self._database, plan.lease_seconds, self._renew, registered_at)
+        self._pulse = Pulse(self._database, plan.lease_seconds, self._renew, registered_at, server)
 
     def turn(self, wanted: int, *, is_last: bool) -> list[Lease]:
         """Settle what ended and claim what comes next, unless it is the last turn; the leases.
@@ -152,6 +153,9 @@ class Seat:
         ended = self._ended
         wish: ClaimWish | None = None
         choices: list[Choice] = []
+        if self._pulse.has_moved():
+            self._conversation.doubt()
+            self._taking.forget()
         is_last = is_last or self._conversation.is_in_doubt
         if not is_last:
             self._conversation.surely(lambda connection: self._look(connection, wanted))
@@ -191,7 +195,7 @@ class Seat:
         self._held = []
         if not self._pulse.wait_until_valid():
             return None
-        ahead = sorted({lease.id for lease in batch.leases if lease.is_ahead})
+        ahead = list({lease.id: lease for lease in batch.leases if lease.is_ahead}.values())
         self._running = (ticks(), ahead) if ahead else None
         self._ended = run_batch(self._plan.handler, batch, self.tasks)
         self._running = None
@@ -251,11 +255,10 @@ class Seat:
             on_lost=self._taking.forget,
         )
 
-    def _renew(self, connection: Connection) -> bool:
-        has_driver = slots.renew(connection, self._worker, self._plan.drivers[self._shard])
-        self._has_driver = bool(has_driver)
+    def _renew(self, connection: Connection) -> str | None:
+        server, self._has_driver = slots.renew(connection, self._worker, self._plan.drivers[self._shard])
         running = self._running
         if running is not None and ticks() - running[0] > STARTED_NANOSECONDS:
             note_started(connection, self._worker, running[1])
             self._running = None
-        return has_driver is not None
+        return server

@@ -6,7 +6,7 @@ and locks no others. A leased job that is not stored is an error, never silently
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString, Protocol
 
@@ -17,7 +17,7 @@ from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection
 from penstock.storage.enqueue import RANGE
 
-__all__ = ["Lease", "LeasedJob", "members_of", "read_facts", "read_jobs"]
+__all__ = ["Lease", "LeasedJob", "members_of", "others_than", "parts_of", "read_facts", "read_jobs"]
 
 _JOB: LiteralString = "id, args::text, key, attributes::text"
 # A range this well filled is read by its bounds; the others by their ids.
@@ -30,7 +30,7 @@ LeasedJob = tuple[Any, ...]
 
 @dataclass(slots=True)
 class Lease:
-    """A worker's numbered right to run jobs of a range."""
+    """A worker's numbered right to run jobs of a range; who ends them names number, token and range."""
 
     id: int
     partition_id: int
@@ -45,12 +45,16 @@ class Lease:
     is_ahead: bool
     task: str
     waited_seconds: float
+    # What its claim drew at random. It is the lease's, like the number, and unlike that it never comes again.
+    token: int = 0
     # Whether its jobs start strictly one after the other.
     is_strict: bool = False
     # The job, where there is one and it came with the claim.
     only_job: LeasedJob | None = None
     # Jobs of it that have not been settled; kept by the worker.
     left: int = 0
+    # Whether the server is another than the one that gave it, and may take ended jobs of it for running.
+    is_in_doubt: bool = False
     # Monotonic seconds of when the worker got it.
     taken_at: float = 0.0
 
@@ -80,6 +84,24 @@ def members_of(low: int, high: int, members: str | None) -> Sequence[int]:
     if members is None:
         return range(low, high)
     return [position for position in range(low, high) if members[position] == "1"]
+
+
+def parts_of(whole: Iterable[Lease], leases: Iterable[Lease]) -> list[Lease]:
+    """Which of the leases are what is left of the others, or were split from them."""
+    by_claim: dict[tuple[int, int], list[set[int]]] = {}
+    for each in whole:
+        by_claim.setdefault((each.token, each.range), []).append(set(each.positions))
+    return [
+        lease
+        for lease in leases
+        if any(positions.issuperset(lease.positions) for positions in by_claim.get((lease.token, lease.range), ()))
+    ]
+
+
+def others_than(whole: Iterable[Lease], leases: Sequence[Lease]) -> list[Lease]:
+    """Which of the leases are not."""
+    known = {lease.id for lease in parts_of(whole, leases)}
+    return [lease for lease in leases if lease.id not in known]
 
 
 def read_jobs(connection: Connection, leases: Sequence[Span], *, with_task: bool = False) -> dict[int, LeasedJob]:

@@ -8,6 +8,7 @@ known by the process id it makes up: there nothing is prepared and nobody relies
 from __future__ import annotations
 
 import logging
+import os
 import re
 import select
 import threading
@@ -202,9 +203,10 @@ class Database:
         is_alone: bool = True,
     ) -> None:
         self.url = url
+        self._target = writable(url)
         self.shard = shard
         self.lease_seconds = lease_seconds
-        self.breaker = Breaker(url, f"the database at {self.address}", clock, lease_seconds)
+        self.breaker = Breaker(self._target, f"the database at {self.address}", clock, lease_seconds)
         self.join(shard, is_alone=is_alone)
         self.request_timeout = request_timeout
         self.clock = clock
@@ -242,7 +244,7 @@ class Database:
         name = f"{self._name} {purpose}".strip()
         try:
             connection = Flow.connect(
-                self.url, autocommit=True, application_name=name, connect_timeout=10, client_encoding=ENCODING
+                self._target, autocommit=True, application_name=name, connect_timeout=10, client_encoding=ENCODING
             )
             connection.cut_after = self.lease_seconds if carries_lease else None
             self._configure(connection)
@@ -328,14 +330,14 @@ class Database:
             # Whoever is just connecting to one that hangs would be waited for.
             stock.close(0.0 if self.breaker.is_down else 5.0)
         self.breaker.close()
-        self.breaker = Breaker(self.url, self.breaker.label, self.clock, self.lease_seconds)
+        self.breaker = Breaker(self._target, self.breaker.label, self.clock, self.lease_seconds)
 
     def _opened(self) -> Stock:
         self.breaker.watch()
         with self._lock:
             if self._stock is None:
                 pool = ConnectionPool(
-                    self.url,
+                    self._target,
                     connection_class=Flow,
                     kwargs={
                         "autocommit": True,
@@ -438,6 +440,15 @@ def checked_url(url: object) -> str:
             "url", "it cannot be read; write postgresql://user:password@host:5432/database, special characters as %XX"
         )
     return url
+
+
+def writable(url: str) -> str:
+    """The URL with which that one of several hosts is found that takes writes, unless the user says otherwise."""
+    parts = psycopg.conninfo.conninfo_to_dict(url)
+    hosts = str(parts.get("host") or parts.get("hostaddr") or "")
+    if "," not in hosts or "target_session_attrs" in parts or "PGTARGETSESSIONATTRS" in os.environ:
+        return url
+    return psycopg.conninfo.make_conninfo(url, target_session_attrs="read-write")
 
 
 def checked_urls(text: object) -> list[str]:

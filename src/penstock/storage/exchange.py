@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from penstock.clock import system
 from penstock.storage.arrays import array_text
 from penstock.storage.claim import Lease
 from penstock.storage.database import Connection, one_transaction
@@ -66,6 +67,7 @@ def exchange(
     """
     settled, others, children, claimed = None, None, None, None
     held, chosen = None, None
+    token = system.random_token()
     is_one_statement = not (succeeded or ends or choices)
     with one_transaction(connection, is_one_statement=is_one_statement):
         if succeeded:
@@ -90,6 +92,7 @@ def exchange(
                 query("claim"),
                 {
                     "worker": worker,
+                    "token": token,
                     "partitions": array_text(wish.partitions),
                     "positions": array_text(wish.positions),
                     "slots": wish.slots,
@@ -101,7 +104,7 @@ def exchange(
         elif freed:
             connection.execute(query("wake_gates"), {"settled": array_text(freed)})
         if choices:
-            parameters = choice_parameters(worker, choices)
+            parameters = choice_parameters(worker, token, choices)
             held = connection.execute(query("held_partitions"), parameters)
             chosen = connection.execute(query("lease_chosen"), parameters)
     turn = Turn()
@@ -123,6 +126,8 @@ def exchange(
         row = held.fetchone()
         turn.held_partitions = set(row[0] if row else ())
         turn.chosen = [Lease(*each) for each in chosen.fetchall()]
+    for lease in (*turn.leases, *turn.chosen):
+        lease.token = token
     return turn
 
 

@@ -113,21 +113,22 @@ def _is_about_to_begin(connection: psycopg.Connection[Any] | psycopg.AsyncConnec
     return not connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE
 
 
-def _settle_parameters(worker: int, name: str, lease: int, position: int, result: Any) -> dict[str, Any]:
+def _settle_parameters(worker: int, name: str, lease: int, token: int, job_id: int, result: Any) -> dict[str, Any]:
     results: list[bytes | None] | None = None if result is None else [encode_result(result)]
-    return succeeded_parameters(worker, name, [Succeeded(lease, 0, True, [position], [0], [0], results)])
+    done = Succeeded(lease, token, job_id // 1024, True, [job_id % 1024], [0], [0], results)
+    return succeeded_parameters(worker, name, [done])
 
 
-def settle_in(given: Any, worker: int, name: str, lease: int, position: int, result: Any) -> bool:
+def settle_in(given: Any, worker: int, name: str, lease: int, token: int, job_id: int, result: Any) -> bool:
     """Settle one job as succeeded in the caller's transaction; False where it is not held."""
     cursor = connection_beneath(given).cursor(row_factory=tuple_row)
-    parameters = _settle_parameters(worker, name, lease, position, result)
+    parameters = _settle_parameters(worker, name, lease, token, job_id, result)
     return not cursor.execute(query("settle_succeeded_if_leased"), parameters).fetchall()
 
 
-async def settle_in_async(given: Any, worker: int, name: str, lease: int, position: int, result: Any) -> bool:
+async def settle_in_async(given: Any, worker: int, name: str, lease: int, token: int, job_id: int, result: Any) -> bool:
     """The same on an asynchronous connection."""
     cursor = (await async_connection_beneath(given)).cursor(row_factory=tuple_row)
-    parameters = _settle_parameters(worker, name, lease, position, result)
+    parameters = _settle_parameters(worker, name, lease, token, job_id, result)
     await cursor.execute(query("settle_succeeded_if_leased"), parameters)
     return not await cursor.fetchall()

@@ -102,6 +102,8 @@ class Look:
     """What one snapshot showed; the lists about others are None where they were not asked for."""
 
     as_of: str
+    # Which server's snapshot that is.
+    server: str
     rows: list[ReadyRow] = field(default_factory=list)
     # By priority: how many rows came of those not read so far, and the place after the last of them.
     found: list[int] = field(default_factory=lambda: [0] * 10)
@@ -139,11 +141,13 @@ class Choice:
 
     partition_id: int
     epoch: int
+    # Where it was looked at what may start: on another server nothing of it is leased.
+    server: str
     jobs: list[int]
     parts: list[tuple[int, str, bool]]
 
     @classmethod
-    def of(cls, partition_id: int, epoch: int, jobs: Sequence[int], slots: int) -> Choice:
+    def of(cls, partition_id: int, epoch: int, server: str, jobs: Sequence[int], slots: int) -> Choice:
         """The first `slots` of the jobs start at once, the others within moments."""
         parts = []
         for is_ahead, some in ((False, jobs[:slots]), (True, jobs[slots:])):
@@ -151,14 +155,16 @@ class Choice:
             for job in some:
                 by_range.setdefault(job // RANGE, []).append(job % RANGE)
             parts += [(number, members_text(positions), is_ahead) for number, positions in by_range.items()]
-        return cls(partition_id, epoch, list(jobs), parts)
+        return cls(partition_id, epoch, server, list(jobs), parts)
 
 
-def choice_parameters(worker: int, choices: Sequence[Choice]) -> dict[str, Any]:
-    """What penstock.lease_chosen takes."""
+def choice_parameters(worker: int, token: int, choices: Sequence[Choice]) -> dict[str, Any]:
+    """What penstock.lease_chosen takes; the choices were made from looks at one server."""
     parts = [part for choice in choices for part in choice.parts]
     return {
         "worker": worker,
+        "token": token,
+        "server": choices[0].server,
         "partitions": array_text([choice.partition_id for choice in choices]),
         "epochs": array_text([choice.epoch for choice in choices]),
         "ranges": array_text([number for number, _, _ in parts]),
@@ -196,7 +202,9 @@ def look(connection: Connection, wishes: Sequence[LookWish]) -> list[Look]:
         connection.execute("commit")
     snapshot = as_of.fetchone()
     maps_of = {queue: OpenMaps.of(cursor.fetchall()) for queue, cursor in maps.items()}
-    looks = [_answer(snapshot[0] if snapshot else "", cursors) for cursors in asked]
+    assert snapshot is not None  # noqa: S101
+    as_of_snapshot, server = snapshot
+    looks = [_answer(as_of_snapshot, server, cursors) for cursors in asked]
     for wish, seen in zip(wishes, looks, strict=True):
         if wish.with_others:
             seen.maps = maps_of[wish.holding.queue_id]
@@ -215,8 +223,8 @@ def _ask(connection: Connection, wish: LookWish) -> dict[str, Cursor]:
     return cursors
 
 
-def _answer(as_of: str, cursors: dict[str, Cursor]) -> Look:
-    seen = Look(as_of)
+def _answer(as_of: str, server: str, cursors: dict[str, Cursor]) -> Look:
+    seen = Look(as_of, server)
     if "new" in cursors:
         seen.rows = [ReadyRow(*row) for row in cursors["new"].fetchall()]
     for row in cursors["next"].fetchall():
@@ -261,11 +269,17 @@ def read_waiting(
     return read_facts(connection, stored + ", " + tenant, rows)
 
 
-def note_quiet(connection: Connection, worker: int, holding: Holding, as_of: str) -> None:
-    """Say that nothing of a partition could start, as of a snapshot."""
+def note_quiet(connection: Connection, worker: int, holding: Holding, as_of: str, server: str) -> None:
+    """Say that nothing of a partition could start, as of a snapshot of this server."""
     connection.execute(
         query("note_quiet"),
-        {"worker": worker, "partition": holding.partition_id, "epoch": holding.epoch, "as_of": as_of},
+        {
+            "worker": worker,
+            "partition": holding.partition_id,
+            "epoch": holding.epoch,
+            "as_of": as_of,
+            "server": server,
+        },
     )
 
 

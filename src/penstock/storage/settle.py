@@ -10,6 +10,7 @@ import msgspec
 from psycopg import errors
 
 from penstock.storage.arrays import array_text, members_text, nested_array_text
+from penstock.storage.claim import Lease
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
 
@@ -23,6 +24,7 @@ class Succeeded:
     """Jobs of one lease that succeeded, in parallel lists; times in microseconds."""
 
     lease: int
+    token: int
     range: int
     is_whole: bool = False
     positions: list[int] = field(default_factory=list)
@@ -43,6 +45,7 @@ class End:
     """A job that ended in another way, or goes back; times in microseconds, None where it never started."""
 
     lease: int
+    token: int
     position: int
     range: int
     end: EndKind
@@ -59,6 +62,8 @@ def succeeded_parameters(worker: int, name: str, done: Sequence[Succeeded]) -> d
         "worker": worker,
         "name": name,
         "leases": array_text([each.lease for each in done]),
+        "tokens": array_text([each.token for each in done]),
+        "ranges": array_text([each.range for each in done]),
         "counts": array_text([len(each.positions) for each in done]),
         "masks": array_text(["NULL" if each.is_whole else members_text(each.positions) for each in done]),
         "positions": nested_array_text([each.positions for each in done]),
@@ -82,15 +87,22 @@ def settle_alone(connection: Connection, worker: int, name: str, end: End) -> Li
     return "not held" if lost else "settled"
 
 
-def note_started(connection: Connection, worker: int, leases: Sequence[int]) -> None:
+def note_started(connection: Connection, worker: int, leases: Sequence[Lease]) -> None:
     """Note that everything left of these leases has started."""
-    connection.execute(query("note_started_if_leased"), {"worker": worker, "leases": array_text(leases)})
+    connection.execute(
+        query("note_started_if_leased"),
+        {
+            "worker": worker,
+            "leases": array_text([lease.id for lease in leases]),
+            "tokens": array_text([lease.token for lease in leases]),
+        },
+    )
 
 
-def split_lease(connection: Connection, worker: int, lease: int, job_id: int) -> int | None:
-    """Give one job a lease of its own; its number, or None where the job is not held."""
+def split_lease(connection: Connection, worker: int, lease: int, token: int, job_id: int) -> int | None:
+    """Give one job a lease of its own, with the same token; its number, or None where the job is not held."""
     row = connection.execute(
         query("split_lease_if_leased"),
-        {"worker": worker, "lease": lease, "range": job_id // 1024, "position": job_id % 1024},
+        {"worker": worker, "lease": lease, "token": token, "range": job_id // 1024, "position": job_id % 1024},
     ).fetchone()
     return row[0] if row else None

@@ -26,10 +26,10 @@ __all__ = [
 ]
 
 
-def renew(connection: Connection, worker: int, driver: int) -> bool | None:
-    """Say that a slot lives; whether its driver does, or None: the slot was declared dead."""
+def renew(connection: Connection, worker: int, driver: int) -> tuple[str | None, bool]:
+    """Say that a slot lives; which server heard it (None: it was declared dead), and whether its driver lives."""
     row = connection.execute(query("renew_slot_if_alive"), {"worker": worker, "driver": driver}).fetchone()
-    return None if row is None else bool(row[0])
+    return (None, False) if row is None else (str(row[0]), bool(row[1]))
 
 
 def run_is_busy(connection: Connection, run: str, worker: int, partitions: Iterable[int]) -> bool:
@@ -69,10 +69,10 @@ def waiting_in_queue(connection: Connection, queue: int) -> int:
     return int(row[0]) if row else 0
 
 
-def name_if_alive(connection: Connection, worker: int) -> str | None:
-    """Take up a worker that still lives, and renew it; its name, or None: it was declared dead."""
+def name_if_alive(connection: Connection, worker: int) -> tuple[str | None, str | None]:
+    """Take up a worker that still lives, and renew it; its name and which server heard it, or None where it is dead."""
     row = connection.execute(query("name_if_alive"), {"worker": worker}).fetchone()
-    return None if row is None else str(row[0])
+    return (None, None) if row is None else (str(row[0]), str(row[1]))
 
 
 def charge_nothing(connection: Connection, worker: int) -> None:

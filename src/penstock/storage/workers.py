@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from penstock.clock import system
 from penstock.model.worker import WorkerInfo
 from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection
@@ -39,13 +40,19 @@ def register(
     tasks: Iterable[tuple[int, str]],
     instance: str | None = None,
 ) -> int:
-    """Enter a worker with the (queue, task) pairs it knows; its number. `instance`: the same on every shard."""
+    """Enter a worker with the (queue, task) pairs it knows; its number. `instance`: the same on every shard.
+
+    The number is drawn at random: a counted one would be given again by a promoted standby or a restored backup, and
+    two workers would renew one row. It is short enough to be exact in JSON, wherever that is read.
+    """
     tasks = list(tasks)
+    worker = system.random_token() >> 10
     with connection.transaction():
-        row = connection.execute(
+        connection.execute(
             query("register_worker"),
             {
-                "name": name,
+                "worker": worker,
+                "name": full_name(name, worker),
                 "instance": instance,
                 "host": host,
                 "pid": pid,
@@ -53,14 +60,12 @@ def register(
                 "concurrency": concurrency,
                 "lease_seconds": lease_seconds,
             },
-        ).fetchone()
-        assert row is not None  # noqa: S101
-        connection.execute(query("name_worker"), {"worker": row[0], "name": full_name(name, row[0])})
+        )
         connection.execute(
             query("register_worker_tasks"),
-            {"worker": row[0], "queues": [queue for queue, _ in tasks], "tasks": [task for _, task in tasks]},
+            {"worker": worker, "queues": [queue for queue, _ in tasks], "tasks": [task for _, task in tasks]},
         )
-    return int(row[0])
+    return worker
 
 
 def note_session(connection: Connection, worker: int) -> None:
@@ -73,9 +78,10 @@ def full_name(name: str, worker: int) -> str:
     return f"{name}#{worker}"
 
 
-def renew(connection: Connection, worker: int) -> bool:
-    """Say that the worker lives. False: it was declared dead, and everything it held is lost."""
-    return connection.execute(query("renew_worker_if_alive"), {"worker": worker}).fetchone() is not None
+def renew(connection: Connection, worker: int) -> str | None:
+    """Say that the worker lives; which server heard it. None: it was declared dead, and all it held is lost."""
+    row = connection.execute(query("renew_worker_if_alive"), {"worker": worker}).fetchone()
+    return None if row is None else str(row[0])
 
 
 def remove(connection: Connection, worker: int) -> None:
@@ -120,11 +126,18 @@ def has_work(connection: Connection, worker: int) -> bool:
     return bool(row and row[0])
 
 
-def report_progress(connection: Connection, reports: Sequence[tuple[int, float | None, str | None]]) -> None:
-    """Store how far jobs have come: (job, value, note)."""
+def report_progress(
+    connection: Connection, worker: int, reports: Sequence[tuple[int, float | None, str | None]]
+) -> None:
+    """Store how far jobs of a worker have come: (job, value, note)."""
     connection.execute(
-        query("report_progress"),
-        {"ids": [r[0] for r in reports], "values": [r[1] for r in reports], "notes": [r[2] for r in reports]},
+        query("report_progress_if_leased"),
+        {
+            "worker": worker,
+            "ids": [r[0] for r in reports],
+            "values": [r[1] for r in reports],
+            "notes": [r[2] for r in reports],
+        },
     )
 
 

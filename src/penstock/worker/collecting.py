@@ -57,7 +57,7 @@ def collect(line: Line, batch: BatchSize, timed_out: list[HeldJob]) -> Collected
         group = groups.get(lease.id)
         if group is None:
             collected.leases[lease.id] = lease
-            group = groups[lease.id] = Succeeded(lease.id, lease.range)
+            group = groups[lease.id] = Succeeded(lease.id, lease.token, lease.range)
         if group.results is not None or any(job.result is not None for job in plain):
             group.results = (group.results or [None] * len(group.positions)) + [job.result for job in plain]
         group.positions += [job.id & 1023 for job in plain]
@@ -96,6 +96,7 @@ def _note_end(collected: Collected, job: HeldJob, now: int, batch: BatchSize) ->
     collected.ends.append(
         End(
             lease=job.own_lease or lease.id,
+            token=lease.token,
             position=job.position,
             range=lease.range,
             end=verdict.end,

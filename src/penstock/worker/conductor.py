@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
 from typing import TypeVar
@@ -20,7 +20,7 @@ from penstock.owner import Owner
 from penstock.policy.batch import BatchSize
 from penstock.policy.slots import Grant
 from penstock.storage import workers
-from penstock.storage.claim import Lease, read_jobs
+from penstock.storage.claim import Lease, others_than, parts_of, read_jobs
 from penstock.storage.database import Connection, ConnectionLost, Database, is_lost, may_repeat
 from penstock.storage.exchange import FROM_THE_START, ClaimWish, Turn, exchange, held_leases, settled_by
 from penstock.storage.owner import Choice, has_work_of_others, read_partitions
@@ -114,6 +114,10 @@ class Conductor:
         self._freed: set[int] = set()
         # When a rate lets the next job start.
         self._opens_at: float | None = None
+        # Leases that have ended, of which another server than the one that gave them may say that something still runs.
+        self._doubtful: list[Lease] = []
+        # Which server was last asked what this worker holds there.
+        self._recalled_on: str | None = None
         # Since when it waits for the database to answer.
         self._asking_since: float | None = None
         # Since when nothing at all was heard on its connection, from when that was lost.
@@ -125,6 +129,8 @@ class Conductor:
         # The monotonic time from which a database that is away is not waited for any more.
         self.give_up_at: float | None = None
         self.paused: set[int] = set()
+        # Which server the heart beats on.
+        self.server: str | None = None
         # Called when a job was put off for so many seconds, so that upkeep looks in time.
         self.on_due: Callable[[float], None] = lambda _: None
 
@@ -139,6 +145,8 @@ class Conductor:
                 end = "succeeded" if job.verdict is None else job.verdict.end
                 self._owner.ended(job.lease.partition_id, job.id, end, now)
         collected.ends += self._handed_back(surplus)
+        if self._doubtful or self.server != self._recalled_on:
+            self._recall()
         self._note_freed(collected.jobs)
         self._note_started()
         slots, ahead = (0, 0) if self.is_stopping else self._wanted(self._line.floor.ask(self._line))
@@ -152,7 +160,7 @@ class Conductor:
         self._hand_over(surplus)
         for lease in collected.leases.values():
             if lease.left <= 0:
-                self._held.pop(lease.id, None)
+                self._let_go(lease)
         self._report_lost(turn)
         count_ends(self.counts, collected, turn.lost)
         self._report_dead_letters(collected)
@@ -232,6 +240,7 @@ class Conductor:
         if self._held:
             log.warning("LeaseLost: this worker was silent for too long; %d leases went to others", len(self._held))
         self._held.clear()
+        self._doubtful.clear()
         self._owner.forget()
         self._suspect = None
         self._is_asleep = False
@@ -356,6 +365,8 @@ class Conductor:
                     job.expires_at = now + int((queue.max_wait - lease.waited_seconds) * 1e9)
             lease.left = len(members)
             lease.taken_at = taken_at
+            if lease.id in self._held:
+                self._abandon(self._held[lease.id])
             self._held[lease.id] = lease
             if lease.rescues > 1:
                 self._suspect = lease
@@ -373,6 +384,64 @@ class Conductor:
         self._progressed_at = system.monotonic()
         self._line.feed(jobs, threads)
         return len(jobs)
+
+    def _abandon(self, lease: Lease) -> None:
+        """The number of a lease was given again, so it is gone: none of its jobs is this worker's any more."""
+        jobs = self._line.withdraw(lambda job: job.lease is lease)
+        # In this order, in which jobs go on: none is passed over.
+        jobs += [job for job in self._line.active() if job.lease is lease]
+        jobs += [job for job in (*self._line.own_leases.open, *self._line.done) if job.lease is lease]
+        for job in jobs:
+            job.is_abandoned = True
+        log.warning(
+            "LeaseLost: the server is another, or an older copy, and has given lease %d again; %d jobs that ran under "
+            "it are no longer this worker's",
+            lease.id,
+            len(jobs),
+        )
+
+    def _recall(self) -> None:
+        """On another server, give back what it says this worker holds and this worker does not know.
+
+        An asynchronous standby, or a backup, may not have heard of the last settles: what was settled is leased there
+        still, to a worker that lives. Of what is held here it may name more than is left: that is seen at its end.
+        """
+        is_another = self._recalled_on is not None and self.server != self._recalled_on
+        self._recalled_on = self.server
+        if is_another:
+            self._give_back(lambda held: others_than(self._held.values(), held))
+            for lease in self._held.values():
+                lease.is_in_doubt = True
+        elif self._doubtful:
+            ended, self._doubtful = self._doubtful, []
+            self._give_back(lambda held: parts_of(ended, held))
+
+    def _let_go(self, lease: Lease) -> None:
+        """All of a lease has ended."""
+        if self._held.get(lease.id) is lease:
+            del self._held[lease.id]
+        if lease.is_in_doubt:
+            self._doubtful.append(lease)
+
+    def _give_back(self, which: Callable[[list[Lease]], Iterable[Lease]]) -> None:
+        worker, name = self._workplace.worker_id, self._workplace.name
+
+        def release(connection: Connection) -> int:
+            ends = [
+                End(lease.id, lease.token, position, lease.range, "release")
+                for lease in which(held_leases(connection, worker))
+                for position in lease.positions
+            ]
+            if ends:
+                exchange(connection, worker, name, [], ends, None)
+            return len(ends)
+
+        if count := self._with_connection(release):
+            log.warning(
+                "%s is another server, or an older copy, and has not heard how %d jobs ended: they run again",
+                self._database.breaker.label,
+                count,
+            )
 
     def _note_claim(self, slots: int, taken: int) -> None:
         now = system.monotonic()
@@ -459,8 +528,8 @@ class Conductor:
             self._owner.ended(job.lease.partition_id, job.id, "release", now)
             job.lease.left -= 1
             if job.lease.left <= 0:
-                self._held.pop(job.lease.id, None)
-        return [End(job.lease.id, job.position, job.lease.range, "release") for job in jobs]
+                self._let_go(job.lease)
+        return [End(job.lease.id, job.lease.token, job.position, job.lease.range, "release") for job in jobs]
 
     def _note_freed(self, jobs: list[HeldJob]) -> None:
         """Keep in mind where these jobs held places that others may wait for."""
@@ -481,8 +550,7 @@ class Conductor:
             if lease.is_ahead and lease.id not in waiting and now - lease.taken_at > HOLD_SECONDS
         ]
         if begun:
-            ids = [lease.id for lease in begun]
-            self._with_connection(lambda connection: note_started(connection, self._workplace.worker_id, ids))
+            self._with_connection(lambda connection: note_started(connection, self._workplace.worker_id, begun))
             for lease in begun:
                 lease.is_ahead = False
 
@@ -521,11 +589,8 @@ class Conductor:
                 turn.lost = [part for part in turn.lost if part in attempts and attempts[part] not in settled]
             else:
                 turn.lost = []
-            # What has a lease of its own is not to be taken for new.
-            own = {job.own_lease for job in [*self._line.active(), *self._line.own_leases.open, *self._line.done]}
-            turn.leases = [
-                lease for lease in held_leases(connection, worker) if lease.id not in self._held and lease.id not in own
-            ]
+            # What has a lease of its own is not to be taken for new: it is part of the one it was given.
+            turn.leases = others_than(self._held.values(), held_leases(connection, worker))
             return turn
 
         return self._with_connection(repeat)

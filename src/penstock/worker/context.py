@@ -66,7 +66,9 @@ class Context:
 
     @property
     def lease(self) -> int:
-        """The number of the lease the job runs under. It only grows: use it as a fence for writes elsewhere."""
+        """The number of the lease the job runs under. It only grows, on one server: use it as a fence for writes
+        elsewhere. A failover to an asynchronous standby, or a restored backup, may give numbers again.
+        """
         return self._job.own_lease or self._job.lease.id
 
     @property
@@ -96,16 +98,15 @@ class Context:
     def settle(self, connection: Any, result: Any = None) -> None:
         """Complete the job inside the handler's own transaction: it succeeds if and only if that commits."""
         lease = self._own_lease()
-        if not settle_in(
-            connection, self._workplace.worker_id, self._workplace.name, lease, self._job.position, result
-        ):
+        job, workplace = self._job, self._workplace
+        if not settle_in(connection, workplace.worker_id, workplace.name, lease, job.lease.token, job.id, result):
             raise self._not_found(lease)
 
     async def asettle(self, connection: Any, result: Any = None) -> None:
         """The same on an asynchronous connection."""
         lease = await asyncio.to_thread(self._own_lease)
-        name, position = self._workplace.name, self._job.position
-        if not await settle_in_async(connection, self._workplace.worker_id, name, lease, position, result):
+        job, worker, name = self._job, self._workplace.worker_id, self._workplace.name
+        if not await settle_in_async(connection, worker, name, lease, job.lease.token, job.id, result):
             raise await asyncio.to_thread(self._not_found, lease)
 
     @property
@@ -118,7 +119,9 @@ class Context:
             raise self._lost()
         if job.own_lease is None:
             worker = self._workplace.worker_id
-            job.own_lease = self._workplace.database.run(lambda c: split_lease(c, worker, job.lease.id, job.id))
+            job.own_lease = self._workplace.database.run(
+                lambda connection: split_lease(connection, worker, job.lease.id, job.lease.token, job.id)
+            )
         if job.own_lease is None:
             raise self._lost()
         return job.own_lease
@@ -127,7 +130,7 @@ class Context:
         """The error where a transaction does not find the lease: its snapshot may be older, its database another."""
         worker = self._workplace.worker_id
         held = self._workplace.database.run(lambda connection: held_leases(connection, worker))
-        if lease not in {each.id for each in held}:
+        if (lease, self._job.lease.token) not in {(each.id, each.token) for each in held}:
             return self._lost()
         return InvalidJob(
             "connection",

@@ -36,6 +36,7 @@ class Heart:
         on_dead: Callable[[], None],
         on_paused: Callable[[set[int]], None],
         unheard_since: Callable[[], float | None],
+        on_server: Callable[[str], None],
     ) -> None:
         self._database = database
         self._line = line
@@ -46,6 +47,7 @@ class Heart:
         # Since when every beat was answered, and whether it stands still though they would be.
         self._answered_since = 0.0
         self._is_still = False
+        self._on_server = on_server
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._progress: dict[int, tuple[float | None, str | None]] = {}
@@ -111,11 +113,13 @@ class Heart:
     def _renew(self, connection: Connection) -> None:
         worker_id = self.worker_id
         sent_at = ticks()
-        if not workers.renew(connection, worker_id):
+        server = workers.renew(connection, worker_id)
+        if server is None:
             if worker_id == self.worker_id:
                 self._line.valid_until = 0
                 self._on_dead()
             return
+        self._on_server(server)
         was_invalid = self._line.valid_until < sent_at
         self._line.valid_until = sent_at + int(self._lease_seconds * 1e9)
         if was_invalid:
@@ -129,4 +133,4 @@ class Heart:
         self._on_paused(workers.paused_queues(connection))
         if self._progress:
             reports, self._progress = self._progress, {}
-            workers.report_progress(connection, [(job_id, *report) for job_id, report in reports.items()])
+            workers.report_progress(connection, worker_id, [(job, *report) for job, report in reports.items()])

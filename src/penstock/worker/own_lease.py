@@ -115,6 +115,7 @@ def _end_where_rolled_back(job: HeldJob) -> End:
     verdict, now = job.verdict, ticks()
     return End(
         lease=job.own_lease,
+        token=job.lease.token,
         position=job.position,
         range=job.lease.range,
         end=verdict.end,

@@ -101,6 +101,7 @@ class Site:
             self._declared_dead,
             self._note_paused,
             lambda: self._conductor.unheard_since,
+            self._note_server,
         )
         self._listener = Listener(database, [queue.queue_id for queue in self.served], self._signal)
         if quiet is not None:
@@ -147,8 +148,8 @@ class Site:
         name = f"{identity.host}:{identity.pid}"
         tasks = [(queue.queue_id, task) for queue in self.served for task in queue.tasks]
 
-        def register(connection: Connection) -> int:
-            return workers.register(
+        def register(connection: Connection) -> tuple[int, str | None]:
+            worker = workers.register(
                 connection,
                 name=name,
                 instance=identity.instance,
@@ -159,8 +160,9 @@ class Site:
                 lease_seconds=identity.lease_seconds,
                 tasks=tasks,
             )
+            return worker, workers.renew(connection, worker)
 
-        worker_id = self.database.run(register, timeout=timeout)
+        worker_id, self._conductor.server = self.database.run(register, timeout=timeout)
         self._workplace.worker_id = worker_id
         self._workplace.name = workers.full_name(name, worker_id)
         self._heart.start(worker_id, registered_at)
@@ -290,6 +292,11 @@ class Site:
     def _note_paused(self, paused: set[int]) -> None:
         if paused != self._conductor.paused:
             self._conductor.paused = paused
+            self._signal.set()
+
+    def _note_server(self, server: str) -> None:
+        if server != self._conductor.server:
+            self._conductor.server = server
             self._signal.set()
 
     def _report_progress(self, job_id: int, value: float | None, note: str | None) -> None:

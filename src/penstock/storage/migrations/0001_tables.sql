@@ -139,7 +139,8 @@ create table penstock.task (
 );
 
 create table penstock.worker (
-    id            bigint generated always as identity primary key,
+    -- Drawn at random by the worker itself: a promoted standby or a restored backup would give a counted one again.
+    id            bigint primary key,
     -- The same on every shard on which one worker is registered.
     instance      uuid not null default gen_random_uuid(),
     name          text not null,
@@ -229,6 +230,8 @@ create index ready_of_epoch on penstock.ready (partition_id, epoch) where epoch 
 
 create table penstock.lease (
     id           bigint primary key default nextval('penstock.lease_number'),
+    -- Drawn at random by whoever claims, one a claim: numbers are given again after a failover or a restore, this is not.
+    token        bigint not null,
     worker_id    bigint not null,
     partition_id int not null,
     priority     smallint not null,
@@ -430,7 +433,9 @@ create table penstock.spent (
 -- Partitions whose owner found nothing that could start, as of a snapshot: only what came since may be work.
 create table penstock.quiet (
     partition_id int primary key references penstock.partition,
-    as_of        pg_snapshot not null
+    as_of        pg_snapshot not null,
+    -- Where that is a snapshot of: on another server its numbers mean other transactions.
+    server       text not null
 );
 
 -- Loads: bulk writes with a name.

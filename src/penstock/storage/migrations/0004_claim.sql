@@ -42,7 +42,7 @@ end $$;
 -- pos, so all rows of the last pos are taken in: of a range the lowest go first.
 -- Locks: ready rows in order, skipping those others hold.
 create function penstock.take(
-    p_worker bigint, p_partition int, p_priority int, p_from bigint, p_until timestamptz, p_tasks text[],
+    p_worker bigint, p_token bigint, p_partition int, p_priority int, p_from bigint, p_until timestamptz, p_tasks text[],
     p_slots int, p_wanted int, p_rows int, p_has_suspect boolean default false) returns setof penstock.lease
 language plpgsql as $$
 declare
@@ -98,9 +98,9 @@ begin
           from cut as c where r.ctid = c.tid and c.cut < c.high
            and r.ctid = any (array(select tid from cut as c where c.cut < c.high))
     )
-    insert into penstock.lease (worker_id, partition_id, priority, pos, range, low, high, members,
+    insert into penstock.lease (token, worker_id, partition_id, priority, pos, range, low, high, members,
                                 attempt, rescues, is_ahead, ready_at, task)
-    select p_worker, partition_id, priority, pos, range, g.low, g.high,
+    select p_token, p_worker, partition_id, priority, pos, range, g.low, g.high,
            case when g.low = p.low and g.high = p.high then members else members & penstock.span(g.low, g.high) end,
            attempt, rescues, g.is_ahead, ready_at, task
       from parted as p
@@ -175,7 +175,7 @@ begin
 end $$;
 
 -- Claims up to p_slots jobs that start at once and p_ahead more that start within moments, from the
--- partitions in the order given. p_from holds ten positions a partition, one a priority: where the last
+-- partitions in the order given; the leases bear p_token, and only who names it can end them. p_from holds ten positions a partition, one a priority: where the last
 -- claim ended, so that dead rows at the head are not walked again. A waiting job rises one priority a
 -- minute: the priority whose head has the least ready_at + priority * 60 s goes first. p_has_suspect: the worker
 -- has a job that was rescued twice, and is given no other of that kind.
@@ -185,7 +185,7 @@ end $$;
 -- says by its ready_at from when on more may start (a rate, or a gate somebody is in).
 -- Partitions with an owner are passed over. Locks: gates, then ready rows in order, skipping those others hold.
 create function penstock.claim(
-    p_worker bigint, p_partitions int[], p_from bigint[], p_slots int, p_ahead int,
+    p_worker bigint, p_token bigint, p_partitions int[], p_from bigint[], p_slots int, p_ahead int,
     p_has_suspect boolean default false, p_settled int[] default null) returns setof penstock.lease
 language plpgsql set enable_seqscan = off set plan_cache_mode = force_generic_plan as $$
 declare
@@ -267,7 +267,7 @@ begin
             v_got := 0;
             v_leases := 0;
             for v_lease in
-                select * from penstock.take(p_worker, v_partition.id, v_first.priority, v_first.pos_from,
+                select * from penstock.take(p_worker, p_token, v_partition.id, v_first.priority, v_first.pos_from,
                     greatest(v_second - v_first.priority * interval '60 s', v_first.ready_at), v_partition.tasks,
                     greatest(least(p_slots, v_most) - v_taken, 0), v_asked, v_rows, v_has_suspect)
             loop

@@ -1,7 +1,9 @@
 -- breaking: no
 -- Settle: what ended leaves the map of its lease, under the lease's row lock; an empty lease is gone.
 -- History is written only for the bits that were cleared, so that a settle repeated after a lost answer
--- changes nothing, and a worker without the lease is told which jobs are not its own any more. Leases are found by
+-- changes nothing, and a worker without the lease is told which jobs are not its own any more. A lease is this worker's
+-- if its token and range are too: the number alone may be another's by now, on a promoted standby or a restored backup.
+-- Leases are found by
 -- their number, one by one, never by a scan or a join: a server that last saw the table empty would compare each lease
 -- with each.
 
@@ -27,29 +29,31 @@ begin
       from masks as m where l.id = m.lease_id and l.id = any (array(select lease_id from masks));
 end $$;
 
--- Settles jobs that succeeded. Arrays are parallel, an element a lease: how many jobs of it, which (a map, or null
+-- Settles jobs that succeeded. Arrays are parallel, an element a lease: its token and range, how many jobs of it, which (a map, or null
 -- for all that the lease has), their positions, ages and run times (microseconds) as array literals, their results as
 -- a JSON array or null. The facts of a lease go into one row of history as they come, without a row a job on the way;
 -- only where the lease does not hold all of them (one was cancelled, say) are they looked at one by one.
 -- Returns what was not held. Locks: leases by id.
 create function penstock.settle_succeeded_if_leased(
-    p_worker bigint, p_worker_name text, p_leases bigint[], p_counts int[], p_masks bit(1024)[],
+    p_worker bigint, p_worker_name text, p_leases bigint[], p_tokens bigint[], p_ranges bigint[], p_counts int[], p_masks bit(1024)[],
     p_positions text[], p_ages text[], p_runs text[], p_results text[]) returns setof penstock.part_of_lease
 language plpgsql set enable_seqscan = off set plan_cache_mode = force_generic_plan as $$
 declare
-    v_whole   bigint[];
+    v_whole   int[];
     v_settled penstock.part_of_lease[];
 begin
     perform from penstock.lease where id = any (p_leases) and worker_id = p_worker order by id for update;
 
     with given as (
-        select * from unnest(p_leases, p_counts, p_masks, p_positions, p_ages, p_runs, p_results)
-                      as g(lease_id, n, mask, positions, ages, runs, results)
+        select * from unnest(p_leases, p_tokens, p_ranges, p_counts, p_masks, p_positions, p_ages, p_runs, p_results)
+                      with ordinality as g(lease_id, token, range, n, mask, positions, ages, runs, results, place)
     ), held as materialized (
-        select l.id, l.range, l.partition_id, l.attempt, g.*,
+        select l.id, l.partition_id, l.attempt, g.*,
                penstock.members_count(l.low, l.high, l.members) = g.n as is_whole
           from given as g
-         cross join lateral (select * from penstock.lease where id = g.lease_id and worker_id = p_worker limit 1) as l
+         cross join lateral (
+               select * from penstock.lease
+                where id = g.lease_id and worker_id = p_worker and token = g.token and range = g.range limit 1) as l
          where case when g.mask is null then penstock.members_count(l.low, l.high, l.members) = g.n
                     else coalesce(l.members, penstock.span(l.low, l.high)) & g.mask = g.mask end
     ), history as (
@@ -67,21 +71,24 @@ begin
         insert into penstock.tally (partition_id, opened, completed)
         select partition_id, -sum(n), sum(n) from held group by partition_id
     )
-    select array_agg(id) into v_whole from held;
+    select array_agg(place) into v_whole from held;
     if cardinality(v_whole) = cardinality(p_leases) then
         return;
     end if;
 
     with given as (
-        select g.lease_id, u.* from unnest(p_leases, p_positions, p_ages, p_runs, p_results)
-               as g(lease_id, positions, ages, runs, results)
+        select g.lease_id, g.token, g.range, u.*
+          from unnest(p_leases, p_tokens, p_ranges, p_positions, p_ages, p_runs, p_results)
+               with ordinality as g(lease_id, token, range, positions, ages, runs, results, place)
          cross join lateral unnest(g.positions::smallint[], g.ages::bigint[], g.runs::bigint[],
                                    array(select json_array_elements(g.results::json))) as u(pos, age, run, result)
-         where g.lease_id <> all (coalesce(v_whole, '{}'))
+         where g.place <> all (coalesce(v_whole, '{}'))
     ), mine as materialized (
-        select l.id, l.range, l.partition_id, l.attempt, g.*
+        select l.id, l.partition_id, l.attempt, g.*
           from given as g
-         cross join lateral (select * from penstock.lease where id = g.lease_id and worker_id = p_worker limit 1) as l
+         cross join lateral (
+               select * from penstock.lease
+                where id = g.lease_id and worker_id = p_worker and token = g.token and range = g.range limit 1) as l
          where penstock.has_member(l.low, l.high, l.members, g.pos)
     ), history as (
         insert into penstock.finished (slice, range, partition_id, outcome, attempt, worker, positions, start_ages, run_times, results)
@@ -95,13 +102,13 @@ begin
     select array_agg(row(id, pos)::penstock.part_of_lease) into v_settled from mine;
     perform penstock.clear_bits(v_settled);
     return query
-        select g.lease_id, u.pos from unnest(p_leases, p_positions) as g(lease_id, positions)
+        select g.lease_id, u.pos from unnest(p_leases, p_positions) with ordinality as g(lease_id, positions, place)
          cross join lateral unnest(g.positions::smallint[]) as u(pos)
-         where g.lease_id <> all (coalesce(v_whole, '{}'))
+         where g.place <> all (coalesce(v_whole, '{}'))
         except select * from unnest(v_settled);
 end $$;
 
--- Settles every other end, an object a job in p_ends: lease, position, end, error, due_in, age, run. The ends:
+-- Settles every other end, an object a job in p_ends: lease, token, range, position, end, error, due_in, age, run. The ends:
 --   retry   counts an attempt and waits due_in seconds (0: at once)     snooze   waits, counts nothing
 --   failed  goes to the dead letters                                    release  never started: ready again, in place
 --   cancelled, discarded, expired                                       are history
@@ -128,9 +135,11 @@ begin
                case when g."end" in ('retry', 'snooze', 'release') and exists (
                         select from penstock.cancellation as c where c.job_id = l.range * 1024 + g.position)
                     then 'cancelled' else g."end" end as "end"
-          from json_to_recordset(p_ends) as g(lease bigint, position smallint, "end" text, error text,
-                                              due_in double precision, age bigint, run bigint)
-         cross join lateral (select * from penstock.lease where id = g.lease and worker_id = p_worker limit 1) as l
+          from json_to_recordset(p_ends) as g(lease bigint, token bigint, range bigint, position smallint, "end" text,
+                                              error text, due_in double precision, age bigint, run bigint)
+         cross join lateral (
+               select * from penstock.lease
+                where id = g.lease and worker_id = p_worker and token = g.token and range = g.range limit 1) as l
          cross join lateral (
                select queue.* from penstock.partition join penstock.queue on queue.id = partition.queue_id
                 where partition.id = l.partition_id limit 1) as q
@@ -195,17 +204,19 @@ end $$;
 
 -- Moves one running job to a lease of its own, so that its handler's transaction can settle it without
 -- holding its neighbours' lease. Returns the new lease's number, or null where the job is not held.
-create function penstock.split_lease_if_leased(p_worker bigint, p_lease bigint, p_range bigint, p_position smallint) returns bigint
+create function penstock.split_lease_if_leased(
+    p_worker bigint, p_lease bigint, p_token bigint, p_range bigint, p_position smallint) returns bigint
 language plpgsql set enable_seqscan = off set plan_cache_mode = force_generic_plan as $$
 declare
     v_lease penstock.lease;
 begin
-    select * into v_lease from penstock.lease where id = p_lease and worker_id = p_worker for update;
+    select * into v_lease from penstock.lease
+      where id = p_lease and worker_id = p_worker and token = p_token and range = p_range for update;
     if v_lease.id is null or not penstock.has_member(v_lease.low, v_lease.high, v_lease.members, p_position) then
         -- Asked again after a lost answer: it may have a lease of its own already.
         return (select l.id from penstock.lease as l
-                 where l.range = p_range and l.worker_id = p_worker and l.low = p_position and l.high = p_position + 1
-                   and l.id > p_lease);
+                 where l.range = p_range and l.worker_id = p_worker and l.token = p_token
+                   and l.low = p_position and l.high = p_position + 1 and l.id <> p_lease);
     end if;
     perform penstock.clear_bits(array[row(p_lease, p_position)::penstock.part_of_lease]);
     v_lease.id := nextval('penstock.lease_number');

@@ -71,11 +71,22 @@ begin
        from (select distinct queue_id from penstock.partition where id = any (p_partitions)) as q;
 end $$;
 
+-- Tells this run of the server and these tables from every other: a promoted standby, a restored backup, a dump that was
+-- read into the same server. There numbers of transactions may have gone back, so that a snapshot taken elsewhere is void.
+create function penstock.this_server() returns text
+language sql stable as $$
+    select format('%s.%s.%s', (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint, d.oid, 'penstock.lease'::regclass::oid)
+      from pg_database as d where d.datname = current_database()
+$$;
+
 -- Which of these partitions a worker holds, in these epochs, and goes on holding until this transaction ends; without
--- those of a queue that is paused.
-create function penstock.held_partitions(p_worker bigint, p_partitions int[], p_epochs bigint[]) returns int[]
+-- those of a queue that is paused. None, if it looked at them on another server.
+create function penstock.held_partitions(p_worker bigint, p_server text, p_partitions int[], p_epochs bigint[]) returns int[]
 language plpgsql as $$
 begin
+    if p_server is distinct from penstock.this_server() then
+        return '{}';
+    end if;
     perform from penstock.partition where id = any (p_partitions) order by id for share;
     return array(select p.id from unnest(p_partitions, p_epochs) as g(id, epoch)
                    join penstock.partition as p on p.id = g.id and p.owner_epoch = g.epoch and p.owner_id = p_worker
@@ -87,12 +98,13 @@ end $$;
 -- (cancelled, say) is left out, and so is what lies in partitions that it does not hold any more. Rows are locked by one
 -- statement and read by the next, as in penstock.take. Locks: rows of partitions for share, then ready rows by range.
 create function penstock.lease_chosen(
-    p_worker bigint, p_partitions int[], p_epochs bigint[], p_ranges bigint[], p_masks bit(1024)[], p_aheads boolean[])
+    p_worker bigint, p_token bigint, p_server text, p_partitions int[], p_epochs bigint[], p_ranges bigint[],
+    p_masks bit(1024)[], p_aheads boolean[])
 returns setof penstock.lease
 language plpgsql set enable_seqscan = off as $$
 declare
     v_none constant bit(1024) := repeat('0', 1024)::bit(1024);
-    v_held int[] := penstock.held_partitions(p_worker, p_partitions, p_epochs);
+    v_held int[] := penstock.held_partitions(p_worker, p_server, p_partitions, p_epochs);
 begin
     if v_held = '{}' then
         return;
@@ -118,9 +130,9 @@ begin
         update penstock.ready as r set members = c.rest from cut as c
          where r.ctid = c.tid and r.ctid = any (array(select tid from cut where rest <> v_none))
     )
-    insert into penstock.lease (worker_id, partition_id, priority, pos, range, low, high, members,
+    insert into penstock.lease (token, worker_id, partition_id, priority, pos, range, low, high, members,
                                 attempt, rescues, is_ahead, ready_at, epoch, task)
-    select p_worker, partition_id, priority, pos, range, low, high, case when part <> map or members is not null then part end,
+    select p_token, p_worker, partition_id, priority, pos, range, low, high, case when part <> map or members is not null then part end,
            attempt, rescues, is_ahead, ready_at, epoch, task
       from met where part <> v_none order by pos, range, low
     returning *;

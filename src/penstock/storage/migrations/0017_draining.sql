@@ -132,7 +132,7 @@ begin
                    q.is_paused or not exists (select from penstock.worker_task as t where t.queue_id = q.id))
                 or v_part.is_owned and exists (
                    select from penstock.quiet as n
-                    where n.partition_id = p.id
+                    where n.partition_id = p.id and n.server = penstock.this_server()
                       and exists (select from penstock.worker as w where w.id = p.owner_id)
                       and not exists (select from penstock.ready as r
                                        where r.partition_id = p.id and not pg_visible_in_snapshot(r.changed, n.as_of))));

@@ -10,14 +10,14 @@ select penstock.give_up_partitions(%(worker)s, %(partitions)s::int[])
 delete from penstock.worker_task where worker_id = %(worker)s and queue_id = any (%(queues)s::int[])
 
 -- name: held_partitions
-select penstock.held_partitions(%(worker)s, %(partitions)s::int[], %(epochs)s::bigint[])
+select penstock.held_partitions(%(worker)s, %(server)s, %(partitions)s::int[], %(epochs)s::bigint[])
 
 -- name: lease_chosen
 -- See penstock.lease_chosen. Locks: rows of partitions for share, then ready rows by range. Index: ready_of_range.
 select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
        extract(epoch from now() - ready_at)::double precision
-  from penstock.lease_chosen(%(worker)s, %(partitions)s::int[], %(epochs)s::bigint[], %(ranges)s::bigint[],
-                             %(masks)s::bit(1024)[], %(aheads)s::boolean[])
+  from penstock.lease_chosen(%(worker)s, %(token)s, %(server)s, %(partitions)s::int[], %(epochs)s::bigint[],
+                             %(ranges)s::bigint[], %(masks)s::bit(1024)[], %(aheads)s::boolean[])
 
 -- name: hold_tables_of_jobs
 -- Before a transaction takes its snapshot: no table of jobs is detached while it reads by it. What prune moved after the
@@ -25,7 +25,7 @@ select id, partition_id, priority, pos, range, low, high, members::text, attempt
 lock table only penstock.job in access share mode
 
 -- name: read_snapshot
-select pg_current_snapshot()::text
+select pg_current_snapshot()::text, penstock.this_server()
 
 -- name: read_new_rows
 -- Rows that an owner has not seen though it has read beyond their place: written since its last look, whose snapshot
@@ -72,9 +72,10 @@ select s.range * 1024 + m, j.key
 select key from penstock.halted where queue_id = %(queue)s
 
 -- name: note_quiet
-insert into penstock.quiet (partition_id, as_of)
-select %(partition)s, %(as_of)s::pg_snapshot where penstock.held_partitions(%(worker)s, array[%(partition)s::int], array[%(epoch)s::bigint]) <> '{}'
-on conflict (partition_id) do update set as_of = excluded.as_of
+insert into penstock.quiet (partition_id, as_of, server)
+select %(partition)s, %(as_of)s::pg_snapshot, %(server)s
+ where penstock.held_partitions(%(worker)s, %(server)s, array[%(partition)s::int], array[%(epoch)s::bigint]) <> '{}'
+on conflict (partition_id) do update set as_of = excluded.as_of, server = excluded.server
 
 -- name: has_work_of_others
 -- Whether partitions that others hold, or nobody, have ready jobs that their owner has not found to wait for something.
@@ -83,7 +84,7 @@ select exists (
     select from penstock.worker_task as t
       join penstock.queue as q on q.id = t.queue_id and q.is_owned and not q.is_paused
       join penstock.partition as p on p.queue_id = q.id and p.owner_id is distinct from %(worker)s
-      left join penstock.quiet as n on n.partition_id = p.id
+      left join penstock.quiet as n on n.partition_id = p.id and n.server = penstock.this_server()
            and exists (select from penstock.worker as w where w.id = p.owner_id)
      cross join lateral (
            select from penstock.ready as r

@@ -1,7 +1,8 @@
 -- name: renew_slot_if_alive
--- A Spark task says that it lives, and hears whether its driver does. No row: it was declared dead.
+-- A Spark task says that it lives, and hears whether its driver does, and which server heard it. No row: it was declared
+-- dead.
 update penstock.worker set renewed_at = now() where id = %(worker)s
-returning exists (select from penstock.worker as d where d.id = %(driver)s)
+returning penstock.this_server(), exists (select from penstock.worker as d where d.id = %(driver)s)
 
 -- name: run_is_busy
 -- Whether jobs of these partitions are held by another worker of a run, or by one that is gone and not rescued yet.
@@ -40,8 +41,8 @@ select coalesce(sum(penstock.members_count(r.low, r.high, r.members)), 0)::bigin
  where p.queue_id = %(queue)s
 
 -- name: name_if_alive
--- Renews a worker that somebody takes up again; what it is called.
-update penstock.worker set renewed_at = now() where id = %(worker)s returning name
+-- Renews a worker that somebody takes up again; what it is called, and which server heard it.
+update penstock.worker set renewed_at = now() where id = %(worker)s returning name, penstock.this_server()
 
 -- name: charge_nothing
 -- What a worker holds is rescued, if it comes to that, as it was claimed: no attempt is charged, and no rescue counted.

@@ -3,7 +3,7 @@
 -- alone in its lease comes with it: who waits for single jobs is spared a second question.
 select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.members::text, l.attempt, l.rescues, l.is_ahead,
        l.task, extract(epoch from now() - l.ready_at)::double precision, j.id, j.args::text, j.key, j.attributes::text
-  from penstock.claim(%(worker)s, %(partitions)s::int[], %(positions)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
+  from penstock.claim(%(worker)s, %(token)s, %(partitions)s::int[], %(positions)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
                       %(settled)s::int[]) as l
   left join lateral (
        select id, args, key, attributes from penstock.job
@@ -14,7 +14,7 @@ select penstock.wake_gates(%(settled)s::int[])
 
 -- name: held_leases
 select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
-       extract(epoch from now() - ready_at)::double precision
+       extract(epoch from now() - ready_at)::double precision, token
   from penstock.lease where worker_id = %(worker)s
 
 -- name: settled_by
@@ -28,7 +28,7 @@ select g.job_id, g.attempt from unnest(%(jobs)s::bigint[], %(attempts)s::smallin
 
 -- name: settle_succeeded_if_leased
 select lease_id, pos from penstock.settle_succeeded_if_leased(
-    %(worker)s, %(name)s, %(leases)s::bigint[], %(counts)s::int[], %(masks)s::bit(1024)[], %(positions)s::text[],
+    %(worker)s, %(name)s, %(leases)s::bigint[], %(tokens)s::bigint[], %(ranges)s::bigint[], %(counts)s::int[], %(masks)s::bit(1024)[], %(positions)s::text[],
     %(ages)s::text[], %(runs)s::text[], %(results)s::text[])
 
 -- name: settle_ended_if_leased
@@ -36,29 +36,29 @@ select lease_id, pos from penstock.settle_ended_if_leased(%(worker)s, %(name)s, 
 
 -- name: note_started_if_leased
 -- Everything that is left of these leases has started by now: a crash is charged to it.
-update penstock.lease set is_ahead = false where id = any (%(leases)s::bigint[]) and worker_id = %(worker)s
+update penstock.lease set is_ahead = false
+ where id = any (%(leases)s::bigint[]) and worker_id = %(worker)s
+   and token = (%(tokens)s::bigint[])[array_position(%(leases)s::bigint[], id)]
 
 -- name: split_lease_if_leased
-select penstock.split_lease_if_leased(%(worker)s, %(lease)s, %(range)s, %(position)s::smallint)
+select penstock.split_lease_if_leased(%(worker)s, %(lease)s, %(token)s, %(range)s, %(position)s::smallint)
 
 -- name: register_worker
-insert into penstock.worker (name, instance, host, pid, version, concurrency, lease_seconds)
-values (%(name)s, coalesce(%(instance)s::uuid, gen_random_uuid()), %(host)s, %(pid)s, %(version)s, %(concurrency)s,
-        %(lease_seconds)s) returning id
+insert into penstock.worker (id, name, instance, host, pid, version, concurrency, lease_seconds)
+values (%(worker)s, %(name)s, coalesce(%(instance)s::uuid, gen_random_uuid()), %(host)s, %(pid)s, %(version)s,
+        %(concurrency)s, %(lease_seconds)s)
 
 -- name: note_session
 update penstock.worker set session_pid = pg_backend_pid() where id = %(worker)s
-
--- name: name_worker
-update penstock.worker set name = %(name)s where id = %(worker)s
 
 -- name: register_worker_tasks
 insert into penstock.worker_task (worker_id, queue_id, task)
 select %(worker)s, q, t from unnest(%(queues)s::int[], %(tasks)s::text[]) as g(q, t) on conflict do nothing
 
 -- name: renew_worker_if_alive
--- One row a worker, not one a job. No row: the worker was declared dead, and every lease it held is lost.
-update penstock.worker set renewed_at = now() where id = %(worker)s returning id
+-- One row a worker, not one a job. No row: the worker was declared dead, and every lease it held is lost. Which server
+-- it was: another than before may not know what was written last.
+update penstock.worker set renewed_at = now() where id = %(worker)s returning penstock.this_server()
 
 -- name: remove_worker
 delete from penstock.worker where id = %(worker)s
@@ -111,9 +111,12 @@ select not exists (select from penstock.worker where id = %(worker)s)
       join penstock.worker_task as t on t.worker_id = %(worker)s and t.queue_id = p.queue_id and s.task in (t.task, '')
      where s.due_at <= now())
 
--- name: report_progress
+-- name: report_progress_if_leased
+-- Of jobs that the worker still holds. Index: lease_of_range.
 insert into penstock.progress (job_id, value, note)
-select id, v, n from unnest(%(ids)s::bigint[], %(values)s::real[], %(notes)s::text[]) as g(id, v, n)
+select g.id, g.v, g.n from unnest(%(ids)s::bigint[], %(values)s::real[], %(notes)s::text[]) as g(id, v, n)
+ where exists (select from penstock.lease as l where l.worker_id = %(worker)s and l.range = g.id / 1024
+                  and penstock.has_member(l.low, l.high, l.members, (g.id %% 1024)::int))
 on conflict (job_id) do update set value = excluded.value, note = excluded.note, at = now()
 
 -- name: read_workers
@@ -122,7 +125,7 @@ select w.instance::text, w.id, w.name, w.host, w.pid, w.started_at, w.renewed_at
               where t.worker_id = w.id order by q.name),
        coalesce((select sum(penstock.members_count(l.low, l.high, l.members)) from penstock.lease as l
                   where l.worker_id = w.id), 0)::int
-  from penstock.worker as w order by w.id
+  from penstock.worker as w order by w.started_at, w.id
 
 -- name: children_of_jobs
 -- Children of these few jobs, looked up one by one. Index: the primary key of dependency.
