@@ -16,7 +16,7 @@ from penstock.cli.parameter import AsJson, Url
 from penstock.cli.target import asked, ensure_answering, opened, suppress_warnings
 from penstock.cli.terminal import Column, is_terminal, say, show_json, show_table
 from penstock.errors import PenstockError
-from penstock.storage.migrate import MIGRATIONS, Migration
+from penstock.storage.migrate import MIGRATIONS, PINNED, Migration
 
 __all__ = ["doctor", "grant", "migrate", "sql"]
 
@@ -101,6 +101,6 @@ def _script(migration: Migration) -> str:
     """A migration as a transaction that records itself."""
     record = f"{migration.number}, '{migration.name}', '{migration.checksum}', {str(migration.is_breaking).lower()}"
     return (
-        f"\n-- {migration.number:04} {migration.name}\n\nbegin;\n\n{migration.text.strip()}\n\n"
+        f"\n-- {migration.number:04} {migration.name}\n\nbegin;\n{PINNED};\n\n{migration.text.strip()}\n\n"
         f"insert into penstock.migration (number, name, checksum, is_breaking)\nvalues ({record});\ncommit;\n"
     )

@@ -35,9 +35,12 @@ class Server:
 
     @property
     def url(self) -> str:
-        """What any PostgreSQL client connects with; it stays the same over restarts while its port is free."""
+        """What any client with libpq 16 or later connects with; it stays the same over restarts while its port is free.
+
+        Another program that takes the port in between is not told the password: SCRAM proves it without.
+        """
         password = (self.home / "password").read_text()
-        return f"postgresql://{ROLE}:{password}@127.0.0.1:{_port(self.home)}/{DATABASE}"
+        return f"postgresql://{ROLE}:{password}@127.0.0.1:{_port(self.home)}/{DATABASE}?require_auth=scram-sha-256"
 
     def close(self) -> None:
         """Let the server go. Closing again does nothing."""

@@ -361,9 +361,7 @@ class Database:
         connection.adapters.register_loader("json", _RawJson)
         connection.adapters.register_loader("json", _RawJsonBinary)
         connection.adapters.register_loader("jsonb", _RawJson)
-        row = connection.execute(
-            "select pg_backend_pid(), current_setting('default_transaction_isolation'), current_setting('jit')"
-        ).fetchone()
+        row = connection.execute("select pg_backend_pid(), current_setting('default_transaction_isolation')").fetchone()
         assert row is not None  # noqa: S101
         if self.is_pooled is None:
             self.is_pooled = row[0] != connection.info.backend_pid
@@ -374,10 +372,9 @@ class Database:
         # this level already nothing has to say so, and `one_transaction` needs no BEGIN.
         if row[1] != "read committed":
             connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-        # Its estimates of our statements are far too high, and compiling them takes longer than they do. A pooler's
-        # session belongs to others too.
-        if row[2] == "on" and not self.is_pooled:
-            connection.execute("set jit = off")
+        # A pooler's session belongs to others too.
+        if not self.is_pooled:
+            connection.execute(query("set_session"))
 
     def _let_go_of_the_dead(self, connection: Flow) -> None:
         """Let the server notice, while a statement runs or waits for a lock, that its client is gone."""

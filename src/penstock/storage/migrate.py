@@ -17,8 +17,10 @@ from psycopg import errors, sql
 from penstock.errors import InvalidJob, PenstockError, SchemaMismatch
 from penstock.storage.database import Connection
 
-__all__ = ["MIGRATIONS", "Migration", "check_schema", "migrate", "pending"]
+__all__ = ["MIGRATIONS", "PINNED", "Migration", "check_schema", "migrate", "pending"]
 
+# What functions mean is decided when they are created: by nothing that others may have put into a schema of the path.
+PINNED = "set local search_path = pg_catalog, pg_temp"
 _NAME = re.compile(r"^(\d{4})_(\w+)\.sql$")
 _BREAKING = re.compile(r"^-- breaking: (yes|no)$", re.MULTILINE)
 
@@ -71,8 +73,10 @@ def migrate(connection: Connection) -> list[str]:
 
 def _apply(connection: Connection) -> list[str]:
     with connection.transaction():
+        connection.execute(PINNED)
         connection.execute("select pg_advisory_xact_lock(hashtext('penstock.migrate'))")
         connection.execute("create schema if not exists penstock")
+        _refuse_foreign_schema(connection)
         connection.execute(
             "create table if not exists penstock.migration (number int primary key, name text not null,"
             " checksum text not null, is_breaking boolean not null, applied_at timestamptz not null default now())"
@@ -80,6 +84,7 @@ def _apply(connection: Connection) -> list[str]:
     applied = []
     for migration in MIGRATIONS:
         with connection.transaction():
+            connection.execute(PINNED)
             connection.execute("select pg_advisory_xact_lock(hashtext('penstock.migrate'))")
             row = connection.execute(
                 "insert into penstock.migration (number, name, checksum, is_breaking) values (%s, %s, %s, %s)"
@@ -90,6 +95,18 @@ def _apply(connection: Connection) -> list[str]:
                 connection.execute(sql.SQL(migration.text))
                 applied.append(f"{migration.number:04} {migration.name}")
     return applied
+
+
+def _refuse_foreign_schema(connection: Connection) -> None:
+    """Refuse a schema of another role: whoever owns it can change what is made in it."""
+    row = connection.execute(
+        "select nspowner::regrole::text, pg_has_role(nspowner, 'usage') from pg_namespace where nspname = 'penstock'"
+    ).fetchone()
+    if row is not None and not row[1]:
+        raise PenstockError(
+            f"the schema penstock belongs to the database role {row[0]}, who could change what is made in it: run"
+            f" `penstock migrate` as {row[0]}, or drop that schema first"
+        )
 
 
 def pending(connection: Connection) -> list[str]:

@@ -1,7 +1,8 @@
 -- breaking: no
 -- The table partitions of `job` and `finished`: made ahead, one by one, so that nobody ever waits for one.
 -- A new table is created on its own, with the CHECK that lets ATTACH skip its scan: ATTACH takes only
--- SHARE UPDATE EXCLUSIVE on the parent, which reads and writes do not meet.
+-- SHARE UPDATE EXCLUSIVE on the parent, which reads and writes do not meet. Whoever makes one locks the table in which
+-- they are listed: not an advisory lock, which could be taken by anybody who may connect.
 
 -- Adds one table partition of `job` for the next `calls` range numbers of this shard.
 create function penstock.add_job_part(calls bigint) returns void
@@ -11,7 +12,7 @@ declare
     v_high bigint;
     v_limit numeric;
 begin
-    perform pg_advisory_xact_lock(hashtext('penstock.add_job_part'));
+    lock table penstock.job_part in share update exclusive mode;
     select coalesce(max(high), 0) into v_low from penstock.job_part;
     v_high := least(v_low + calls * 1024, 9007199254740992);
     -- A caller with an old snapshot does not see the row of a table that was just made; the table itself he sees.
@@ -32,7 +33,7 @@ language plpgsql as $$
 declare
     v_number int;
 begin
-    perform pg_advisory_xact_lock(hashtext('penstock.add_slice'));
+    lock table penstock.slice in share update exclusive mode;
     select coalesce(max(number), 0) + 1 into v_number from penstock.slice;
     insert into penstock.slice (number) values (v_number);
     execute format('create table penstock.finished_%s (like penstock.finished including all, check (slice = %s))',
@@ -60,9 +61,13 @@ create function penstock.mend_shortage() returns trigger
 language plpgsql as $$
 begin
     delete from penstock.shortage where at <= now();
-    -- Somebody else who mends it now need not be waited for; and what he has mended is not mended again.
-    if pg_try_advisory_xact_lock(hashtext('penstock.add_job_part'))
-       and (select last_value from penstock.range_number) + 16384 * 1024 > (select max(high) from penstock.job_part) then
+    begin
+        lock table penstock.job_part in share update exclusive mode nowait;
+    exception when lock_not_available then
+        return null;  -- Somebody else mends it now: he need not be waited for.
+    end;
+    -- What he has mended is not mended again.
+    if (select last_value from penstock.range_number) + 16384 * 1024 > (select max(high) from penstock.job_part) then
         perform penstock.add_job_part(65536);
     end if;
     return null;

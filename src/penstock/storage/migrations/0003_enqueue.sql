@@ -14,15 +14,16 @@ end $$;
 -- Holds a map of keys to partitions for this transaction: false where the queue has another by now, and then nothing
 -- may be written by this one. A resize sets the new map first and calls the old one closed when nobody holds it, so
 -- the lock comes before the look, which is a statement of its own. Above READ COMMITTED the look would see the
--- past: there the map's row is locked, and the caller is told to begin again (40001) where it changed since.
--- False also where the map is not open yet. Never waits for a resize; shared with all other producers.
+-- past: there the map's row is locked against all changes, and the caller is told to begin again (40001) where it changed
+-- since. False also where the map is not open yet. Never waits for a resize; shared with all other producers. A row's lock
+-- and not an advisory one: that could be taken by anybody who may connect, and would hold up every producer.
 create function penstock.lock_map(p_queue int, p_epoch int) returns boolean
 language plpgsql as $$
 declare
     v_epoch   int;
     v_is_open boolean;
 begin
-    perform pg_advisory_xact_lock_shared(hashtext('penstock.map'), hashtext(p_queue || ':' || p_epoch));
+    perform from penstock.queue_map where queue_id = p_queue and epoch = p_epoch for key share;
     select epoch, is_open into v_epoch, v_is_open from penstock.queue where id = p_queue;
     if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
         if p_epoch > v_epoch then

@@ -376,12 +376,10 @@ begin
         select m.queue_id, m.epoch from penstock.queue_map as m join penstock.queue as q on q.id = m.queue_id
          where not m.is_closed and m.epoch < q.epoch order by m.queue_id, m.epoch for update of m skip locked
     loop
-        if pg_try_advisory_xact_lock(hashtext('penstock.map'), hashtext(v_map.queue_id || ':' || v_map.epoch)) then
-            update penstock.queue_map as m set is_closed = true
-             where m.queue_id = v_map.queue_id and m.epoch = v_map.epoch
-               and not exists (select from penstock.load_hold as h where h.queue_id = m.queue_id and h.epoch = m.epoch);
-            v_count := v_count + found::int;
-        end if;
+        update penstock.queue_map as m set is_closed = true
+         where m.queue_id = v_map.queue_id and m.epoch = v_map.epoch
+           and not exists (select from penstock.load_hold as h where h.queue_id = m.queue_id and h.epoch = m.epoch);
+        v_count := v_count + found::int;
     end loop;
     return v_count;
 end $$;

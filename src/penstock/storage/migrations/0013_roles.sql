@@ -113,8 +113,8 @@ begin
     elsif not pg_has_role(v_owner, 'usage') then
         perform penstock.refuse('role', format('only %s, who owns the schema, can grant: connect as that role', v_owner));
     end if;
-    perform pg_advisory_xact_lock(hashtext('penstock.' || lock))
-       from unnest(array['migrate', 'prune', 'add_slice', 'add_job_part']) as lock;
+    perform pg_advisory_xact_lock(hashtext('penstock.' || lock)) from unnest(array['migrate', 'prune']) as lock;
+    lock table penstock.job_part, penstock.slice in share update exclusive mode;
     -- Tables made ahead later.
     execute format('alter default privileges for role %s in schema penstock revoke all on tables from %I', v_owner, p_role);
     if p_kind in ('worker', 'reader') then

@@ -1,3 +1,8 @@
+-- name: set_session
+-- Nobody who may create in a schema of the path can put an operator or a function of his own before PostgreSQL's. And no
+-- statement is compiled: estimates of ours are far too high, and compiling them takes longer than they do.
+select set_config('search_path', 'pg_catalog, pg_temp', false), set_config('jit', 'off', false)
+
 -- name: notice_dead_clients
 -- A session whose client was cut off while it waits for a lock would go on waiting, and then hold the lock.
 select set_config('client_connection_check_interval', %(milliseconds)s::text, false)
