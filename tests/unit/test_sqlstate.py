@@ -37,7 +37,7 @@ def test_every_code_the_driver_knows_is_decided_and_only_outages_are_lost() -> N
 def test_an_error_without_a_code_is_a_broken_connection() -> None:
     for error in (psycopg.OperationalError("server closed"), psycopg.InterfaceError(), DatabaseDown(), ConnectionCut()):
         assert is_lost(error)
-    assert is_lost(SessionEnded("25P04: terminating connection due to transaction timeout"))
+    assert is_lost(SessionEnded(errors.RaiseException("a FATAL of any code")))
     assert not is_lost(ValueError("not of the database"))
 
 

@@ -31,7 +31,18 @@ from penstock.routing.key_hash import shard_of
 from penstock.storage import catalogue
 from penstock.storage.carrying import locate
 from penstock.storage.catalogue import QueueEntry
-from penstock.storage.database import Connection, ConnectionLost, Database, LockHeld, is_lost, is_refused, refuse_cut
+from penstock.storage.database import (
+    Connection,
+    ConnectionLost,
+    Database,
+    DatabaseError,
+    LockHeld,
+    is_lost,
+    is_refused,
+    may_repeat,
+    refuse_cut,
+    with_remedy,
+)
 from penstock.storage.enqueue import (
     Child,
     Receipt,
@@ -223,11 +234,15 @@ class Producer:
                     "the same idempotency key and has not ended; none of them was written, call again when it has",
                     outcome="not written",
                 ) from error
-            except ConnectionLost as error:
-                if not is_lost(error):
+            except DatabaseError as error:
+                if not may_repeat(error):
                     raise
                 if self._clock.monotonic() + pause >= call.deadline:
                     raise self._refusal(call, part, error) from error
+                if not is_lost(error):
+                    # It was rolled back.
+                    pause = self._wait(call, part, pause)
+                    continue
                 waves, avoid = self._moved(call, part, avoid | {part.shard})
                 if waves is None:
                     pause = self._wait(call, part, pause)
@@ -365,10 +380,10 @@ class Producer:
             shards = sorted({each for entry in entries for each in entry.partition_shards[: entry.partition_count]})
             where = f"no shard of their queue ({', '.join(map(str, shards))}) takes them"
         else:
-            where = f"{database.breaker.label} does not answer"
+            where = f"{database.breaker.label} {'does not answer' if is_lost(error) else 'rolled them back each time'}"
         return RequestTimeout(
             f"{_counted(part)} could not be written within {call.timeout:g} s: {where} "
-            f"({_first_line(error)}); none of them was written, call again when it does",
+            f"({with_remedy(error)}); none of them was written, call again when it does",
             outcome="not written",
         )
 

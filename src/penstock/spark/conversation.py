@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from penstock.clock import system
 from penstock.storage import workers
-from penstock.storage.database import Connection, ConnectionLost, Database, may_repeat
+from penstock.storage.database import Connection, Database, DatabaseError, may_repeat
 from penstock.storage.exchange import ClaimWish, Turn, exchange, held_leases, settled_by
 from penstock.storage.owner import Choice
 from penstock.storage.sessions import end_session
@@ -60,7 +60,7 @@ class Conversation:
             session = connection.info.backend_pid
             try:
                 return exchange(connection, self._worker, self._name, succeeded, ends, wish, choices, freed)
-            except ConnectionLost as error:
+            except DatabaseError as error:
                 if not may_repeat(error):
                     raise
             self._in_doubt = session
@@ -97,7 +97,7 @@ class Conversation:
                     if not self._database.is_pooled:
                         workers.note_session(self._connection, self._worker)
                 return act(self._connection)
-            except ConnectionLost as error:
+            except DatabaseError as error:
                 if not may_repeat(error):
                     raise
                 self.close()

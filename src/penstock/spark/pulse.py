@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 
 from penstock.clock import ticks
-from penstock.storage.database import Connection, Database
+from penstock.storage.database import Connection, Database, is_lost, with_remedy
 
 __all__ = ["Pulse"]
 
@@ -74,7 +74,8 @@ class Pulse:
                 connection = connection or self._database.connect("pulse", carries_lease=True)
                 server = self._renew(connection)
             except Exception as error:  # Whatever it is, a pulse that stopped would cost every job that is held.
-                log.debug("the pulse missed a beat: %s", error)
+                level = logging.DEBUG if is_lost(error) else logging.WARNING
+                log.log(level, "the pulse missed a beat: %s", with_remedy(error))
                 if connection is not None:
                     connection.close()
                     connection = None

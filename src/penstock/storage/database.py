@@ -23,11 +23,11 @@ from psycopg.pq import Format, TransactionStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from penstock.clock import Clock, system
-from penstock.errors import InvalidJob, PartitionUnavailable
+from penstock.errors import InvalidJob, PartitionUnavailable, PenstockError, SchemaMismatch
 from penstock.storage.breaker import Breaker, CallUnderWay
-from penstock.storage.flow import Flow
+from penstock.storage.flow import Flow, SessionEnded
 from penstock.storage.queries import query
-from penstock.storage.sqlstate import decide
+from penstock.storage.sqlstate import CANCELLED, Decision, decide, remedy
 
 __all__ = [
     "Connection",
@@ -35,14 +35,19 @@ __all__ = [
     "ConnectionLost",
     "Database",
     "DatabaseDown",
+    "DatabaseError",
     "LockHeld",
     "checked_url",
     "checked_urls",
+    "first_line",
+    "is_cancelled",
     "is_lost",
     "may_repeat",
     "one_transaction",
     "refuse_cut",
+    "stops",
     "utf8_conninfo",
+    "with_remedy",
 ]
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -56,6 +61,9 @@ ConnectionLost = (
     PoolTimeout,
 )
 
+# Whatever the driver raises; `is_lost` and `may_repeat` say what it means.
+DatabaseError = psycopg.Error
+
 # The driver and its pool tell of every connection that breaks: for whoever sets logging up, not for a bare stderr.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
@@ -64,8 +72,6 @@ STEP_SECONDS = 0.25
 # So long the connection used last stays out of the pool.
 KEPT_SECONDS = 60.0
 IDLE = TransactionStatus.IDLE
-# How often a server looks whether the client of a running statement is still there.
-NOTICE_SECONDS = 2.0
 # Whatever a role or the environment says: arguments are UTF-8 on the wire.
 ENCODING = "UTF8"
 
@@ -215,7 +221,8 @@ class Database:
         self._stock: Stock | None = None
         self._lock = threading.Lock()
         self.is_pooled: bool | None = None
-        self._can_notice = True
+        # How often the server looks whether the client of a running statement is still there.
+        self._notice = "2s"
         # Whether the last question to several databases was answered without it.
         self.is_left_out = False
 
@@ -275,8 +282,10 @@ class Database:
                     return act(connection)
             except LockHeld as error:
                 raise self.unavailable(error) from error
-            except ConnectionLost as error:
-                if not is_lost(error):
+            except DatabaseError as error:
+                # Whoever may wait for locks without end says itself, in its statements, how long it does.
+                is_impatient = waits_for_locks and isinstance(error, psycopg.errors.LockNotAvailable)
+                if is_impatient or not may_repeat(error):
                     raise
                 # One that takes no writes is read: only who would write to it is told at once.
                 is_refused = isinstance(error, psycopg.errors.ReadOnlySqlTransaction) and not self.breaker.is_writable
@@ -294,15 +303,17 @@ class Database:
 
     def unavailable(self, error: BaseException) -> PartitionUnavailable:
         """The error a user meets when the database does not answer."""
-        cause = str(error).strip().splitlines()
-        problem, remedy = "does not answer", "see that it runs and accepts connections"
+        problem, advice = "does not answer", "see that it runs and accepts connections"
         if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
-            problem, remedy = "is read-only", "see that it runs and accepts writes"
+            problem, advice = "is read-only", "see that it runs and accepts writes"
         elif isinstance(error, LockHeld):
-            remedy = "end that transaction (pg_blocking_pids names it)"
-        said = cause[0] if cause else type(error).__name__
+            advice = "end that transaction (pg_blocking_pids names it)"
+        elif not is_lost(error):
+            problem, advice = "rolled it back each time", "see what is in its way"
+        if not isinstance(error, LockHeld):
+            advice = remedy(getattr(error, "sqlstate", None) or "") or advice
         return PartitionUnavailable(
-            f"{self.breaker.label} {problem} ({said}); {remedy}, then call again", shard=self.shard
+            f"{self.breaker.label} {problem} ({first_line(error)}); {advice}, then call again", shard=self.shard
         )
 
     @property
@@ -366,24 +377,17 @@ class Database:
         if self.is_pooled is None:
             self.is_pooled = row[0] != connection.info.backend_pid
         connection.prepare_threshold = None if self.is_pooled else 2
-        if not self.is_pooled:
-            self._let_go_of_the_dead(connection)
         # Whoever waits for a lock must see what its holder did, whatever the database's own default is. Where that is
         # this level already nothing has to say so, and `one_transaction` needs no BEGIN.
         if row[1] != "read committed":
             connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         # A pooler's session belongs to others too.
         if not self.is_pooled:
-            connection.execute(query("set_session"))
-
-    def _let_go_of_the_dead(self, connection: Flow) -> None:
-        """Let the server notice, while a statement runs or waits for a lock, that its client is gone."""
-        if not self._can_notice:
-            return
-        try:
-            connection.execute(query("notice_dead_clients"), {"milliseconds": int(NOTICE_SECONDS * 1000)})
-        except psycopg.errors.InvalidParameterValue:
-            self._can_notice = False  # Its system has no means to.
+            try:
+                connection.execute(query("set_session"), {"notice": self._notice})
+            except psycopg.errors.InvalidParameterValue:
+                self._notice = "0"
+                connection.execute(query("set_session"), {"notice": self._notice})
 
 
 @contextmanager
@@ -469,14 +473,38 @@ def is_refused(error: BaseException) -> bool:
 
 def is_lost(error: BaseException) -> bool:
     """Whether an error says that the database could not be reached, rather than that it said no."""
-    sqlstate = getattr(error, "sqlstate", None)
-    return isinstance(error, ConnectionLost) if sqlstate is None else _decision(error) == "lost"
+    return _decision(error) == "lost"
 
 
-def _decision(error: BaseException) -> str | None:
+def is_cancelled(error: BaseException) -> bool:
+    """Whether a statement was cancelled, by somebody or by a role's statement_timeout: half as much may do."""
+    return _decision(error) == "repeat" and getattr(error, "sqlstate", None) == CANCELLED
+
+
+def stops(error: BaseException, label: str) -> PenstockError | None:
+    """The error for whoever started a worker, where nothing can be done there until a person comes."""
+    if _decision(error) != "stop":
+        return None
+    kind = PenstockError if getattr(error, "sqlstate", None) in ("42501", "XX001", "XX002") else SchemaMismatch
+    return kind(f"{label} cannot be worked on: {with_remedy(error)}")
+
+
+def with_remedy(error: BaseException) -> str:
+    """What an error says, and what to do about it where there is something."""
+    advice = remedy(getattr(error, "sqlstate", None) or "")
+    return f"{first_line(error)}; {advice}" if advice else first_line(error)
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in short."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _decision(error: BaseException) -> Decision:
     sqlstate = getattr(error, "sqlstate", None)
     if sqlstate is None:
-        return None
-    # Whatever else it says, it ended the session.
+        return "lost" if isinstance(error, ConnectionLost) else "refuse"
+    # Whatever else it says, the session is gone.
     is_fatal = isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized in ("FATAL", "PANIC")
-    return "lost" if is_fatal else decide(sqlstate)
+    return "lost" if is_fatal or isinstance(error, SessionEnded) else decide(sqlstate)

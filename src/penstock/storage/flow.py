@@ -45,7 +45,11 @@ monotonic = system.monotonic
 
 
 class SessionEnded(psycopg.OperationalError):
-    """The server ended the session, or it is of no use any more; nothing that was under way in it was kept."""
+    """The server ended the session, or it is of no use any more: lost, whatever the SQLSTATE says."""
+
+    def __init__(self, error: psycopg.Error) -> None:
+        super().__init__(str(error))
+        self.sqlstate = error.sqlstate
 
 
 class Flow(psycopg.Connection[tuple[Any, ...]]):
@@ -70,7 +74,7 @@ class Flow(psycopg.Connection[tuple[Any, ...]]):
             if not _ends_session(error):
                 raise
             self.close()
-            raise SessionEnded(f"{error.sqlstate}: {error}") from error
+            raise SessionEnded(error) from error
         finally:
             self.waiting_since = None
 

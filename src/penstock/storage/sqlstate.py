@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-__all__ = ["DECISIONS", "Decision", "decide"]
+__all__ = ["CANCELLED", "DECISIONS", "Decision", "decide", "remedy"]
 
 Decision = Literal["lost", "repeat", "stop", "refuse"]
 
@@ -75,6 +75,30 @@ DECISIONS: Final[dict[str, Decision]] = {
     "P0": "refuse",
     "PS": "refuse",
 }
+
+# What a statement that was cancelled ends with; whoever repeats it asks for half as much.
+CANCELLED: Final = "57014"
+
+# What a person can do about errors that come again and again.
+REMEDIES: Final[dict[str, str]] = {
+    CANCELLED: "where its role or database has a statement_timeout, raise that",
+    "55P03": "where its role or database has a lock_timeout, raise that; pg_blocking_pids names who holds the lock",
+    "25P03": "raise the idle_in_transaction_session_timeout of its role or database",
+    "25P04": "raise the transaction_timeout of its role or database",
+    "57P05": "raise the idle_session_timeout of its role or database",
+    "42501": "let the tables' owner grant its role what it needs, with `penstock grant`",
+    "42703": "run `penstock migrate` with this version of penstock, or start the version that the schema is for",
+    "42883": "run `penstock migrate` with this version of penstock, or start the version that the schema is for",
+    "42P01": "run `penstock migrate` with this version of penstock, or start the version that the schema is for",
+    "3F000": "run `penstock migrate`",
+    "XX001": "its data is damaged: restore it from a backup",
+    "XX002": "an index of it is damaged: run `reindex`",
+}
+
+
+def remedy(sqlstate: str) -> str | None:
+    """What to do about an error of this code, where there is something."""
+    return REMEDIES.get(sqlstate)
 
 
 def decide(sqlstate: str) -> Decision:

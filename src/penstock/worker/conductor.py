@@ -17,15 +17,23 @@ from typing import TypeVar
 
 from penstock.clock import system, ticks
 from penstock.owner import Owner
-from penstock.policy.batch import BatchSize
+from penstock.policy.batch import MOST_AHEAD, BatchSize
 from penstock.policy.slots import Grant
 from penstock.storage import workers
 from penstock.storage.claim import Lease, others_than, parts_of, read_jobs
-from penstock.storage.database import Connection, ConnectionLost, Database, is_lost, may_repeat
+from penstock.storage.database import (
+    Connection,
+    Database,
+    DatabaseError,
+    is_cancelled,
+    is_lost,
+    may_repeat,
+    with_remedy,
+)
 from penstock.storage.exchange import FROM_THE_START, ClaimWish, Turn, exchange, held_leases, settled_by
 from penstock.storage.owner import Choice, has_work_of_others, read_partitions
 from penstock.storage.sessions import end_session
-from penstock.storage.settle import End, note_started
+from penstock.storage.settle import End, Succeeded, note_started
 from penstock.storage.sweep import unblock
 from penstock.task.definition import TaskDefinition
 from penstock.worker.collecting import Collected, collect, count_ends, tell, timed_out_verdict
@@ -33,6 +41,7 @@ from penstock.worker.context import Workplace
 from penstock.worker.hooks import Hooks
 from penstock.worker.job import HeldJob
 from penstock.worker.line import SETTLED_TOGETHER, Line
+from penstock.worker.rarely import Rarely
 
 __all__ = ["Conductor", "DatabaseAway", "Served"]
 
@@ -122,6 +131,9 @@ class Conductor:
         self._asking_since: float | None = None
         # Since when nothing at all was heard on its connection, from when that was lost.
         self.unheard_since: float | None = None
+        # How much is claimed at once after a claim took so long that it was cancelled.
+        self._most_claimed: int | None = None
+        self._rarely = Rarely(log)
         # What ended here so far, by its end.
         self.counts: Counter[str] = Counter()
         # Set by other threads.
@@ -271,7 +283,9 @@ class Conductor:
             self._by_partition.setdefault(holding.partition_id, self._queues[holding.queue_id])
         wanted = sum(self._wanted(self._line.floor.grantable(self._line)))
         if wanted > 0:
-            self._with_connection(lambda connection: self._owner.look(connection, wanted, now))
+            self._with_connection(
+                lambda connection: self._owner.look(connection, min(wanted, self._most_claimed or wanted), now)
+            )
         else:
             self._owner.rest()
 
@@ -300,6 +314,8 @@ class Conductor:
         if slots == 0 and system.monotonic() - self._progressed_at > STUCK_SECONDS:
             # All slots are busy for longer than jobs took of late: what is claimed ahead now would wait behind them.
             return 0, 0
+        if self._most_claimed is not None:
+            slots, total = min(slots, self._most_claimed), min(total, self._most_claimed)
         return slots, total - slots
 
     def _wish(self, slots: int, ahead: int) -> tuple[ClaimWish | None, list[Choice]]:
@@ -568,13 +584,20 @@ class Conductor:
             session = connection.info.backend_pid
             turn = exchange(connection, worker, name, succeeded, collected.ends, wish, choices, freed)
             self._asking_since = None
+            if self._most_claimed is not None and (wish is not None or choices):
+                self._most_claimed = self._most_claimed + 1 if self._most_claimed < MOST_AHEAD else None
             return turn
-        except ConnectionLost as error:
+        except DatabaseError as error:
             if not may_repeat(error):
                 raise
-            self._note_lost(error)
+            self._note_failed(error, wish.slots + wish.ahead if wish else sum(len(each.jobs) for each in choices))
+            if is_lost(error):
+                log.warning(
+                    "%s does not answer (%s); the worker goes on there when it does",
+                    self._database.breaker.label,
+                    with_remedy(error),
+                )
         # The answer was lost. What was settled is not held any more, and new leases may be ours unheard of.
-        log.warning("%s does not answer; the worker goes on there when it does", self._database.breaker.label)
         self._owner.forget()
         attempts = {
             (job.own_lease or job.lease.id, job.position): (job.id, job.lease.attempt) for job in collected.jobs
@@ -583,7 +606,7 @@ class Conductor:
         def repeat(connection: Connection) -> Turn:
             # Until the old session is gone it could still commit its claim, after the look at what is held.
             end_session(connection, self._database, session)
-            turn = exchange(connection, worker, name, succeeded, collected.ends, None, freed=freed)
+            turn = self._settle(connection, succeeded, collected.ends, freed)
             if not_held := [attempts[part] for part in turn.lost if part in attempts]:
                 settled = settled_by(connection, name, not_held)
                 turn.lost = [part for part in turn.lost if part in attempts and attempts[part] not in settled]
@@ -604,19 +627,53 @@ class Conductor:
                 answer = act(self._opened())
                 self._asking_since = self.unheard_since = None
                 return answer
-            except ConnectionLost as error:
+            except DatabaseError as error:
                 if not may_repeat(error):
                     raise
-                self._note_lost(error)
+                self._note_failed(error)
                 self.close()
                 if self.give_up_at is not None and (system.monotonic() >= self.give_up_at or not self._has_to_tell):
                     raise DatabaseAway from error
                 system.sleep(pause)
                 pause = min(pause * 2, 1.0)
 
-    def _note_lost(self, error: BaseException) -> None:
+    def _settle(self, connection: Connection, succeeded: list[Succeeded], ends: list[End], freed: list[int]) -> Turn:
+        """Settle again what may have been settled; what is cancelled as a whole, in halves."""
+        worker, name = self._workplace.worker_id, self._workplace.name
+        try:
+            return exchange(connection, worker, name, succeeded, ends, None, freed=freed)
+        except DatabaseError as error:
+            if not is_cancelled(error) or len(succeeded) + len(ends) < 2:
+                raise
+            self._note_failed(error)
+        # In order: a lease that has both kinds of ends is whole only after the first.
+        half, half_of_ends = len(succeeded) // 2, len(ends) // 2
+        halves: list[tuple[list[Succeeded], list[End]]]
+        if succeeded and ends:
+            halves = [(succeeded, []), ([], ends)]
+        elif succeeded:
+            halves = [(succeeded[:half], []), (succeeded[half:], [])]
+        else:
+            halves = [([], ends[:half_of_ends]), ([], ends[half_of_ends:])]
+        turn = Turn()
+        for each, others in halves:
+            part = self._settle(connection, each, others, freed)
+            turn.lost += part.lost
+            turn.children += part.children
+        return turn
+
+    def _note_failed(self, error: BaseException, wished: int = 0) -> None:
+        """Keep in mind that the connection is lost; or tell what is wrong, and ask for less the next time."""
         if is_lost(error):
             self.unheard_since = self.unheard_since or system.monotonic()
+            return
+        self._rarely.warning(
+            "%s rolled back what the worker asked of it, and is asked again: %s",
+            self._database.breaker.label,
+            with_remedy(error),
+        )
+        if is_cancelled(error):
+            self._most_claimed = max((wished or self._most_claimed or MOST_AHEAD) // 2, 1)
 
     @property
     def _has_to_tell(self) -> bool:

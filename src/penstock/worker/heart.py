@@ -17,8 +17,9 @@ from collections.abc import Callable
 
 from penstock.clock import system, ticks
 from penstock.storage import workers
-from penstock.storage.database import Connection, ConnectionLost, Database
+from penstock.storage.database import Connection, Database, is_lost, with_remedy
 from penstock.worker.line import Line
+from penstock.worker.rarely import Rarely
 
 __all__ = ["Heart"]
 
@@ -48,6 +49,7 @@ class Heart:
         self._answered_since = 0.0
         self._is_still = False
         self._on_server = on_server
+        self._rarely = Rarely(log)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._progress: dict[int, tuple[float | None, str | None]] = {}
@@ -83,9 +85,11 @@ class Heart:
                 self._renew(connection)
                 self._answered_since = self._answered_since or began_at
             except Exception as error:  # Whatever it is, a heart that stopped would cost every job the worker holds.
-                is_away = isinstance(error, ConnectionLost)
                 self._answered_since = 0.0
-                log.log(logging.DEBUG if is_away else logging.ERROR, "the heart missed a beat: %s", error)
+                if is_lost(error):
+                    log.debug("the heart missed a beat: %s", error)
+                else:
+                    self._rarely.warning("the heart missed a beat: %s", with_remedy(error))
                 if connection is not None:
                     connection.close()
                     connection = None

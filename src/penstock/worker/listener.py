@@ -14,8 +14,9 @@ from contextlib import suppress
 
 from penstock.clock import system
 from penstock.errors import PenstockError
-from penstock.storage.database import ConnectionLost, Database
+from penstock.storage.database import Database, DatabaseError, with_remedy
 from penstock.storage.listen import hears_itself, listen, notify, wait_for_notification
+from penstock.worker.rarely import Rarely
 
 __all__ = ["Listener"]
 
@@ -33,6 +34,7 @@ class Listener:
         self._queues = queues
         self._signal = signal
         self._is_stopping = False
+        self._rarely = Rarely(log)
         self._thread = threading.Thread(target=self._hear, name="penstock-listener", daemon=True)
 
     def start(self) -> None:
@@ -62,5 +64,8 @@ class Listener:
                         if system.monotonic() - asked_at > ASK_SECONDS:
                             connection.execute("select 1")
                             asked_at = system.monotonic()
-            except ConnectionLost:
+            except DatabaseError as error:
+                # Where the database is down, that is told where it is found out.
+                if not self._database.breaker.is_down:
+                    self._rarely.warning("the listener's connection was lost, and is made anew: %s", with_remedy(error))
                 system.sleep(0.2)

@@ -9,18 +9,22 @@ handler that ran past its timeout, whether that returns or not.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from copy import copy
 
 from penstock.clock import ticks
 from penstock.errors import PenstockError
+from penstock.storage.database import DatabaseError
 from penstock.storage.settle import End, settle_alone
 from penstock.task.verdict import Verdict
 from penstock.worker.context import Workplace
 from penstock.worker.job import HeldJob
 
 __all__ = ["OwnLeases"]
+
+log = logging.getLogger("penstock")
 
 AGAIN_SECONDS = 0.2
 # How long a slot may wait for an answer.
@@ -97,6 +101,9 @@ class OwnLeases:
             )
         except PenstockError:
             # The database is away; the heart finds out whether the worker is still alive when it is back.
+            return False
+        except DatabaseError as error:
+            log.warning("the end of job %d could not be written yet, and is tried again: %s", job.id, error)
             return False
         if found == "busy":
             return False

@@ -16,7 +16,7 @@ from typing import Protocol
 from penstock.clock import system, ticks
 from penstock.errors import PenstockError
 from penstock.storage import workers
-from penstock.storage.database import Connection, Database
+from penstock.storage.database import Connection, Database, stops
 from penstock.storage.health import divided_tasks
 from penstock.worker.conductor import Conductor, DatabaseAway, Served
 from penstock.worker.context import Workplace
@@ -26,6 +26,7 @@ from penstock.worker.hooks import Hooks
 from penstock.worker.line import Line
 from penstock.worker.listener import Listener
 from penstock.worker.quiet import Quiet
+from penstock.worker.rarely import Rarely
 
 __all__ = ["Identity", "Site", "Sweeper"]
 
@@ -86,6 +87,7 @@ class Site:
         self._stop_at: float | None = None
         self._told_to_stop_at: float | None = None
         self._must_register = True
+        self._rarely = Rarely(log)
         # Since when it has not managed a turn, if it has not.
         self._absent_since: float | None = system.monotonic()
         self._workplace = Workplace(database, "", self._report_progress)
@@ -184,10 +186,16 @@ class Site:
                         self.database.breaker.label,
                     )
                 return None
-            except Exception:
+            except Exception as error:
+                told = stops(error, self.database.breaker.label)
                 if self._is_alone() or self._stop_at is not None:
+                    if told is not None:
+                        raise told from error
                     raise
-                log.exception("%s cannot be worked on, and is tried again", self.database.breaker.label)
+                if told is not None:
+                    self._rarely.warning("%s; it is tried again", told)
+                else:
+                    log.exception("%s cannot be worked on, and is tried again", self.database.breaker.label)
             # The other sites go on meanwhile.
             self._must_register = True
             self._absent_since = self._absent_since or system.monotonic()

@@ -1,12 +1,11 @@
 -- name: set_session
 -- Nobody who may create in a schema of the path can put an operator or a function of his own before PostgreSQL's. And no
--- statement is compiled: estimates of ours are far too high, and compiling them takes longer than they do.
-select set_config('search_path', 'pg_catalog, pg_temp', false), set_config('jit', 'off', false)
-
--- name: notice_dead_clients
--- A session whose client was cut off while it waits for a lock would go on waiting, and then hold the lock.
-select set_config('client_connection_check_interval', %(milliseconds)s::text, false)
- where current_setting('client_connection_check_interval') = '0'
+-- statement is compiled: estimates of ours are far too high, and compiling them takes longer than they do. And the server
+-- looks, so often, whether the client of a running statement is there: one whose client was cut off while it waits for a
+-- lock would go on waiting, and then hold the lock. (Where its system has no means to, anything but 0 is refused.)
+select set_config('search_path', 'pg_catalog, pg_temp', false), set_config('jit', 'off', false),
+       set_config('client_connection_check_interval',
+                  coalesce(nullif(current_setting('client_connection_check_interval'), '0'), %(notice)s), false)
 
 -- name: session_states
 -- What these sessions do, for how many seconds they have, and what they wait for; and the one that asks, by which it is

@@ -1,0 +1,28 @@
+"""What goes wrong again and again is told now and then: the same words at most once a minute."""
+
+from __future__ import annotations
+
+import logging
+
+from penstock.clock import system
+
+__all__ = ["Rarely"]
+
+AGAIN_SECONDS = 60.0
+
+
+class Rarely:
+    """A log for what may come many times a second. Used by one thread."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._told: dict[tuple[str, ...], float] = {}
+
+    def warning(self, text: str, *values: object) -> None:
+        """Warn, unless that was done within the minute."""
+        now = system.monotonic()
+        said = (text, *map(str, values))
+        if now - self._told.get(said, -AGAIN_SECONDS) >= AGAIN_SECONDS:
+            self._told = {each: at for each, at in self._told.items() if now - at < AGAIN_SECONDS}
+            self._told[said] = now
+            self._log.warning(text, *values)
