@@ -20,7 +20,7 @@ from psycopg import sql
 from penstock import embedded
 from penstock.embedded import Server
 
-__all__ = ["Backup", "created_database", "started_server"]
+__all__ = ["Backup", "created_database", "open_folder", "started_server"]
 
 _IN_MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 4 * 1024**3
@@ -33,18 +33,24 @@ _numbers = count(1)
 @contextmanager
 def started_server(settings: Mapping[str, str] | None = None) -> Iterator[Server]:
     """An embedded server with a folder of its own; both are gone after the block."""
-    # Not pytest's folder: those are closed to the account that runs the server for root.
-    parent = Path(tempfile.mkdtemp(prefix="penstock-tests-", dir=_roomy_memory()))
-    parent.chmod(0o755)
-    home = parent / ".penstock"
-    try:
+    with open_folder() as parent:
+        home = parent / ".penstock"
         server = embedded.start(home, settings={**_SETTINGS, **(settings or {})})
         yield server
         server.close()
         with (home / "supervisor.lock").open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """A folder that the account which runs the server for root can enter, unlike pytest's; gone after the block."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-tests-", dir=_roomy_memory()))
+    folder.chmod(0o755)
+    try:
+        yield folder
     finally:
-        shutil.rmtree(parent, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ __all__ = ["Clock", "ManualClock", "system", "ticks"]
 
 # Nanoseconds that only grow, for the paths on which a method call would show: all that a worker times, leases too.
 ticks = time.perf_counter_ns
+_system_random = random.SystemRandom()
 
 
 class Clock:
@@ -33,12 +34,15 @@ class Clock:
         time.sleep(seconds)
 
     def random_unit(self) -> float:
-        """A number from 0 up to, but not including, 1. Seeded by the system, so no two workers share a row of them."""
-        return random.random()  # noqa: S311  (jitter, not a secret)
+        """A number from 0 up to, but not including, 1. The system's, so no two workers share a row of them."""
+        return _system_random.random()
 
     def random_token(self) -> int:
-        """63 random bits, as PostgreSQL's bigint can hold them: for telling one call from every other."""
-        return random.getrandbits(63)
+        """63 random bits, as PostgreSQL's bigint can hold them: for telling one call from every other.
+
+        The system's, not the program's: one that seeds its own, or is forked, would repeat them.
+        """
+        return _system_random.getrandbits(63)
 
 
 class ManualClock(Clock):

@@ -35,6 +35,7 @@ from penstock.errors import (
     RequestTimeout,
     ResultTimeout,
 )
+from penstock.forking import renew_in_children
 from penstock.model import (
     BlockedKey,
     Cron,
@@ -126,6 +127,13 @@ class App:
         self._workers: list[Worker] = []
         self._testing: Testing | None = None
         self._lock = threading.Lock()
+        renew_in_children(self, App._renew_after_fork)
+
+    def _renew_after_fork(self) -> None:
+        """In a forked child: no worker of this app runs here, and no thread of its producer."""
+        self._lock = threading.Lock()
+        self._workers = []
+        self._producer = None
 
     # Declaring
 
@@ -684,7 +692,15 @@ class _Signals:
             self._stopper.start()
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._before[number] = signal.signal(number, self._note)
+            renew_in_children(self, _Signals._renew_after_fork)
         return self
+
+    def _renew_after_fork(self) -> None:
+        """In a forked child: there is no worker to stop, and nobody who would hear it; signals mean what they did."""
+        for number, handler in self._before.items():
+            if signal.getsignal(number) == self._note:
+                signal.signal(number, handler)
+        self._before = {}
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():

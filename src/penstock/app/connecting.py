@@ -12,6 +12,7 @@ from typing import TypeVar
 from penstock import embedded
 from penstock.clock import system
 from penstock.errors import InvalidJob, PartitionUnavailable, PenstockError
+from penstock.forking import renew_in_children
 from penstock.model.limits import MOST_SHARDS, checked_count
 from penstock.storage import Connection, Database, joining
 from penstock.storage.database import checked_url, checked_urls
@@ -52,6 +53,11 @@ class Connecting:
         self._servers: list[embedded.Server] = []
         self._shards: Shards | None = None
         self._unchecked: list[Database] = []
+        self._lock = threading.RLock()
+        renew_in_children(self, Connecting._renew_after_fork)
+
+    def _renew_after_fork(self) -> None:
+        """In a forked child: nobody is connecting. Its hold on embedded servers is its own from here on."""
         self._lock = threading.RLock()
 
     @property

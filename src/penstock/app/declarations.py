@@ -15,6 +15,7 @@ from penstock.admin import CronDefinition, write_cron
 from penstock.client.task import Queue
 from penstock.clock import system
 from penstock.errors import InvalidJob, NotFound, PartitionUnavailable
+from penstock.forking import renew_in_children
 from penstock.model import QueueDefinition
 from penstock.model.limits import checked_name
 from penstock.model.queue import LIVE_OPTIONS, refuse_unknown_options
@@ -43,6 +44,11 @@ class Declarations:
         self._crons: dict[str, CronDefinition] = {}
         self._put_off: list[CronDefinition] = []
         self._entries: dict[str, tuple[QueueEntry, float]] = {}
+        self._lock = threading.RLock()
+        renew_in_children(self, Declarations._renew_after_fork)
+
+    def _renew_after_fork(self) -> None:
+        """In a forked child: nobody is writing; what was half written is written again, which changes nothing."""
         self._lock = threading.RLock()
 
     def declare(self, definition: QueueDefinition, queue: Queue) -> Queue:

@@ -60,7 +60,7 @@ def start(folder: Path, *, settings: Mapping[str, str] | None = None) -> Server:
         try:
             _ensure_accepting(home, settings or {})
         finally:
-            os.close(starter)
+            _unlock(starter)
     except BaseException:
         os.close(hold)
         raise
@@ -123,9 +123,15 @@ def _lock(path: Path, kind: int) -> int:
     return descriptor
 
 
+def _unlock(descriptor: int) -> None:
+    """Give a lock back for good: a child that was forked meanwhile has it too, and would keep it."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
 def _is_supervised(home: Path) -> bool:
     try:
-        os.close(_lock(home / "supervisor.lock", fcntl.LOCK_SH | fcntl.LOCK_NB))
+        _unlock(_lock(home / "supervisor.lock", fcntl.LOCK_SH | fcntl.LOCK_NB))
     except BlockingIOError:
         return True
     return False

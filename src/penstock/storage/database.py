@@ -24,6 +24,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from penstock.clock import Clock, system
 from penstock.errors import InvalidJob, PartitionUnavailable, PenstockError, SchemaMismatch
+from penstock.forking import renew_in_children
 from penstock.storage.breaker import Breaker, CallUnderWay
 from penstock.storage.flow import Flow, SessionEnded
 from penstock.storage.queries import query
@@ -101,6 +102,16 @@ class LockHeld(psycopg.OperationalError):
     sqlstate = "55P03"
 
 
+class Pool(ConnectionPool[Flow]):
+    """The driver's pool; a forked child leaves its parent's alone, whose threads and locks it could wait for."""
+
+    is_inherited = False
+
+    def __del__(self) -> None:
+        if not self.is_inherited:
+            super().__del__()
+
+
 class Stock:
     """A pool, and the connection of it that was used last.
 
@@ -110,7 +121,7 @@ class Stock:
 
     __slots__ = ("keeps", "kept", "pool")
 
-    def __init__(self, pool: ConnectionPool[Flow], *, keeps: bool) -> None:
+    def __init__(self, pool: Pool, *, keeps: bool) -> None:
         self.pool = pool
         self.keeps = keeps
         # At most one, and since when it is not in the pool.
@@ -167,6 +178,8 @@ class Lent:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         calls, connection, stock = self._breaker.calls, self._connection, self._stock
+        if stock.pool.is_inherited:
+            return
         del calls[id(self)]
         now = self._clock.monotonic()
         # Whoever waits for a connection has others before it, whose end gives it one: then none is kept.
@@ -220,6 +233,7 @@ class Database:
         self._pool_size = pool_size
         self._stock: Stock | None = None
         self._lock = threading.Lock()
+        renew_in_children(self, Database._renew_after_fork)
         self.is_pooled: bool | None = None
         # How often the server looks whether the client of a running statement is still there.
         self._notice = "2s"
@@ -343,11 +357,20 @@ class Database:
         self.breaker.close()
         self.breaker = Breaker(self._target, self.breaker.label, self.clock, self.lease_seconds)
 
+    def _renew_after_fork(self) -> None:
+        """In a forked child: leave the parent its sessions, and connect anew when the first is needed."""
+        self.breaker.flows.leave_to_parent()
+        if self._stock is not None:
+            self._stock.pool.is_inherited = True
+        self._stock = None
+        self._lock = threading.Lock()
+        self.breaker = Breaker(self._target, self.breaker.label, self.clock, self.lease_seconds)
+
     def _opened(self) -> Stock:
         self.breaker.watch()
         with self._lock:
             if self._stock is None:
-                pool = ConnectionPool(
+                pool = Pool(
                     self._target,
                     connection_class=Flow,
                     kwargs={

@@ -28,6 +28,7 @@ import psycopg
 from psycopg.abc import PQGen
 
 from penstock.clock import system
+from penstock.forking import let_go
 from penstock.storage.queries import query
 
 __all__ = ["Flow", "Flows", "SessionEnded"]
@@ -140,6 +141,12 @@ class Flows:
         """The server hangs: nobody else would ever wake those who wait for it."""
         for flow in self._all():
             flow.cut()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: these are the parent's, which goes on with them."""
+        for flow in self._flows:
+            if not flow.closed:
+                let_go(flow.fileno())
 
     def cut_overdue(self) -> None:
         """Cut what carries a lease and has had no answer for as long as that lasts."""

@@ -17,6 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from psycopg import DatabaseError, conninfo, errors
 
 from penstock.errors import NotFound, PartitionUnavailable, SchemaMismatch
+from penstock.forking import renew_in_children
 from penstock.storage.database import Connection, Database
 from penstock.storage.queries import query
 
@@ -78,6 +79,11 @@ class Shards:
     def __init__(self, databases: Sequence[Database]) -> None:
         self._databases = {database.shard: database for database in databases}
         self._drained: frozenset[int] = frozenset()
+        self._lock = threading.Lock()
+        renew_in_children(self, Shards._renew_after_fork)
+
+    def _renew_after_fork(self) -> None:
+        """In a forked child: nobody holds the lock."""
         self._lock = threading.Lock()
 
     def __iter__(self) -> Iterator[Database]:
