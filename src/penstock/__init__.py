@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         ResultTimeout,
         SchemaMismatch,
         UnknownTask,
+        WorkerStuck,
     )
     from penstock.model import (
         BlockedKey,
@@ -95,6 +96,7 @@ _HOMES = {
     "UnknownTask": "penstock.errors",
     "Worked": "penstock.worker",
     "WorkerInfo": "penstock.model",
+    "WorkerStuck": "penstock.errors",
 }
 
 __all__ = [
@@ -134,6 +136,7 @@ __all__ = [
     "UnknownTask",
     "Worked",
     "WorkerInfo",
+    "WorkerStuck",
     "__version__",
 ]
 

@@ -10,6 +10,7 @@
     ├── SchemaMismatch        the database's schema and this code do not fit each other
     ├── NotFound              no job, queue, cron or load of that name
     ├── JobFailed             app.result: the job ended, and not in success
+    ├── WorkerStuck           app.work: handlers that do not come back keep the worker from going on
     └── ResultTimeout         app.result: the job has not ended in time (also a TimeoutError)
 
 Each message says what happened, to what, and what to do now. Errors cross process borders, so all of them can be
@@ -34,6 +35,7 @@ __all__ = [
     "ResultTimeout",
     "SchemaMismatch",
     "UnknownTask",
+    "WorkerStuck",
 ]
 
 
@@ -130,6 +132,13 @@ class JobFailed(PenstockError):
         self.job_id = job_id
         self.state = state
         self.error = error
+
+
+class WorkerStuck(PenstockError):
+    """Handlers that do not come back keep a worker from going on; it gave its partitions up and ended.
+
+    They still run in this process, and nothing in Python can end them: start the process again.
+    """
 
 
 class ResultTimeout(PenstockError, TimeoutError):

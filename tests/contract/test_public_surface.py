@@ -18,7 +18,7 @@ NAMES = {
     "InvalidJob", "Job", "JobFailed", "LeaseLost", "Load", "NotFound",
     "PartitionStats", "PartitionUnavailable", "PendingJob", "PenstockError", "Queue", "QueueFull", "QueueRules",
     "RequestTimeout", "Resize", "ResultTimeout", "Retry", "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task",
-    "UnknownTask", "Worked", "WorkerInfo", "__version__",
+    "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck", "__version__",
 }  # fmt: skip
 
 # Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.
@@ -40,8 +40,8 @@ APP = {
     "run_cron": "name",
     "enqueue_many": "jobs * connection= request_timeout=",
     "aenqueue_many": "jobs * connection= request_timeout=",
-    "work": "queues= concurrency= * until_idle=",
-    "awork": "queues= concurrency= * until_idle=",
+    "work": "queues= concurrency= * until_idle= grace=",
+    "awork": "queues= concurrency= * until_idle= grace=",
     "stop": "",
     "on": "event function",
     "result": "job_id timeout=",
@@ -156,7 +156,7 @@ def test_every_error_is_one_of_ours_and_says_so() -> None:
         "PenstockError": "Exception",
         **dict.fromkeys(
             ("QueueFull", "PartitionUnavailable", "RequestTimeout", "LeaseLost", "UnknownTask", "InvalidJob",
-             "SchemaMismatch", "NotFound", "JobFailed", "ResultTimeout"),
+             "SchemaMismatch", "NotFound", "JobFailed", "ResultTimeout", "WorkerStuck"),
             "PenstockError",
         ),
     }  # fmt: skip

@@ -137,6 +137,7 @@ def test_the_doctor_says_what_is_wrong_and_what_to_do(scene: Scene, monkeypatch:
     assert wrong == {"synchronous_commit", "oldest transaction", "dead rows", "tables ahead", "workers", "tasks"}
     assert all(checks[name].advice for name in wrong)
     assert checks["tasks"].found == "q/nobody"
+    assert checks["timeouts"].found == "every task of a live worker has one"
 
 
 def test_the_doctor_finds_workers_of_an_owned_queue_that_divide_its_tasks(scene: Scene) -> None:

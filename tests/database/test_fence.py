@@ -16,7 +16,7 @@ from tests.servers import Backup
 
 from penstock.model.queue import QueueDefinition
 from penstock.owner import Owner
-from penstock.storage import Connection, Database, slots, sweep, workers
+from penstock.storage import Connection, Database, sweep, workers
 from penstock.storage import owner as owner_storage
 from penstock.storage.catalogue import QueueEntry, declare_queue
 from penstock.storage.claim import Lease
@@ -223,7 +223,7 @@ def test_g14_what_was_noted_as_quiet_on_another_server_is_void(server_url: str, 
         owner.share(connection, worker, 10.0)
         owner.look(connection, 5, 10.0)
         owner.note_quiet(connection, worker, 10.0)
-        slots.add_tasks(connection, stranger, queue.id, ["t"])
+        workers.add_tasks(connection, stranger, [(queue.id, "t")])
     Backup(server_url, database.url).restore()
     with database.connect() as connection:
         _write_as_transaction_one(connection, queue.partition_ids[0])

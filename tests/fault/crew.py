@@ -23,6 +23,7 @@ from tests.judge.history import Recorder
 
 import penstock
 from penstock import App
+from penstock.cli.leaving import STUCK_STATUS, leave_at_once
 
 __all__ = ["POINTS", "Orders", "build", "work"]
 
@@ -258,4 +259,8 @@ def work(orders: Orders) -> None:
         _die_at(orders.die_at, orders.die_after)
     app = build(orders, recorder)
     app.on("succeeded", lambda event: recorder.note("settle", "ok", job=event.job_id or 0))
-    app.work(concurrency=orders.concurrency, until_idle=orders.until_idle)
+    try:
+        app.work(concurrency=orders.concurrency, until_idle=orders.until_idle)
+    except penstock.WorkerStuck:
+        # As the command line does.
+        leave_at_once(STUCK_STATUS)

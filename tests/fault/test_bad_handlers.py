@@ -6,6 +6,9 @@ import pytest
 from tests.fault.crew import MISDEEDS
 from tests.fault.stage import Stage, eventually
 from tests.fault.tally import brought
+from tests.judge.snapshot import Snapshot
+
+from penstock.cli.leaving import STUCK_STATUS
 
 # These end the whole process of a handler that runs in a thread or on the loop.
 DEADLY = {"exit at once", "segfault", "kill"}
@@ -47,4 +50,28 @@ def test_g2_a_job_that_ends_its_worker_is_dead_lettered_by_its_successors(
     assert {final.state_of(job) for job in good} == {"succeeded"}
     assert died == 2
     brought("handler misbehaved", died)
+    stage.verdict().require("a settle")
+
+
+def test_g13_a_worker_with_more_hung_handlers_than_slots_ends_and_its_successor_goes_on(stage: Stage) -> None:
+    stage.orders.max_attempts = 2
+    hung = stage.enqueue("bad", 7, misdeed="hang")
+    good = stage.enqueue("plain", 20)
+    workers = [stage.worker(concurrency=8)]
+
+    def drained() -> Snapshot | None:
+        if workers[-1].poll() is not None:
+            assert workers[-1].returncode == STUCK_STATUS
+            workers.append(stage.worker(concurrency=8))
+        return snapshot if (snapshot := stage.snapshot()).is_drained else None
+
+    final = eventually(drained, "every job has ended")
+    # Of 14 threads that hang the first worker left 9 behind, or all by the time it noticed.
+    eventually(lambda: workers[0].poll() is not None, "the first worker has ended")
+    assert workers[0].returncode == STUCK_STATUS
+    assert len(workers) <= 2
+    assert {final.state_of(job) for job in good} == {"succeeded"}
+    assert {final.state_of(job) for job in hung} == {"failed"}
+    assert {len(stage.app.job(job).failures) for job in hung} == {2}
+    brought("handler misbehaved", 2 * len(hung))
     stage.verdict().require("a settle")

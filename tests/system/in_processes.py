@@ -21,6 +21,13 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def die_with_child(path: str) -> None:
+    if (child := os.fork()) == 0:
+        time.sleep(600)
+    Path(path).write_text(str(child))
+    os._exit(3)
+
+
 def hang() -> None:
     time.sleep(600)
 
@@ -43,5 +50,5 @@ def declare(app: App) -> dict[str, Task[..., Any]]:
         handler.__name__: queue.task(
             name=handler.__name__, max_attempts=1, executor="process", timeout=2.0 if handler is hang else None
         )(handler)
-        for handler in (square, die, hang, wait, report)
+        for handler in (square, die, die_with_child, hang, wait, report)
     }

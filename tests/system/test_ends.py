@@ -16,7 +16,13 @@ from tests.system.facts import eventually
 import penstock
 from penstock import App
 from penstock.routing.key_hash import shard_of
+from penstock.storage.database import Connection
+from penstock.storage.settle import split_lease
 from penstock.worker import Event
+from penstock.worker.collecting import end_taken_away
+from penstock.worker.job import HeldJob
+from penstock.worker.line import Line
+from penstock.worker.watch import Watch
 
 
 def test_a_result_comes_back_and_a_failure_raises(app: App) -> None:
@@ -180,14 +186,18 @@ def test_a_handler_that_ran_too_long_is_ended_in_a_thread_and_on_the_loop(app: A
 
 @pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "rolled back"])
 def test_a_handler_that_ran_too_long_after_it_settled_is_told_and_its_job_ends_with_its_transaction(
-    app: App, urls: list[str], is_committed: bool
+    app: App, urls: list[str], is_committed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    let_go, told = threading.Event(), threading.Event()
+    let_go, told, settled = threading.Event(), threading.Event(), threading.Event()
+    due = Watch._due
+    # However long connecting and settling take here, the timeout passes after them.
+    monkeypatch.setattr(Watch, "_due", lambda watch, job: due(watch, job) if settled.is_set() else None)
 
     @app.queue("q").task(max_attempts=1, timeout=0.05)
     def slow(context: penstock.Context) -> None:
         with psycopg.connect(urls[shard_of(context.job_id) - 1]) as connection:
             context.settle(connection)
+            settled.set()
             eventually(lambda: context.is_cancelled, "the handler is told")
             told.set()
             if not is_committed:
@@ -203,6 +213,44 @@ def test_a_handler_that_ran_too_long_after_it_settled_is_told_and_its_job_ends_w
     found = app.job(job)
     assert found.state == ("succeeded" if is_committed else "failed")
     assert is_committed or "longer than its timeout" in str(found.error)
+    let_go.set()
+
+
+@pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "rolled back"])
+def test_a_handler_whose_time_runs_out_while_it_asks_for_a_lease_of_its_own_does_not_keep_its_job(
+    app: App, urls: list[str], is_committed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_go, asked = threading.Event(), threading.Event()
+    looks: list[int] = []
+    due = Watch._due
+    monkeypatch.setattr(Watch, "_due", lambda watch, job: due(watch, job) if asked.is_set() else None)
+
+    def look(line: Line) -> list[HeldJob]:
+        looks.append(len(line.taken_away))
+        return end_taken_away(line)
+
+    def split(connection: Connection, worker: int, lease: int, token: int, job_id: int) -> int | None:
+        found = split_lease(connection, worker, lease, token, job_id)
+        asked.set()
+        # The database has given it; before it is known here the conductor wants to end the job, twice.
+        eventually(lambda: looks.count(1) > 1, "the job was to be taken away")
+        return found
+
+    monkeypatch.setattr("penstock.worker.conductor.end_taken_away", look)
+    monkeypatch.setattr("penstock.worker.context.split_lease", split)
+
+    @app.queue("q").task(max_attempts=1, timeout=0.05)
+    def slow(context: penstock.Context) -> None:
+        with psycopg.connect(urls[shard_of(context.job_id) - 1]) as connection:
+            context.settle(connection)
+            if not is_committed:
+                connection.rollback()
+        let_go.wait(60)
+
+    job = slow.enqueue()
+    app.work(until_idle=True)
+    assert not let_go.is_set()
+    assert app.job(job).state == ("succeeded" if is_committed else "failed")
     let_go.set()
 
 

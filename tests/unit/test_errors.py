@@ -19,6 +19,7 @@ from penstock.errors import (
     ResultTimeout,
     SchemaMismatch,
     UnknownTask,
+    WorkerStuck,
 )
 
 ONE_OF_EACH: list[PenstockError] = [
@@ -32,6 +33,7 @@ ONE_OF_EACH: list[PenstockError] = [
     NotFound("no job 7"),
     JobFailed(7, "failed", "ValueError: no"),
     ResultTimeout(7, 2.5),
+    WorkerStuck("17 handlers do not come back"),
 ]
 
 

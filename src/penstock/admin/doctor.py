@@ -215,6 +215,15 @@ def _tasks(connection: Connection) -> Check:
     return _check("tasks", not unknown, found, "start a worker whose app defines them, or purge the queue")
 
 
+def _timeouts(connection: Connection) -> Check:
+    untimed = health.tasks_without_timeout(connection)
+    if not untimed:
+        return Check("timeouts", True, "every task of a live worker has one")
+    # Many handlers need none; where one hangs it is good to have been told.
+    advice = "a handler that hangs keeps its slot, and its worker does not notice: give tasks that wait for others one"
+    return Check("timeouts", True, "none for " + ", ".join(f"{queue}/{task}" for queue, task in untimed), advice)
+
+
 def _owners(connection: Connection) -> Check:
     divided = health.divided_tasks(connection)
     found = ", ".join(f"{each.queue}: worker {each.worker} does not know {each.task!r}" for each in divided)
@@ -233,5 +242,5 @@ def _check(name: str, ok: bool, found: str, advice: str) -> Check:
 
 _INSIDE: tuple[Callable[[Connection], Check], ...] = (
     *(_role, _transactions, _dead_rows, _tables),
-    *(_workers, _upkeep, _tasks, _owners),
+    *(_workers, _upkeep, _tasks, _timeouts, _owners),
 )

@@ -274,18 +274,28 @@ class App:
     # Working
 
     def work(
-        self, queues: Sequence[str | Queue] | None = None, concurrency: int = 16, *, until_idle: bool = False
+        self,
+        queues: Sequence[str | Queue] | None = None,
+        concurrency: int = 16,
+        *,
+        until_idle: bool = False,
+        grace: float = 30.0,
     ) -> Worked:
-        """Run jobs here until `stop`, SIGTERM or SIGINT, or until nothing is left to do; what came of it."""
+        """Run jobs here until `stop`, SIGTERM or SIGINT, or until nothing is left to do; what came of it.
+
+        Told to stop, it gives running handlers `grace` seconds. Raises `WorkerStuck` where more handlers than
+        `concurrency` have passed their timeout and not returned, or one blocks the event loop for longer than `grace`.
+        """
         checked_concurrency(concurrency)
+        grace = checked_seconds("grace", grace)
         try:
             with _Signals() as signals:
-                return self._work(queues, concurrency, until_idle, signals)
+                return self._work(queues, concurrency, until_idle, grace, signals)
         except _StoppedEarly:
             return Worked(0, 0, 0, 0)
 
     def _work(
-        self, queues: Sequence[str | Queue] | None, concurrency: int, until_idle: bool, signals: _Signals
+        self, queues: Sequence[str | Queue] | None, concurrency: int, until_idle: bool, grace: float, signals: _Signals
     ) -> Worked:
         rescued: list[int] = []
 
@@ -304,6 +314,7 @@ class App:
             find_sites,
             concurrency=concurrency,
             lease_seconds=self._lease_seconds,
+            grace_seconds=grace,
             version=__version__,
             hooks=self._hooks,
             sweepers=lambda database: Upkeep(database, self._retention, note_rescued, shared),
@@ -327,10 +338,15 @@ class App:
         return worker.worked(sum(rescued))
 
     async def awork(
-        self, queues: Sequence[str | Queue] | None = None, concurrency: int = 16, *, until_idle: bool = False
+        self,
+        queues: Sequence[str | Queue] | None = None,
+        concurrency: int = 16,
+        *,
+        until_idle: bool = False,
+        grace: float = 30.0,
     ) -> Worked:
         """`work` for coroutines."""
-        return await asyncio.to_thread(self.work, queues, concurrency, until_idle=until_idle)
+        return await asyncio.to_thread(self.work, queues, concurrency, until_idle=until_idle, grace=grace)
 
     def stop(self) -> None:
         """End every `work` of this app gently, from any thread."""

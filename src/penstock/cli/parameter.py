@@ -6,7 +6,19 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["AsJson", "Filters", "JobId", "Key", "Load", "Preview", "QueueName", "QueueOption", "StateOption", "Tag"]
+__all__ = [
+    "AsJson",
+    "Filters",
+    "Grace",
+    "JobId",
+    "Key",
+    "Load",
+    "Preview",
+    "QueueName",
+    "QueueOption",
+    "StateOption",
+    "Tag",
+]
 __all__ += ["Target", "TaskOption", "Url", "chosen"]
 
 Url = Annotated[
@@ -19,6 +31,12 @@ Preview = Annotated[bool, typer.Option("--preview", help="Change nothing; say ho
 Target = Annotated[
     str,
     typer.Argument(metavar="MODULE:APP", help="The app: a module of this folder or an installed one, and its name."),
+]
+Grace = Annotated[
+    float,
+    typer.Option(
+        "--grace", metavar="SECONDS", help="How long handlers may go on once told to stop, or block the loop."
+    ),
 ]
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]

@@ -9,9 +9,10 @@ from typing import Annotated, NoReturn
 import typer
 
 from penstock.cli import analyse, change, enqueue, keys, lake, load, look, schema, shards, up, work
+from penstock.cli.leaving import STUCK_STATUS, leave_at_once
 from penstock.cli.parameter import AsJson
 from penstock.cli.terminal import complain, say, show_json
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, WorkerStuck
 from penstock.version import __version__
 
 __all__ = ["main", "program"]
@@ -65,7 +66,7 @@ def _no_command(
 
 
 def main() -> NoReturn:
-    """Run the command that was asked for, and exit: 0 done, 1 refused, 2 wrong use, 130 interrupted."""
+    """Run the command that was asked for, and exit: 0 done, 1 refused, 2 wrong use, 75 stuck, 130 interrupted."""
     for stream in (sys.stdout, sys.stderr):
         # What a terminal cannot write is shown as its escape.
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
@@ -78,6 +79,9 @@ def _exit_code() -> int:
     try:
         code = program(prog_name="penstock", standalone_mode=False)
         sys.stdout.flush()
+    except WorkerStuck as error:
+        complain(str(error))
+        leave_at_once(STUCK_STATUS)
     except PenstockError as error:
         complain(str(error))
         return 1

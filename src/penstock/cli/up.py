@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from penstock.app import App
-from penstock.cli.parameter import AsJson
+from penstock.cli.leaving import limit_exit
+from penstock.cli.parameter import AsJson, Grace
 from penstock.cli.target import ensure_answering, find_app
 from penstock.cli.terminal import say, show_json
 from penstock.cli.work import log_to_stderr
@@ -29,6 +30,7 @@ def up(
         int | None, typer.Option("--shards", metavar="N", help="So many embedded servers; one, or what is there.")
     ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", help="How many jobs at once.")] = 16,
+    grace: Grace = 30.0,
     as_json: AsJson = False,
 ) -> None:
     """Run embedded servers in ./.penstock and an app's jobs, until Ctrl-C."""
@@ -36,6 +38,7 @@ def up(
     if app is not None and not app.is_embedded and shards is not None:
         raise typer.BadParameter("the app names its databases itself: leave --shards out")
     log_to_stderr()
+    limit_exit()
     with ExitStack() as stack:
         if app is None or app.is_embedded:
             servers = stack.enter_context(App(embedded_shards=shards or 1))
@@ -49,7 +52,7 @@ def up(
         if not app.is_embedded:
             _tell(app, as_json)
         log.info("working on %s, %d at a time", ", ".join(app.tasks) or "no queue", concurrency)
-        worked = app.work(concurrency=concurrency)
+        worked = app.work(concurrency=concurrency, grace=grace)
     log.info("stopped: %s", ", ".join(f"{count} {name}" for name, count in worked._asdict().items()))
 
 

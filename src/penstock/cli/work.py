@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.parameter import AsJson, Target
+from penstock.cli.leaving import limit_exit
+from penstock.cli.parameter import AsJson, Grace, Target
 from penstock.cli.target import ensure_answering, find_app
 from penstock.cli.terminal import show_json
 from penstock.cli.visible import visible
@@ -25,12 +26,14 @@ def work(
         list[str] | None, typer.Option("--queue", help="Only this queue; may be repeated. Else every queue of the app.")
     ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", help="How many jobs at once.")] = 16,
+    grace: Grace = 30.0,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when there is nothing left to do.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run an app's jobs, until SIGTERM or Ctrl-C."""
     app = find_app(target)
     log_to_stderr()
+    limit_exit()
     with app:
         ensure_answering(app)
         names = list(dict.fromkeys(queue or app.tasks))
@@ -45,7 +48,7 @@ def work(
             " ".join(database.address for database in app.unchecked_databases),
         )
         started = system.monotonic()
-        worked = app.work(names or None, concurrency, until_idle=until_idle)
+        worked = app.work(names or None, concurrency, until_idle=until_idle, grace=grace)
         seconds = system.monotonic() - started
     counts = worked._asdict()
     log.info("stopped after %.1f s: %s", seconds, ", ".join(f"{count} {name}" for name, count in counts.items()))

@@ -8,7 +8,7 @@ of it keeps its keys busy until it has ended.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -84,6 +84,8 @@ class Owner:
         self._must_look = True
         self._suspect: int | None = None
         self._has_left = False
+        # Queues of which nothing is started for now: what would run it cannot.
+        self.withheld: Set[int] = frozenset()
         # Whether more could be started than was found so far.
         self._is_reading = False
         # Which server it looked at: snapshots mean nothing to another.
@@ -156,7 +158,7 @@ class Owner:
         """Read ahead where fewer jobs could start than are wanted, and see what others do."""
         due = []
         for each in self._partitions.values():
-            if each.is_paused or each.holding.is_surplus:
+            if self._is_closed(each):
                 continue
             with_others = now - each.others_at >= (OTHERS_SECONDS if each.has_others else SWEEP_SECONDS)
             wants_more = each.roster.startable < wanted or each.is_fair
@@ -200,7 +202,7 @@ class Owner:
             wanted = slots + ahead
             if wanted <= 0:
                 break
-            if each.is_paused or each.holding.is_surplus:
+            if self._is_closed(each):
                 continue
             if each.is_fair:
                 # What waits here was chosen by the shares as they were: a tenant that comes now waits behind all of it.
@@ -213,6 +215,10 @@ class Owner:
                 slots -= used
                 ahead -= len(jobs) - used
         return choices
+
+    def _is_closed(self, partition: OwnedPartition) -> bool:
+        holding = partition.holding
+        return partition.is_paused or holding.is_surplus or holding.queue_id in self.withheld
 
     def leased(self, choices: Sequence[Choice], turn: Turn, now: float) -> None:
         """Learn what came of the choices of a turn."""
@@ -281,7 +287,9 @@ class Owner:
         """Seconds after which to look again, whatever happens."""
         patience = SHARE_SECONDS
         for each in self._partitions.values():
-            if self._is_reading and not each.is_read and not each.is_paused:
+            if self._is_closed(each):
+                continue
+            if self._is_reading and not each.is_read:
                 return 0.0
             if each.has_others:
                 patience = min(patience, OTHERS_SECONDS)

@@ -153,7 +153,7 @@ class Claimer:
         if now - self._looked_at >= LOOK_SECONDS:
             self._looked_at = now
             if new := self._tasks.look(connection, self._queue.id):
-                slots.add_tasks(connection, self._worker, self._queue.id, new)
+                workers.add_tasks(connection, self._worker, [(self._queue.id, task) for task in new])
         self._taking.look(connection, self._worker, most, now)
 
     def _register(self) -> None:

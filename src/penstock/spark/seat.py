@@ -239,7 +239,7 @@ class Seat:
             self._is_gated = slots.is_gated(connection, self._plan.queue_id)
             self._partitions = [each for each, _ in read_partitions(connection, [self._plan.queue_id])]
             if new := self.tasks.look(connection, self._plan.queue_id):
-                slots.add_tasks(connection, self._worker, self._plan.queue_id, new)
+                workers.add_tasks(connection, self._worker, [(self._plan.queue_id, task) for task in new])
         self._taking.look(connection, self._worker, wanted, now)
 
     def _exchange(self, ended: Ended, wish: ClaimWish | None, choices: list[Choice]) -> Turn:

@@ -34,6 +34,7 @@ __all__ = [
     "server_facts",
     "shard_facts",
     "tables_ahead",
+    "tasks_without_timeout",
     "troubles",
     "why_waiting",
     "workers_alive",
@@ -199,6 +200,11 @@ def workers_alive(connection: Connection) -> tuple[int, int]:
 def jobs_nobody_knows(connection: Connection) -> list[tuple[str, str]]:
     """(queue, task) pairs that wait and that no live worker has a handler for."""
     return [(queue, task) for queue, task in connection.execute(query("jobs_nobody_knows")).fetchall()]
+
+
+def tasks_without_timeout(connection: Connection) -> list[tuple[str, str]]:
+    """Queue and name of tasks of live workers that have no timeout."""
+    return [(queue, task) for queue, task in connection.execute(query("tasks_without_timeout")).fetchall()]
 
 
 def divided_tasks(connection: Connection, worker: int | None = None) -> list[DividedTasks]:

@@ -13,7 +13,6 @@ from penstock.storage.database import Connection
 from penstock.storage.queries import query
 
 __all__ = [
-    "add_tasks",
     "charge_nothing",
     "is_gated",
     "name_if_alive",
@@ -53,14 +52,6 @@ def read_tasks(connection: Connection, queue: int) -> dict[str, int]:
 def tasks_at_the_head(connection: Connection, queue: int) -> set[str]:
     """The tasks of the jobs that wait first, whether they were announced or not."""
     return {row[0] for row in connection.execute(query("tasks_at_the_head"), {"queue": queue}).fetchall()}
-
-
-def add_tasks(connection: Connection, worker: int, queue: int, tasks: Iterable[str]) -> None:
-    """Let a worker take jobs of these tasks too."""
-    names = list(tasks)
-    connection.execute(
-        query("register_worker_tasks"), {"worker": worker, "queues": [queue] * len(names), "tasks": names}
-    )
 
 
 def waiting_in_queue(connection: Connection, queue: int) -> int:

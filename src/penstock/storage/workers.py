@@ -11,6 +11,7 @@ from penstock.storage.database import Connection
 from penstock.storage.queries import query
 
 __all__ = [
+    "add_tasks",
     "asked_to_stop",
     "fall_asleep",
     "full_name",
@@ -38,14 +39,15 @@ def register(
     concurrency: int,
     lease_seconds: float,
     tasks: Iterable[tuple[int, str]],
+    untimed: Iterable[tuple[int, str]] = (),
     instance: str | None = None,
 ) -> int:
-    """Enter a worker with the (queue, task) pairs it knows; its number. `instance`: the same on every shard.
+    """Enter a worker with the (queue, task) pairs it knows, and those of them without a timeout; its number.
 
-    The number is drawn at random: a counted one would be given again by a promoted standby or a restored backup, and
-    two workers would renew one row. It is short enough to be exact in JSON, wherever that is read.
+    `instance`: the same on every shard. The number is drawn at random: a counted one would be given again by a promoted
+    standby or a restored backup, and two workers would renew one row. It is short enough to be exact in JSON, wherever
+    that is read.
     """
-    tasks = list(tasks)
     worker = system.random_token() >> 10
     with connection.transaction():
         connection.execute(
@@ -61,11 +63,25 @@ def register(
                 "lease_seconds": lease_seconds,
             },
         )
-        connection.execute(
-            query("register_worker_tasks"),
-            {"worker": worker, "queues": [queue for queue, _ in tasks], "tasks": [task for _, task in tasks]},
-        )
+        add_tasks(connection, worker, tasks, untimed)
     return worker
+
+
+def add_tasks(
+    connection: Connection, worker: int, tasks: Iterable[tuple[int, str]], untimed: Iterable[tuple[int, str]] = ()
+) -> None:
+    """Let a worker take jobs of these tasks too."""
+    tasks, untimed = list(tasks), list(untimed)
+    connection.execute(
+        query("register_worker_tasks"),
+        {
+            "worker": worker,
+            "queues": [queue for queue, _ in tasks],
+            "tasks": [task for _, task in tasks],
+            "untimed_queues": [queue for queue, _ in untimed],
+            "untimed": [task for _, task in untimed],
+        },
+    )
 
 
 def note_session(connection: Connection, worker: int) -> None:

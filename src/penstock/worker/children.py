@@ -23,6 +23,9 @@ from penstock.worker.running import note_error, tell_started
 
 __all__ = ["Child", "ProcessDied"]
 
+# A process that is not up by then hangs; what it imports may take long.
+START_SECONDS = 60.0
+LOOK_SECONDS = 1.0
 _spawn = multiprocessing.get_context("spawn")
 
 
@@ -68,7 +71,7 @@ class Child:
             deadline = None if job.task.timeout is None else time.monotonic() + job.task.timeout
             pipe.send((*_place(job.task), job.args, _facts(Context(job, workplace))))
             while True:
-                if deadline is not None and not pipe.poll(max(deadline - time.monotonic(), 0)):
+                if not self._has_answered(pipe, deadline):
                     self._kill()
                     self.close()
                     raise TimeoutError(f"the handler ran longer than its timeout of {job.task.timeout:g} s")
@@ -97,6 +100,18 @@ class Child:
         if job.verdict is not None and job.verdict.error and failed.text:
             job.verdict = job.verdict._replace(error=failed.text)
 
+    def _has_answered(self, pipe: Pipe, deadline: float | None) -> bool:
+        """Wait for the child to say something, or to die; False where it does neither by the deadline."""
+        while True:
+            left = LOOK_SECONDS if deadline is None else deadline - time.monotonic()
+            if pipe.poll(min(max(left, 0.0), LOOK_SECONDS)):
+                return True
+            if left <= 0:
+                return False
+            # A process that the handler forked keeps the pipe open after the death of the child.
+            if self._process is not None and not self._process.is_alive() and not pipe.poll(0):
+                raise EOFError
+
     def _started(self) -> Pipe:
         if self._pipe is None or self._process is None or not self._process.is_alive():
             self.close()
@@ -104,6 +119,10 @@ class Child:
             self._process = _spawn.Process(target=main, args=(theirs,), daemon=True)
             self._process.start()
             theirs.close()
+            if not self._has_answered(self._pipe, time.monotonic() + START_SECONDS):
+                self._kill()
+                self.close()
+                raise TimeoutError(f"the handler's process was not up within {START_SECONDS:g} s")
             self._pipe.recv()
         return self._pipe
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 
 from penstock.clock import system, ticks
+from penstock.model.limits import storable_text
 from penstock.policy.batch import BatchSize
 from penstock.storage.claim import Lease
 from penstock.storage.settle import End, Succeeded
-from penstock.task.verdict import Verdict, judge
+from penstock.task.verdict import judge
 from penstock.worker.hooks import Event, Hooks
 from penstock.worker.job import HeldJob
 from penstock.worker.line import Line
 
-__all__ = ["Collected", "collect", "count_ends", "tell", "timed_out_verdict"]
+__all__ = ["Collected", "collect", "count_ends", "end_taken_away", "tell"]
 
 _lease_of = attrgetter("lease")
 
@@ -35,11 +37,11 @@ class Collected:
         return bool(self.jobs or self.ends)
 
 
-def collect(line: Line, batch: BatchSize, timed_out: list[HeldJob]) -> Collected:
-    """Drain what the runners handed in, and end what ran too long."""
+def collect(line: Line, batch: BatchSize, taken_away: list[HeldJob]) -> Collected:
+    """Drain what the runners handed in, and end what was taken from handlers that do not come back."""
     collected = Collected()
     done = line.done
-    if not done and not timed_out:
+    if not done and not taken_away:
         return collected
     groups = collected.succeeded
     now = ticks()
@@ -67,9 +69,8 @@ def collect(line: Line, batch: BatchSize, timed_out: list[HeldJob]) -> Collected
         lease = collected.leases[lease_id]
         lease.left -= len(group.positions)
         batch.observe(lease.task, sum(group.runs) / len(group.runs) / 1e6, len(group.runs))
-    for job in timed_out:
+    for job in taken_away:
         jobs.append(job)
-        job.verdict = timed_out_verdict(job)
         job.ended = now
         _note_end(collected, job, now, batch)
     # Successes are settled before the other ends: a lease that has both is not whole yet.
@@ -79,10 +80,33 @@ def collect(line: Line, batch: BatchSize, timed_out: list[HeldJob]) -> Collected
     return collected
 
 
-def timed_out_verdict(job: HeldJob) -> Verdict:
-    """What becomes of a job whose handler ran too long."""
-    error = TimeoutError(f"the handler ran longer than its timeout of {job.task.timeout:g} s")
-    return judge(job.task, job.lease.attempt, error, system.random_unit(), is_cancelled=job.is_cancelled)
+def end_taken_away(line: Line) -> list[HeldJob]:
+    """The jobs whose handlers do not come back, with what becomes of them: their leases end now.
+
+    A job with a lease of its own is settled in a transaction of its handler's, which holds that lease: nobody else can
+    end it before.
+    """
+    ended = []
+    for _ in range(len(line.taken_away)):
+        job, error, where = line.taken_away.popleft()
+        if job.is_abandoned or job.ended != job.started:
+            # Its lease was lost, or its handler has returned after all.
+            continue
+        verdict = judge(job.task, job.lease.attempt, error, system.random_unit(), is_cancelled=job.is_cancelled)
+        if verdict.error and where:
+            verdict = verdict._replace(error=storable_text(f"{verdict.error}\n{where}"))
+        job.is_abandoned = True
+        if job.own_lease is None and not job.is_splitting:
+            # A copy: what the handler still does to the job counts for nothing.
+            ended.append(copy(job))
+            ended[-1].verdict = verdict
+            continue
+        job.is_abandoned = False
+        if job.own_lease is None:
+            line.taken_away.append((job, error, where))
+        else:
+            line.own_leases.time_out(job, verdict)
+    return ended
 
 
 def _note_end(collected: Collected, job: HeldJob, now: int, batch: BatchSize) -> None:

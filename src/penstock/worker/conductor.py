@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from math import inf
 from typing import TypeVar
@@ -36,7 +36,7 @@ from penstock.storage.sessions import end_session
 from penstock.storage.settle import End, Succeeded, note_started
 from penstock.storage.sweep import unblock
 from penstock.task.definition import TaskDefinition
-from penstock.worker.collecting import Collected, collect, count_ends, tell, timed_out_verdict
+from penstock.worker.collecting import Collected, collect, count_ends, end_taken_away, tell
 from penstock.worker.context import Workplace
 from penstock.worker.hooks import Hooks
 from penstock.worker.job import HeldJob
@@ -104,6 +104,11 @@ class Conductor:
         self._positions: dict[int, list[int]] = {}
         self._take_up_partitions()
         self._owner = Owner({queue.queue_id: frozenset(queue.tasks) for queue in served if queue.is_owned})
+        # Queues of which nothing is claimed while the event loop is blocked; and those of which nothing is claimed now.
+        self._async_queues = frozenset(
+            queue.queue_id for queue in served if any(task.is_async for task in queue.tasks.values())
+        )
+        self._closed: Set[int] = frozenset()
         self._owners_turn = False
         self._partitions_at = system.monotonic()
         self._swept_at = 0.0
@@ -150,7 +155,7 @@ class Conductor:
         """Settle and claim once, where there is anything to do; whether there was."""
         self._look_around()
         surplus = self._owner.surplus
-        collected = collect(self._line, self._batch, self._timed_out())
+        collected = collect(self._line, self._batch, end_taken_away(self._line))
         now = system.monotonic()
         if self._owner:
             for job in collected.jobs:
@@ -274,8 +279,11 @@ class Conductor:
                 self._by_partition.setdefault(partition, self._queues[queue_id])
             self._limited = self._with_connection(workers.limited_queues)
             self._take_up_partitions()
+        is_blocked = self._line.floor.is_loop_blocked
+        self._closed = self.paused | self._async_queues if is_blocked else self.paused
         if not self._owner or self.is_stopping:
             return
+        self._owner.withheld = self._async_queues if is_blocked else frozenset()
         worker = self._workplace.worker_id
         self._with_connection(lambda connection: self._owner.share(connection, worker, now))
         for holding in self._owner.holdings:
@@ -336,7 +344,7 @@ class Conductor:
                 positions[:] = FROM_THE_START
         # Start each time with another partition, so that none waits behind a full one.
         self._partitions[:] = self._partitions[1:] + self._partitions[:1]
-        open_partitions = [p for p in self._partitions if self._by_partition[p].queue_id not in self.paused]
+        open_partitions = [p for p in self._partitions if self._by_partition[p].queue_id not in self._closed]
         if not open_partitions:
             self._is_dry = True
             return None, []
@@ -497,27 +505,8 @@ class Conductor:
         slots_in = self._line.floor.patience(self._line)
         if slots_in is not None:
             patience = min(patience, max(slots_in, 0.001))
-        now = ticks()
-        for job in self._line.active():
-            if job.task.timeout is not None and _may_time_out(job):
-                patience = min(patience, max(job.started / 1e9 + job.task.timeout - now / 1e9, 0.001))
-        return patience
-
-    def _timed_out(self) -> list[HeldJob]:
-        """Jobs in threads that ran past their timeout. Their lease ends now; the thread returns when it returns."""
-        now = ticks()
-        late = []
-        for job in self._line.active():
-            timeout = job.task.timeout
-            if timeout is None or not _may_time_out(job) or now - job.started <= timeout * 1e9:
-                continue
-            if job.own_lease is None:
-                job.is_abandoned = True
-                late.append(job)
-            else:
-                # It settles itself in a transaction of its own, which holds its lease: nobody else can end it before.
-                self._line.own_leases.time_out(job, timed_out_verdict(job))
-        return late
+        # A job whose handler asks for a lease of its own is taken away once that is answered.
+        return min(patience, STUCK_SECONDS) if self._line.taken_away else patience
 
     def _handed_back(self, surplus: list[int]) -> list[End]:
         """Jobs that go back unstarted: all when stopping, those of queues that are paused or of partitions that others
@@ -530,11 +519,11 @@ class Conductor:
             jobs = self._line.withdraw()
         elif now - self._line.oldest() > HOLD_SECONDS:
             jobs = self._line.withdraw_late(now - HOLD_SECONDS)
-        elif self.paused or surplus:
+        elif self._closed or surplus:
             jobs = self._line.withdraw(
                 lambda job: (
                     job.lease.partition_id in surplus
-                    or self._by_partition[job.lease.partition_id].queue_id in self.paused
+                    or self._by_partition[job.lease.partition_id].queue_id in self._closed
                 )
             )
         else:
@@ -707,9 +696,3 @@ class Conductor:
                 lease,
                 position,
             )
-
-
-def _may_time_out(job: HeldJob) -> bool:
-    """Whether a job runs in a thread and has not been ended there; the others are ended by what runs them."""
-    is_ended = job.is_abandoned or job.is_late or job.ended != job.started
-    return job.started > 0 and not is_ended and not job.task.is_async and not job.task.runs_in_process

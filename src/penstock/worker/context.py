@@ -115,16 +115,21 @@ class Context:
 
     def _own_lease(self) -> int:
         job = self._job
-        if job.is_abandoned:
-            raise self._lost()
-        if job.own_lease is None:
-            worker = self._workplace.worker_id
-            job.own_lease = self._workplace.database.run(
-                lambda connection: split_lease(connection, worker, job.lease.id, job.lease.token, job.id)
-            )
-        if job.own_lease is None:
-            raise self._lost()
-        return job.own_lease
+        # Set before the look: whoever takes the job away looks at this after it has said so. One of the two sees it.
+        job.is_splitting = True
+        try:
+            if job.is_abandoned:
+                raise self._lost()
+            if job.own_lease is None:
+                worker = self._workplace.worker_id
+                job.own_lease = self._workplace.database.run(
+                    lambda connection: split_lease(connection, worker, job.lease.id, job.lease.token, job.id)
+                )
+            if job.own_lease is None:
+                raise self._lost()
+            return job.own_lease
+        finally:
+            job.is_splitting = False
 
     def _not_found(self, lease: int) -> PenstockError:
         """The error where a transaction does not find the lease: its snapshot may be older, its database another."""

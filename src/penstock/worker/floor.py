@@ -6,6 +6,9 @@ one with the fewest slots at work comes first.
 
 A slot takes a small bunch at once when handlers are fast, so that the lock is not paid for each job. If the handler of
 one then takes long after all, the rest of its bunch is put back at the head.
+
+A slot whose handler does not come back is retired: its job is taken away, another thread or lane takes its place, and
+what had it is left behind. When that returns, if ever, it ends.
 """
 
 from __future__ import annotations
@@ -28,24 +31,33 @@ BUNCH = 32
 
 
 class Slot:
-    """What one thread or lane has in hand: the job it runs, and those it will run next, all of one line."""
+    """What one thread or lane has in hand: the job it runs, and those it will run next, all of one line.
 
-    __slots__ = ("bunch", "current", "line")
+    Made by the thread that uses it. `replace` has another take its place.
+    """
+
+    __slots__ = ("bunch", "current", "is_retired", "line", "lock", "replace", "thread_id")
 
     # Unset before its first bunch.
     line: Line
 
-    def __init__(self) -> None:
+    def __init__(self, replace: Callable[[], None]) -> None:
         self.current: HeldJob | None = None
         self.bunch: deque[HeldJob] = deque()
+        self.replace = replace
+        self.thread_id = threading.get_ident()
+        self.is_retired = False
+        # Held to take the next job, and to retire: else a job of the bunch could start here and elsewhere.
+        self.lock = threading.Lock()
 
     def next(self) -> HeldJob | None:
         """The next job of the bunch; None where it is empty, or was taken back."""
-        try:
-            job = self.current = self.bunch.popleft()
-        except IndexError:
-            return None
-        return job
+        with self.lock:
+            try:
+                job = self.current = self.bunch.popleft()
+            except IndexError:
+                return None
+            return job
 
 
 class Floor:
@@ -56,6 +68,10 @@ class Floor:
         # Slots at work.
         self.running = 0
         self.slots: list[Slot] = []
+        # Retired slots whose handlers have not returned.
+        self.left_behind: set[Slot] = set()
+        # Set by whoever watches the event loop: nothing may start on it.
+        self.is_loop_blocked = False
         self.lines: list[Line] = []
         self.lock = threading.Lock()
         self._changed = threading.Condition(self.lock)
@@ -79,25 +95,54 @@ class Floor:
             line.share = self._policy.join()
             self.lines = [*self.lines, line]
 
-    def slot(self) -> Slot:
-        """A slot for a new thread or lane."""
-        slot = Slot()
+    def slot(self, replace: Callable[[], None]) -> Slot:
+        """A slot for a new thread or lane, which calls this."""
+        slot = Slot(replace)
         with self.lock:
             self.slots.append(slot)
         return slot
 
-    def retire(self, slot: Slot) -> None:
-        """Give up a slot whose lane is gone; what it had in hand goes back."""
-        with self.lock:
+    def take_away(self, slot: Slot, job: HeldJob, error: BaseException, where: str = "") -> bool:
+        """Take a job from a handler that does not come back, unless it just has: the slot is retired, and replaced.
+
+        The job's end is written by its conductor; the rest of the bunch goes back.
+        """
+        with self.lock, slot.lock:
+            if slot.is_retired or slot.current is not job or job.ended != job.started:
+                return False
+            slot.line.taken_away.append((job, error, where))
+            self._retire(slot)
+            # What it runs stays known: a transaction of the handler's may still hold the job's lease.
+            slot.current = job
+            self.left_behind.add(slot)
+        slot.line.signal()
+        slot.replace()
+        return True
+
+    def drop(self, slot: Slot) -> None:
+        """Give up a slot whose lane is gone; the rest of its bunch goes back."""
+        with self.lock, slot.lock:
+            self.left_behind.discard(slot)
+            if not slot.is_retired:
+                self._retire(slot)
+
+    def _retire(self, slot: Slot) -> None:
+        slot.is_retired = True
+        self.slots.remove(slot)
+        if slot.current is not None:
             self._rest(slot)
             slot.line.waiting.extendleft(reversed(slot.bunch))
             slot.bunch.clear()
-            self.slots.remove(slot)
             self.wake(slot.line, len(slot.line))
 
     def take(self, slot: Slot) -> bool:
-        """For a thread: fill the slot's bunch, waiting until there is something; False when the floor is closed."""
+        """For a thread: fill the slot's bunch, waiting until there is something; False where it has to end: the floor
+        is closed, or the slot was retired.
+        """
         with self.lock:
+            if slot.is_retired:
+                self.left_behind.discard(slot)
+                return False
             self._rest(slot)
             while not self._is_closed:
                 for line in self._startable():
@@ -111,8 +156,11 @@ class Floor:
             return False
 
     def take_async(self, slot: Slot) -> bool:
-        """For a lane of the event loop: the same without waiting; False where it has to wait to be woken."""
+        """For a lane of the event loop: the same without waiting; False where it has to wait to be woken, or to end."""
         with self.lock:
+            if slot.is_retired:
+                self.left_behind.discard(slot)
+                return False
             self._rest(slot)
             if not self._is_closed:
                 for line in self._startable():

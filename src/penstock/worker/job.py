@@ -30,8 +30,9 @@ class HeldJob:
     is_abandoned = False
     # Settled already, in its handler's transaction.
     is_settled = False
-    # The lease of its own that context.settle gave it.
+    # The lease of its own that context.settle gave it, and whether that is being asked for.
     own_lease: int | None = None
+    is_splitting = False
     # Ran past its timeout with a lease of its own: its end is written apart from its handler.
     is_late = False
     # Stops a handler that can be stopped: an async one, one in a process.

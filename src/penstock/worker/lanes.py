@@ -1,7 +1,10 @@
 """Lanes for async handlers: coroutines on one event loop, in a thread of its own, that take from the same lines.
 
 A lane awaits one handler after another, without a task per job; a handler with a timeout, or one that is cancelled,
-is interrupted where it awaits.
+is interrupted where it awaits. One that goes on all the same is left behind with its lane, and another lane is made.
+
+The loop itself is never replaced while it lives: sessions and pools of the handlers' are bound to it. Whoever watches
+it learns here whether it answers, and what keeps it.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ import functools
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from penstock.clock import ticks
 from penstock.worker.floor import Floor, Slot
@@ -23,6 +28,9 @@ __all__ = ["Lanes"]
 
 log = logging.getLogger("penstock")
 
+# So many jobs with leases of their own are settled at once.
+SETTLERS = 8
+
 
 class Lanes:
     """The event loop of one worker."""
@@ -31,10 +39,13 @@ class Lanes:
         self._hooks = hooks
         self._floor: Floor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        # Not the loop's own executor: handlers may fill that with what hangs.
+        self._settlers = ThreadPoolExecutor(SETTLERS, thread_name_prefix="penstock-settle")
         self._thread: threading.Thread | None = None
         self._idle: deque[asyncio.Future[None]] = deque()
-        self._lanes: set[asyncio.Task[None]] = set()
-        self._slots: list[Slot] = []
+        self._lanes: dict[asyncio.Task[None], Slot] = {}
+        # Lanes whose handlers do not come back.
+        self._left_behind: dict[asyncio.Task[None], Slot] = {}
 
     def start(self, floor: Floor) -> None:
         """Start the loop."""
@@ -50,10 +61,33 @@ class Lanes:
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._wake, count)
 
+    def ask(self, answer: Callable[[], None]) -> asyncio.AbstractEventLoop | None:
+        """From any thread: have the loop call this as soon as it gets to it; the loop, where one is there to ask."""
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            return None
+        try:
+            loop.call_soon_threadsafe(answer)
+        except RuntimeError:  # It was closed in between.
+            return None
+        return loop
+
+    @property
+    def thread_id(self) -> int | None:
+        """The thread of the loop."""
+        return None if self._thread is None else self._thread.ident
+
+    def current_job(self) -> HeldJob | None:
+        """From any thread: the job whose handler the loop is at, unless that is a task which a handler made."""
+        task = None if self._loop is None else asyncio.current_task(self._loop)
+        slot = None if task is None else (self._lanes.get(task) or self._left_behind.get(task))
+        return None if slot is None else slot.current
+
     def join(self) -> None:
         """Wait for the lanes to end; one whose handler hangs is left behind."""
         if self._thread is not None:
             self._thread.join(timeout=1.0)
+        self._settlers.shutdown(wait=False)
 
     def _run(self, started: threading.Event) -> None:
         assert self._floor is not None  # noqa: S101
@@ -68,14 +102,16 @@ class Lanes:
 
     def _start_over(self) -> None:
         """End the jobs of a loop that was ended under them, and forget its lanes."""
-        slots, self._slots, self._lanes, self._idle = self._slots, [], set(), deque()
+        assert self._floor is not None  # noqa: S101
+        slots = [*self._lanes.values(), *self._left_behind.values()]
+        self._lanes, self._left_behind, self._idle = {}, {}, deque()
         for slot in slots:
             job = slot.current
-            if job is not None and self._floor is not None:
+            if job is not None and job.ended == job.started > 0:
                 note_error(job, RuntimeError("a handler ended the event loop that this one ran on"))
                 job.ended = ticks()
                 slot.line.end(job)
-                self._floor.retire(slot)
+            self._floor.drop(slot)
 
     async def _main(self, started: threading.Event) -> None:
         assert self._floor is not None  # noqa: S101
@@ -96,20 +132,31 @@ class Lanes:
                 future.set_result(None)
                 count -= 1
         while count > 0 and len(self._lanes) < self._floor.concurrency and not self._floor.is_closed:
-            lane = asyncio.get_running_loop().create_task(self._lane())
-            self._lanes.add(lane)
-            lane.add_done_callback(self._lanes.discard)
+            self._make_lane(self._floor)
             count -= 1
 
-    async def _lane(self) -> None:
-        floor = self._floor
-        assert floor is not None  # noqa: S101
+    def _make_lane(self, floor: Floor) -> None:
+        slot = floor.slot(lambda: self._leave_behind(lane))
+        lane = asyncio.get_running_loop().create_task(self._lane(floor, slot))
+        self._lanes[lane] = slot
+        lane.add_done_callback(self._forget)
+
+    def _leave_behind(self, lane: asyncio.Task[None]) -> None:
+        """From any thread: another lane may be made in the place of one whose handler does not come back."""
+        slot = self._lanes.pop(lane, None)
+        if slot is not None:
+            self._left_behind[lane] = slot
+        self.wake(1)
+
+    def _forget(self, lane: asyncio.Task[None]) -> None:
+        self._lanes.pop(lane, None)
+        self._left_behind.pop(lane, None)
+
+    async def _lane(self, floor: Floor, slot: Slot) -> None:
         loop = asyncio.get_running_loop()
-        slot = floor.slot()
-        self._slots.append(slot)
         while True:
             if not floor.take_async(slot):
-                if floor.is_closed:
+                if floor.is_closed or slot.is_retired:
                     return
                 future: asyncio.Future[None] = loop.create_future()
                 self._idle.append(future)
@@ -117,13 +164,13 @@ class Lanes:
                 continue
             line = slot.line
             while (job := slot.next()) is not None:
-                if may_start(job, line) and await self._run_job(job, line):
-                    line.end(job)
+                if may_start(job, line):
+                    await self._run_job(job, line)
             # Handlers that never wait would keep the loop from hearing anything else.
             await asyncio.sleep(0)
 
-    async def _run_job(self, job: HeldJob, line: Line) -> bool:
-        """Run a job; whether it has ended."""
+    async def _run_job(self, job: HeldJob, line: Line) -> None:
+        """Run a job and hand it in."""
         lane = asyncio.current_task()
         loop = asyncio.get_running_loop()
         assert lane is not None  # noqa: S101
@@ -147,12 +194,17 @@ class Lanes:
             note_error(job, error)
         job.interrupt = None
         job.ended = ticks()
-        has_ended = True
-        if job.own_lease is not None:
-            has_ended = await asyncio.to_thread(line.own_leases.settle, job)
+        if job.own_lease is None:
+            line.end(job)
+        else:
+            await loop.run_in_executor(self._settlers, _settle, job, line)
         while lane.cancelling():
             lane.uncancel()
-        return has_ended
+
+
+def _settle(job: HeldJob, line: Line) -> None:
+    if line.own_leases.settle(job):
+        line.end(job)
 
 
 def _ask(loop: asyncio.AbstractEventLoop, lane: asyncio.Task[None], job: HeldJob) -> None:

@@ -35,6 +35,8 @@ class Line:
         self.asked_to_stop: set[int] = set()
         # Jobs that ended and await settling; appended by slots, drained by the conductor.
         self.done: deque[HeldJob] = deque()
+        # Jobs taken from handlers that do not come back, why, and where the handler was; drained by the conductor.
+        self.taken_away: deque[tuple[HeldJob, BaseException, str]] = deque()
         self.own_leases = OwnLeases(workplace, self.end)
         # Whether handlers are fast: ends are then signalled only when the line runs dry, and taken by the bunch.
         self.is_fast = False
@@ -58,9 +60,10 @@ class Line:
         return len(self.waiting) + sum(len(bunch) for bunch in self._bunches())
 
     def active(self) -> list[HeldJob]:
-        """The jobs that run now."""
+        """The jobs whose handlers run now, also those that were taken away from handlers left behind."""
         with self._lock:
-            return [job for slot in self.floor.slots if (job := slot.current) is not None and slot.line is self]
+            slots = (*self.floor.slots, *self.floor.left_behind)
+            return [job for slot in slots if (job := slot.current) is not None and slot.line is self]
 
     def oldest(self) -> float:
         """When the worker got the job that has waited longest; now, where none waits."""

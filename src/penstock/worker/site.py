@@ -149,6 +149,12 @@ class Site:
         registered_at = ticks()
         name = f"{identity.host}:{identity.pid}"
         tasks = [(queue.queue_id, task) for queue in self.served for task in queue.tasks]
+        untimed = [
+            (queue.queue_id, name)
+            for queue in self.served
+            for name, task in queue.tasks.items()
+            if task.timeout is None
+        ]
 
         def register(connection: Connection) -> tuple[int, str | None]:
             worker = workers.register(
@@ -161,6 +167,7 @@ class Site:
                 concurrency=identity.concurrency,
                 lease_seconds=identity.lease_seconds,
                 tasks=tasks,
+                untimed=untimed,
             )
             return worker, workers.renew(connection, worker)
 

@@ -1,11 +1,14 @@
 """Threads for plain handlers: as many as the worker has slots, started when first needed.
 
 A thread takes a job from a line, runs it, hands it in and takes the next, without a future or a task per job. It
-drives a child process of its own for handlers declared with executor="process".
+drives a child process of its own for handlers declared with executor="process". No thread can be ended from outside:
+one whose handler does not come back is left behind, and another is started in its place.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
 import threading
 
 from penstock.clock import system
@@ -16,6 +19,8 @@ from penstock.worker.running import may_start, run_inline
 
 __all__ = ["Threads"]
 
+log = logging.getLogger("penstock")
+
 
 class Threads:
     """The threads of one worker."""
@@ -24,6 +29,7 @@ class Threads:
         self._floor = floor
         self._hooks = hooks
         self._threads: list[threading.Thread] = []
+        self._started = 0
         self._lock = threading.Lock()
 
     def start(self, count: int) -> None:
@@ -33,9 +39,10 @@ class Threads:
             return
         with self._lock:
             while len(self._threads) < count:
-                thread = threading.Thread(target=self._work, name=f"penstock-{len(self._threads)}", daemon=True)
-                self._threads.append(thread)
+                thread = threading.Thread(target=self._work, name=f"penstock-{self._started}", daemon=True)
                 thread.start()
+                self._started += 1
+                self._threads.append(thread)
 
     def join(self) -> None:
         """Wait for threads whose handlers have returned; one that hangs in a handler is left behind."""
@@ -43,9 +50,19 @@ class Threads:
         for thread in self._threads:
             thread.join(timeout=max(deadline - system.monotonic(), 0.0))
 
+    def _replace(self, thread: threading.Thread) -> None:
+        """Leave a thread behind, and have another in its place."""
+        with self._lock:
+            self._threads.remove(thread)
+            count = len(self._threads) + 1
+        try:
+            self.start(count)
+        except RuntimeError as error:  # The system gives no more threads; it is tried again with the next jobs.
+            log.error("no thread could be started in place of one whose handler hangs: %s", error)
+
     def _work(self) -> None:
         floor, hooks = self._floor, self._hooks
-        slot = floor.slot()
+        slot = floor.slot(functools.partial(self._replace, threading.current_thread()))
         child: Child | None = None
         try:
             while floor.take(slot):

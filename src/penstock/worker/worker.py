@@ -7,6 +7,7 @@ site        its part for one database, in a thread of its own; it has
   listener    hears producers
 floor       the slots, which run the jobs of all sites
 threads     run plain handlers      lanes   run async ones      children   run handlers in processes
+watch       finds handlers that do not come back, and a blocked event loop
 quiet       whether all sites are idle in the same moment
 """
 
@@ -31,16 +32,14 @@ from penstock.worker.lanes import Lanes
 from penstock.worker.quiet import Quiet
 from penstock.worker.site import Identity, Site, Sweeper
 from penstock.worker.threads import Threads
+from penstock.worker.watch import Watch
 
 __all__ = ["FoundSite", "Worked", "Worker"]
 
 log = logging.getLogger("penstock")
 
-# How long handlers may take to end once the worker is told to stop.
-GRACE_SECONDS = 30.0
 # How often it is looked for databases that were added.
 FIND_SECONDS = 2.0
-LOOK_SECONDS = 0.25
 # How long a site whose database is away, and one whose database answers, may take to leave.
 HURRIED_SECONDS, PATIENT_SECONDS = 1.0, 15.0
 
@@ -66,7 +65,8 @@ class Worker:
     """One call of `app.work`.
 
     `find_sites` gives the databases that are not among the numbers given: it is asked at the start, and then every few
-    seconds for those that were added. `sweepers` makes the upkeep of a database.
+    seconds for those that were added. `sweepers` makes the upkeep of a database. Once it is told to stop, handlers may
+    take `grace_seconds` to end.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class Worker:
         *,
         concurrency: int,
         lease_seconds: float,
+        grace_seconds: float,
         version: str,
         hooks: Hooks,
         sweepers: Callable[[Database], Sweeper],
@@ -100,6 +101,8 @@ class Worker:
         self._stop_at: float | None = None
         self._is_hurried = False
         self._problem: BaseException | None = None
+        self._grace_seconds = grace_seconds
+        self._watch = Watch(self._floor, self._lanes, grace_seconds)
         # Guards the sites, and notified when one has ended its work; the floor is closed when all have.
         self._changed = threading.Condition(threading.RLock())
         self._may_close = threading.Event()
@@ -137,7 +140,7 @@ class Worker:
         """From any thread or signal handler: end gently. Asked again: at once, without waiting for handlers."""
         with self._changed:
             if self._stop_at is None:
-                self._stop_at = system.monotonic() + GRACE_SECONDS
+                self._stop_at = system.monotonic() + self._grace_seconds
             elif may_hurry:
                 self._stop_at = 0.0
                 self._is_hurried = True
@@ -198,15 +201,22 @@ class Worker:
 
     def _wait_for_sites(self) -> None:
         """Wait until all have ended their work, but not for one whose database is away and keeps it."""
-        with self._changed:
-            while self._at_work:
-                self._changed.wait(LOOK_SECONDS)
+        while True:
+            stuck = self._watch.look()
+            if stuck is not None and self._problem is None:
+                log.error("%s", stuck)
+                self._problem = stuck
+                self.stop(may_hurry=False)
+            with self._changed:
+                if not self._at_work:
+                    # None is taken up any more.
+                    self._stop_at = self._stop_at or system.monotonic()
+                    return
+                self._changed.wait(self._watch.patience)
                 self._leave_out_silent()
                 for site in [site for site in self._at_work if site.is_given_up(HURRIED_SECONDS)]:
                     log.warning("%s does not answer; the worker ends without it", site.database.breaker.label)
                     self._at_work.discard(site)
-            # None is taken up any more.
-            self._stop_at = self._stop_at or system.monotonic()
 
     def _leave_out_silent(self) -> None:
         if self._quiet is None or not self._quiet.is_over:

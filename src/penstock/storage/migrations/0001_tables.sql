@@ -159,6 +159,8 @@ create table penstock.worker_task (
     worker_id bigint not null references penstock.worker on delete cascade,
     queue_id  int not null references penstock.queue,
     task      text not null,
+    -- Without one a handler that hangs keeps its slot for ever.
+    has_timeout boolean not null default true,
     primary key (worker_id, queue_id, task)
 );
 

@@ -74,6 +74,13 @@ select (select max(high) from penstock.job_part) - (select last_value from penst
 -- name: workers_alive
 select count(*) filter (where renewed_at > now() - make_interval(secs => lease_seconds)), count(*) from penstock.worker
 
+-- name: tasks_without_timeout
+-- Tasks of live workers whose handlers may take as long as they like.
+select distinct q.name, t.task
+  from penstock.worker_task as t join penstock.worker as w on w.id = t.worker_id join penstock.queue as q on q.id = t.queue_id
+ where not t.has_timeout and w.renewed_at > now() - make_interval(secs => w.lease_seconds)
+ order by 1, 2 limit 20
+
 -- name: divided_tasks
 -- Of queues with an owner, the live workers (or the one given) that lack a task of another one, which in turn lacks one
 -- of theirs: whichever of the two owns a partition, keys wait there for the other.

@@ -52,8 +52,9 @@ values (%(worker)s, %(name)s, coalesce(%(instance)s::uuid, gen_random_uuid()), %
 update penstock.worker set session_pid = pg_backend_pid() where id = %(worker)s
 
 -- name: register_worker_tasks
-insert into penstock.worker_task (worker_id, queue_id, task)
-select %(worker)s, q, t from unnest(%(queues)s::int[], %(tasks)s::text[]) as g(q, t) on conflict do nothing
+insert into penstock.worker_task (worker_id, queue_id, task, has_timeout)
+select %(worker)s, q, t, (q, t) not in (select * from unnest(%(untimed_queues)s::int[], %(untimed)s::text[]))
+  from unnest(%(queues)s::int[], %(tasks)s::text[]) as g(q, t) on conflict do nothing
 
 -- name: renew_worker_if_alive
 -- One row a worker, not one a job. No row: the worker was declared dead, and every lease it held is lost. Which server
