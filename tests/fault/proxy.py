@@ -1,6 +1,8 @@
 """A TCP proxy before PostgreSQL that cuts a connection at the worst moment: when a COMMIT is under way.
 
 `answered`   the server has done it and its answer is swallowed: it is certainly done, and the client cannot know
+`ended`      the same, but where the answer would end the client hears that its session does: what a server says that is
+             stopped, or whose session is terminated, just after the commit
 `racing`     it was passed on and the client is cut off at once: it may be done, or be done in a moment
 `unsent`     it never arrives: it is certainly not done
 
@@ -25,10 +27,12 @@ from urllib.parse import urlsplit
 
 __all__ = ["Cut", "Proxy", "called"]
 
-Cut = Literal["answered", "racing", "unsent", "swallowed", "unheard"]
+Cut = Literal["answered", "ended", "racing", "unsent", "swallowed", "unheard"]
 # Which end hears nothing any more.
 Deaf = Literal["server", "client"]
 READY = b"Z\x00\x00\x00\x05"
+_SAID = b"SFATAL\x00VFATAL\x00C57P01\x00Mterminating connection due to administrator command\x00\x00"
+ENDED = b"E" + (len(_SAID) + 4).to_bytes(4, "big") + _SAID
 
 
 class Proxy:
@@ -121,11 +125,11 @@ class Proxy:
                 continue
             server = socket.create_connection(self._server)
             self._sockets += [client, server]
-            is_swallowing = threading.Event()
+            swallowing = Swallowing()
             for target in (self._forward, self._back):
-                threading.Thread(target=target, args=(client, server, is_swallowing), daemon=True).start()
+                threading.Thread(target=target, args=(client, server, swallowing), daemon=True).start()
 
-    def _forward(self, client: socket.socket, server: socket.socket, is_swallowing: threading.Event) -> None:
+    def _forward(self, client: socket.socket, server: socket.socket, swallowing: Swallowing) -> None:
         said = b""
         with suppress(OSError):
             while chunk := client.recv(1 << 20):
@@ -139,29 +143,31 @@ class Proxy:
                     self._deaf[client] = {"server", "client"} if cut == "swallowed" else {"client"}
                 if "server" in self._deaf.get(client, ()) or self._is_lost(said):
                     continue
-                if cut == "answered":
-                    is_swallowing.set()
+                if cut in ("answered", "ended"):
+                    swallowing.cut = cut
                 server.sendall(chunk)
                 if cut == "racing":
                     break
         self._said.pop(client, None)
         # Of a dead flow not even the end arrives.
-        if not is_swallowing.is_set() and client not in self._deaf and not self._is_lost(said):
+        if swallowing.cut is None and client not in self._deaf and not self._is_lost(said):
             _close(client)
             _close(server)
 
-    def _back(self, client: socket.socket, server: socket.socket, is_swallowing: threading.Event) -> None:
+    def _back(self, client: socket.socket, server: socket.socket, swallowing: Swallowing) -> None:
         with suppress(OSError):
             while chunk := server.recv(1 << 20):
-                if is_swallowing.is_set():
+                if swallowing.cut is not None:
                     # Read on until the server is ready for the next statement: what was asked is done.
                     while READY not in chunk:
                         more = server.recv(1 << 20)
                         if not more:
                             break
-                        chunk = chunk[-len(READY) :] + more
+                        chunk += more
                     if self.goes_down_when_answered:
                         self.go_down()
+                    if swallowing.cut == "ended":
+                        client.sendall(chunk.partition(READY)[0] + ENDED)
                     break
                 self._hold_up()
                 if "client" not in self._deaf.get(client, ()):
@@ -189,6 +195,12 @@ def called(name: str) -> Callable[[bytes], bool]:
     """Whether a client has said that this is its application's name."""
     said = b"application_name\0" + name.encode() + b"\0"
     return lambda everything: said in everything
+
+
+class Swallowing:
+    """What a connection's next answer is swallowed for."""
+
+    cut: Cut | None = None
 
 
 def _close(each: socket.socket) -> None:

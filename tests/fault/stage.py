@@ -128,27 +128,31 @@ class Stage:
             ids += app.send_rows(definition, Options.checked(request_timeout=request_timeout), rows, None)
         return ids
 
-    def enqueue_steps(self, queue: str, count: int, keys: int, failing: float = 0.1) -> list[int]:
+    def enqueue_steps(
+        self, queue: str, count: int, keys: int, failing: float = 0.1, app: App | None = None
+    ) -> list[int]:
         """Enqueue jobs of random keys, few of them hot, in one call and note it; their ids."""
         labels = self._new_labels(queue, count)
         customers = [f"c{min(int(self._calls.paretovariate(0.6)) - 1, keys - 1)}" for _ in labels]
-        definition = self.app.tasks[queue]["step"]
+        app = app or self.app
+        definition = app.tasks[queue]["step"]
         jobs = [
             prepare(definition, {"label": label, "customer": customer, "fails": self._calls.random() < failing}, PLAIN)
             for label, customer in zip(labels, customers, strict=True)
         ]
         with self.recorder.enqueuing(labels, keys=[f"{queue}/{customer}" for customer in customers]) as ids:
-            ids += self.app.enqueue_many(jobs)
+            ids += app.enqueue_many(jobs)
         return ids
 
-    def enqueue_family(self) -> list[int]:
+    def enqueue_family(self, app: App | None = None) -> list[int]:
         """A parent and its child in one call; their ids."""
         labels = self._new_labels("family", 2)
+        app = app or self.app
         with self.recorder.enqueuing(labels) as ids:
-            definition = self.app.tasks["work"]["plain"]
+            definition = app.tasks["work"]["plain"]
             parent = prepare(definition, {"label": labels[0]}, PLAIN)
             child = prepare(definition, {"label": labels[1]}, Options.checked(after=[parent]))
-            ids += self.app.enqueue_many([parent, child])
+            ids += app.enqueue_many([parent, child])
         return ids
 
     def load(self, count: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 
 import msgspec
@@ -15,6 +16,22 @@ from tests.fault.tally import brought
 from penstock.errors import PartitionUnavailable, RequestTimeout
 
 BACKENDS = "select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+
+# Each commit takes a tenth of a second, so that most sessions that are at work are found in one.
+SLOW_COMMITS = """
+do $$ begin
+    execute format('alter database %I set commit_delay = 100000', current_database());
+    execute format('alter database %I set commit_siblings = 0', current_database());
+end $$
+"""
+COMMITTING = """
+select pid from pg_stat_activity
+ where datname = current_database() and application_name = 'penstock' and state = 'active'
+"""
+WAITS_FOR_STANDBY = """
+select pid from pg_stat_activity
+ where application_name = 'penstock' and wait_event = 'SyncRep' and query not like '%emit_message%'
+"""
 
 
 def test_g1_to_g6_nothing_is_lost_when_sessions_are_terminated(mixed_stage: Stage) -> None:
@@ -37,6 +54,26 @@ def test_g1_to_g6_nothing_is_lost_when_sessions_are_terminated(mixed_stage: Stag
     stage.verdict().require("a settle")
 
 
+def test_g1_g3_g11_no_call_is_written_twice_when_its_session_is_ended_in_its_commit(
+    database_url: str, make_stage: MakeStage
+) -> None:
+    """Single jobs, calls over several partitions, of 100 and more, with children, while every commit takes its time."""
+    stage = make_stage(database_url, partitions=3, ordered=4)
+    ended = 0
+    with psycopg.connect(stage.url, autocommit=True) as connection:
+        connection.execute(SLOW_COMMITS)
+        connection.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'penstock'")
+        with stage.producing_anything():
+            while ended < times(40, 120):
+                victims = [pid for (pid,) in connection.execute(COMMITTING).fetchall()]
+                if victims:
+                    connection.execute("select pg_terminate_backend(%s)", [stage.random.choice(victims)])
+                    ended += 1
+                    brought("backend terminated")
+                stage.breathe()
+    stage.verdict().require("a settle")
+
+
 def test_g1_to_g6_nothing_is_lost_when_the_server_is_killed(killed_server_stage: Stage, own_server: OwnServer) -> None:
     stage = killed_server_stage
     stage.worker()
@@ -50,6 +87,29 @@ def test_g1_to_g6_nothing_is_lost_when_the_server_is_killed(killed_server_stage:
             brought("PostgreSQL killed")
             killed = stage.settles()
             eventually(lambda: stage.settles() > killed, "jobs are settled again")  # noqa: B023
+    stage.verdict().require("a settle")
+
+
+@pytest.mark.parametrize("count", [1, 120])
+def test_g1_a_call_that_no_standby_has_is_not_acknowledged_because_it_was_found(
+    own_server: OwnServer, make_stage: MakeStage, count: int
+) -> None:
+    """Ending a session that waits for a synchronous standby makes its commit visible: it is not safe by that."""
+    stage = make_stage(own_server.url, request_timeout=3.0)
+    stage.enqueue("plain", 120)
+    with psycopg.connect(own_server.url, autocommit=True) as connection, ThreadPoolExecutor(1) as beside:
+        connection.execute("alter system set synchronous_standby_names = 'nobody'")
+        connection.execute("select pg_reload_conf()")
+        eventually(lambda: connection.execute("show synchronous_standby_names").fetchone() == ("nobody",), "it is set")
+        call = beside.submit(stage.enqueue, "plain", count)
+        waiting = eventually(lambda: connection.execute(WAITS_FOR_STANDBY).fetchone(), "it waits for a standby")
+        connection.execute("select pg_terminate_backend(%s)", waiting)
+        error = call.exception()
+        assert isinstance(error, RequestTimeout)
+        assert error.outcome == "unknown"
+        connection.execute("alter system reset synchronous_standby_names")
+        connection.execute("select pg_reload_conf()")
+    eventually(lambda: enqueued(stage), "calls are taken again")
     stage.verdict().require("a settle")
 
 

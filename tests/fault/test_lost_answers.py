@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import signal
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import psycopg
@@ -16,7 +19,7 @@ from tests.fault.tally import brought
 
 from penstock import App
 
-CUTS: list[Cut] = ["answered", "answered", "answered", "racing", "unsent"]
+CUTS: list[Cut] = ["answered", "ended", "answered", "ended", "racing", "unsent"]
 
 
 # A claim's COMMIT waits for whoever holds the lock.
@@ -69,6 +72,34 @@ def test_g1_a_call_whose_answer_is_lost_is_written_once(stage: Stage, proxy: Pro
     verdict = stage.verdict()
     verdict.require("a settle")
     assert not verdict.sometimes["an enqueue of unknown outcome"]
+
+
+@pytest.mark.parametrize("cut", CUTS[:2])
+def test_g1_g5_a_call_over_partitions_or_with_children_is_written_once_when_its_session_ends_in_commit(
+    stage: Stage, proxy: Proxy, distant: App, cut: Cut
+) -> None:
+    """All that is not one statement: over several partitions, a job with `after=`, jobs of many keys in order."""
+    spread = distant.queue("spread", partitions=4, order="key").task(name="step", key="customer", max_attempts=2)(_step)
+    parent = spread.enqueue(customer="c0", label="parent")
+    numbers = itertools.count()
+
+    def call(count: int, **options: Any) -> list[int]:
+        return distant.enqueue_many(
+            [spread.options(**options).job(customer=f"c{n % 7}", label=str(next(numbers))) for n in range(count)]
+        )
+
+    told = [parent]
+    for _ in range(3):
+        told += call(7) + call(1, after=[parent])
+    for _ in range(times(2, 40)):
+        for count, options in ((7, {}), (1, {"after": [parent]}), (140, {})):
+            cuts = proxy.cut_count
+            proxy.cut_next(cut, is_commit_in)
+            told += call(count, **options)
+            assert proxy.cut_count == cuts + 1
+            brought("answer lost after COMMIT")
+    assert Counter(stage.snapshot().labels.values()).most_common(1)[0][1] == 1
+    assert sorted(stage.snapshot().labels) == sorted(told)
 
 
 def test_g7_idempotency_keys_hold_when_the_answer_is_lost(stage: Stage, proxy: Proxy, distant: App) -> None:
@@ -144,4 +175,8 @@ def is_turn_in(chunk: bytes, said: bytes) -> bool:
 
 
 def _labelled(label: str) -> None:
+    return None
+
+
+def _step(customer: str, label: str) -> None:
     return None

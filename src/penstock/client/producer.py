@@ -33,10 +33,11 @@ from penstock.storage.carrying import locate
 from penstock.storage.catalogue import QueueEntry
 from penstock.storage.database import (
     Connection,
-    ConnectionLost,
+    ConnectionCut,
     Database,
     DatabaseError,
     LockHeld,
+    is_denial,
     is_lost,
     is_refused,
     may_repeat,
@@ -57,6 +58,7 @@ from penstock.storage.enqueue import (
     write_few,
     write_spans,
 )
+from penstock.storage.flow import session_of
 from penstock.storage.handler_transaction import (
     async_connection_beneath,
     connection_beneath,
@@ -269,28 +271,25 @@ class Producer:
                     self._check_lengths(part, connection)
                 refuse_cut(connection)
                 self._prepare_receipt(database, connection, part, receipt)
-                try:
-                    is_written = self._send(connection, part, call.ids, receipt)
-                except ConnectionLost:
-                    # A connection that lives on has said no; one that broke may have said anything.
-                    receipt.is_sent = receipt.is_sent and connection.closed
-                    raise
+                is_written = self._send(connection, part, call.ids, receipt)
+                receipt.is_sent = False
                 if is_written and part.has_children:
                     # Or upkeep does it.
-                    with suppress(*ConnectionLost):
+                    with suppress(DatabaseError):
                         unblock(connection, part.children(call.ids))
             return is_written
-        except ConnectionLost as error:
-            if receipt.is_sent and is_lost(error) and self._was_written(call, part, database, receipt):
-                return True
-            raise
         except Exception as error:
-            if not is_refused(error):
-                raise
-            return False
+            # Whether it was sent decides, and whether the server itself said no: never what a connection looks like.
+            if receipt.is_sent and not is_denial(error):
+                if self._was_written(call, part, database, receipt):
+                    return True
+                raise ConnectionCut(f"the session ended before it had committed ({_first_line(error)})") from error
+            if is_refused(error):
+                return False
+            raise
 
     def _prepare_receipt(self, database: Database, connection: Connection, part: Part, receipt: Receipt) -> None:
-        receipt.backend_pid = connection.info.backend_pid
+        receipt.session = session_of(connection)
         if part.is_few:
             newest = self._newest_ids.get(part.shard)
             if newest is None:

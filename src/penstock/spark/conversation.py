@@ -13,8 +13,9 @@ from penstock.clock import system
 from penstock.storage import workers
 from penstock.storage.database import Connection, Database, DatabaseError, may_repeat
 from penstock.storage.exchange import ClaimWish, Turn, exchange, held_leases, settled_by
+from penstock.storage.flow import Session, session_of
 from penstock.storage.owner import Choice
-from penstock.storage.sessions import end_session
+from penstock.storage.sessions import confirm_replicated, end_session
 from penstock.storage.settle import End, Succeeded
 
 __all__ = ["Conversation"]
@@ -30,18 +31,18 @@ class Conversation:
         self._worker = worker
         self._name = name
         self._connection: Connection | None = None
-        # The server process of a turn of which nobody knows whether it was committed; 0: of one on another server.
-        self._in_doubt: int | None = None
+        # Whether nobody knows if a turn was committed, and its session; none: it was on another server.
+        self._is_in_doubt = False
+        self._in_doubt: Session | None = None
 
     @property
     def is_in_doubt(self) -> bool:
         """Whether the database went away in a turn: the next exchange, with the same ends, finds out what it did."""
-        return self._in_doubt is not None
+        return self._is_in_doubt
 
     def doubt(self) -> None:
         """Another server answers: with the next exchange it is looked up what is held there, as after a lost answer."""
-        if self._in_doubt is None:
-            self._in_doubt = 0
+        self._is_in_doubt = True
 
     def exchange(
         self,
@@ -55,15 +56,15 @@ class Conversation:
         on_lost: Callable[[], None] = lambda: None,
     ) -> Turn:
         """A turn, done once however often the answer is lost. `attempts`: by lease and place, job and attempt."""
-        if self._in_doubt is None:
+        if not self._is_in_doubt:
             connection = self.surely(lambda connection: connection)
-            session = connection.info.backend_pid
+            session = session_of(connection)
             try:
                 return exchange(connection, self._worker, self._name, succeeded, ends, wish, choices, freed)
             except DatabaseError as error:
                 if not may_repeat(error):
                     raise
-            self._in_doubt = session
+            self._is_in_doubt, self._in_doubt = True, session
             on_lost()
         session = self._in_doubt
 
@@ -77,7 +78,7 @@ class Conversation:
             return turn
 
         turn = self.surely(repeat)
-        self._in_doubt = None
+        self._is_in_doubt, self._in_doubt = False, None
         return turn
 
     def not_settled(
@@ -118,5 +119,6 @@ class Conversation:
         lost: Sequence[tuple[int, int]],
         attempts: Mapping[tuple[int, int], tuple[int, int]],
     ) -> list[tuple[int, int]]:
+        confirm_replicated(connection)
         settled = settled_by(connection, self._name, [attempts[part] for part in lost])
         return [part for part in lost if attempts[part] not in settled]

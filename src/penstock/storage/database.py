@@ -26,7 +26,7 @@ from penstock.clock import Clock, system
 from penstock.errors import InvalidJob, PartitionUnavailable, PenstockError, SchemaMismatch
 from penstock.forking import renew_in_children
 from penstock.storage.breaker import Breaker, CallUnderWay
-from penstock.storage.flow import Flow, SessionEnded
+from penstock.storage.flow import Flow, Session, SessionEnded
 from penstock.storage.queries import query
 from penstock.storage.sqlstate import CANCELLED, Decision, decide, remedy
 
@@ -42,6 +42,7 @@ __all__ = [
     "checked_urls",
     "first_line",
     "is_cancelled",
+    "is_denial",
     "is_lost",
     "may_repeat",
     "one_transaction",
@@ -395,10 +396,14 @@ class Database:
         connection.adapters.register_loader("json", _RawJson)
         connection.adapters.register_loader("json", _RawJsonBinary)
         connection.adapters.register_loader("jsonb", _RawJson)
-        row = connection.execute("select pg_backend_pid(), current_setting('default_transaction_isolation')").fetchone()
+        row = connection.execute(
+            "select pg_backend_pid(), current_setting('default_transaction_isolation'),"
+            " (select backend_start from pg_stat_get_activity(pg_backend_pid()))"
+        ).fetchone()
         assert row is not None  # noqa: S101
         if self.is_pooled is None:
             self.is_pooled = row[0] != connection.info.backend_pid
+        connection.session = Session(row[0], row[2])
         connection.prepare_threshold = None if self.is_pooled else 2
         # Whoever waits for a lock must see what its holder did, whatever the database's own default is. Where that is
         # this level already nothing has to say so, and `one_transaction` needs no BEGIN.
@@ -487,6 +492,18 @@ def checked_urls(text: object) -> list[str]:
 def may_repeat(error: BaseException) -> bool:
     """Whether a worker should simply try again: the database is away, or rolled the transaction back."""
     return is_lost(error) or _decision(error) == "repeat"
+
+
+def is_denial(error: BaseException) -> bool:
+    """Whether the server itself said no: an ERROR, after which the transaction is rolled back and the session goes on.
+
+    FATAL is no such answer, nor is a broken connection: a COMMIT that was sent may have been done before either.
+    """
+    if isinstance(error, LockHeld):
+        return True
+    if not isinstance(error, psycopg.Error) or error.sqlstate is None:
+        return False
+    return error.diag.severity_nonlocalized == "ERROR" and error.sqlstate[:2] != "08"
 
 
 def is_refused(error: BaseException) -> bool:

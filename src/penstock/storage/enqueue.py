@@ -18,19 +18,22 @@ connection, `drive_async` on an asynchronous one, so that both do the same, also
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from penstock.errors import InvalidJob
 from penstock.storage.arrays import members_text
 from penstock.storage.database import Connection, Database
+from penstock.storage.flow import Session
 from penstock.storage.queries import query
-from penstock.storage.sessions import end_session
+from penstock.storage.sessions import GONE_SECONDS, confirm_replicated, end_session
 
 __all__ = [
     "FEW",
@@ -56,6 +59,8 @@ RANGE = 1024
 # Below this, one statement with the rows in it beats COPY: see bench/copy_or_insert.py.
 FEW = 100
 _NULL = b"\\N"
+# The server has answered everything it was asked.
+_AT_REST = frozenset({TransactionStatus.IDLE, TransactionStatus.INTRANS, TransactionStatus.INERROR})
 
 
 @dataclass(slots=True)
@@ -117,12 +122,12 @@ class Span:
 class Receipt:
     """What a call needs to find out, after a lost answer, whether it was written."""
 
-    backend_pid: int = 0
+    session: Session | None = None
     first_id: int = 0
     enqueued_at: datetime | None = None
     token: int = 0
     after: int = 0
-    # Whether the statement was sent, or the COMMIT.
+    # Whether the statement was sent, or the COMMIT: then only the server's own no says that nothing was written.
     is_sent: bool = False
 
 
@@ -173,8 +178,13 @@ def drive_transaction(connection: Connection, steps: Steps[T], receipt: Receipt)
         connection.commit()
         return end.value  # type: ignore[no-any-return]
     except BaseException:
-        if not connection.closed:
-            connection.rollback()
+        if connection.info.transaction_status in _AT_REST:
+            # What is raised is the first error, which says whether the server denied or the session ended.
+            with suppress(psycopg.Error):
+                connection.rollback()
+        else:
+            # Left in the middle of an answer it cannot be used again, however alive it looks.
+            connection.close()
         raise
 
 
@@ -295,18 +305,20 @@ def look_for(database: Database, receipt: Receipt, spans: Sequence[Span], ids: l
     clock = database.clock
 
     def look(connection: Connection) -> bool:
-        if not end_session(connection, database, receipt.backend_pid):
-            raise database.unavailable(TimeoutError("the session that sent the jobs is still there"))
+        end_session(connection, database, receipt.session, min(deadline - clock.monotonic(), GONE_SECONDS))
         if not receipt.token:
             found = {"id": receipt.first_id, "enqueued_at": receipt.enqueued_at}
             row = connection.execute(query("was_written"), found).fetchone()
-            return bool(row and row[0])
-        token = _encode({"token": receipt.token}).decode()
-        row = connection.execute(query("find_token"), {"after": receipt.after, "token": token}).fetchone()
-        if row is None:
-            return False
-        _set_ids(spans[0].places, ids, row[0])
-        return True
+            is_written = bool(row and row[0])
+        else:
+            token = _encode({"token": receipt.token}).decode()
+            row = connection.execute(query("find_token"), {"after": receipt.after, "token": token}).fetchone()
+            is_written = row is not None
+            if row is not None:
+                _set_ids(spans[0].places, ids, row[0])
+        if is_written:
+            confirm_replicated(connection)
+        return is_written
 
     return database.run(look, timeout=max(deadline - clock.monotonic(), 0.1))
 

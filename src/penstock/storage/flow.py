@@ -21,6 +21,7 @@ import os
 import socket
 import threading
 from collections.abc import Generator
+from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
@@ -31,7 +32,7 @@ from penstock.clock import system
 from penstock.forking import let_go
 from penstock.storage.queries import query
 
-__all__ = ["Flow", "Flows", "SessionEnded"]
+__all__ = ["Flow", "Flows", "Session", "SessionEnded", "session_of"]
 
 RV = TypeVar("RV")
 # The driver wakes so often to see whether the program was interrupted.
@@ -46,16 +47,28 @@ monotonic = system.monotonic
 
 
 class SessionEnded(psycopg.OperationalError):
-    """The server ended the session, or it is of no use any more: lost, whatever the SQLSTATE says."""
+    """The server ended the session, or it is of no use any more: lost, whatever the SQLSTATE says.
+
+    What was under way in it may have been committed.
+    """
 
     def __init__(self, error: psycopg.Error) -> None:
         super().__init__(str(error))
         self.sqlstate = error.sqlstate
 
 
+class Session(NamedTuple):
+    """A server process, by when it began too: its number is given again."""
+
+    pid: int
+    started_at: datetime
+
+
 class Flow(psycopg.Connection[tuple[Any, ...]]):
     """A connection of Penstock's own. Used by one thread at a time; the watcher only looks at it, and cuts it."""
 
+    # The server's side of it. A pooler's tells nothing.
+    session: Session | None = None
     # Since when an answer is waited for, in monotonic seconds.
     waiting_since: float | None = None
     # After how long it is cut, whatever the server says.
@@ -117,6 +130,11 @@ class SessionState(NamedTuple):
             # It waits for its client: so it does, too, while something large travels slowly.
             return waited_seconds > max(lease_seconds, LEAST_SECONDS)
         return (self.seconds or 0.0) > LEAST_SECONDS
+
+
+def session_of(connection: psycopg.Connection[Any]) -> Session | None:
+    """The server's side of a connection."""
+    return connection.session if isinstance(connection, Flow) else None
 
 
 class Flows:

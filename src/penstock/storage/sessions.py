@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
-from penstock.storage.database import Connection, Database
+from penstock.storage.database import Connection, ConnectionCut, Database
+from penstock.storage.flow import Session, session_of
 from penstock.storage.queries import query
 
-__all__ = ["end_session"]
+__all__ = ["GONE_SECONDS", "SessionLingers", "confirm_replicated", "end_session"]
 
 MOMENT_SECONDS = 0.5
 GONE_SECONDS = 10.0
 
 
-def end_session(connection: Connection, database: Database, session: int) -> bool:
-    """End the server process of a session that was cut off, so that it cannot commit any more; whether it is gone.
+class SessionLingers(ConnectionCut):
+    """The server process of a session that was cut off is still there: nobody can know yet what it does."""
+
+
+def end_session(
+    connection: Connection, database: Database, session: Session | None, patience: float = GONE_SECONDS
+) -> None:
+    """End the server process of a session that was cut off, so that it cannot commit any more; SessionLingers.
 
     It is given a moment to notice by itself, which is the rule. A pooler does not tell which process it was.
     """
     clock = database.clock
     started_at = clock.monotonic()
-    while not database.is_pooled and session and connection.info.backend_pid != session:
-        row = connection.execute(query("backend_is_alive"), {"pid": session}).fetchone()
+    while session is not None and not database.is_pooled and session != session_of(connection):
+        given = {"pid": session.pid, "started_at": session.started_at}
+        row = connection.execute(query("backend_is_alive"), given).fetchone()
         if row is None or not row[0]:
-            return True
+            return
         waited = clock.monotonic() - started_at
-        if waited > GONE_SECONDS:
-            return False
+        if waited > patience:
+            raise SessionLingers(f"the session that was cut off, process {session.pid}, does not end")
         if waited > MOMENT_SECONDS:
-            connection.execute(query("end_backend"), {"pid": session})
+            connection.execute(query("end_backend"), given)
         clock.sleep(0.02)
-    return True
+
+
+def confirm_replicated(connection: Connection) -> None:
+    """Commit once, so that what was found is as safe as what is committed, before anybody is told of it.
+
+    A session that is ended while it waits for a synchronous standby makes its commit visible, though no standby has it.
+    A later commit waits for all before it.
+    """
+    connection.execute(query("commit_nothing"))

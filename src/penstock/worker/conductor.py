@@ -31,8 +31,9 @@ from penstock.storage.database import (
     with_remedy,
 )
 from penstock.storage.exchange import FROM_THE_START, ClaimWish, Turn, exchange, held_leases, settled_by
+from penstock.storage.flow import Session, session_of
 from penstock.storage.owner import Choice, has_work_of_others, read_partitions
-from penstock.storage.sessions import end_session
+from penstock.storage.sessions import confirm_replicated, end_session
 from penstock.storage.settle import End, Succeeded, note_started
 from penstock.storage.sweep import unblock
 from penstock.task.definition import TaskDefinition
@@ -566,11 +567,11 @@ class Conductor:
         worker, name = self._workplace.worker_id, self._workplace.name
         freed = sorted(self._freed)
         self._freed.clear()
-        session = 0
+        session: Session | None = None
         self._asking_since = system.monotonic()
         try:
             connection = self._opened()
-            session = connection.info.backend_pid
+            session = session_of(connection)
             turn = exchange(connection, worker, name, succeeded, collected.ends, wish, choices, freed)
             self._asking_since = None
             if self._most_claimed is not None and (wish is not None or choices):
@@ -597,6 +598,7 @@ class Conductor:
             end_session(connection, self._database, session)
             turn = self._settle(connection, succeeded, collected.ends, freed)
             if not_held := [attempts[part] for part in turn.lost if part in attempts]:
+                confirm_replicated(connection)
                 settled = settled_by(connection, name, not_held)
                 turn.lost = [part for part in turn.lost if part in attempts and attempts[part] not in settled]
             else:

@@ -99,8 +99,11 @@ select id from penstock.job
 select last_value from penstock.range_number
 
 -- name: end_backend
--- Only where it is a session of the same role: process numbers are given again.
-select pg_terminate_backend(pid) from pg_stat_activity where pid = %(pid)s and usename = current_user
+-- By when it began too: process numbers are given again. Of other roles nobody sees that.
+select pg_terminate_backend(pid) from pg_stat_activity where pid = %(pid)s and backend_start = %(started_at)s
 
 -- name: backend_is_alive
-select exists (select from pg_stat_activity where pid = %(pid)s)
+select exists (select from pg_stat_activity where pid = %(pid)s and backend_start = %(started_at)s)
+
+-- name: commit_nothing
+select pg_logical_emit_message(true, 'penstock', '')
