@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import psycopg
@@ -97,3 +98,32 @@ def test_what_carries_a_lease_is_cut_after_one_whatever_the_server_does(distant:
     with distant.connect("conductor", carries_lease=True) as connection, pytest.raises(psycopg.OperationalError) as cut:
         connection.execute("select pg_sleep(60)")
     assert is_lost(cut.value)
+
+
+def test_g13_a_probe_whose_own_flow_goes_dead_does_not_leave_the_others_unwatched(
+    proxy: Proxy, distant: Database
+) -> None:
+    answers: list[int] = []
+
+    def ask(connection: Connection) -> int:
+        return len(connection.execute("select 1").fetchall())
+
+    assert distant.run(ask) == 1
+    proxy.cut_next("swallowed", lambda chunk, said: called("penstock probe")(said) and b"pg_stat_activity" in chunk)
+    assert proxy.kill_flows(called("penstock"))
+    asking = threading.Thread(target=lambda: answers.append(distant.run(ask, timeout=60.0)), daemon=True)
+    asking.start()
+    eventually(lambda: proxy.cut_count, "the probe's flow is dead, too")
+    eventually(lambda: answers == [1], "who asked was told")
+
+
+def test_a_session_whose_machine_is_gone_does_not_last_for_hours(distant: Database) -> None:
+    names = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count")
+    row = distant.run(
+        lambda c: c.execute("select " + ", ".join(f"current_setting('{n}')::int" for n in names)).fetchone()
+    )
+    assert row is not None
+    idle, interval, count = row
+    assert 0 < idle + interval * count <= 60
+    notice = distant.run(lambda c: c.execute("show client_connection_check_interval").fetchone())
+    assert notice == ("2s",)

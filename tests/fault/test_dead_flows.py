@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+import msgspec
 import psycopg
 import pytest
+from tests.fault.crew import build
 from tests.fault.proxy import Cut, Proxy, called
 from tests.fault.stage import MakeStage, Stage, eventually, times
 from tests.fault.tally import brought
-from tests.fault.test_lost_answers import is_turn_in
+from tests.fault.test_lost_answers import is_commit_in, is_turn_in
 
+CUTS: list[Cut] = ["swallowed", "unheard"]
 SESSIONS = (
     "select pid, backend_start from pg_stat_activity where datname = current_database() and application_name = %s"
 )
@@ -93,6 +96,28 @@ def test_g2_g5_g13_a_turn_on_a_flow_that_goes_dead_is_not_waited_for(ordered: St
         eventually(ordered.is_drained, "everything was done all the same")
         brought("flow black-holed")
     ordered.verdict().require("a settle")
+
+
+@pytest.mark.parametrize("count", [1, 5, 150], ids=["single", "few", "copied"])
+def test_g3_g11_g13_a_producer_whose_flow_goes_dead_writes_once(stage: Stage, proxy: Proxy, count: int) -> None:
+    app = build(msgspec.structs.replace(stage.orders, url=proxy.url))
+
+    def is_commit(chunk: bytes, said: bytes) -> bool:
+        return is_commit_in(chunk, said) if count >= 100 else b'"label"' in chunk
+
+    for _ in range(times(1, 4)):
+        stage.enqueue("plain", count, app)
+        # Before the call, before its commit arrives, and before the answer does.
+        proxy.kill_flows(called("penstock"))
+        stage.enqueue("plain", count, app)
+        for cut in CUTS:
+            proxy.cut_next(cut, is_commit)
+            stage.enqueue("plain", count, app)
+        brought("flow black-holed", 3)
+    app.close()
+    verdict = stage.verdict()
+    verdict.require("a settle")
+    assert not verdict.sometimes["an enqueue of unknown outcome"]
 
 
 def test_g9_g13_a_worker_whose_conductor_is_never_heard_lets_its_jobs_go(ordered: Stage, proxy: Proxy) -> None:

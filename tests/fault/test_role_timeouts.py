@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 from tests.fault.stage import MakeStage, Stage, eventually, times
+from tests.fault.tally import brought
 
 
 @contextmanager
@@ -28,6 +29,15 @@ def timeout(stage: Stage, setting: str, value: str) -> Iterator[psycopg.Connecti
         finally:
             connection.execute(sql.SQL("alter database {} reset all").format(database))
             end_sessions(connection)
+
+
+def met(connection: psycopg.Connection[tuple[object, ...]], setting: str) -> int:
+    """How many sessions ended by a fatal error, or transactions by any."""
+    counts = "select sessions_fatal, xact_rollback from pg_stat_database where datname = current_database()"
+    fatal, rolled_back = connection.execute(counts).fetchall()[0]
+    count = rolled_back if setting in ("statement_timeout", "lock_timeout") else fatal
+    assert isinstance(count, int)
+    return count
 
 
 def end_sessions(connection: psycopg.Connection[tuple[object, ...]]) -> None:
@@ -55,12 +65,14 @@ def test_g2_g3_g13_workers_and_producers_live_through_a_roles_timeouts(
     crew = [stage.worker(work_seconds=0.005), stage.worker(work_seconds=0.005)]
     eventually(lambda: stage.enqueue("plain", 3) and stage.settles(), "the workers are at work")
     with timeout(stage, setting, value) as connection:
+        before = met(connection, setting)
         with stage.producing(), stage.producing_steps("ordered"):
-            for _ in range(times(20, 200)):
+            for _ in range(times(20, 60)):
                 # Now and then somebody is in everybody's way.
                 with psycopg.connect(stage.url, options=f"-c {setting}=0") as holder:
                     holder.execute("select * from penstock.partition for update")
                     stage.breathe()
         assert [each.poll() for each in crew] == [None, None]
-        assert connection.execute("select 1").fetchone()
+        eventually(lambda: met(connection, setting) > before, "somebody met the timeout")
+        brought("role's timeout met")
     stage.verdict().require("a settle")

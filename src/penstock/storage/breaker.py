@@ -16,17 +16,20 @@ from __future__ import annotations
 import logging
 import select
 import threading
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import psycopg
+from psycopg.abc import PQGen
 
-from penstock.clock import Clock
+from penstock.clock import Clock, system
 from penstock.storage.flow import Flows
+from penstock.storage.sqlstate import decide
 
 __all__ = ["Breaker", "CallUnderWay", "Health"]
 
 log = logging.getLogger("penstock")
 
+RV = TypeVar("RV")
 Health = Literal["up", "read-only", "down"]
 
 # A call that takes longer makes the probe look.
@@ -46,6 +49,24 @@ class CallUnderWay(NamedTuple):
     connection: psycopg.Connection[tuple[object, ...]]
     since: float
     until: float
+
+
+class ProbeUnanswered(psycopg.OperationalError):
+    """Whoever looks after the others must not wait for ever itself."""
+
+
+class Probe(psycopg.Connection[tuple[object, ...]]):
+    """A connection on which every answer has to come in time."""
+
+    def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
+        """Every exchange with the server goes through here."""
+        began_at = system.monotonic()
+        try:
+            return super().wait(gen, interval, COMMIT_SECONDS if timeout is None else timeout)
+        except psycopg.OperationalError as error:
+            if system.monotonic() - began_at < COMMIT_SECONDS:
+                raise
+            raise ProbeUnanswered(f"it takes connections, and says nothing for {COMMIT_SECONDS:g} s") from error
 
 
 class Breaker:
@@ -119,7 +140,7 @@ class Breaker:
     def _probe(self) -> tuple[Health, str, bool]:
         """How the database is, why, and whether it hangs."""
         try:
-            connection = psycopg.connect(
+            connection = Probe.connect(
                 self._url, autocommit=True, application_name="penstock probe", connect_timeout=ANSWER_SECONDS
             )
         except psycopg.errors.ConnectionTimeout as error:
@@ -136,8 +157,12 @@ class Breaker:
                 return "read-only", "", False
             if not self._commits(connection):
                 return "down", f"it takes connections, and a commit does not end within {COMMIT_SECONDS:g} s", True
+        except ProbeUnanswered as error:
+            return "down", _first_line(error), True
         except psycopg.Error as error:
-            return "down", _first_line(error), False
+            # One that is cancelled, by a role's timeout say, was an answer.
+            if error.sqlstate is None or decide(error.sqlstate) == "lost":
+                return "down", _first_line(error), False
         finally:
             connection.close()
         return "up", "", False

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from penstock.errors import InvalidJob
+from penstock.forking import renew_in_children
 
 __all__ = ["Event", "EventName", "Hooks"]
 
@@ -51,6 +52,7 @@ class Hooks:
         self._thread: threading.Thread | None = None
         # Guards the above, and is notified when something is to be told and when all was.
         self._changed = threading.Condition()
+        renew_in_children(self, Hooks._renew_after_fork)
 
     def add(self, event: str, function: Callable[[Event], Any]) -> None:
         """Register a function."""
@@ -94,6 +96,12 @@ class Hooks:
                 function(event)
             except BaseException:  # Not even SystemExit of a hook may end the worker.
                 log.exception("a hook for %r raised", event.name)
+
+    def _renew_after_fork(self) -> None:
+        """In a forked child: what is to be told is told by the parent."""
+        self._changed = threading.Condition()
+        self._waiting = deque()
+        self._thread = None
 
     def _tell_waiting(self) -> None:
         while True:
