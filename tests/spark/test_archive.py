@@ -16,7 +16,6 @@ from tests.spark.past import live
 import penstock.spark as ps
 from penstock import App, InvalidJob, NotFound, PenstockError
 from penstock.spark.lake import Lake
-from penstock.spark.lake_files import Files
 from penstock.spark.table_columns import HISTORY, MORE_HISTORY
 from penstock.storage import archive as storage_archive
 from penstock.storage.archive import Archiving
@@ -66,12 +65,14 @@ KILLS: list[tuple[Any, str, bool]] = [
     (Archiving, "close", True),
     (Archiving, "take", True),
     (Archiving, "set_apart", True),
-    (Archiving, "count", True),
+    (Archiving, "begin_writing", True),
     (Lake, "read", False),
-    (Files, "commit", False),
-    (Files, "commit", True),
-    (storage_archive, "drop", False),
-    (storage_archive, "drop", True),
+    (Lake, "write", True),
+    (storage_archive, "verify_writing", True),
+    (Archiving, "_drop", False),
+    (Archiving, "_drop", True),
+    (Archiving, "let_go", True),
+    (Lake, "enter", True),
 ]
 
 

@@ -189,6 +189,22 @@ def _tables(connection: Connection) -> Check:
     return _check("tables ahead", is_well, found, "run a worker: its upkeep makes new tables and drops old ones")
 
 
+def _archive(connection: Connection) -> Check:
+    last = health.archive_facts(connection)
+    if last.began is None:
+        return Check("archive", True, "none was run")
+    where = f"to {last.location}, begun {last.began}"
+    if last.is_running or last.has_ended:
+        return Check("archive", True, f"{'one runs' if last.is_running else 'the last one ended'}: {where}")
+    held = f"; slices {', '.join(map(str, last.taken))} wait for it" if last.taken else ""
+    return Check(
+        "archive",
+        False,
+        f"the last one was killed or failed: {where}{held}",
+        f"run it again: penstock archive {last.location}; until then no job of a slice that waits is found by its id",
+    )
+
+
 _START_ONE = "start one: penstock work MODULE:APP"
 
 
@@ -241,6 +257,6 @@ def _check(name: str, ok: bool, found: str, advice: str) -> Check:
 
 
 _INSIDE: tuple[Callable[[Connection], Check], ...] = (
-    *(_role, _transactions, _dead_rows, _tables),
+    *(_role, _transactions, _dead_rows, _tables, _archive),
     *(_workers, _upkeep, _tasks, _timeouts, _owners),
 )

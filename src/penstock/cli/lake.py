@@ -24,6 +24,9 @@ def archive(
     wait: Annotated[
         float, typer.Option("--wait", min=0.0, help="Seconds to wait for open transactions.", show_default=True)
     ] = 30.0,
+    reconcile: Annotated[
+        bool, typer.Option("--reconcile", help="First give up what only the database or only the lake knows of.")
+    ] = False,
     master: Master = "local[*]",
     url: Url = None,
     as_json: AsJson = False,
@@ -33,7 +36,7 @@ def archive(
         from penstock.spark.archiving import archive as put
 
         with spark_work(spark, "archiving") as tell:
-            archived = put(spark, app, lake, format, wait=wait, on_progress=tell)
+            archived = put(spark, app, lake, format, wait=wait, reconcile=reconcile, on_progress=tell)
     if as_json:
         show_json(asdict(archived))
         return

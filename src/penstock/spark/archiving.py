@@ -1,9 +1,10 @@
 """`archive`: what has ended, today's too, goes from the database into a lake and is dropped there.
 
-Nothing is dropped that the lake does not hold: count and checksum over every column are taken in PostgreSQL, then from
-the files that were written, and must be equal. It may be killed at any point and run again; a second run right after
-the first finds nothing to do. Dead letters are work, and stay where they can be retried. Shard by shard: each has its
-own slices, and the manifest says whose they are.
+Nothing is dropped that the lake does not hold: count and checksum over every column are taken from the files that were
+written, then in PostgreSQL, in the transaction that drops, and must be equal. It may be killed at any point and run
+again; a second run right after the first finds nothing to do. One that was replaced by another, because its connection
+was lost, can list, remove and drop nothing more. Dead letters are work, and stay where they can be retried. Shard by
+shard: each has its own slices, and the manifest says whose they are.
 """
 
 from __future__ import annotations
@@ -13,24 +14,25 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import InvalidJob, PartitionUnavailable
+from penstock.spark.agreement import Agreement, opened_lake
 from penstock.spark.coded import decoded
-from penstock.spark.lake import LAKE_COLUMNS, Entry, Lake
+from penstock.spark.lake import LAKE_COLUMNS, Lake
 from penstock.spark.source import register
 from penstock.spark.table_lake import TableLake
-from penstock.storage.archive import Archiving, archiving, read_identity
-from penstock.storage.database import Database
+from penstock.storage.archive import Archiving, archiving, read_identity, read_queue_names, read_slices
+from penstock.storage.database import Connection, ConnectionLost, Database
+from penstock.storage.writing import Writing, read_writings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Archived", "archive", "opened_lake"]
+__all__ = ["Archived", "archive"]
 
 ASK_SECONDS = 10.0
-FORMATS = ("parquet", "delta", "iceberg")
 _LONGEST_FOLDER = 255
 # What Spark writes as three characters in the name of a folder.
 _ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
@@ -54,12 +56,12 @@ class Archived:
     bytes: int = 0
     waits_for: list[str] = field(default_factory=list)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, shard: int, writing: Writing) -> None:
         """Count a slice that was put into the lake."""
-        self.slices.append((entry.shard, entry.slice))
-        self.rows += entry.jobs
-        self.files += entry.files
-        self.bytes += entry.bytes
+        self.slices.append((shard, writing.slice))
+        self.rows += writing.jobs
+        self.files += writing.files
+        self.bytes += writing.bytes
 
 
 def archive(
@@ -69,47 +71,50 @@ def archive(
     format: str = "parquet",  # noqa: A002
     *,
     wait: float = 30.0,
+    reconcile: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Archived:
     """Put every job that has ended into the lake, verify it there, and let it go from the database.
 
     `lake` is a folder that Spark can write to, or with `format="delta"` or `"iceberg"` a table of that kind. Open
     transactions are waited for, `wait` seconds on each shard; what they still hold then is left for the next run. Where
-    a shard is away the others are archived, and then `PartitionUnavailable` names it.
+    a shard is away the others are archived, and then `PartitionUnavailable` names it. Where database and lake do not
+    know the same past nothing is moved and an error says why; `reconcile` first gives up what only one of them has.
     """
     register(spark)
     shards = app.databases
     archived = Archived()
     missing: list[PartitionUnavailable] = []
+    targets: list[tuple[Database, Lake | TableLake]] = []
     for database in shards:
         try:
-            identity = database.run(read_identity, timeout=None if len(shards) == 1 else ASK_SECONDS)
+            known = database.run(_known, timeout=None if len(shards) == 1 else ASK_SECONDS)
         except PartitionUnavailable as error:
             missing.append(error)
             continue
-        target = opened_lake(spark, lake, database.shard, identity, format)
+        target = opened_lake(spark, lake, database.shard, known.identity, format)
+        # Before anything is closed, taken apart or moved, on any shard.
+        for queue in known.queues:
+            _check_folder(queue)
+        if not reconcile:
+            agreement = Agreement.of(target, known.slices, known.writings)
+            agreement.check()
+            agreement.check_begun()
+        targets.append((database, target))
+    for database, target in targets:
         name = "" if len(shards) == 1 else f" of shard {database.shard}"
-        with decoded(), _settings(spark), archiving(database, wait) as run:
+        with decoded(), _settings(spark), _answering(database), archiving(database, wait, target.root) as run:
+            if reconcile:
+                Agreement.of(target, run.slices(), run.writings()).reconcile(run)
             tell = partial(_tell, on_progress, name)
-            for entry in _archived(spark, database, run, target, app.retention, tell):
-                archived.add(entry)
+            for writing in _archived(spark, database, run, target, app.retention, tell):
+                archived.add(database.shard, writing)
             archived.waits_for += [f"{table}{name}" for table in run.waits_for]
     for away in missing:
         raise PartitionUnavailable(
             f"{away}. {archived.rows:,} jobs of the other shards were archived", shard=away.shard
         ) from None
     return archived
-
-
-def opened_lake(
-    spark: SparkSession, lake: str | PathLike[str], shard: int, identity: str, kind: str
-) -> Lake | TableLake:
-    """The lake of a database, of one of the formats."""
-    if kind not in FORMATS:
-        raise InvalidJob("format", f"{kind!r:.200} is none of {', '.join(FORMATS)}")
-    if kind == "parquet":
-        return Lake(spark, lake, shard, identity)
-    return TableLake(spark, fspath(lake), shard, identity, kind)
 
 
 def _archived(
@@ -119,22 +124,73 @@ def _archived(
     target: Lake | TableLake,
     retention: Mapping[str, float],
     tell: Callable[[int, str], None],
-) -> Iterator[Entry]:
+) -> Iterator[Writing]:
     """Archive one shard; what was put into the lake."""
-    for queue in run.queues():
-        _check_folder(queue)
-    target.clean()
-    listed = {entry.slice for entry in target.entries()}
+    lake = target.identity(makes=True)
+    assert lake is not None  # noqa: S101
+    with run.abandoning(lake) as abandoned:
+        for writing in abandoned:
+            target.remove(writing)
+    verified = {each.slice: each for each in run.writings() if each.lake == lake and each.state == "verified"}
+    listed = target.listed()
+    for writing in verified.values():
+        if writing.identity not in listed:
+            _list(run, target, writing)
     for number in run.taken():
-        if number not in listed:
-            if not run.set_apart(number):
-                continue
-            tell(number, "counting")
-            expected = run.count(number)
-            tell(number, f"writing and verifying {expected.jobs:,} jobs")
-            yield target.write(number, _rows(spark, database, number), expected)
-        run.let_go(number, retention)
-        tell(number, "dropped")
+        if not run.set_apart(number):
+            continue
+        earlier = verified.get(number)
+        if earlier is not None and not target.holds(earlier):
+            run.mark([earlier], "abandoned")
+            earlier = None
+        writing_now = earlier
+        if earlier is None and (begun := run.begin_writing(number, lake, target.root, target.name)) is not None:
+            tell(number, "writing")
+            writing_now = _written(target, run, begun, _rows(spark, database, number))
+        if writing_now is not None:
+            tell(number, f"verifying {writing_now.jobs:,} jobs")
+        is_dropped = run.let_go(number, writing_now, retention)
+        if writing_now is not None and earlier is None:
+            _list(run, target, writing_now)
+            yield writing_now
+        if is_dropped:
+            tell(number, "dropped")
+
+
+def _written(target: Lake | TableLake, run: Archiving, writing: Writing, rows: DataFrame) -> Writing:
+    try:
+        return target.write(writing, rows)
+    except Exception:
+        # Whoever took over may have dropped the table under it: then that is what is said.
+        with run.acting():
+            raise
+
+
+def _list(run: Archiving, target: Lake | TableLake, writing: Writing) -> None:
+    with run.acting():
+        target.enter(writing)
+
+
+class _Known(NamedTuple):
+    identity: str
+    queues: list[str]
+    slices: list[int]
+    writings: list[Writing]
+
+
+def _known(connection: Connection) -> _Known:
+    """What a database knows of its past; the slices before the writings, see `Agreement`."""
+    return _Known(
+        read_identity(connection), read_queue_names(connection), read_slices(connection), read_writings(connection)
+    )
+
+
+@contextmanager
+def _answering(database: Database) -> Iterator[None]:
+    try:
+        yield
+    except ConnectionLost as error:
+        raise database.unavailable(error) from error
 
 
 @contextmanager

@@ -1,19 +1,22 @@
-"""A lake: history in files, by day, queue and outcome, and a manifest that says which of them count.
+"""A lake: history in files, by day, queue and outcome, and a manifest of what the files are.
 
-    lake/history/slice=8c1f93d2-000007-3f2a/day=2026-11-05/queue=emails/outcome=succeeded/part-….parquet
-    lake/_penstock/<database>/slice-000007.json          what the slice has and of which shard, written last
+    lake/history/slice=8c1f93d2-000007-000012-3f2a…/day=2026-11-05/queue=emails/outcome=succeeded/part-….parquet
+    lake/_penstock/<database>/lake                        the identity of the lake, for this database
+    lake/_penstock/<database>/slice-000007-3f2a….json     what the slice has and of which shard, written last
 
-Only slices that a manifest lists are ever read. Each writing of a slice has a folder of its own, so what a killed run
-left behind is known by not being listed, and is removed by the next run.
+Each writing of a slice has a folder of its own, which bears the number of the slice, that of the archive's duty, and an
+identity that never comes again. Which of them count is decided in the database. The manifest repeats it for others, and
+for the database itself when it was restored: what is listed there and unknown to it is of a past that it lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
-from secrets import token_hex
 from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
 
 import msgspec
 from pyspark.sql import functions as f
@@ -22,7 +25,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from penstock.errors import PenstockError
 from penstock.spark.lake_files import Files
 from penstock.spark.table_columns import HISTORY, MORE_HISTORY
-from penstock.storage.archive import Sum
+from penstock.storage.writing import Sum, Writing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -31,8 +34,10 @@ __all__ = ["FOLDERS", "LAKE_COLUMNS", "Entry", "Lake", "checksum_of"]
 
 LAKE_COLUMNS = [*HISTORY, *MORE_HISTORY]
 FOLDERS = ["day", "queue", "outcome"]
-MANIFEST = "_penstock"
+_MANIFEST = "_penstock"
 _HISTORY = "history"
+_IDENTITY = "lake"
+_LISTED = re.compile(r"slice-(\d+)-([0-9a-f]{32})\.json")
 _SEPARATOR, _NULL = "\x1f", "\x1e"
 
 
@@ -42,7 +47,9 @@ class Entry:
 
     shard: int
     slice: int
-    folder: str | None
+    identity: str
+    duty: int
+    folder: str
     jobs: int
     checksum: str
     files: int
@@ -56,48 +63,75 @@ class Lake:
         self._spark = spark
         self._shard = shard
         self._files = Files(spark, path)
-        self._manifest = f"{MANIFEST}/{identity}"
-        self._prefix = f"slice={identity[:8]}-"
+        self._manifest = f"{_MANIFEST}/{identity}"
+        # What folders of this database begin with.
+        self.name = f"{_HISTORY}/slice={identity[:8]}"
 
     @property
     def root(self) -> str:
         """The whole path of the lake."""
         return self._files.root
 
-    def entries(self) -> list[Entry]:
-        """What is listed, oldest first."""
-        names = [name for name in self._files.names(self._manifest) if name.endswith(".json")]
-        return [msgspec.json.decode(self._files.read(f"{self._manifest}/{name}"), type=Entry) for name in names]
+    def identity(self, *, makes: bool = False) -> str | None:
+        """What this lake is to the database, wherever it is moved; None where it is none yet, unless it is made one."""
+        path = f"{self._manifest}/{_IDENTITY}"
+        if makes and not self._files.exists(path):
+            self._files.commit(path, str(uuid4()))
+        if not self._files.exists(path):
+            return None
+        text = self._files.read(path).strip()
+        try:
+            return str(UUID(text))
+        except ValueError:
+            raise PenstockError(
+                f"{self._files.path(path)} is damaged: it has the identity of the lake, and is {text!r:.60}; "
+                "bring it back from a backup of the lake"
+            ) from None
 
-    def clean(self) -> None:
-        """Remove what earlier runs of this database began and did not list."""
-        listed = {entry.folder for entry in self.entries()}
-        for name in self._files.names(_HISTORY):
-            if name.startswith(self._prefix) and f"{_HISTORY}/{name}" not in listed:
-                self._files.remove(f"{_HISTORY}/{name}")
+    def others(self) -> list[str]:
+        """The other databases whose history is here."""
+        mine = self._manifest.rpartition("/")[2]
+        return [name for name in self._files.names(_MANIFEST) if name != mine]
 
-    def write(self, number: int, rows: DataFrame, expected: Sum) -> Entry:
-        """Write a slice's rows, read them back, and list them if they are what was expected."""
-        folder = None
-        sizes: list[int] = []
-        if expected.jobs:
-            folder = f"{_HISTORY}/{self._prefix}{number:06}-{token_hex(4)}"
-            path = self._files.path(folder)
-            rows.write.partitionBy(*FOLDERS).option("compression", "zstd").parquet(path)
-            found = checksum_of(self.read([folder]))
-            if found != expected:
-                raise PenstockError(
-                    f"slice {number} has {expected.jobs} jobs with checksum {expected.checksum:x}, and what was "
-                    f"written to {path} has {found.jobs} with {found.checksum:x}; nothing was dropped, "
-                    "run the archive again"
-                )
-            sizes = [each.size for each in self._files.found(folder) if each.path.endswith(".parquet")]
-        entry = Entry(self._shard, number, folder, expected.jobs, f"{expected.checksum:x}", len(sizes), sum(sizes))
-        self._files.commit(f"{self._manifest}/slice-{number:06}.json", msgspec.json.encode(asdict(entry)).decode())
-        return entry
+    def listed(self) -> dict[str, int]:
+        """What the manifest lists: the slice of each writing, by its identity."""
+        names = map(_LISTED.fullmatch, self._files.names(self._manifest))
+        return {str(UUID(name[2])): int(name[1]) for name in names if name is not None}
+
+    def write(self, writing: Writing, rows: DataFrame) -> Writing:
+        """Write a slice's rows and read them back: the writing, with what its files hold."""
+        rows.write.partitionBy(*FOLDERS).option("compression", "zstd").parquet(self._files.path(writing.folder))
+        found = checksum_of(self.read([writing.folder]))
+        sizes = [each.size for each in self._files.found(writing.folder) if each.path.endswith(".parquet")]
+        return writing.holding(found, len(sizes), sum(sizes))
+
+    def holds(self, writing: Writing) -> bool:
+        """Whether the files of a writing, read again, are what they were."""
+        return not self.damaged([writing]) and checksum_of(self.read([writing.folder])) == writing.sum
+
+    def damaged(self, writings: Sequence[Writing]) -> list[Writing]:
+        """Those whose files are not all there, by their sizes."""
+        sizes = self._files.sizes([each.folder for each in writings])
+        return [each for each, size in zip(writings, sizes, strict=True) if size != each.bytes]
+
+    def enter(self, writing: Writing) -> None:
+        """List a writing in the manifest."""
+        entry = Entry(
+            *(self._shard, writing.slice, writing.identity, writing.duty, writing.folder),
+            *(writing.jobs, f"{writing.checksum:x}", writing.files, writing.bytes),
+        )
+        self._files.commit(self._listing(writing), msgspec.json.encode(asdict(entry)).decode())
+
+    def remove(self, writing: Writing) -> None:
+        """Remove the files of a writing, and what lists it."""
+        self._files.remove(self._listing(writing))
+        self._files.remove(writing.folder)
+
+    def _listing(self, writing: Writing) -> str:
+        return f"{self._manifest}/slice-{writing.slice:06}-{UUID(writing.identity).hex}.json"
 
     def read(self, folders: Iterable[str]) -> DataFrame:
-        """The rows of folders that are listed, or about to be."""
+        """The rows of folders."""
         types = {**HISTORY, **MORE_HISTORY}
         fields = [StructField(name, types[name]) for name in LAKE_COLUMNS if name not in FOLDERS]
         # The columns that folders tell come last, with their types: a queue called 007 is no number.

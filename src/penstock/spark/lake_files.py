@@ -5,9 +5,15 @@ Everything goes through the file systems that Spark itself uses, with its settin
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from os import PathLike, fspath
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from penstock.errors import InvalidJob, PenstockError
 
@@ -15,6 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["Files", "FoundFile"]
+
+# How many folders are looked into at a time.
+_LOOKS = 8
 
 
 class FoundFile(NamedTuple):
@@ -58,43 +67,75 @@ class Files:
     def names(self, relative: str) -> list[str]:
         """What lies in a folder; nothing where there is none."""
         folder = self._path(relative)
-        if not self._system.exists(folder):
-            return []
-        return sorted(status.getPath().getName() for status in self._system.listStatus(folder))
+        with self._told(relative):
+            if not self._system.exists(folder):
+                return []
+            return sorted(status.getPath().getName() for status in self._system.listStatus(folder))
 
     def found(self, relative: str) -> list[FoundFile]:
         """All files below a folder."""
-        waiting = self._system.listFiles(self._path(relative), True)
         found = []
-        while waiting.hasNext():
-            status = waiting.next()
-            found.append(FoundFile(status.getPath().toString().removeprefix(f"{self.root}/"), int(status.getLen())))
+        with self._told(relative):
+            waiting = self._system.listFiles(self._path(relative), True)
+            while waiting.hasNext():
+                status = waiting.next()
+                found.append(FoundFile(status.getPath().toString().removeprefix(f"{self.root}/"), int(status.getLen())))
         return found
+
+    def exists(self, relative: str) -> bool:
+        """Whether there is such a file or folder."""
+        with self._told(relative):
+            return bool(self._system.exists(self._path(relative)))
+
+    def sizes(self, relative: Sequence[str]) -> list[int | None]:
+        """The bytes of all files below each of these folders; None of one that is not there."""
+
+        def size(folder: str) -> int | None:
+            if not self.exists(folder):
+                return None
+            with self._told(folder):
+                return int(self._system.getContentSummary(self._path(folder)).getLength())
+
+        with ThreadPoolExecutor(_LOOKS, "penstock-lake") as threads:
+            return list(threads.map(size, relative))
 
     def read(self, relative: str) -> str:
         """A small file's text."""
-        stream = self._system.open(self._path(relative))
-        try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
+        with self._told(relative):
+            stream = self._system.open(self._path(relative))
+            try:
+                return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            finally:
+                stream.close()
 
     def commit(self, relative: str, text: str) -> None:
         """Write a file that is there whole or not at all. One that is there already stays."""
-        final, draft = self._path(relative), self._path(f"{relative}.draft")
-        if self._system.exists(final):
-            return
-        stream = self._system.create(draft, True)
-        try:
-            stream.write(text.encode())
-        finally:
-            stream.close()
-        if not self._system.rename(draft, final):
-            raise PenstockError(f"{final} could not be written; nothing was dropped, run the archive again")
+        final, draft = self._path(relative), self._path(f"{relative}.{token_hex(4)}.draft")
+        with self._told(relative):
+            if self._system.exists(final):
+                return
+            stream = self._system.create(draft, True)
+            try:
+                stream.write(text.encode())
+            finally:
+                stream.close()
+            if not self._system.rename(draft, final) and not self._system.exists(final):
+                raise PenstockError(f"{self.path(relative)} could not be written; run the archive again")
 
     def remove(self, relative: str) -> None:
         """Remove a file, or a folder with all that is in it."""
-        self._system.delete(self._path(relative), True)
+        with self._told(relative):
+            self._system.delete(self._path(relative), True)
+
+    @contextmanager
+    def _told(self, relative: str) -> Iterator[None]:
+        try:
+            yield
+        except Py4JError as error:
+            raise PenstockError(
+                f"{self.path(relative)} of the lake cannot be read or written: {_said(error)}; see that this session "
+                "may use it and that it is whole"
+            ) from None
 
     def _path(self, relative: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.path(relative))

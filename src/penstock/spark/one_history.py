@@ -2,15 +2,15 @@
 
 All shards count: where one is away there would be only a part of the history, and that is refused.
 
-Where a slice is read from is decided when the DataFrame is made: from the lake if its manifest lists it, else from the
-database, where its table is read by name. An archive may finish later. Then the tasks that miss the table find the
-slice in the manifest and read its files instead, in place of the rows they would have read: no job is met twice, and
-none is missing.
+Where a slice is read from is decided when the DataFrame is made, by the database: there, by the name of its table, for
+as long as it has one, else from the files of its verified writing. An archive may finish later. Then the tasks that
+miss the table ask the database for its writing and read its files instead, in place of the rows they would have read:
+no job is met twice, and none is missing. Where database and lake do not know the same past, that is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -18,14 +18,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyspark.sql import functions as f
 
-from penstock.errors import InvalidJob
-from penstock.spark.archiving import opened_lake
+from penstock.errors import InvalidJob, PenstockError
+from penstock.spark.agreement import Agreement, opened_lake
 from penstock.spark.choice import Choice, instant
+from penstock.spark.lake import Lake
 from penstock.spark.reaching import urls_of
 from penstock.spark.source import register
 from penstock.spark.table_columns import HISTORY, MORE_HISTORY
+from penstock.spark.table_lake import TableLake
 from penstock.spark.tables import Place
 from penstock.storage.archive import read_identity, read_slices
+from penstock.storage.writing import read_writings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,32 +63,49 @@ def history(
     choice = Choice(queue, task, outcome, None, key, instant("since", since), instant("until", until))
     register(spark)
     shards = app.databases
-    # In this order: a slice that leaves a database after the first look is in the manifest at the second.
-    answers = shards.each(lambda connection: (read_slices(connection), read_identity(connection)), timeout=ASK_SECONDS)
+    # In this order: a slice that leaves a database after the first look is among the writings at the second.
+    answers = shards.each(
+        lambda connection: (read_slices(connection), read_identity(connection), read_writings(connection)),
+        timeout=ASK_SECONDS,
+    )
     answers.all()
     reader = spark.read.format("penstock").options(url=urls_of(app), table="finished", columns=",".join(names))
     reader = reader.options(**choice.options())
     places: dict[int, Place] = {}
     frame: DataFrame | None = None
     folders: list[str] = []
-    for number, (slices, identity) in answers.given.items():
-        cold: set[int] = set()
+    targets: list[Lake | TableLake] = []
+    for number, (slices, identity, writings) in answers.given.items():
         if lake is not None:
             target = opened_lake(spark, lake, number, identity, format)
-            entries = target.entries()
-            cold = {entry.slice for entry in entries}
-            folders += [entry.folder for entry in entries if entry.folder is not None]
+            agreement = Agreement.of(target, slices, writings)
+            agreement.check()
+            folders += [each.folder for each in agreement.cold]
+            targets.append(target)
             reader = reader.options(lake=target.root, lake_format=format)
-        hot = tuple(each for each in slices if each not in cold)
-        places[number] = Place(identity, hot, tuple(sorted(cold)))
+        places[number] = Place(tuple(slices))
     if folders:
         # The folders of all shards lie side by side.
-        frame = _chosen(target.read(folders), choice).select(*names)
+        frame = _chosen(targets[0].read(folders), choice).select(*names)
+    elif not any(writings for _, _, writings in answers):
+        _refuse_foreign(targets)
     rows = reader.options(places=msgspec.json.encode(places).decode()).load()
     found = rows if frame is None else rows.unionByName(frame)
     if view is not None:
         found.createOrReplaceTempView(view)
     return found
+
+
+def _refuse_foreign(targets: Sequence[Lake | TableLake]) -> None:
+    """Raise where a lake has the history of others, and these databases never archived."""
+    strangers = set[str]().union(*(target.others() for target in targets))
+    for target in targets:
+        strangers &= set(target.others())
+    if strangers:
+        raise PenstockError(
+            f"the lake {targets[0].root} holds the history of another system (of database {min(strangers)}), and none "
+            "of this one's: give the lake that this one archives to, or archive to this one first, or give no lake"
+        )
 
 
 def _chosen(rows: DataFrame, choice: Choice) -> DataFrame:

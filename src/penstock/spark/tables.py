@@ -14,7 +14,9 @@ many as the size suggests), and which rows: see `penstock.spark.choice`. All sha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,6 +30,7 @@ from penstock.spark.reaching import Reach, reached
 from penstock.spark.table_columns import chosen_table
 from penstock.storage.bulk import Part, SlicesGone, parts, read
 from penstock.storage.database import Database, checked_urls
+from penstock.storage.writing import writings_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,11 +43,9 @@ ASK_SECONDS = 10.0
 
 
 class Place(msgspec.Struct, frozen=True):
-    """What a history knows of a shard: what a lake calls it, and which slices are read there and which in the lake."""
+    """What a history knows of a shard: which slices are read there."""
 
-    identity: str = ""
     hot: tuple[int, ...] = ()
-    cold: tuple[int, ...] = ()
 
 
 @dataclass
@@ -97,7 +98,7 @@ class TableReader(DataSourceReader):
 
     def _cut(self, database: Database, shards: int) -> list[_Piece]:
         place = self._places.get(database.shard, Place())
-        whole = replace(self._whole, hot=place.hot, cold=place.cold)
+        whole = replace(self._whole, hot=place.hot)
         count = None if self._count is None else -(-self._count // shards)
         # One of several that is away is not waited for: what the others have would not be the whole.
         found = database.run(lambda connection: parts(connection, whole, count), waits=shards == 1, timeout=ASK_SECONDS)
@@ -123,15 +124,17 @@ class TableReader(DataSourceReader):
                 return
             except SlicesGone as gone:
                 # Said before any row was sent, and true for all that the next statement will not find.
-                yield from self._read_cold(piece.shard, gone.slices, part)
+                yield from self._read_cold(piece.url, gone.slices, part)
                 part = part.without(gone.slices)
 
-    def _read_cold(self, shard: int, slices: Sequence[int], part: Part) -> Iterator[pa.RecordBatch]:
-        if "lake" in self._options and shard in self._places:
+    def _read_cold(self, url: str, slices: Sequence[int], part: Part) -> Iterator[pa.RecordBatch]:
+        if "lake" in self._options:
             from penstock.spark.cold import ColdLake
 
-            lake = ColdLake(self._options["lake"], self._places[shard].identity, self._options["lake_format"])
-            yield from lake.read(slices, part, self._schema, self._choice)
+            with closing(Database(url)) as database:
+                writings = database.run(partial(writings_of, slices=slices), timeout=ASK_SECONDS)
+            lake = ColdLake(self._options["lake"], self._options["lake_format"])
+            yield from lake.read(writings, part, self._schema, self._choice)
 
 
 def _count(text: str | None) -> int | None:

@@ -14,6 +14,7 @@ from penstock.storage.queries import query
 from penstock.storage.shards import read_digest, read_identity, read_shards
 
 __all__ = [
+    "ArchiveFacts",
     "CatalogueFacts",
     "DividedTasks",
     "ServerFacts",
@@ -22,6 +23,7 @@ __all__ = [
     "Trouble",
     "Waiting",
     "answers",
+    "archive_facts",
     "catalogue_facts",
     "dead_tuples",
     "divided_tasks",
@@ -107,6 +109,17 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveFacts:
+    """The last archive: to which lake, when it began, whether it ended, whether one runs; slices on their way."""
+
+    location: str | None
+    began: str | None
+    has_ended: bool
+    is_running: bool
+    taken: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class ShardFacts:
     """Whether a database takes writes, how many partitions queues use there, and the jobs ready and under a lease."""
 
@@ -189,6 +202,11 @@ def dead_tuples(connection: Connection) -> dict[str, tuple[int, int]]:
 def tables_ahead(connection: Connection) -> TablesAhead:
     """How far the tables made ahead reach."""
     return TablesAhead(*_row(connection, "tables_ahead"))
+
+
+def archive_facts(connection: Connection) -> ArchiveFacts:
+    """How the last archive went."""
+    return ArchiveFacts(*_row(connection, "archive_facts"))
 
 
 def workers_alive(connection: Connection) -> tuple[int, int]:

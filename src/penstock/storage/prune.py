@@ -30,7 +30,7 @@ from penstock.storage.database import Connection, Database
 from penstock.storage.queries import query
 from penstock.storage.roles import owns_tables
 
-__all__ = ["HELD", "PAGES", "Pruned", "detach", "drop", "prune"]
+__all__ = ["HELD", "Pruned", "detach", "prune"]
 
 PATIENCE_SECONDS = 0.1
 # Of a table of jobs that is let go, at most so many are kept, or a twentieth where that is more.

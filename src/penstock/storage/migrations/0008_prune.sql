@@ -157,14 +157,18 @@ end $$;
 
 -- Carries from the next pages of a sealed slice into the current one what must be kept: rows whose time has not come
 -- (p_days by outcome), and the ends of parents whose children wait already: those that come until it is detached are
--- met by penstock.carry_parents. Returns whether pages are left.
+-- met by penstock.carry_parents. Returns whether pages are left. One that an archive took is none of prune's any more,
+-- whatever prune held to be so.
 create function penstock.carry(p_number int, p_days double precision[], p_pages int) returns boolean
 language plpgsql as $$
 declare
     v_from  int;
     v_pages int;
 begin
-    select carried_pages into v_from from penstock.slice where number = p_number for update;
+    select carried_pages into v_from from penstock.slice where number = p_number and taken_at is null for update;
+    if not found then
+        raise exception using errcode = '55P03', message = format('slice %s was taken by an archive', p_number);
+    end if;
     v_pages := pg_relation_size('penstock.finished_' || p_number) / current_setting('block_size')::int;
     execute format('with gone as (
             delete from penstock.finished_%s
@@ -228,7 +232,7 @@ begin
         delete from penstock.progress as x using ended as e
          where x.job_id between e.range * 1024 and e.range * 1024 + 1023 and (x.job_id %% 1024)::smallint = any (e.positions)',
         p_number, format('(%s,0)', v_from), format('(%s,0)', v_from + p_pages)) using v_is_taken;
-    update penstock.slice set forgotten_pages = v_from + p_pages where number = p_number;
+    update penstock.slice set forgotten_pages = least(v_pages, v_from + p_pages) where number = p_number;
     return v_from + p_pages < v_pages;
 end $$;
 
@@ -272,7 +276,10 @@ begin
     ), failures as (
         delete from penstock.failure where job_id in (select id from unwanted)
     ), keys as (
-        delete from penstock.dedup where job_id in (select id from unwanted)
+        -- Those that outlive their job go with what is noted of its table.
+        delete from penstock.dedup as d where job_id in (select id from unwanted)
+           and not exists (select from penstock.job_part as p
+                            where d.job_id / 1024 >= p.low and d.job_id / 1024 < p.high and p.keys_until > now())
     )
     delete from penstock.job_kept where id in (select id from unwanted);
     return v_last;

@@ -207,19 +207,102 @@ begin
     return v_has;
 end $$;
 
--- Takes every sealed slice that prune has not marked. The caller has prune's duty, so that nobody carries from one.
+-- The duty of archiving. Whoever takes it counts the number up and draws a token; every act of an archive that changes,
+-- lists or removes anything names both and holds the row until its transaction ends. So an archive that has been
+-- replaced can do nothing more, and nobody replaces one in the middle of an act. The token is for numbers that come
+-- again after a restore.
+create table penstock.archive_duty (
+    is_the_only_one boolean primary key default true constraint there_is_one_duty check (is_the_only_one),
+    number          bigint not null default 0,
+    token           uuid not null default gen_random_uuid(),
+    location        text,
+    began_at        timestamptz,
+    ended_at        timestamptz
+);
+insert into penstock.archive_duty default values;
+
+comment on column penstock.archive_duty.location is 'The lake that the last archive went to.';
+comment on column penstock.archive_duty.ended_at is 'When the last archive was through; null while it runs, and after it was killed.';
+
+-- Each time that a slice is written into a lake, under an identity that never comes again:
+--
+--   begun ─► verified ─► lost            verified: count and checksum of the files were those of the slice
+--     └─────────┴──────► abandoned       abandoned: its files are removed, now and by later archives
+--   set_aside                            found in the lake, of a past that this database does not have; not read
+--
+-- A verified one is what history reads once its slice is gone from here. It is lost when somebody gave up its files.
+create table penstock.writing (
+    identity   uuid primary key,
+    slice      int not null,
+    duty       bigint not null,
+    lake       text not null,
+    location   text not null,
+    folder     text not null,
+    state      text not null constraint state_of_writing_is_known
+                   check (state in ('begun', 'verified', 'abandoned', 'lost', 'set_aside')),
+    jobs       bigint not null default 0,
+    checksum   bigint not null default 0,
+    files      int not null default 0,
+    bytes      bigint not null default 0,
+    changed_at timestamptz not null default now()
+);
+create unique index a_slice_is_in_one_lake_once on penstock.writing (slice) where state in ('verified', 'lost');
+
+comment on column penstock.writing.lake is 'The identity of the lake, which stays its own where it is moved.';
+comment on column penstock.writing.location is 'Where the lake lay when this was written.';
+
+-- Takes every sealed slice that prune has not marked. The caller has prune's duty, so that nobody carries from one; a
+-- prune that lost it meets the mark.
 create function penstock.take_slices() returns void
 language sql as $$
     update penstock.slice set taken_at = now()
      where taken_at is null and not is_detached and penstock.is_sealed(writers, 'penstock.finished')
 $$;
 
--- The idempotency keys of a slice's jobs live on for p_days, whatever becomes of the tables of their jobs.
+-- The idempotency keys of a slice's jobs live on for p_days, whatever becomes of the tables of their jobs: that is noted
+-- with the table, and where that is gone already, and the job was kept, with what would have been one for its range.
 create function penstock.keep_keys(p_slice int, p_days double precision) returns void
 language plpgsql as $$
+declare
+    v_until timestamptz := now() + make_interval(secs => 86400 * p_days);
 begin
-    execute format('update penstock.job_part as p
-            set keys_until = greatest(p.keys_until, now() + make_interval(secs => 86400 * $1))
+    execute format('update penstock.job_part as p set keys_until = greatest(p.keys_until, $1)
           where exists (select from penstock.finished_%s as f where f.range >= p.low and f.range < p.high)', p_slice)
-        using p_days;
+        using v_until;
+    execute format($sql$
+        insert into penstock.job_part (low, high, is_detached, writers, keys_until)
+        select distinct f.range, f.range + 1, true, '{}'::text[], $1 from penstock.finished_%s as f
+         where not exists (select from penstock.job_part as p where f.range >= p.low and f.range < p.high)
+            on conflict do nothing $sql$, p_slice)
+        using v_until;
+end $$;
+
+-- Whether a slice has any row.
+create function penstock.has_rows(p_slice int) returns boolean
+language plpgsql stable as $$
+declare
+    v_has boolean;
+begin
+    execute format('select exists (select from penstock.finished_%s)', p_slice) into v_has;
+    return v_has;
+end $$;
+
+-- Keeps everybody from changing a slice until the transaction ends. Locks: the table, against writers.
+create function penstock.hold_slice(p_slice int) returns void
+language plpgsql as $$
+begin
+    execute format('lock table penstock.finished_%s in share mode', p_slice);
+end $$;
+
+-- Lets a slice go that is in a lake: with its table go failures, progress and asks to stop of its jobs, all at once, so
+-- that nobody ever meets one without the other. Locks: the table, against everybody, asked for 100 ms at most, and last:
+-- who reads it waits for the drop alone.
+create function penstock.let_slice_go(p_slice int, p_days double precision) returns void
+language plpgsql as $$
+begin
+    perform set_config('lock_timeout', '100ms', true);
+    perform penstock.keep_keys(p_slice, p_days);
+    perform penstock.forget_slice(p_slice, 1 << 30);
+    perform penstock.drop_table('finished_' || p_slice);
+    delete from penstock.slice where number = p_slice;
 end $$;

@@ -11,6 +11,21 @@ select number from penstock.slice where opened_at is not null order by number
 -- One at a time, until the transaction ends. It may last, so the server must not end it for being idle.
 select set_config('idle_in_transaction_session_timeout', '0', true), pg_try_advisory_xact_lock(hashtext('penstock.archive'))
 
+-- name: take_duty_of_archiving
+-- From now on whoever had it before can do nothing more. Locks: the duty; whoever is in the middle of an act is waited for.
+update penstock.archive_duty
+   set number = number + 1, token = gen_random_uuid(), location = %(location)s, began_at = now(), ended_at = null
+returning number, token::text
+
+-- name: prove_duty_of_archiving
+-- No row where another has taken it. Nobody takes it until this transaction ends, which may be a while.
+-- Locks: the duty.
+select set_config('idle_in_transaction_session_timeout', '0', true), set_config('lock_timeout', '60s', true)
+  from penstock.archive_duty where number = %(duty)s and token = %(token)s::uuid for update
+
+-- name: end_duty_of_archiving
+update penstock.archive_duty set ended_at = now()
+
 -- name: wait_for_duty_of_pruning
 -- Locks: prune's; a run of it lasts some seconds.
 select pg_advisory_xact_lock(hashtext('penstock.prune'))
@@ -42,5 +57,11 @@ select name from penstock.queue
 -- name: checksum_slice
 select jobs, checksum from penstock.checksum_slice(%(number)s, %(low)s, %(high)s)
 
--- name: keep_keys
-select penstock.keep_keys(%(number)s, %(days)s)
+-- name: has_rows_of_slice
+select penstock.has_rows(%(number)s)
+
+-- name: hold_slice
+select penstock.hold_slice(%(number)s)
+
+-- name: let_slice_go
+select penstock.let_slice_go(%(number)s, %(days)s)

@@ -71,6 +71,16 @@ select (select max(high) from penstock.job_part) - (select last_value from penst
        (select count(*) from pg_inherits where inhparent = 'penstock.job'::regclass),
        (select count(*) from penstock.slice where opened_at is null)
 
+-- name: archive_facts
+-- The last archive: where it went to, whether it came to its end, whether one runs now, and the slices on their way.
+select d.location, to_char(d.began_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI "UTC"'), d.ended_at is not null,
+       exists (select from pg_locks as l
+                where l.locktype = 'advisory' and l.granted and l.objsubid = 1
+                  and l.database = (select oid from pg_database where datname = current_database())
+                  and (l.classid::bigint << 32 | l.objid::bigint) = hashtext('penstock.archive')::bigint),
+       array(select number from penstock.slice where taken_at is not null order by number)
+  from penstock.archive_duty as d
+
 -- name: workers_alive
 select count(*) filter (where renewed_at > now() - make_interval(secs => lease_seconds)), count(*) from penstock.worker
 
