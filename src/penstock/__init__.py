@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from penstock.version import __version__
+from penstock.visible import make_log_visible
 
 if TYPE_CHECKING:
     from penstock.app import App
@@ -139,6 +140,8 @@ __all__ = [
     "WorkerStuck",
     "__version__",
 ]
+
+make_log_visible()
 
 
 def __getattr__(name: str) -> object:

@@ -16,16 +16,19 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import psycopg
 import pytest
+from tests.system.facts import eventually
 
 from penstock import embedded
 from penstock.embedded import Server
+from penstock.embedded.supervisor import PATIENCE_SECONDS
 from penstock.errors import PenstockError
 
 CLIENT = """
@@ -216,6 +219,41 @@ def test_a_server_killed_again_and_again_is_started_again_each_time(folder: Path
         kill_and_wait(server_process(folder))
         start(folder).close()
         assert answer(url) == 42
+    server.close()
+
+
+def test_g13_a_server_that_cannot_start_for_long_comes_back_when_it_can(folder: Path) -> None:
+    server = start(folder)
+    settings = folder / "postgresql.conf"
+    good = settings.read_text()
+    # As with a full disk, it ends and cannot be started again for some time.
+    settings.write_text(f"{good}\nthere_is_no_such_setting = 1\n")
+    kill_and_wait(server_process(folder))
+    failing_since = time.monotonic()
+    eventually(lambda: time.monotonic() - failing_since > PATIENCE_SECONDS + 2, "longer than a first start may take")
+    settings.write_text(good)
+
+    def answers() -> bool:
+        with suppress(psycopg.OperationalError):
+            return answer(server.url) == 42
+        return False
+
+    eventually(answers, "it is back")
+    server.close()
+    wait_until_stopped(folder)
+
+
+def test_a_server_that_cannot_start_again_is_given_up_with_its_last_client(folder: Path) -> None:
+    with client_process(folder) as (client, _):
+        settings = folder / "postgresql.conf"
+        good = settings.read_text()
+        settings.write_text(f"{good}\nthere_is_no_such_setting = 1\n")
+        kill_and_wait(server_process(folder))
+        client.kill()
+    wait_until_stopped(folder)
+    settings.write_text(good)
+    server = start(folder)
+    assert answer(server.url) == 42
     server.close()
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.visible import as_json_text, visible
+from penstock.visible import as_json_text, visible
 
 __all__ = ["Column", "complain", "is_terminal", "say", "show_facts", "show_json", "show_table", "warn"]
 

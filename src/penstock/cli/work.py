@@ -11,9 +11,9 @@ from penstock.cli.leaving import limit_exit
 from penstock.cli.parameter import AsJson, Grace, Target
 from penstock.cli.target import ensure_answering, find_app
 from penstock.cli.terminal import show_json
-from penstock.cli.visible import visible
 from penstock.clock import system
 from penstock.errors import NotFound
+from penstock.visible import visible
 
 __all__ = ["log_to_stderr", "work"]
 
@@ -56,8 +56,8 @@ def work(
         show_json(counts | {"seconds": round(seconds, 3)})
 
 
-class _OneLine(logging.Formatter):
-    """What is logged may quote a handler's error: no character of it reaches the terminal as a command."""
+class _Visible(logging.Formatter):
+    """What other loggers say may quote a handler's error, too: none of it reaches the terminal as a command."""
 
     def format(self, record: logging.LogRecord) -> str:
         return visible(super().format(record), keeps_lines=True)
@@ -68,6 +68,6 @@ def log_to_stderr() -> None:
     if logging.getLogger().handlers or log.handlers:
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(_Visible("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger().addHandler(handler)
     log.setLevel(logging.INFO)

@@ -1,7 +1,8 @@
 """The process that is the server's parent, and outlives whoever started it.
 
 Every client holds clients.lock shared. The supervisor asks for it alone: it gets it when the last client is gone,
-however that one died, and then stops the server. Until then a server that ends is started again, on the same port.
+however that one died, and then stops the server. Until then a server that ends is started again, on the same port,
+however long it takes to get ready.
 Should the supervisor itself be killed, the kernel tells the server to stop (on Linux), and the next start sets up both.
 
 This file is run by its path and imports nothing of Penstock: a supervisor is up in milliseconds and stays small.
@@ -25,6 +26,8 @@ from typing import Any
 
 PATIENCE_SECONDS = 5.0
 PAUSE_SECONDS = 0.1
+# Between two tries to start a server that has served before.
+LONGEST_PAUSE_SECONDS = 2.0
 MARK = "postmaster.pid"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # Below the ports that systems hand out to outgoing connections, so that a stopped server finds its own still free.
@@ -68,21 +71,49 @@ def _watch(clients: int, mine: int) -> int:
 
 
 def _keep_running(home: Path, plan: dict[str, Any], watcher: int) -> None:
-    """Run the server, again and again if need be, until the watcher has ended."""
+    """Run the server, again and again if need be, until the watcher has ended.
+
+    One that never got ready is given up soon: whoever started it waits, and is told why. One that did is started again
+    for as long as it has clients: a disk that is full will have room again.
+    """
+    has_served = False
     failing_since: float | None = None
+    pause = PAUSE_SECONDS
     while True:
-        server = _launch(home, plan)
-        if _wait_for(server.pid, watcher) == watcher:
-            server.send_signal(signal.SIGINT)  # fast shutdown: whoever is still connected is cut off
-            server.wait()
-            return
-        server.poll()
-        _end_orphans(watcher)
-        now = time.monotonic()
-        failing_since = None if _was_ready(home / "data", server.pid) else failing_since or now
-        if failing_since and now - failing_since > PATIENCE_SECONDS:
+        try:
+            server = _launch(home, plan)
+        except OSError as error:
+            if not has_served:
+                raise
+            sys.stderr.write(f"the server cannot be started: {error}\n")
+        else:
+            if _wait_for(server.pid, watcher) == watcher:
+                server.send_signal(signal.SIGINT)  # fast shutdown: whoever is still connected is cut off
+                server.wait()
+                return
+            server.poll()
+            _end_orphans(watcher)
+            was_ready = _was_ready(home / "data", server.pid)
+            has_served = has_served or was_ready
+            failing_since = None if was_ready else failing_since or time.monotonic()
+        if failing_since is None:
+            pause = PAUSE_SECONDS
+        elif has_served:
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+        elif time.monotonic() - failing_since > PATIENCE_SECONDS:
             os.kill(watcher, signal.SIGKILL)
             sys.exit(f"the server did not get ready in {PATIENCE_SECONDS:.0f} s of trying")
+        if _is_over(watcher, pause):
+            return
+
+
+def _is_over(watcher: int, seconds: float) -> bool:
+    """Pause between two servers; whether the watcher has ended meanwhile, and with it the need for one."""
+    deadline = time.monotonic() + seconds
+    while True:
+        ended, _ = os.waitpid(watcher, os.WNOHANG)
+        if ended or time.monotonic() >= deadline:
+            return bool(ended)
         time.sleep(PAUSE_SECONDS)
 
 
