@@ -24,6 +24,8 @@ __all__ = [
     "rescue",
     "unblock",
     "unblock_all",
+    "unblock_next",
+    "unblock_untold",
 ]
 
 BATCH = 10_000
@@ -62,31 +64,46 @@ def promote(connection: Connection) -> int:
             return total
 
 
+def unblock_next(connection: Connection, children: Sequence[int]) -> tuple[int, list[int]]:
+    """Let go those of these children whose parents have ended: how many, and the children of those that this cancels,
+    which are to be looked at next. A chain is as many steps as it is long.
+    """
+    row = connection.execute(
+        query("unblock"), {"children": list(children), "after": 0, "limit": len(children)}
+    ).fetchone()
+    assert row is not None  # noqa: S101
+    return row[1] or 0, children_of(connection, row[3]) if row[3] else []
+
+
 def unblock(connection: Connection, children: Sequence[int]) -> int:
-    """Let go those of these children whose parents have ended, and the children of those this cancels."""
+    """Let go those of these children whose parents have ended, and the children of those this cancels, to the last."""
     freed = 0
     waiting = list(children)
     while waiting:
-        row = connection.execute(query("unblock"), {"children": waiting, "after": 0, "limit": len(waiting)}).fetchone()
-        assert row is not None  # noqa: S101
-        freed += row[1] or 0
-        cancelled = row[3] or []
-        waiting = children_of(connection, cancelled) if cancelled else []
+        count, waiting = unblock_next(connection, waiting)
+        freed += count
     return freed
 
 
 def unblock_all(connection: Connection) -> int:
-    """Look at every blocked job: for parents that ended while nobody could tell their children."""
+    """Look at every blocked job, for parents that ended while nobody could tell their children; how many it let go."""
+    freed, cancelled = unblock_untold(connection)
+    return freed + unblock(connection, cancelled)
+
+
+def unblock_untold(connection: Connection) -> tuple[int, list[int]]:
+    """The same for one generation: how many, and the children of those that this cancels, to be looked at next."""
     freed, after = 0, 0
+    left: list[int] = []
     while True:
         row = connection.execute(query("unblock"), {"children": None, "after": after, "limit": 1000}).fetchone()
         assert row is not None  # noqa: S101
-        looked_at, n_freed, last_id, cancelled = row
-        freed += n_freed or 0
+        looked_at, count, last_id, cancelled = row
+        freed += count or 0
         if cancelled:
-            freed += unblock(connection, children_of(connection, cancelled))
+            left += children_of(connection, cancelled)
         if not looked_at:
-            return freed
+            return freed, left
         after = last_id
 
 

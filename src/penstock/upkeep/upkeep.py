@@ -17,9 +17,11 @@ that does not help (see troubles).
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -41,6 +43,8 @@ T = TypeVar("T")
 SWEEP_SECONDS = 2.0
 LOOK_SECONDS = 0.25
 PRUNE_SECONDS = 60.0
+# So many children are looked at in one transaction.
+CHILDREN = 1_024
 
 
 class Upkeep:
@@ -66,6 +70,9 @@ class Upkeep:
         self._list_seconds = SWEEP_SECONDS
         self._thread = threading.Thread(target=self._run, name="penstock-upkeep", daemon=True)
         self._last: dict[str, float] = {}
+        # Children that are to be looked at, appended by any thread; the lock is held while some of them are.
+        self._children: deque[int] = deque()
+        self._unblocking = threading.Lock()
         self._troubles = Troubles(self._note_trouble)
 
     def start(self) -> None:
@@ -85,17 +92,29 @@ class Upkeep:
             self._look_at = look_at
             self._wake.set()
 
-    def sweep(self) -> None:
-        """One whole round, now, in the calling thread; for whoever must know that nothing is left to do."""
-        acts = (sweep.rescue, sweep.promote, sweep.unblock_all, sweep.expire, fire_crons, sweep.park, resize.drain)
-        for act in (*acts, load.hold_loads):
+    def unblock_later(self, children: Sequence[int]) -> None:
+        """From another thread: look at these children soon."""
+        self._children.extend(children)
+        self._wake.set()
+
+    def sweep(self) -> bool:
+        """One whole round, now, in the calling thread; for whoever must know that nothing is left to do. Whether it got
+        to the end of it.
+        """
+        for act in (sweep.rescue, sweep.promote):
+            self._do(act)
+        self._unblock()
+        for act in (sweep.expire, fire_crons, sweep.park, resize.drain, load.hold_loads):
             self._do(act)
         if self._shared is not None:
             self._shared.sweep()
+        return self._unblock_some()
 
     def _run(self) -> None:
         while not self._is_stopping:
             self._promote()
+            if not self._unblock_some():
+                self._wake.set()
             if self._is_time("sweep", SWEEP_SECONDS):
                 self._rescue()
                 for act in (
@@ -141,8 +160,22 @@ class Upkeep:
         # A child whose parents had ended before it was committed waits for this, so it comes often; with very many
         # blocked jobs a look takes long, and then it comes so rarely that it takes a twentieth of the time.
         started_at = system.monotonic()
-        self._do(sweep.unblock_all)
+        found = self._do(sweep.unblock_untold)
+        self.unblock_later(found[1] if found is not None else [])
         self._unblock_seconds = max(SWEEP_SECONDS, 20 * (system.monotonic() - started_at))
+
+    def _unblock_some(self) -> bool:
+        """Look at children of what was cancelled, generation after generation, for a moment: what is due and what dead
+        workers held comes in between. Whether none is left.
+        """
+        deadline = system.monotonic() + LOOK_SECONDS
+        with self._unblocking:
+            while self._children and system.monotonic() < deadline:
+                some = [self._children.popleft() for _ in range(min(len(self._children), CHILDREN))]
+                found = self._try("unblock", functools.partial(self._database.run, _next_of(some), timeout=5.0))
+                # Where it could not be done the next look at everything that is blocked finds them.
+                self._children.extend(found[1] if found is not None else [])
+            return not self._children
 
     def _list_rest(self) -> None:
         # Looks through the jobs that a resize left behind, some each time; as rarely as that takes long.
@@ -188,3 +221,7 @@ class Upkeep:
     def _note_trouble(self, duty: str, error: str | None, seconds: float) -> None:
         with suppress(PartitionUnavailable, *ConnectionLost):
             self._database.run(lambda connection: sweep.note_trouble(connection, duty, error, seconds), timeout=5.0)
+
+
+def _next_of(children: Sequence[int]) -> Callable[[Connection], tuple[int, list[int]]]:
+    return lambda connection: sweep.unblock_next(connection, children)

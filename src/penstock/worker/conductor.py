@@ -35,7 +35,7 @@ from penstock.storage.flow import Session, session_of
 from penstock.storage.owner import Choice, has_work_of_others, read_partitions
 from penstock.storage.sessions import confirm_replicated, end_session
 from penstock.storage.settle import End, Succeeded, note_started
-from penstock.storage.sweep import unblock
+from penstock.storage.sweep import unblock_next
 from penstock.task.definition import TaskDefinition
 from penstock.worker.collecting import Collected, collect, count_ends, end_taken_away, tell
 from penstock.worker.context import Workplace
@@ -59,6 +59,8 @@ AWAKE_SECONDS = 0.25
 FAST_SECONDS = 0.001
 FAST_TICK_SECONDS = 0.005
 SLOWEST_POLL_SECONDS = 1.0
+# So many children of what ended are looked at in one turn.
+CHILDREN_A_TURN = 1_024
 
 
 class DatabaseAway(Exception):
@@ -149,6 +151,8 @@ class Conductor:
         self.paused: set[int] = set()
         # Which server the heart beats on.
         self.server: str | None = None
+        # Called with children that are to be looked at, and would keep a turn for too long.
+        self.on_children: Callable[[list[int]], None] = lambda _: None
         # Called when a job was put off for so many seconds, so that upkeep looks in time.
         self.on_due: Callable[[float], None] = lambda _: None
 
@@ -186,7 +190,7 @@ class Conductor:
         if collected.soonest_due is not None:
             self.on_due(collected.soonest_due)
         if turn.children:
-            self._with_connection(lambda connection: unblock(connection, turn.children))
+            self._unblock(turn.children)
         if choices:
             self._owner.leased(choices, turn, now)
             turn.leases += turn.chosen
@@ -297,6 +301,15 @@ class Conductor:
             )
         else:
             self._owner.rest()
+
+    def _unblock(self, children: list[int]) -> None:
+        """Let go what waited for jobs that ended, one generation and not many of it. The rest is upkeep's: a long chain
+        that is cancelled would keep every other job waiting.
+        """
+        some, rest = children[:CHILDREN_A_TURN], children[CHILDREN_A_TURN:]
+        _, cancelled = self._with_connection(lambda connection: unblock_next(connection, some))
+        if rest or cancelled:
+            self.on_children(rest + cancelled)
 
     def _take_up_partitions(self) -> None:
         for partition, queue in self._by_partition.items():

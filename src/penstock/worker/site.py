@@ -44,7 +44,8 @@ class Sweeper(Protocol):
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def look_in(self, seconds: float) -> None: ...
-    def sweep(self) -> None: ...
+    def unblock_later(self, children: Sequence[int]) -> None: ...
+    def sweep(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class Site:
             database, self._workplace, self.line, self.served, hooks, start_threads, self._signal
         )
         self._conductor.on_due = sweeper.look_in
+        self._conductor.on_children = sweeper.unblock_later
         self._heart = Heart(
             database,
             self.line,
@@ -263,8 +265,7 @@ class Site:
                 has_waited = True
 
     def _is_idle(self) -> bool:
-        self._sweeper.sweep()
-        return not self._conductor.has_work()
+        return self._sweeper.sweep() and not self._conductor.has_work()
 
     def _register(self) -> None:
         """Enter the worker, however long the database is away."""
