@@ -15,13 +15,27 @@ def done(lease: int, job: int) -> Succeeded:
 
 
 def test_a_turn_whose_claim_fails_has_settled_nothing(scene: Scene) -> None:
+    scene.enqueue(2)
+    ((lease, job),) = scene.claim(1)
+    scene.connection.execute("update penstock.queue set running_limit = 2")
+    scene.connection.execute("set lock_timeout = '10ms'")
+    wish = ClaimWish(scene.queue.partition_ids, [0] * 10, 1, 0)
+    with scene.connect() as other, other.transaction():
+        other.execute("select from penstock.partition for update")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            exchange(scene.connection, scene.worker, "w", [done(lease, job)], [], wish)
+        assert scene.places()[job] == ["running"]
+    assert exchange(scene.connection, scene.worker, "w", [done(lease, job)], [], None).lost == []
+    assert scene.places()[job] == ["succeeded"]
+
+
+def test_a_claim_that_is_refused_costs_no_end(scene: Scene) -> None:
+    """G13: only the claim is left out."""
     scene.enqueue(1)
     ((lease, job),) = scene.claim(1)
     unreadable = ClaimWish(scene.queue.partition_ids, ["none"], 1, 0)  # type: ignore[list-item]
-    with pytest.raises(psycopg.errors.InvalidTextRepresentation):
-        exchange(scene.connection, scene.worker, "w", [done(lease, job)], [], unreadable)
-    assert scene.places()[job] == ["running"]
-    assert exchange(scene.connection, scene.worker, "w", [done(lease, job)], [], None).lost == []
+    turn = exchange(scene.connection, scene.worker, "w", [done(lease, job)], [], unreadable)
+    assert (turn.lost, turn.aside, turn.leases) == ([], [], [])
     assert scene.places()[job] == ["succeeded"]
 
 

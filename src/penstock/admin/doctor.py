@@ -225,6 +225,13 @@ def _upkeep(connection: Connection) -> Check:
     )
 
 
+def _set_aside(connection: Connection) -> Check:
+    count, first, reason = health.jobs_set_aside(connection)
+    found = f"{count} jobs, the first is {first}: {reason}" if count else "no job had to be set aside"
+    advice = "bring back what is missing and retry them (penstock retry ID), or cancel them (penstock cancel ID)"
+    return _check("jobs set aside", not count, found, advice)
+
+
 def _tasks(connection: Connection) -> Check:
     unknown = health.jobs_nobody_knows(connection)
     found = ", ".join(f"{queue}/{task}" for queue, task in unknown) or "every waiting task has a worker"
@@ -258,5 +265,5 @@ def _check(name: str, ok: bool, found: str, advice: str) -> Check:
 
 _INSIDE: tuple[Callable[[Connection], Check], ...] = (
     *(_role, _transactions, _dead_rows, _tables, _archive),
-    *(_workers, _upkeep, _tasks, _timeouts, _owners),
+    *(_workers, _upkeep, _tasks, _timeouts, _owners, _set_aside),
 )

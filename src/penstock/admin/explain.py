@@ -12,7 +12,15 @@ from penstock.model.limits import checked_job_id
 from penstock.model.rate import rate_text
 from penstock.model.state import FINAL, State
 from penstock.storage import Connection
-from penstock.storage.health import Waiting, is_asked_to_stop, on_its_way, open_parents, troubles, why_waiting
+from penstock.storage.health import (
+    Waiting,
+    is_asked_to_stop,
+    on_its_way,
+    open_parents,
+    troubles,
+    why_set_aside,
+    why_waiting,
+)
 from penstock.storage.jobs import find_job
 from penstock.storage.key_reasons import HeldBack, why_not_started
 from penstock.storage.shards import Shards
@@ -30,6 +38,15 @@ def explain(shards: Shards, job_id: int | str) -> Explanation:
 
 
 def _explain(connection: Connection, job_id: int) -> Explanation:
+    # First: it may be in no table of jobs.
+    if (aside := why_set_aside(connection, job_id)) is not None:
+        why, since, queue = aside
+        return Explanation(
+            job_id=job_id,
+            state=State.READY,
+            reason=f"set aside: {why}; repair and retry it, or cancel it",
+            detail={"why": why, "since": since, "queue": queue},
+        )
     job = find_job(connection, job_id)
     for _ in range(_TRIES):
         if job.state is not State.READY:

@@ -14,6 +14,7 @@ from itertools import islice
 
 from penstock.policy.roster import Job, Roster, Rules
 from penstock.storage import owner as storage
+from penstock.storage.aside import set_aside
 from penstock.storage.claim import Lease, LeasedJob
 from penstock.storage.database import Connection
 from penstock.storage.enqueue import RANGE
@@ -387,6 +388,9 @@ class Owner:
         # Few are kept with their arguments, to be started without reading them again: those that may start at once.
         with_args = len(partition.kept) < MOST_KEPT
         stored = storage.read_waiting(connection, rows, with_args=with_args, with_tenant=partition.is_fair)
+        if stored.unreadable:
+            # Its key is not known, and so it holds none.
+            set_aside(connection, stored.unreadable)
         if with_args:
             partition.kept.update(stored)
         tasks = self._tasks[partition.holding.queue_id]

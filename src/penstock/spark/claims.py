@@ -24,8 +24,11 @@ from penstock.spark.claim_offset import Claimed, ClaimOffset, StreamOffset
 from penstock.spark.coded import coded
 from penstock.spark.consumer import Consumer, Wanted
 from penstock.spark.options import refuse_unknown
+from penstock.storage.aside import set_ends_aside
 from penstock.storage.claim import read_jobs
 from penstock.storage.database import Database, checked_urls
+from penstock.storage.enqueue import RANGE
+from penstock.storage.settle import End
 
 __all__ = ["CLAIMED", "ClaimPartition", "ClaimReader"]
 
@@ -53,10 +56,11 @@ READ_SECONDS = 10.0
 class ClaimPartition(InputPartition):
     """Some leases of a batch, all of one shard, for one task to read."""
 
-    def __init__(self, shard: int, url: str, claimed: Sequence[Claimed]) -> None:
+    def __init__(self, shard: int, url: str, worker: int, claimed: Sequence[Claimed]) -> None:
         super().__init__(None)
         self.shard = shard
         self.url = url
+        self.worker = worker
         self.claimed = list(claimed)
 
 
@@ -109,7 +113,7 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             consumer.adopt(offset)
             size = max(FEWEST_JOBS_A_PARTITION, -(-offset.jobs // self._partitions))
             return [
-                ClaimPartition(number, consumer.url_of(number), some)
+                ClaimPartition(number, consumer.url_of(number), part.worker, some)
                 for number, part in offset.parts
                 for some in _shared_out(part, size)
             ]
@@ -120,10 +124,22 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         database = Database(partition.url, pool_size=1, shard=partition.shard, is_alone=False)
         with coded(), closing(database):
             stored = database.run(lambda connection: read_jobs(connection, claimed), timeout=READ_SECONDS)
-        rows = [stored[job] for each in claimed for job in each.jobs]
-        tasks = [each.task for each in claimed for _ in each.positions]
-        attempts = [each.attempt for each in claimed for _ in each.positions]
-        yield record_batch(rows, tasks, attempts)
+            if stored.unreadable:
+                # The batch goes on without them. Committed, it finds that it does not hold them any more.
+                ends = [
+                    End(each.lease, each.token, job % RANGE, each.range, "release")
+                    for each in claimed
+                    for job in each.jobs
+                    if job in stored.unreadable
+                ]
+                reasons = [stored.unreadable[end.range * RANGE + end.position] for end in ends]
+                database.run(
+                    lambda connection: set_ends_aside(connection, partition.worker, "spark/stream", ends, reasons),
+                    timeout=READ_SECONDS,
+                )
+        held = [(each, job) for each in claimed for job in each.jobs if job in stored]
+        rows = [stored[job] for _, job in held]
+        yield record_batch(rows, [each.task for each, _ in held], [each.attempt for each, _ in held])
 
     def commit(self, end: dict[str, Any]) -> None:
         with coded():

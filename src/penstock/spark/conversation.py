@@ -29,7 +29,7 @@ class Conversation:
     def __init__(self, database: Database, worker: int, name: str) -> None:
         self._database = database
         self._worker = worker
-        self._name = name
+        self.name = name
         self._connection: Connection | None = None
         # Whether nobody knows if a turn was committed, and its session; none: it was on another server.
         self._is_in_doubt = False
@@ -60,7 +60,7 @@ class Conversation:
             connection = self.surely(lambda connection: connection)
             session = session_of(connection)
             try:
-                return exchange(connection, self._worker, self._name, succeeded, ends, wish, choices, freed)
+                return exchange(connection, self._worker, self.name, succeeded, ends, wish, choices, freed)
             except DatabaseError as error:
                 if not may_repeat(error):
                     raise
@@ -71,7 +71,7 @@ class Conversation:
         def repeat(connection: Connection) -> Turn:
             # Until the old session is gone it could still commit its claim, after the look at what is held.
             end_session(connection, self._database, session)
-            turn = exchange(connection, self._worker, self._name, succeeded, ends, None, freed=freed)
+            turn = exchange(connection, self._worker, self.name, succeeded, ends, None, freed=freed)
             if turn.lost:
                 turn.lost = self._not_settled(connection, turn.lost, attempts())
             turn.leases = sorted(held_leases(connection, self._worker), key=lambda lease: lease.id)
@@ -120,5 +120,5 @@ class Conversation:
         attempts: Mapping[tuple[int, int], tuple[int, int]],
     ) -> list[tuple[int, int]]:
         confirm_replicated(connection)
-        settled = settled_by(connection, self._name, [attempts[part] for part in lost])
+        settled = settled_by(connection, self.name, [attempts[part] for part in lost])
         return [part for part in lost if attempts[part] not in settled]

@@ -22,7 +22,8 @@ from penstock.spark.pulse import Pulse
 from penstock.spark.taking import OwnedTaking, PlainTaking, Taking
 from penstock.spark.tasks import Tasks
 from penstock.storage import slots, workers
-from penstock.storage.claim import Lease
+from penstock.storage.aside import set_unread_aside
+from penstock.storage.claim import Lease, Stored
 from penstock.storage.database import Connection, Database
 from penstock.storage.exchange import ClaimWish, Turn
 from penstock.storage.owner import Choice, read_partitions
@@ -170,7 +171,7 @@ class Seat:
             return []
         turn = self._exchange(ended, wish, choices)
         self._ended = Ended()
-        self.counts += ended.counts(turn.lost)
+        self.counts += ended.counts(turn.unsettled)
         if turn.lost:
             log.warning("LeaseLost: %d jobs were no longer this slot's when they ended", len(turn.lost))
         self._held = self._taking.took(turn, choices, now)
@@ -180,8 +181,10 @@ class Seat:
         return self._held
 
     def read(self, leases: list[Lease]) -> HeldBatch:
-        """The jobs of leases, in the order in which they start."""
+        """The jobs of leases, in the order in which they start; what cannot be read is set aside."""
         stored = self._conversation.surely(lambda connection: self._taking.read(connection, leases))
+        if stored.unreadable:
+            self._set_unread_aside(leases, stored)
         lease_of = {lease.range * 1024 + position: lease for lease in leases for position in lease.positions}
         jobs = self._taking.order(list(lease_of))
         rows = [stored[job] for job in jobs]
@@ -189,6 +192,17 @@ class Seat:
         tasks = [lease.task or row[4] for lease, row in zip(members, rows, strict=True)]
         attempts = [lease.attempt for lease in members]
         return HeldBatch(members, [job % 1024 for job in jobs], tasks, record_batch(rows, tasks, attempts))
+
+    def pass_over(self) -> None:
+        """Nothing of what is held can be read: it was set aside."""
+        self._held = []
+
+    def _set_unread_aside(self, leases: list[Lease], stored: Stored) -> None:
+        name, now = self._conversation.name, system.monotonic()
+        partition_of = {lease.range: lease.partition_id for lease in leases}
+        self._conversation.surely(lambda connection: set_unread_aside(connection, self._worker, name, leases, stored))
+        for job in stored.unreadable:
+            self._taking.ended(partition_of[job // 1024], job, "cancelled", now)
 
     def run(self, batch: HeldBatch) -> float | None:
         """Give a batch to the handler; how long it took, or None: the seat was declared dead before it began."""

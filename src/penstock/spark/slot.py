@@ -105,6 +105,9 @@ class Slot:
                         self._gave_up(why, seat)
                     return has_worked
                 batch = seat.read(leases)
+                if not len(batch):
+                    seat.pass_over()
+                    continue
                 seconds = seat.run(batch)
                 if seconds is None:
                     self._gave_up("dead", seat)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from penstock.owner import Owner
 from penstock.storage import workers
-from penstock.storage.claim import Lease, LeasedJob, read_jobs
+from penstock.storage.claim import Lease, Stored, read_jobs
 from penstock.storage.database import Connection
 from penstock.storage.exchange import FROM_THE_START, ClaimWish, Turn
 from penstock.storage.owner import Choice, has_work_of_others, read_partitions
@@ -39,7 +39,7 @@ class Taking(Protocol):
     def took(self, turn: Turn, choices: Sequence[Choice], now: float) -> list[Lease]:
         """Learn what came of it; the leases."""
 
-    def read(self, connection: Connection, leases: Sequence[Lease]) -> dict[int, LeasedJob]:
+    def read(self, connection: Connection, leases: Sequence[Lease]) -> Stored:
         """The jobs of leases, by id."""
 
     def order(self, jobs: list[int]) -> list[int]:
@@ -90,10 +90,10 @@ class PlainTaking:
                 positions[lease.priority] = max(positions[lease.priority], lease.pos)
         return turn.leases
 
-    def read(self, connection: Connection, leases: Sequence[Lease]) -> dict[int, LeasedJob]:
-        rows = {lease.only_job[0]: lease.only_job for lease in leases if lease.only_job is not None}
-        unread = [lease for lease in leases if lease.only_job is None]
-        return rows | read_jobs(connection, unread) if unread else rows
+    def read(self, connection: Connection, leases: Sequence[Lease]) -> Stored:
+        rows = read_jobs(connection, [lease for lease in leases if lease.only_job is None])
+        rows.update({lease.only_job[0]: lease.only_job for lease in leases if lease.only_job is not None})
+        return rows
 
     def order(self, jobs: list[int]) -> list[int]:
         return jobs
@@ -136,10 +136,12 @@ class OwnedTaking:
         self._owner.leased(choices, turn, now)
         return turn.chosen + turn.leases
 
-    def read(self, connection: Connection, leases: Sequence[Lease]) -> dict[int, LeasedJob]:
-        rows = self._owner.stored(leases)
-        unread = [lease for lease in leases if any(lease.range * 1024 + p not in rows for p in lease.positions)]
-        return rows | read_jobs(connection, unread, with_task=True) if unread else rows
+    def read(self, connection: Connection, leases: Sequence[Lease]) -> Stored:
+        known = self._owner.stored(leases)
+        unread = [lease for lease in leases if any(lease.range * 1024 + p not in known for p in lease.positions)]
+        rows = read_jobs(connection, unread, with_task=True)
+        rows.update(known)
+        return rows
 
     def order(self, jobs: list[int]) -> list[int]:
         return sorted(jobs, key=lambda job: self._places.get(job, -1))

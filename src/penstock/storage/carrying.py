@@ -11,6 +11,7 @@ for it, or lies there, waits.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from penstock.storage.queries import query
 from penstock.storage.shards import Shards
 
 __all__ = ["carry", "clean", "find_forward", "holders", "locate"]
+
+log = logging.getLogger("penstock")
 
 # So many jobs are carried at once; their arguments pass through memory.
 BATCH = 100
@@ -119,6 +122,9 @@ def _carry_some(shards: Shards, database: Database, target: Database) -> int:
         with connection.transaction():
             if not _one(connection, "begin_carrying"):
                 return 0
+            which = {"shard": target.shard, "limit": BATCH}
+            for (job,) in connection.execute(query("set_aside_unsent"), which).fetchall():
+                log.error("job %d was set aside: it is in no table of jobs. Repair and retry it, or cancel it", job)
             found = _one(connection, "read_outbox", shard=target.shard, limit=BATCH)
             jobs = [] if found is None else json.loads(found)
             if not jobs:

@@ -1,7 +1,8 @@
 """Leases, and reading the jobs they are about by constant bounds.
 
 The bounds are written into the statement, so that the planner reads only the table partitions that hold the jobs
-and locks no others. A leased job that is not stored is an error, never silently left out.
+and locks no others. A job that is not stored, or cannot be read, is never silently left out: whoever reads is told, and
+sets it aside (see penstock.storage.aside). The others are read all the same.
 """
 
 from __future__ import annotations
@@ -10,19 +11,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString, Protocol
 
+import psycopg
 from psycopg import sql
 
-from penstock.errors import PenstockError
 from penstock.storage.arrays import array_text
-from penstock.storage.database import Connection
+from penstock.storage.database import Connection, DatabaseError, first_line, is_about_data
 from penstock.storage.enqueue import RANGE
 
-__all__ = ["Lease", "LeasedJob", "members_of", "others_than", "parts_of", "read_facts", "read_jobs"]
+__all__ = ["Lease", "LeasedJob", "Stored", "members_of", "others_than", "parts_of", "read_facts", "read_jobs"]
 
 _JOB: LiteralString = "id, args::text, key, attributes::text"
 # A range this well filled is read by its bounds; the others by their ids.
 _WORTH_BOUNDS = 8
 
+
+NOT_STORED = "it is in no table of jobs"
 
 # id, args, key, attributes; and the task, where jobs of several stand in one range.
 LeasedJob = tuple[Any, ...]
@@ -104,12 +107,25 @@ def others_than(whole: Iterable[Lease], leases: Sequence[Lease]) -> list[Lease]:
     return [lease for lease in leases if lease.id not in known]
 
 
-def read_jobs(connection: Connection, leases: Sequence[Span], *, with_task: bool = False) -> dict[int, LeasedJob]:
+class Stored(dict[int, tuple[Any, ...]]):
+    """Facts of jobs, by id; `unreadable` says why of those that are left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unreadable: dict[int, str] = {}
+
+    def add(self, others: Stored) -> None:
+        """Take in what else was read."""
+        self.update(others)
+        self.unreadable.update(others.unreadable)
+
+
+def read_jobs(connection: Connection, leases: Sequence[Span], *, with_task: bool = False) -> Stored:
     """The jobs of these leases, by id."""
     return read_facts(connection, _JOB if not with_task else _JOB + ", task", leases)
 
 
-def read_facts(connection: Connection, columns: LiteralString, spans: Sequence[Span]) -> dict[int, tuple[Any, ...]]:
+def read_facts(connection: Connection, columns: LiteralString, spans: Sequence[Span]) -> Stored:
     """Columns of the jobs of these spans, the first of them the id, by id."""
     bounds = []
     ids: list[int] = []
@@ -118,27 +134,48 @@ def read_facts(connection: Connection, columns: LiteralString, spans: Sequence[S
             bounds.append((span.range * RANGE + span.low, span.range * RANGE + span.high))
         else:
             ids += [span.range * RANGE + position for position in span.positions]
-    jobs: dict[int, tuple[Any, ...]] = {}
+    jobs = Stored()
     cursor = connection.cursor(binary=True)
     for low, high in bounds:
         which = sql.SQL("id >= {} and id < {}").format(sql.Literal(low), sql.Literal(high))
-        rows = cursor.execute(_statement(columns, "job", which), prepare=False).fetchall()
-        jobs.update({row[0]: row for row in rows})
+        try:
+            rows = cursor.execute(_statement(columns, "job", which), prepare=False).fetchall()
+        except (DatabaseError, ValueError) as error:
+            if not is_about_data(error):
+                raise
+            _read(cursor, columns, "job", range(low, high), jobs)
+        else:
+            jobs.update({row[0]: row for row in rows})
     if ids:
-        rows = cursor.execute(_statement(columns, "job", _any(ids)), prepare=False).fetchall()
-        jobs.update({row[0]: row for row in rows})
-    expected = sum(high - low for low, high in bounds) + len(ids)
-    if len(jobs) < expected:
-        wanted = {id_ for low, high in bounds for id_ in range(low, high)}.union(ids)
-        missing = sorted(wanted - jobs.keys())
-        rows = cursor.execute(_statement(columns, "job_kept", _any(missing)), prepare=False).fetchall()
-        jobs.update((row[0], row) for row in rows)
-        if len(jobs) < expected:
-            lost = sorted(wanted - jobs.keys())
-            raise PenstockError(
-                f"{len(lost)} jobs that wait or run are not stored, the first is {lost[0]}: run `penstock doctor`"
-            )
+        _read(cursor, columns, "job", ids, jobs)
+    wanted = {id_ for low, high in bounds for id_ in range(low, high)}.union(ids)
+    if len(jobs) < len(wanted):
+        missing = sorted(wanted - jobs.keys() - jobs.unreadable.keys())
+        if missing:
+            _read(cursor, columns, "job_kept", missing, jobs)
+        for id_ in missing:
+            if id_ not in jobs:
+                jobs.unreadable.setdefault(id_, NOT_STORED)
     return jobs
+
+
+def _read(
+    cursor: psycopg.Cursor[tuple[Any, ...]], columns: LiteralString, table: str, ids: Sequence[int], jobs: Stored
+) -> None:
+    """Read those of these jobs that a table holds; where that fails, by halves, until the one it fails for is known."""
+    try:
+        rows = cursor.execute(_statement(columns, table, _any(ids)), prepare=False).fetchall()
+    except (DatabaseError, ValueError) as error:
+        if not is_about_data(error):
+            raise
+        if len(ids) == 1:
+            jobs.unreadable[ids[0]] = f"it cannot be read: {first_line(error)}"
+            return
+        half = len(ids) // 2
+        _read(cursor, columns, table, ids[:half], jobs)
+        _read(cursor, columns, table, ids[half:], jobs)
+    else:
+        jobs.update({row[0]: row for row in rows})
 
 
 def _statement(columns: LiteralString, table: str, which: sql.Composable) -> sql.Composed:

@@ -86,11 +86,21 @@ def retry_scheduled(connection: Connection, ids: Sequence[int]) -> int:
 
 
 def retry_job(connection: Connection, job_id: int) -> State:
-    """Make a dead letter, or a job that waits for a time, ready now; the state it is in after. NotFound."""
+    """Make a dead letter, a job that waits for a time, or one that was set aside ready now; the state it is in after.
+
+    NotFound.
+    """
 
     def attempt() -> State | None:
         if retry_dead(connection, [job_id]):
             return State.READY
+        row = connection.execute(query("let_back"), {"id": job_id}).fetchone()
+        if row is not None and row[0] == "missing":
+            raise PenstockError(
+                f"job {job_id} was set aside, for it is in no table of jobs: bring its row back, or cancel the job"
+            )
+        if row is not None and row[0] is not None:
+            return State(row[0])
         state = find_job(connection, job_id).state
         if state is State.SCHEDULED:
             return _reschedule(connection, job_id, None)

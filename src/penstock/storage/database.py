@@ -28,7 +28,7 @@ from penstock.forking import renew_in_children
 from penstock.storage.breaker import Breaker, CallUnderWay
 from penstock.storage.flow import Flow, Session, SessionEnded
 from penstock.storage.queries import query
-from penstock.storage.sqlstate import CANCELLED, Decision, decide, remedy
+from penstock.storage.sqlstate import ABOUT_DATA, CANCELLED, Decision, decide, remedy
 
 __all__ = [
     "Connection",
@@ -41,6 +41,7 @@ __all__ = [
     "checked_url",
     "checked_urls",
     "first_line",
+    "is_about_data",
     "is_cancelled",
     "is_denial",
     "is_lost",
@@ -514,6 +515,13 @@ def is_refused(error: BaseException) -> bool:
 def is_lost(error: BaseException) -> bool:
     """Whether an error says that the database could not be reached, rather than that it said no."""
     return _decision(error) == "lost"
+
+
+def is_about_data(error: BaseException) -> bool:
+    """Whether an error is about a value that a statement was given, or a row that it met: without that it may do."""
+    if isinstance(error, psycopg.Error):
+        return not is_lost(error) and (error.sqlstate or "").startswith(ABOUT_DATA)
+    return isinstance(error, ValueError)  # The driver could not make sense of what it was sent.
 
 
 def is_cancelled(error: BaseException) -> bool:

@@ -1,24 +1,32 @@
 """A worker's turn with the database: settle what ended and claim what comes next, in one transaction and one round
 trip, so that a freed slot is taken again in the same commit that frees it.
+
+A turn that is refused for what is in it (SQLSTATE classes 22 and 23, damaged data) is repeated in ever smaller pieces,
+down to the end that is refused alone: that job is set aside, and costs neither the worker nor the others.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 
 import msgspec
 
 from penstock.clock import system
 from penstock.storage.arrays import array_text
+from penstock.storage.aside import set_ends_aside
 from penstock.storage.claim import Lease
-from penstock.storage.database import Connection, one_transaction
+from penstock.storage.database import Connection, DatabaseError, first_line, is_about_data, one_transaction
 from penstock.storage.owner import Choice, choice_parameters
 from penstock.storage.queries import query
 from penstock.storage.settle import End, Succeeded, succeeded_parameters
 
 __all__ = ["FROM_THE_START", "ClaimWish", "Turn", "exchange", "held_leases", "settled_by"]
 
+
+log = logging.getLogger("penstock")
 
 FEW_ENDED = 64
 # Where the first claim of a partition begins, for each priority: before all, those too that came from another shard.
@@ -42,6 +50,8 @@ class Turn:
     """What came of it: pairs (lease, position) that were not held, children of what ended, new leases."""
 
     lost: list[tuple[int, int]] = field(default_factory=list)
+    # Likewise, those that were set aside instead of ended.
+    aside: list[tuple[int, int]] = field(default_factory=list)
     children: list[int] = field(default_factory=list)
     leases: list[Lease] = field(default_factory=list)
     # Seconds until a rate lets more start, where that is what was waited for.
@@ -49,6 +59,11 @@ class Turn:
     # Of the partitions that something was chosen from, those still this worker's; and the leases of what was chosen.
     held_partitions: set[int] = field(default_factory=set)
     chosen: list[Lease] = field(default_factory=list)
+
+    @property
+    def unsettled(self) -> list[tuple[int, int]]:
+        """What did not end as the worker said."""
+        return self.lost + self.aside
 
 
 def exchange(
@@ -65,6 +80,81 @@ def exchange(
 
     `freed` are partitions with a limit in which this ends jobs: places it does not take again are offered to others.
     """
+    try:
+        return _exchange(connection, worker, name, succeeded, ends, wish, choices, freed)
+    except DatabaseError as error:
+        if not is_about_data(error):
+            raise
+        log.warning("a turn was refused and is repeated piece by piece: %s", first_line(error))
+    turn = Turn()
+    units: list[Succeeded | End] = [*(replaced(each, is_whole=False) for each in succeeded), *ends]
+    _settle_in_pieces(connection, worker, name, units, turn)
+    for claim in ("claim", "claim_unread"):
+        try:
+            claimed = _exchange(connection, worker, name, (), (), wish, choices, freed, claim=claim)
+        except DatabaseError as error:
+            if not is_about_data(error):
+                raise
+            log.warning("a claim was refused: %s", first_line(error))
+        else:
+            claimed.lost, claimed.aside, claimed.children = turn.lost, turn.aside, turn.children
+            return claimed
+    return turn
+
+
+def _settle_in_pieces(
+    connection: Connection, worker: int, name: str, units: Sequence[Succeeded | End], turn: Turn
+) -> None:
+    """Settle these ends, by halves where they are refused; what came of it is added to the turn."""
+    if not units:
+        return
+    succeeded = [unit for unit in units if isinstance(unit, Succeeded)]
+    ends = [unit for unit in units if isinstance(unit, End)]
+    try:
+        done = _exchange(connection, worker, name, succeeded, ends, None)
+    except DatabaseError as error:
+        if not is_about_data(error):
+            raise
+        if len(units) == 1 and succeeded and len(succeeded[0].positions) > 1:
+            units = succeeded[0].one_by_one()
+        if len(units) > 1:
+            half = len(units) // 2
+            _settle_in_pieces(connection, worker, name, units[:half], turn)
+            _settle_in_pieces(connection, worker, name, units[half:], turn)
+            return
+        end = (
+            ends[0]
+            if ends
+            else End(succeeded[0].lease, succeeded[0].token, succeeded[0].positions[0], succeeded[0].range, "release")
+        )
+        turn.aside.append((end.lease, end.position))
+        reason = f"its end ({end.end if ends else 'succeeded'}) cannot be written: {first_line(error)}"
+        try:
+            set_ends_aside(connection, worker, name, [end], [reason])
+        except DatabaseError as again:
+            if not is_about_data(again):
+                raise
+            # It stays under its lease, and is set aside when it is rescued.
+            log.exception(
+                "job %d: %s; nor can it be set aside", end.range * 1024 + end.position, reason, exc_info=again
+            )
+    else:
+        turn.lost += done.lost
+        turn.children += done.children
+
+
+def _exchange(
+    connection: Connection,
+    worker: int,
+    name: str,
+    succeeded: Sequence[Succeeded],
+    ends: Sequence[End],
+    wish: ClaimWish | None,
+    choices: Sequence[Choice] = (),
+    freed: Sequence[int] = (),
+    *,
+    claim: str = "claim",
+) -> Turn:
     settled, others, children, claimed = None, None, None, None
     held, chosen = None, None
     token = system.random_token()
@@ -89,7 +179,7 @@ def exchange(
                 children = connection.execute(query("children_of_ranges"), {"ranges": ranges})
         if wish is not None:
             claimed = connection.execute(
-                query("claim"),
+                query(claim),
                 {
                     "worker": worker,
                     "token": token,

@@ -29,6 +29,7 @@ __all__ = [
     "divided_tasks",
     "is_asked_to_stop",
     "jobs_nobody_knows",
+    "jobs_set_aside",
     "notification_seconds",
     "oldest_transaction",
     "on_its_way",
@@ -38,6 +39,7 @@ __all__ = [
     "tables_ahead",
     "tasks_without_timeout",
     "troubles",
+    "why_set_aside",
     "why_waiting",
     "workers_alive",
 ]
@@ -171,6 +173,18 @@ def on_its_way(connection: Connection, job_id: int) -> tuple[int, str] | None:
 def troubles(connection: Connection) -> list[Trouble]:
     """Duties of upkeep that fail again and again."""
     return [Trouble(*row) for row in connection.execute(query("troubles")).fetchall()]
+
+
+def why_set_aside(connection: Connection, job_id: int) -> tuple[str, datetime, str] | None:
+    """Why a job was set aside, since when it waits and in which queue; None where it was not."""
+    row = connection.execute(query("why_set_aside"), {"id": job_id}).fetchone()
+    return None if row is None else (row[0], row[1], row[2])
+
+
+def jobs_set_aside(connection: Connection) -> tuple[int, int | None, str | None]:
+    """How many jobs were set aside, and the first of them with its reason."""
+    count, first, reason = _row(connection, "jobs_set_aside")
+    return count, first, reason
 
 
 def open_parents(connection: Connection, job_id: int) -> list[int]:

@@ -16,7 +16,7 @@ import msgspec
 import psycopg
 
 from penstock.storage.arrays import array_text, members_text
-from penstock.storage.claim import members_of, read_facts
+from penstock.storage.claim import Stored, members_of, read_facts
 from penstock.storage.database import Connection
 from penstock.storage.enqueue import RANGE
 from penstock.storage.queries import query
@@ -253,9 +253,7 @@ def only_key(connection: Connection, rows: Sequence[ReadyRow]) -> dict[tuple[int
     return {(low, high - 1): JobFacts(low, key, task, tenant) for low, high, key, task, tenant in found}
 
 
-def read_waiting(
-    connection: Connection, rows: Sequence[ReadyRow], *, with_args: bool, with_tenant: bool
-) -> dict[int, tuple[Any, ...]]:
+def read_waiting(connection: Connection, rows: Sequence[ReadyRow], *, with_args: bool, with_tenant: bool) -> Stored:
     """The jobs of these rows, by id: as a worker starts them (id, args, key, attributes, task), and the tenant.
 
     Arguments that are long are left out, to be read when the job starts.

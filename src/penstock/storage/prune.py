@@ -23,10 +23,11 @@ from typing import Any
 
 from psycopg import errors, sql
 
+from penstock.errors import PenstockError
 from penstock.model.state import OUTCOME, State
 from penstock.storage.ahead import make_ahead, open_daily_slice
 from penstock.storage.control import bury_dead
-from penstock.storage.database import Connection, Database
+from penstock.storage.database import Connection, Database, DatabaseError, first_line, is_about_data
 from penstock.storage.queries import query
 from penstock.storage.roles import owns_tables
 
@@ -127,6 +128,8 @@ class _Pruning:
         self._days = [retention[state] for state in OUTCOME]
         self._deadline = database.clock.monotonic() + budget_seconds
         self._pruned = pruned
+        # What is told at the end, about tables that have to stay.
+        self._damaged: list[str] = []
 
     def run(self) -> None:
         with self._unless_held("tables ahead"):
@@ -136,12 +139,16 @@ class _Pruning:
         self._bury()
         with self._unless_held("finished"):
             for slice_ in self._rows("slices_to_let_go"):
-                self._let_slice_go(*slice_)
+                with self._unless_damaged(f"finished_{slice_[0]}"):
+                    self._let_slice_go(*slice_)
         with self._unless_held("job"):
             for part in self._rows("job_parts_to_let_go"):
-                self._let_jobs_go(*part)
+                with self._unless_damaged(f"job_{part[0]}"):
+                    self._let_jobs_go(*part)
         with self._unless_held("job_kept"):
             self._walk("clean_kept", {})
+        if self._damaged:
+            raise PenstockError("; ".join(self._damaged))
 
     def _bury(self) -> None:
         """Dead letters whose time has come become history, which goes with its slice."""
@@ -220,6 +227,16 @@ class _Pruning:
             yield
         except HELD:
             self._pruned.waits_for.append(what)
+
+    @contextmanager
+    def _unless_damaged(self, table: str) -> Iterator[None]:
+        """A row that cannot be moved keeps its own table, and no other."""
+        try:
+            yield
+        except DatabaseError as error:
+            if not is_about_data(error):
+                raise
+            self._damaged.append(f"table {table} cannot be let go: {first_line(error)}")
 
     def _has_time(self) -> bool:
         has_time = self._database.clock.monotonic() < self._deadline

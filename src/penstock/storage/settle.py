@@ -33,6 +33,21 @@ class Succeeded:
     # None where no job of them has a result.
     results: list[bytes | None] | None = None
 
+    def one_by_one(self) -> list[Succeeded]:
+        """The same, each job for itself."""
+        return [
+            Succeeded(
+                self.lease,
+                self.token,
+                self.range,
+                positions=[position],
+                ages=[self.ages[n]],
+                runs=[self.runs[n]],
+                results=None if self.results is None else [self.results[n]],
+            )
+            for n, position in enumerate(self.positions)
+        ]
+
     @property
     def results_json(self) -> str | None:
         if self.results is None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-__all__ = ["CANCELLED", "DECISIONS", "Decision", "decide", "remedy"]
+__all__ = ["ABOUT_DATA", "CANCELLED", "DECISIONS", "Decision", "decide", "remedy"]
 
 Decision = Literal["lost", "repeat", "stop", "refuse"]
 
@@ -78,6 +78,10 @@ DECISIONS: Final[dict[str, Decision]] = {
 
 # What a statement that was cancelled ends with; whoever repeats it asks for half as much.
 CANCELLED: Final = "57014"
+
+# Classes and codes of what is wrong with the data that a statement was given or met. A worker whose statement was about
+# many jobs finds out which of them it is, sets that one aside and goes on.
+ABOUT_DATA: Final = ("22", "23", "XX001", "XX002")
 
 # What a person can do about errors that come again and again.
 REMEDIES: Final[dict[str, str]] = {

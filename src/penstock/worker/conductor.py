@@ -20,11 +20,13 @@ from penstock.owner import Owner
 from penstock.policy.batch import MOST_AHEAD, BatchSize
 from penstock.policy.slots import Grant
 from penstock.storage import workers
-from penstock.storage.claim import Lease, others_than, parts_of, read_jobs
+from penstock.storage.aside import set_unread_aside
+from penstock.storage.claim import Lease, Stored, others_than, parts_of, read_jobs
 from penstock.storage.database import (
     Connection,
     Database,
     DatabaseError,
+    is_about_data,
     is_cancelled,
     is_lost,
     may_repeat,
@@ -184,9 +186,9 @@ class Conductor:
             if lease.left <= 0:
                 self._let_go(lease)
         self._report_lost(turn)
-        count_ends(self.counts, collected, turn.lost)
+        count_ends(self.counts, collected, turn.unsettled)
         self._report_dead_letters(collected)
-        tell(self._hooks, collected, turn.lost)
+        tell(self._hooks, collected, turn.unsettled)
         if collected.soonest_due is not None:
             self.on_due(collected.soonest_due)
         if turn.children:
@@ -371,16 +373,19 @@ class Conductor:
         """Read the jobs of new leases and put them in line, those that were chosen in that order; how many."""
         if not leases:
             return 0
-        rows = {lease.only_job[0]: lease.only_job for lease in leases if lease.only_job is not None}
+        rows = Stored()
+        rows.update({lease.only_job[0]: lease.only_job for lease in leases if lease.only_job is not None})
         plain = [lease for lease in leases if lease.task and lease.only_job is None]
         mixed = [lease for lease in leases if not lease.task]
         if plain:
-            rows |= self._with_connection(lambda connection: read_jobs(connection, plain))
+            rows.add(self._with_connection(lambda connection: read_jobs(connection, plain)))
         if mixed:
-            rows |= self._owner.stored(mixed)
+            rows.update(self._owner.stored(mixed))
             unread = [lease for lease in mixed if any(lease.range * 1024 + p not in rows for p in lease.positions)]
             if unread:
-                rows |= self._with_connection(lambda connection: read_jobs(connection, unread, with_task=True))
+                rows.add(self._with_connection(lambda connection: read_jobs(connection, unread, with_task=True)))
+        if rows.unreadable:
+            leases = self._set_unread_aside(leases, rows)
         now = ticks()
         taken_at = system.monotonic()
         jobs: list[HeldJob] = []
@@ -421,7 +426,23 @@ class Conductor:
             self._start_threads(threads if is_fast else self._line.floor.in_hand + len(jobs))
         self._progressed_at = system.monotonic()
         self._line.feed(jobs, threads)
-        return len(jobs)
+        return len(jobs) + len(rows.unreadable)
+
+    def _set_unread_aside(self, leases: list[Lease], rows: Stored) -> list[Lease]:
+        """Set aside what cannot be read of new leases; those that something is left of."""
+        worker, name = self._workplace.worker_id, self._workplace.name
+        partition_of = {lease.range: lease.partition_id for lease in leases}
+        try:
+            self._with_connection(lambda connection: set_unread_aside(connection, worker, name, leases, rows))
+        except DatabaseError as error:
+            if not is_about_data(error):
+                raise
+            # They stay under their leases, and are set aside when they are rescued.
+            log.exception("%d jobs can neither be read nor set aside", len(rows.unreadable))
+        now = system.monotonic()
+        for job in rows.unreadable:
+            self._owner.ended(partition_of[job // 1024], job, "cancelled", now)
+        return [lease for lease in leases if lease.positions]
 
     def _abandon(self, lease: Lease) -> None:
         """The number of a lease was given again, so it is gone: none of its jobs is this worker's any more."""

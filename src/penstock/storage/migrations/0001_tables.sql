@@ -213,6 +213,8 @@ create table penstock.ready (
     attempt      smallint not null default 1,
     rescues      smallint not null default 0,
     is_parked    boolean not null default false,
+    -- Of one job that was set aside: why it cannot be read, or its end not be written. It waits for a person.
+    reason       text,
     -- Not now(): a caller's transaction may have begun long ago, and max_wait counts from here.
     ready_at     timestamptz not null default clock_timestamp(),
     -- On queues with an owner: the transaction that wrote the row, by which the owner finds what is new, and the map

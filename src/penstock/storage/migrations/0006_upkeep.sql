@@ -1,40 +1,15 @@
 -- breaking: no
 -- Upkeep's acts: each takes a bounded batch, skips what others hold, and is safe in any number of workers.
 
--- rescue: what a dead worker held is ready again, in place, under a new lease number when claimed. First the
--- dead workers' rows go (their renew then finds nothing), then every lease without a worker is taken: a
--- claim that committed late is found too. Jobs that were claimed ahead may not have started: they are charged no
--- attempt, but run again with few beside them, never ahead, so that one of them that kills its worker is charged then.
-create function penstock.rescue(out workers int, out jobs int, out dead int)
+-- What leases held whose worker is gone is ready again, in place, or a dead letter. The caller has locked them.
+create function penstock.rescue_leases(p_leases bigint[], out jobs int, out dead int)
 language plpgsql as $$
-declare
-    v_leases   bigint[];
-    v_sessions int[];
 begin
-    with gone as (
-        delete from penstock.worker where id in (
-            select id from penstock.worker where renewed_at < now() - make_interval(secs => lease_seconds)
-             order by id for update skip locked)
-        returning id, session_pid)
-    select count(*), array_agg(session_pid) into workers, v_sessions from gone;
-    -- A worker that stands still in the middle of a turn keeps its partitions and leases locked for as long as it does.
-    if workers > 0 then
-        begin
-            perform pg_terminate_backend(a.pid) from pg_stat_activity as a
-              where a.pid = any (v_sessions) and a.datname = current_database() and a.application_name like 'penstock%';
-        exception when insufficient_privilege then
-            null;
-        end;
-    end if;
-
-    v_leases := array(select l.id from penstock.lease as l
-                       where not exists (select from penstock.worker as w where w.id = l.worker_id)
-                       order by l.id limit 200 for update skip locked);
     with orphan as materialized (
         select l.*, p.queue_id, q.is_owned, q.halts_on_dead
           from penstock.lease as l
           join penstock.partition as p on p.id = l.partition_id join penstock.queue as q on q.id = p.queue_id
-         where l.id = any (v_leases)
+         where l.id = any (p_leases)
     ), member as materialized (
         select o.*, m.pos as position, o.range * 1024 + m.pos as job_id, c.job_id is not null as is_cancelled,
                j.key, coalesce(j.task, o.task) as job_task,
@@ -80,12 +55,129 @@ begin
         select partition_id, -count(*), count(*) filter (where not is_cancelled), count(*) filter (where not is_cancelled)
           from member where is_cancelled or fate = 'dead' group by partition_id
     ), freed as (
-        delete from penstock.lease where id = any (v_leases)
+        delete from penstock.lease where id = any (p_leases)
     )
     select (select count(*) from member), (select count(*) from member where fate = 'dead' and not is_cancelled),
            count(penstock.wake(queue_id))
       into jobs, dead from (select distinct queue_id from orphan) as q;
 end $$;
+
+-- Gives each job of a lease a lease of its own, like it; their numbers.
+create function penstock.take_apart(p_lease bigint) returns bigint[]
+language sql as $$
+    with gone as (
+        delete from penstock.lease where id = p_lease returning *
+    ), parts as (
+        insert into penstock.lease (token, worker_id, partition_id, priority, pos, range, low, high, attempt, rescues, is_ahead,
+                                    ready_at, claimed_at, epoch, task)
+        select token, worker_id, partition_id, priority, pos, range, m, m + 1, attempt, rescues, is_ahead, ready_at, claimed_at, epoch, task
+          from gone cross join lateral unnest(penstock.positions(low, high, members)) as m
+        returning id
+    )
+    select array(select id from parts)
+$$;
+
+-- rescue: what a dead worker held is ready again, in place, under a new lease number when claimed. First the
+-- dead workers' rows go (their renew then finds nothing), then every lease without a worker is taken: a
+-- claim that committed late is found too. Jobs that were claimed ahead may not have started: they are charged no
+-- attempt, but run again with few beside them, never ahead, so that one of them that kills its worker is charged then.
+-- Where something about one of them is refused it is set aside, and costs no other: lease by lease, then job by job.
+create function penstock.rescue(out workers int, out jobs int, out dead int)
+language plpgsql as $$
+declare
+    v_leases   bigint[];
+    v_sessions int[];
+    v_lease    bigint;
+    v_error    text;
+begin
+    with gone as (
+        delete from penstock.worker where id in (
+            select id from penstock.worker where renewed_at < now() - make_interval(secs => lease_seconds)
+             order by id for update skip locked)
+        returning id, session_pid)
+    select count(*), array_agg(session_pid) into workers, v_sessions from gone;
+    -- A worker that stands still in the middle of a turn keeps its partitions and leases locked for as long as it does.
+    if workers > 0 then
+        begin
+            perform pg_terminate_backend(a.pid) from pg_stat_activity as a
+              where a.pid = any (v_sessions) and a.datname = current_database() and a.application_name like 'penstock%';
+        exception when insufficient_privilege then
+            null;
+        end;
+    end if;
+
+    v_leases := array(select l.id from penstock.lease as l
+                       where not exists (select from penstock.worker as w where w.id = l.worker_id)
+                       order by l.id limit 200 for update skip locked);
+    begin
+        select r.jobs, r.dead into jobs, dead from penstock.rescue_leases(v_leases) as r;
+    exception when data_exception or integrity_constraint_violation or data_corrupted or index_corrupted then
+        jobs := 0;
+        dead := 0;
+        while v_leases <> '{}' loop
+            v_lease := v_leases[1];
+            v_leases := v_leases[2:];
+            begin
+                select rescue.jobs + r.jobs, rescue.dead + r.dead into jobs, dead from penstock.rescue_leases(array[v_lease]) as r;
+            exception when data_exception or integrity_constraint_violation or data_corrupted or index_corrupted then
+                get stacked diagnostics v_error = message_text;
+                if (select penstock.members_count(low, high, members) > 1 from penstock.lease where id = v_lease) then
+                    v_leases := penstock.take_apart(v_lease) || v_leases;
+                else
+                    perform penstock.set_lease_aside(v_lease, v_error);
+                    jobs := jobs + 1;
+                end if;
+            end;
+        end loop;
+    end;
+end $$;
+
+-- Sets jobs aside that are ready: they are parked with a reason, each in a row of its own, until a person lets them back in
+-- (penstock.let_back) or cancels them. What they wait for is not known: they belong to no map of keys meanwhile, and
+-- hold no key. Returns those that were ready. Locks: their ready rows, by range. Index: ready_of_range.
+create function penstock.set_aside(p_jobs bigint[], p_reasons text[]) returns setof bigint
+language plpgsql set enable_seqscan = off as $$
+declare
+    v_none bit(1024) := repeat('0', 1024)::bit(1024);
+    v_row  record;
+begin
+    for v_row in
+        select r.ctid as tid, r.partition_id, r.priority, r.pos, r.range, r.attempt, r.rescues, r.ready_at, r.task,
+               coalesce(r.members, penstock.span(r.low, r.high)) as map, g.mask, g.jobs, g.reasons
+          from (select j / 1024 as range, bit_or(penstock.single((j % 1024)::int)) as mask, array_agg(j) as jobs,
+                       array_agg(left(reason, 1000)) as reasons
+                  from unnest(p_jobs, p_reasons) as g(j, reason) group by 1) as g
+          join penstock.ready as r on r.range = g.range
+         where r.reason is null and (coalesce(r.members, penstock.span(r.low, r.high)) & g.mask) <> v_none
+         order by r.range, r.low for update of r
+    loop
+        delete from penstock.ready where ctid = v_row.tid and (v_row.map & ~v_row.mask) = v_none;
+        update penstock.ready set members = v_row.map & ~v_row.mask
+         where ctid = v_row.tid and (v_row.map & ~v_row.mask) <> v_none;
+        return query
+            insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, rescues, is_parked, reason,
+                                        ready_at, task)
+            select v_row.partition_id, v_row.priority, v_row.pos, v_row.range, j % 1024, j % 1024 + 1, v_row.attempt,
+                   v_row.rescues, true, reason, v_row.ready_at, v_row.task
+              from unnest(v_row.jobs, v_row.reasons) as g(j, reason) where get_bit(v_row.map, (j % 1024)::int) = 1
+            returning range * 1024 + low;
+    end loop;
+end $$;
+
+-- The same for the jobs of a lease that the caller has locked.
+create function penstock.set_lease_aside(p_lease bigint, p_reason text) returns void
+language sql as $$
+    with gone as (
+        delete from penstock.lease where id = p_lease returning *
+    )
+    insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, rescues, is_parked, reason, ready_at, task)
+    select partition_id, priority, pos, range, m, m + 1, attempt, rescues, true, left(p_reason, 1000), ready_at, task
+      from gone cross join lateral unnest(penstock.positions(low, high, members)) as m
+$$;
+
+-- Why a job is set aside that is needed and is in no table of jobs.
+create function penstock.not_stored() returns text
+language sql immutable parallel safe as $$ select 'it is in no table of jobs' $$;
 
 -- Where a paused load's jobs wait: after all times, in the order they had. Those that come from a shard that is drained
 -- wait before the others of a shard: there is room before the first.
@@ -168,10 +260,13 @@ begin
           left join unnest(v_queues, v_epochs) as h(queue_id, epoch) on h.queue_id = p.queue_id
           left join penstock.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
     ), moved as materialized (
-        select g.*, m.position, penstock.place_by(g.partition_ids, j.key, g.partition_id) as place
+        -- One that is not stored has a key that nobody knows, and so no place: it is set aside where it was.
+        select g.*, m.position, case when j.id is null then penstock.not_stored() end as reason,
+               case when j.id is null then g.partition_id
+                    else penstock.place_by(g.partition_ids, j.key, g.partition_id) end as place
           from given as g
          cross join lateral unnest(penstock.positions(g.low, g.high, g.members)) as m(position)
-          left join lateral (select key from penstock.job_stored where id = g.range * 1024 + m.position limit 1) as j on true
+          left join lateral (select id, key from penstock.job_stored where id = g.range * 1024 + m.position limit 1) as j on true
          where g.is_moved
     ), sent as (
         insert into penstock.outbox (shard, job_id, partition_id, attempt)
@@ -180,24 +275,30 @@ begin
          order by m.due_at, m.range, m.position
         returning partition_id
     ), placed as (
-        select partition_id, queue_id, priority, range, attempt, rescues, task, pos, epoch, due_at, low, high, members
+        select partition_id, queue_id, priority, range, attempt, rescues, task, pos, epoch, due_at, low, high, members,
+               null as reason
           from given where not is_moved
         union all
-        select t.id, m.queue_id, m.priority, m.range, m.attempt, m.rescues, m.task, null, m.map_epoch, m.due_at,
-               min(m.position), (max(m.position) + 1)::smallint, bit_or(penstock.single(m.position))
+        select t.id, m.queue_id, m.priority, m.range, m.attempt, m.rescues, m.task, null,
+               case when m.reason is null then m.map_epoch end, m.due_at,
+               min(m.position), (max(m.position) + 1)::smallint, bit_or(penstock.single(m.position)), m.reason
           from moved as m join penstock.partition as t on t.id = m.place and t.shard = penstock.here()
-         group by t.id, m.queue_id, m.priority, m.range, m.attempt, m.rescues, m.task, m.map_epoch, m.due_at, m.low
+         group by t.id, m.queue_id, m.priority, m.range, m.attempt, m.rescues, m.task, m.map_epoch, m.due_at, m.low, m.reason,
+                  case when m.reason is not null then m.position end
     ), joined as (
-        select partition_id, queue_id, priority, range, attempt, rescues, task, pos, epoch,
+        select partition_id, queue_id, priority, range, attempt, rescues, task, pos, epoch, reason,
                min(due_at) as due_at, min(low) as low, max(high) as high,
                case when count(*) = 1 then (array_agg(members))[1]
                     else bit_or(coalesce(members, penstock.span(low, high))) end as members
-          from placed group by partition_id, queue_id, priority, range, attempt, rescues, task, pos, epoch
+          from placed
+         group by partition_id, queue_id, priority, range, attempt, rescues, task, pos, epoch, reason,
+                  case when reason is not null then low end
          order by min(due_at), range, min(penstock.first_member(low, members))
     ), again as (
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, changed, epoch, task)
+        insert into penstock.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, is_parked,
+                                    reason, changed, epoch, task)
         select partition_id, priority, coalesce(pos, penstock.draw_range()), range, low, high, members, attempt, rescues,
-               case when epoch is not null then pg_current_xact_id() end, epoch, task
+               reason is not null, reason, case when epoch is not null then pg_current_xact_id() end, epoch, task
           from joined
         returning partition_id, penstock.members_count(low, high, members) as n
     ), counted as (
@@ -279,12 +380,13 @@ begin
         select g.job_id, g.partition_id, g.priority, g.run_at, g.parents, p.queue_id, m.epoch,
                case when m.epoch is null then g.task else '' end as task, g.job_id = any (cancelled) as is_cancelled,
                g.run_at is not null and g.run_at > now() as is_later,
-               case when m.epoch is null then g.partition_id
+               case when m.epoch is not null and j.id is null then penstock.not_stored() end as reason,
+               case when m.epoch is null or j.id is null then g.partition_id
                     else penstock.place_by(m.partition_ids, j.key, g.partition_id) end as place
           from gone as g join penstock.partition as p on p.id = g.partition_id
           left join unnest(v_queues, v_epochs) as h(queue_id, epoch) on h.queue_id = p.queue_id
           left join penstock.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
-          left join lateral (select key from penstock.job_stored where id = g.job_id and m.epoch is not null limit 1) as j on true
+          left join lateral (select id, key from penstock.job_stored where id = g.job_id and m.epoch is not null limit 1) as j on true
     ), sent as (
         insert into penstock.outbox (shard, job_id, partition_id, attempt)
         select t.shard, f.job_id, f.partition_id, 1
@@ -294,9 +396,10 @@ begin
     ), edges as (
         delete from penstock.dependency as d using free as f where d.child_id = f.job_id and d.parent_id = any (f.parents)
     ), at_once as (
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, changed, epoch, task)
-        select place, priority, penstock.draw_range(), job_id / 1024, job_id % 1024, job_id % 1024 + 1,
-               case when epoch is not null then pg_current_xact_id() end, epoch, task
+        insert into penstock.ready (partition_id, priority, pos, range, low, high, is_parked, reason, changed, epoch, task)
+        select place, priority, penstock.draw_range(), job_id / 1024, job_id % 1024, job_id % 1024 + 1, reason is not null, reason,
+               case when epoch is not null and reason is null then pg_current_xact_id() end,
+               case when reason is null then epoch end, task
           from free where not is_cancelled and not is_later and job_id not in (select job_id from sent) order by job_id
     ), later as (
         insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, task)
@@ -350,7 +453,7 @@ begin
           from penstock.worker_task as t join penstock.partition as p on p.queue_id = t.queue_id
     ), back as (
         update penstock.ready as r set is_parked = false from known as k
-         where r.is_parked and r.partition_id = k.partition_id and r.task = k.task returning k.queue_id
+         where r.is_parked and r.reason is null and r.partition_id = k.partition_id and r.task = k.task returning k.queue_id
     )
     select v_count + count(penstock.wake(queue_id)) into v_count from (select distinct queue_id from back) as q;
     return v_count;

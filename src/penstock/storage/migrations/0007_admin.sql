@@ -173,6 +173,49 @@ begin
      where m.queue_id = v_home.queue_id and m.epoch = place_by_map.epoch;
 end $$;
 
+-- Lets a job that was set aside back in line: where it was, or where its queue has an owner, behind all others, by the map
+-- of now, or to the shard its key lives on. Its state then; 'missing' where it is not stored still; null where it was not
+-- set aside. Locks: its ready row, then its queue's map, shared.
+create function penstock.let_back(p_job bigint) returns text
+language plpgsql as $$
+declare
+    v_row   record;
+    v_job   record;
+    v_place record;
+begin
+    select r.ctid as tid, r.*, p.queue_id, q.is_owned into v_row
+      from penstock.ready as r join penstock.partition as p on p.id = r.partition_id join penstock.queue as q on q.id = p.queue_id
+     where r.range = p_job / 1024 and penstock.has_member(r.low, r.high, r.members, (p_job % 1024)::int) and r.reason is not null
+       for update of r;
+    if not found then
+        return null;
+    end if;
+    select priority, task into v_job from penstock.job_stored where id = p_job limit 1;
+    if not found then
+        return 'missing';
+    end if;
+    delete from penstock.ready where ctid = v_row.tid;
+    v_place := v_row;
+    if v_row.is_owned then
+        select m.partition_id, m.epoch, penstock.draw_range() as pos into v_place
+          from penstock.place_by_map(v_row.partition_id, p_job) as m;
+    end if;
+    insert into penstock.outbox (shard, job_id, partition_id, attempt)
+    select shard, p_job, v_row.partition_id, v_row.attempt
+      from penstock.partition where id = v_place.partition_id and shard <> penstock.here();
+    if not found then
+        insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, rescues, ready_at, changed, epoch, task)
+        values (v_place.partition_id, v_job.priority, v_place.pos, v_row.range, v_row.low, v_row.high, v_row.attempt, v_row.rescues,
+                v_row.ready_at, case when v_row.is_owned then pg_current_xact_id() end, v_place.epoch,
+                case when v_row.is_owned then '' else v_job.task end);
+        insert into penstock.tally (partition_id, opened)
+        select * from (values (v_row.partition_id, -1), (v_place.partition_id, 1)) as c(id, n)
+         where v_row.partition_id <> v_place.partition_id;
+        perform penstock.wake(v_row.queue_id);
+    end if;
+    return 'ready';
+end $$;
+
 -- Dead letters become ready again, behind what is ready already; those of one range that were on the same attempt go
 -- together. Where the queue has an owner they take their place by the map of now. The one for which a key halted is
 -- the first of its key again, where it was and by its own map: the others of the key may wait there, by that map, and
@@ -197,7 +240,10 @@ begin
     end if;
 
     with gone as (
-        delete from penstock.dead where job_id = any (p_ids) returning job_id, partition_id, task, attempt
+        -- One that is not stored stays: nothing could run.
+        delete from penstock.dead as d
+         where d.job_id = any (p_ids) and exists (select from penstock.job_stored as j where j.id = d.job_id)
+        returning job_id, partition_id, task, attempt
     ), stored as (
         select distinct on (id) id, priority, key from (
             select id, priority, key from penstock.job where id = any (p_ids)

@@ -35,6 +35,23 @@ language sql stable set enable_seqscan = off as $$
      cross join lateral (select * from penstock.job_stored where id = o.job_id limit 1) as j
 $$;
 
+-- Sets aside what could not be read of the next jobs for a shard: they are in no table of jobs. Index: outbox_by_shard.
+create function penstock.set_aside_unsent(p_shard int, p_limit int) returns setof bigint
+language sql set enable_seqscan = off as $$
+    with next as materialized (
+        select id, job_id from penstock.outbox where shard = p_shard order by id limit p_limit
+    ), gone as (
+        delete from penstock.outbox as o using next as n
+         where o.id = n.id and not exists (select from penstock.job_stored as j where j.id = n.job_id)
+        returning o.job_id, o.partition_id, o.attempt
+    )
+    insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, is_parked, reason, task)
+    select g.partition_id, 5, penstock.draw_range(), g.job_id / 1024, g.job_id % 1024, g.job_id % 1024 + 1, g.attempt, true,
+           penstock.not_stored(), ''
+      from gone as g
+    returning range * 1024 + low
+$$;
+
 -- Whether nobody writes here by these earlier maps, the lists parallel: only then what is left of them is told to other
 -- shards.
 create function penstock.are_closed(p_queues int[], p_epochs int[]) returns boolean

@@ -247,10 +247,11 @@ begin
                      where not exists (select from penstock.scheduled as s where s.partition_id = p and s.pos is not null)
                        and not exists (select from penstock.halted as h join penstock.dead as d on d.job_id = h.job_id
                                         where d.partition_id = p));
-    v_rows := array(select ctid from penstock.ready where partition_id = any (v_shut)
+    -- What was set aside stays until a person has repaired or cancelled it: nothing could run elsewhere.
+    v_rows := array(select ctid from penstock.ready where partition_id = any (v_shut) and reason is null
                      order by epoch, priority, pos, range, low limit p_rows for update)
            || array(select r.ctid from penstock.ready as r join penstock.partitions_left() as l on l.id = r.partition_id
-                     where r.partition_id = any (v_plain)
+                     where r.partition_id = any (v_plain) and r.reason is null
                        and (l.is_paused or not exists (select from penstock.worker_task as t
                                                         where t.queue_id = l.queue_id and t.task = r.task))
                      limit p_rows for update of r skip locked);
@@ -282,7 +283,8 @@ language sql stable as $$
           from penstock.partition where is_current and shard = penstock.here() group by 1
         union all
         select p.queue_id, o.kind, sum(o.n) from (
-            select partition_id, 'ready' as kind, sum(penstock.members_count(low, high, members)) as n from penstock.ready group by 1
+            select partition_id, case when reason is null then 'ready' else 'set aside' end as kind,
+                   sum(penstock.members_count(low, high, members)) as n from penstock.ready group by 1, 2
             union all
             select partition_id, 'running', sum(penstock.members_count(low, high, members)) from penstock.lease group by 1
             union all

@@ -11,6 +11,10 @@ select shard from found where shard is not null
 -- name: begin_carrying
 select penstock.begin_carrying()
 
+-- name: set_aside_unsent
+-- See penstock.set_aside_unsent.
+select penstock.set_aside_unsent(%(shard)s, %(limit)s)
+
 -- name: read_outbox
 -- See penstock.read_outbox. Index: outbox_by_shard.
 select penstock.read_outbox(%(shard)s, %(limit)s)

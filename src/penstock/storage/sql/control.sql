@@ -11,6 +11,10 @@ select penstock.retry_dead(%(ids)s::bigint[])
 -- name: reschedule_job
 select penstock.reschedule_job(%(id)s, coalesce(%(run_at)s::timestamptz, now()))
 
+-- name: let_back
+-- See penstock.let_back. Locks: the job's ready row, its queue's map (shared). Index: ready_of_range.
+select penstock.let_back(%(id)s)
+
 -- name: make_scheduled_ready
 -- See penstock.reschedule_job; one after the other, ascending.
 select count(penstock.reschedule_job(id, now()))

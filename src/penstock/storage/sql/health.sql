@@ -113,7 +113,7 @@ select distinct on (q.name, a.id) q.name, a.name, (select min(t) from unnest(b.t
 select distinct q.name, r.task
   from penstock.queue as q join penstock.partition as p on p.queue_id = q.id
  cross join lateral (
-       (select a.task from penstock.ready as a where a.partition_id = p.id and a.is_parked limit 100)
+       (select a.task from penstock.ready as a where a.partition_id = p.id and a.is_parked and a.reason is null limit 100)
        union
        (select h.task from generate_series(0, 9) as level(priority)
          cross join lateral (select a.task from penstock.ready as a
@@ -122,7 +122,7 @@ select distinct q.name, r.task
        union
        (select j.task from (
             select a.range, a.low, a.high, a.members from penstock.ready as a
-             where a.partition_id = p.id and q.is_owned order by a.priority, a.pos limit 10) as a
+             where a.partition_id = p.id and q.is_owned and not a.is_parked order by a.priority, a.pos limit 10) as a
          cross join lateral (select m from unnest(penstock.positions(a.low, a.high, a.members)) as m limit 100) as m
          cross join lateral (select task from penstock.job_stored where id = a.range * 1024 + m.m limit 1) as j)) as r
  where not exists (
@@ -139,3 +139,14 @@ select duty, error, extract(epoch from clock_timestamp() - since)::double precis
 -- name: on_its_way
 -- Where a job is being carried to, and what it will be there. Index: outbox_of_job.
 select shard, coalesce(facts ->> 'state', 'ready') from penstock.outbox where job_id = %(id)s limit 1
+
+-- name: why_set_aside
+-- Why a job was set aside, since when it waits, and in which queue. Index: ready_of_range.
+select r.reason, r.ready_at, q.name
+  from penstock.ready as r join penstock.partition as p on p.id = r.partition_id join penstock.queue as q on q.id = p.queue_id
+ where r.range = %(id)s / 1024 and penstock.has_member(r.low, r.high, r.members, (%(id)s %% 1024)::int) and r.reason is not null
+
+-- name: jobs_set_aside
+-- How many jobs were set aside, and the first of them with its reason. Index: ready_parked.
+select count(*), (array_agg(range * 1024 + low order by range, low))[1], (array_agg(reason order by range, low))[1]
+  from penstock.ready where is_parked and reason is not null

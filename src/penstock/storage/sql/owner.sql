@@ -29,7 +29,7 @@ select pg_current_snapshot()::text, penstock.this_server()
 
 -- name: read_new_rows
 -- Rows that an owner has not seen though it has read beyond their place: written since its last look, whose snapshot
--- is given. Index: ready_changed. What a restored dump brought along bears numbers of another server, which may lie
+-- is given; what was set aside bears no transaction. Index: ready_changed. What a restored dump brought along bears numbers of another server, which may lie
 -- ahead: it is not new.
 select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.rescues, r.epoch,
        extract(epoch from r.ready_at)::double precision

@@ -9,6 +9,17 @@ select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.member
        select id, args, key, attributes from penstock.job
         where id = l.range * 1024 + l.low and l.high - l.low = 1 offset 0) as j on true
 
+-- name: claim_unread
+-- The same without the job, for whoever cannot read one of them.
+select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.members::text, l.attempt, l.rescues, l.is_ahead,
+       l.task, extract(epoch from now() - l.ready_at)::double precision, null, null, null, null
+  from penstock.claim(%(worker)s, %(token)s, %(partitions)s::int[], %(positions)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
+                      %(settled)s::int[]) as l
+
+-- name: set_aside
+-- See penstock.set_aside. Locks: ready rows by range. Index: ready_of_range.
+select penstock.set_aside(%(jobs)s::bigint[], %(reasons)s::text[])
+
 -- name: wake_gates
 select penstock.wake_gates(%(settled)s::int[])
 
