@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
 from psycopg import sql
 from tests.database.conftest import TOKEN, Scene
+from tests.database.owned import Owned
 from tests.database.stepwise import lasting_scene
 
 from penstock.storage import Connection
 from penstock.storage.arrays import array_text, members_text
 from penstock.storage.catalogue import QueueEntry, find_queue
 from penstock.storage.claim import Lease, read_jobs
+from penstock.storage.enqueue import Child
 from penstock.storage.queries import query
 from penstock.storage.settle import End
 
@@ -359,3 +361,34 @@ def test_one_job_is_shown_from_the_tables_that_may_hold_it(backlog: Scene) -> No
             plan = msgspec.json.decode(row[0])[0]["Plan"]
             assert _scanned(connection) == before
             assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] <= FEW_PAGES
+
+
+def test_a_kept_or_missing_job_is_looked_for_in_few_pages_among_200_tables(scene: Scene) -> None:
+    """What settles, rescues, promotes and unblocks looks its jobs up in all tables that may hold them, by index."""
+    owned = Owned(scene, partitions=1, on_dead="halt")
+    connection = scene.connection
+    while scene.one("select count(*) from penstock.job_part") < 200:
+        connection.execute("select penstock.add_job_part(4096)")
+    key = owned.key(0, 1)
+    jobs = owned.enqueue([key] * 8)
+    held = owned.lease(jobs[:4])
+    children = [owned.enqueue([key], children={0: Child(jobs[:1], True)})[0] for _ in range(2)]
+    owned.enqueue([key] * 4, run_at=datetime(2000, 1, 1, tzinfo=UTC) + timedelta(days=365_000))
+    connection.execute("update penstock.scheduled set due_at = now(), epoch = 0")
+    with connection.transaction():
+        connection.execute("select penstock.keep_jobs(0, 67108864, 10000)")
+    token = scene.one("select token from penstock.lease limit 1")
+    ends = [
+        {"lease": lease, "token": token, "range": job // 1024, "position": job % 1024, "end": "failed", "error": "no"}
+        for lease, job in held
+    ]
+    settle = {"worker": owned.worker, "name": "w", "ends": msgspec.json.encode(ends).decode()}
+    # A page or two of each table's index for each look, at most.
+    most = 8 * 200 * 3
+    assert_cheap(connection, "settle_ended_if_leased", settle, pages=most)
+    connection.execute("update penstock.worker set renewed_at = '-infinity'")
+    assert_cheap(connection, "rescue", {}, pages=most)
+    assert_cheap(connection, "promote", {"limit": 100}, pages=most)
+    owned.scene.worker = owned.worker
+    owned.end(held[:1], "cancelled")
+    assert_cheap(connection, "unblock", {"children": array_text(children), "after": 0, "limit": 2}, pages=most)

@@ -16,7 +16,7 @@ from penstock.client.task import Task
 from penstock.storage.ahead import make_ahead, rotate_slice
 from penstock.storage.prune import prune
 
-FAMILIES = 60
+FAMILIES = 80
 NONE = {"succeeded": 1e-9, "failed": 99.0, "cancelled": 1e-9, "discarded": 1e-9, "expired": 1e-9}
 HELD_SECONDS = 1.2
 
@@ -98,17 +98,20 @@ def test_pruning_at_full_speed_loses_and_doubles_nothing(database_url: str) -> N
             names = []
             for n in range(FAMILIES):
                 key = f"k{n % 7}"
-                first = tasks["o"].options(key=key).job(f"first {n}")
-                fails = tasks["q"].job(f"fails {n}")
+                # They wait while the table that holds them is kept and goes.
+                delay = n % 8 * 0.5
+                first = tasks["o"].options(key=key, delay=delay).job(f"first {n}")
+                fails = tasks["o"].options(key=key, delay=delay).job(f"fails {n}")
                 child = tasks["o"].options(key=key, after=[first, fails], on_parent_failure="run").job(f"child {n}")
                 last = tasks["q"].options(after=[child]).job(f"last {n}")
                 app.enqueue_many([first, fails, child, last])
                 names += [f"{name} {n}" for name in ("first", "fails", "child", "last")]
+                stage.stopped.wait(0.1)
             eventually(lambda: stage.errors or len(ran) == len(names), "every job ran")
-            eventually(lambda: stage.errors or app.stats("q").dead == FAMILIES, "every dead letter is there")
+            eventually(lambda: stage.errors or app.stats("o").dead == FAMILIES, "every dead letter is there")
             assert stage.errors == []
             assert ran == dict.fromkeys(names, 1)
-            assert app.retry(queue="q", state="failed") == FAMILIES
+            assert app.retry(queue="o", state="failed") == FAMILIES
             eventually(lambda: stage.errors or sum(ran.values()) == len(names) + FAMILIES, "each ran again")
         finally:
             for each in crew:

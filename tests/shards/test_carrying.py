@@ -232,6 +232,28 @@ def test_a_job_that_comes_back_while_prune_lets_it_go_stays(world: World, is_kep
         assert find_job(brings, job).state == "ready"
 
 
+def test_g13_a_job_that_is_sent_and_not_stored_is_set_aside_and_the_others_arrive(world: World) -> None:
+    key = world.keys[0]
+    bad, good = (world.enqueue(2, key, run_at=LATER) for _ in range(2))
+    world.move(1)
+    world.due(2)
+    [row] = world.fetch(2, "delete from penstock.job where id = %s returning *", bad)
+    assert carrying.carry(world.shards) == 1
+    assert world.places() == {bad: [(2, "ready")], good: [(1, "ready")]}
+    assert world.app.explain(bad).reason.startswith("set aside: it is in no table of jobs")
+    assert carrying.carry(world.shards) == 0
+    world.assert_conserved(2)
+    world.fetch(
+        2,
+        "insert into penstock.job_kept values (%s, %s, %s, %s, %s, %s, %s, %s) returning 1",
+        *(*row[:6], row[6].decode(), None),
+    )
+    assert world.app.retry(bad) == "ready"
+    assert carrying.carry(world.shards) == 1
+    assert world.order(1, key) == [good, bad]
+    world.assert_conserved(2)
+
+
 def test_a_job_whose_time_is_now_goes_where_its_key_lives(world: World) -> None:
     job = world.enqueue(2, world.keys[0], run_at=LATER)
     world.move(1)

@@ -9,6 +9,8 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from pyspark.sql.types import StructType
 from tests.servers import Backup
 
 import penstock.spark as ps
@@ -16,6 +18,7 @@ from penstock import App
 from penstock.owner import Owner
 from penstock.spark import conversation
 from penstock.spark.claim_offset import StreamOffset
+from penstock.spark.claims import ClaimReader
 from penstock.spark.consumer import Consumer, Wanted
 from penstock.spark.outcome import Outcome
 from penstock.spark.slot import Plan, Slot
@@ -167,6 +170,44 @@ def test_g14_a_slot_ends_no_job_with_the_result_of_one_that_had_its_id_and_lease
     assert sorted(each for batch in ran[2:] for each in batch) == [(settled, 1), (later["new"], 3)]
     assert slot.counts == {"succeeded": 3, "lost": 1}
     assert (app.result(settled, timeout=60), app.result(later["new"], timeout=60)) == (1, 3)
+
+
+@pytest.mark.parametrize("order", [None, "key"])
+def test_g13_a_row_that_is_missing_costs_a_slot_nothing_but_its_job(app: App, order: Any) -> None:
+    @app.queue("q", order=order).task
+    def t() -> None: ...
+
+    jobs = [*t.options(key="k").enqueue_many([{}] * 20), t.options(key="k").enqueue(), t.options(key="k").enqueue()]
+    lost = [jobs[3], jobs[20]]
+    app.database.run(lambda connection: connection.execute("delete from penstock.job where id = any (%s)", [lost]))
+    ran: list[int] = []
+
+    def note(batch: pa.RecordBatch) -> list[Outcome]:
+        ran.extend(batch.column("id").to_pylist())
+        return _succeed(batch)
+
+    assert _slot(app, "q", note).run() == "idle"
+    assert sorted(ran) == sorted(set(jobs).difference(lost))
+    assert [app.explain(job).reason.split(":")[0] for job in lost] == ["set aside"] * 2
+
+
+def test_g13_a_stream_reads_on_without_a_row_that_is_missing(app: App) -> None:
+    @app.queue("q").task
+    def t() -> None: ...
+
+    jobs = t.enqueue_many([{}] * 20)
+    app.database.run(lambda connection: connection.execute("delete from penstock.job where id = %s", [jobs[7]]))
+    reader = ClaimReader(StructType(), {"url": app.url, "queue": "q"})
+    try:
+        offset = reader.latestOffset(reader.initialOffset(), ReadMaxRows(100))
+        (partition,) = reader.partitions(reader.initialOffset(), offset)
+        read = [job for batch in reader.read(partition) for job in batch.column("id").to_pylist()]
+        assert read == [job for job in jobs if job != jobs[7]]
+        reader.commit(offset)
+    finally:
+        reader.stop()
+    assert app.explain(jobs[7]).reason.startswith("set aside: it is in no table of jobs")
+    assert {app.job(job).state for job in read} == {"succeeded"}
 
 
 def test_leases_are_renewed_while_a_handler_runs(app: App) -> None:
