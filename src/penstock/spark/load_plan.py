@@ -25,11 +25,13 @@ from penstock.storage.publishing import Published, find_published
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["RESERVED", "LoadPlan", "plan_load"]
+__all__ = ["RESERVED", "RUN", "LoadPlan", "plan_load"]
 
 log = logging.getLogger("penstock")
 
 RESERVED = ("task", "args", "key", "priority", "run_at", "idempotency_key", "tenant")
+# An option of `ps.load` itself.
+RUN = "run"
 MOST_CONNECTIONS = 100
 _OPTIONS = frozenset({"url", "queue", "task", "key", "load", "order_by", "connections", "bad_rows"})
 
@@ -54,6 +56,8 @@ class LoadPlan:
     connections: int
     bad_rows: str | None
     is_stream: bool
+    # The run it belongs to, by which that knows afterwards whether it was the one that published it.
+    run: str | None
     published: Published | None
 
     @property
@@ -69,7 +73,7 @@ class LoadPlan:
 def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *, is_stream: bool) -> LoadPlan:
     """Check the options of a write and its columns, and look the queue up."""
     known = (_OPTIONS - {"load"}) | {"sink"} if is_stream else _OPTIONS
-    refuse_unknown(options, known, "a stream" if is_stream else "a load")
+    refuse_unknown([name for name in options if name.lower() != RUN], known, "a stream" if is_stream else "a load")
     if overwrite:
         raise InvalidJob("mode", "a queue cannot be overwritten; write .mode('append')")
     checked_urls(options.get("url"))
@@ -107,12 +111,21 @@ def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *
         connections=_connections(options.get("connections", "4")),
         bad_rows=_bad_rows(options.get("bad_rows", "fail")),
         is_stream=is_stream,
+        run=options.get(RUN),
         published=published,
     )
 
 
 def _check_columns(schema: StructType, task: str | None, key: str | None) -> None:
     names = schema.names
+    if not names:
+        # Spark counts no rows of a batch without columns: nothing would be loaded, and the name be used up.
+        raise InvalidJob("columns", "there are none; for jobs without arguments give a column 'args' that holds '{}'")
+    for name in names:
+        if name not in RESERVED and name != key and name.lower() in RESERVED:
+            raise InvalidJob(
+                name, f"it differs from the reserved column {name.lower()!r} only by case; write it so, or rename it"
+            )
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidJob(twice, "two columns have this name; rename one")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,14 +12,14 @@ from pyspark.sql import functions as f
 
 from penstock.errors import InvalidJob, PenstockError
 from penstock.spark.coded import decoded
-from penstock.spark.load_plan import LoadPlan, plan_load
+from penstock.spark.load_plan import RUN, LoadPlan, plan_load
 from penstock.spark.reaching import urls_of
 from penstock.spark.routing import partition_of
 from penstock.spark.source import register
 from penstock.storage.publishing import MapChanged, find_published, roll_load
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 __all__ = ["Loaded", "load"]
 
@@ -64,7 +65,7 @@ def load(
         key = _declared_key(app, queue, task, df.columns)
     options |= {name: value for name, value in (("task", task), ("key", key), ("load", load)) if value is not None}
     plan = plan_load(options, df.schema, False, is_stream=False)
-    options["load"] = plan.name
+    options |= {"load": plan.name, RUN: secrets.token_hex(16)}
     columns = [order_by] if isinstance(order_by, str) else list(order_by or ())
     if plan.published is None:
         _write(df, columns, options, plan)
@@ -80,7 +81,7 @@ def load(
         duplicates=published.duplicates,
         bad_rows=published.bad_rows,
         published_at=published.published_at,
-        is_new=plan.published is None,
+        is_new=published.origin == options[RUN],
     )
 
 
@@ -110,9 +111,17 @@ def _ordered(df: DataFrame, order_by: list[str], key: str, partitions: int) -> D
     for column in order_by:
         if column not in df.columns:
             raise InvalidJob("order_by", f"there is no column {column!r}; there are {', '.join(sorted(df.columns))}")
-    columns = [f.col(f"`{column}`").asc_nulls_last() for column in order_by]
+    columns = [_column(df, column).asc_nulls_last() for column in order_by]
     if key not in df.columns:
         return df.repartition(1).sortWithinPartitions(*columns)
     # Rows without a key go with partition 0: they have no order among themselves that anybody could ask for.
-    number = f.coalesce(partition_of(f.col(f"`{key}`"), partitions), f.lit(0))
+    number = f.coalesce(partition_of(_column(df, key), partitions), f.lit(0))
     return df.repartitionById(partitions, number).sortWithinPartitions(*columns)
+
+
+def _column(df: DataFrame, name: str) -> Column:
+    """A column by its name, whatever that holds."""
+    alike = [each for each in df.columns if each.lower() == name.lower()]
+    if len(alike) > 1 and df.sparkSession.conf.get("spark.sql.caseSensitive") != "true":
+        raise InvalidJob(name, f"Spark cannot tell {' and '.join(map(repr, alike))} apart; rename one")
+    return f.col("`" + name.replace("`", "``") + "`")

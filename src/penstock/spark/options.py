@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable
 
 from penstock.errors import InvalidJob
 
@@ -12,7 +12,7 @@ __all__ = ["refuse_unknown"]
 _OF_SPARK = frozenset({"path", "checkpointlocation", "queryname"})
 
 
-def refuse_unknown(options: Mapping[str, str], known: Collection[str], what: str) -> None:
+def refuse_unknown(options: Iterable[str], known: Collection[str], what: str) -> None:
     """InvalidJob for the first option that is not known."""
     for name in options:
         if name.lower() not in known and name.lower() not in _OF_SPARK:

@@ -67,7 +67,15 @@ def _note(spans: dict[int, Span], ends: dict[int, tuple[int, int]], table: pa.Ta
 
 
 def _value(table: pa.Table, order_by: tuple[str, ...], row: int) -> Value:
-    found = [table.column(name)[row].as_py() for name in order_by]
+    found = []
+    for name in order_by:
+        try:
+            found.append(table.column(name)[row].as_py())
+        except (OverflowError, ValueError):
+            raise InvalidJob(
+                name,
+                "no rows can be ordered by a date beyond the years 1 to 9999, or by text that is not UTF-8",
+            ) from None
     return tuple((value is None, 0 if value is None else value) for value in found)
 
 

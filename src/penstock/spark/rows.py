@@ -141,9 +141,10 @@ class RowReader:
         if "args" in self._types and self._plan.key != "args":
             column = batch.column("args")
             if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-                for index, text in enumerate(column.to_pylist()):
+                texts = self._values(batch, "args")
+                for index, text in enumerate(texts):
                     self._check(index, lambda text=text: _checked_object(text))  # type: ignore[misc]
-                return column.cast(pa.string())
+                return column.cast(pa.string()) if not self._problems else pa.array(texts, pa.string())
             convert = self._converters["args"] or (lambda value: value)
             rows = [convert(value) for value in self._values(batch, "args")]
         else:
@@ -167,14 +168,16 @@ class RowReader:
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _values(self, batch: pa.RecordBatch, name: str) -> list[Any]:
-        """A column's values as Python has them; its dates end with the year 9999, Spark's do not."""
+        """A column's values as Python has them, None where it has none.
+
+        Its dates end with the year 9999, and its text is Unicode; Spark's are bound to neither.
+        """
         column = batch.column(name)
         try:
             return list(column.to_pylist())
         except (OverflowError, ValueError):
-            problem = "a date or time beyond the years 1 to 9999; give one within them, or text"
             return [
-                self._check(index, lambda value=value: _python_value(name, value, problem))  # type: ignore[misc]
+                self._check(index, lambda value=value: _python_value(name, value))  # type: ignore[misc]
                 for index, value in enumerate(column)
             ]
 
@@ -228,8 +231,13 @@ class RowReader:
         if name not in self._types or self._plan.key == name:
             return None
         column = batch.column(name).cast(pa.string())
+        try:
+            distinct = column.unique().to_pylist()
+        except ValueError:
+            column = pa.array(self._values(batch, name), pa.string())
+            distinct = column.unique().to_pylist()
         problems: dict[str, InvalidJob] = {}
-        for value in column.unique().to_pylist():
+        for value in distinct:
             try:
                 if value is not None:
                     check(value)
@@ -248,22 +256,33 @@ _FIRST_US = -2_208_988_800_000_000  # 1900-01-01
 _LAST_US = 253_370_764_800_000_000  # 9999-01-01
 
 
-def _python_value(name: str, value: pa.Scalar, problem: str) -> Any:
+def _python_value(name: str, value: pa.Scalar) -> Any:
     try:
         return value.as_py()
+    except UnicodeDecodeError:
+        raise InvalidJob(name, "it holds text that is not UTF-8; decode it, or give it as binary") from None
     except (OverflowError, ValueError):
-        raise InvalidJob(name, problem) from None
+        raise InvalidJob(name, "a date or time beyond the years 1 to 9999; give one within them, or text") from None
 
 
 def _shown(row: pa.StructScalar) -> dict[str, Any]:
     """A row to be shown; what Python cannot hold is shown as Arrow writes it."""
-    shown = {}
+    shown: dict[str, Any] = {}
     for name, value in row.items():
         try:
             shown[name] = value.as_py()
         except (OverflowError, ValueError):
-            shown[name] = str(value.cast(pa.int64())) if not pa.types.is_nested(value.type) else str(value.type)
+            shown[name] = _as_arrow_writes_it(value)
     return shown
+
+
+def _as_arrow_writes_it(value: pa.Scalar) -> str:
+    try:
+        if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
+            return repr(value.cast(pa.binary()).as_py())
+        return str(value.cast(pa.string()).as_py())
+    except (pa.ArrowException, ValueError):
+        return str(value.type)
 
 
 def _encoded(row: dict[str, Any] | None) -> bytes:

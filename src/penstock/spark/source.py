@@ -24,7 +24,11 @@ __all__ = ["PenstockSource", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("penstock")` known to a session."""
+    """Make `format("penstock")` known to a session, in whichever thread it is used."""
+    # Spark looks a format up in the session that is active in this thread, which is none, or another, where this is not
+    # the thread that started it. A session over Spark Connect has no such thing.
+    if hasattr(spark, "_jsparkSession"):
+        spark._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
     spark.dataSource.register(PenstockSource)
 
 

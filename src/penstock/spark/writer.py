@@ -177,7 +177,7 @@ def _publish(plan: LoadPlan, name: str, batch: int, staged: Sequence[Staged]) ->
             batch,
             _by_shard(staged),
             homes=plan.homes,
-            origin=next((each.query for each in staged if each.query), None),
+            origin=next((each.query for each in staged if each.query), plan.run),
             is_stream=plan.is_stream,
             bad_rows=len(bad),
         )

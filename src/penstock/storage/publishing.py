@@ -58,6 +58,7 @@ class Published:
     duplicates: int
     bad_rows: int
     published_at: datetime
+    origin: str | None = None
 
 
 class _Again(Exception):
@@ -238,13 +239,13 @@ def find_published(shards: Shards, name: str, queue: str, batch: int, *, is_stre
         if other != queue or was_stream != is_stream:
             kind = "a stream into" if was_stream else "a load into"
             raise InvalidJob("load", f"{name!r} names {kind} queue {other!r} already; choose another name")
-    decided = [row[2:] for row in known if row[-1] is not None]
+    decided = [row[2:] for row in known if row[6] is not None]
     # Where its home is gone, those that followed it know their own part.
     chosen = [row for row in decided if row[0]] or decided
     if not chosen:
         return None
     rows, duplicates, bad_rows = (sum(row[place] for row in chosen) for place in (1, 2, 3))
-    return Published(False, rows, duplicates, bad_rows, min(row[4] for row in chosen))
+    return Published(False, rows, duplicates, bad_rows, min(row[4] for row in chosen), chosen[0][5])
 
 
 def roll_load(shards: Shards, name: str, *, waits: bool = True) -> None:

@@ -450,7 +450,7 @@ create table penstock.load (
                  constraint load_name_has_1_to_200_characters check (length(name) between 1 and 200),
     queue_id     int not null references penstock.queue,
     is_stream    boolean not null,
-    -- Of a stream: the query whose checkpoint counts its batches.
+    -- Of a stream: the query whose checkpoint counts its batches. Else the run that published it, where that has a name.
     origin       text,
     is_paused    boolean not null default false,
     cancelled_at timestamptz,

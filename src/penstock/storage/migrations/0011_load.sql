@@ -201,7 +201,7 @@ begin
             case when p_load.is_stream then 'a stream into' else 'into' end,
             (select quote_literal(q.name) from penstock.queue as q where q.id = p_load.queue_id));
     end if;
-    if p_load.origin <> p_origin then
+    if p_is_stream and p_load.origin <> p_origin then
         raise exception using errcode = '22023', message = format(
             'InvalidJob: load: %s belongs to a stream with another checkpoint, whose batches count from 0 too: '
             'go on from that checkpoint, or choose another name', quote_literal(p_load.name));

@@ -40,7 +40,7 @@ select attempt, home from penstock.load_hold where created_at < now() - make_int
 -- name: find_batch
 -- What was decided under a name, with what other shards published of it. is_home: by a commit here. Index: load_name_is_unique, the primary keys.
 select q.name, l.is_stream, b.attempt is not null, b.rows + coalesce(p.rows, 0), b.duplicates + coalesce(p.duplicates, 0),
-       b.bad_rows, b.published_at
+       b.bad_rows, b.published_at, l.origin
   from penstock.load as l join penstock.queue as q on q.id = l.queue_id
   left join penstock.load_batch as b on b.load_id = l.id and b.batch = %(batch)s
  cross join lateral (
