@@ -123,7 +123,8 @@ def run_cron(shards: Shards, name: str) -> int:
 def _enqueued(home: Database, queue: catalogue.QueueEntry, row: crons.CronRow) -> int | None:
     try:
         with home.connection() as connection:
-            return crons.enqueue(connection, queue, row, {}, DEFAULT_PRIORITY, home.shard)
+            ids = crons.enqueue(connection, [crons.Firing(queue, row, {})], DEFAULT_PRIORITY, home.shard)
+            return None if ids is None else ids[0]
     except ConnectionLost as error:
         if not is_lost(error):
             raise

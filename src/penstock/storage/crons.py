@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.routing.key_hash import partition_of
 from penstock.routing.placement import least_loaded
 from penstock.storage.catalogue import QueueEntry, read_depths
 from penstock.storage.database import Connection
-from penstock.storage.enqueue import Span, drive, write_few
+from penstock.storage.enqueue import Span, drive, write_few, write_spans
 from penstock.storage.queries import query
 
-__all__ = ["CronRow", "DueCron", "advance", "database_now", "drop_left", "due", "enqueue", "hold_map", "home_of"]
+__all__ = [
+    "CronRow",
+    "DueCron",
+    "Firing",
+    "advance",
+    "database_now",
+    "drop_left",
+    "due",
+    "enqueue",
+    "hold_map",
+    "home_of",
+]
 __all__ += ["mark_leaving", "pause", "read", "remove", "take", "write"]
 
 
@@ -29,6 +41,14 @@ class DueCron:
     key: bytes | None
     args: bytes
     next_at: datetime
+
+
+class Firing(NamedTuple):
+    """A job to write for an entry, and what else is to be known of it."""
+
+    queue: QueueEntry
+    entry: DueCron | CronRow
+    attributes: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +74,16 @@ def home_of(queue: QueueEntry, key: bytes | None) -> int:
     return queue.partition_shards[0 if key is None else partition_of(key, queue.partition_count)]
 
 
-def due(connection: Connection) -> list[DueCron]:
-    """Entries that are due, locked; those that others fire are passed over."""
-    return [DueCron(*row) for row in connection.execute(query("due_crons")).fetchall()]
+def due(connection: Connection, after: DueCron | None = None) -> list[DueCron]:
+    """Some entries that are due, locked, those after this one; what others fire is passed over."""
+    place = {"next_at": after and after.next_at, "name": after and after.name}
+    return [DueCron(*row) for row in connection.execute(query("due_crons"), place).fetchall()]
 
 
-def advance(connection: Connection, name: str, next_at: datetime, last_at: datetime) -> None:
-    """Note that an entry has fired."""
-    connection.execute(query("advance_cron"), {"name": name, "next_at": next_at, "last_at": last_at})
+def advance(connection: Connection, fired: Sequence[tuple[str, datetime, datetime]]) -> None:
+    """Note that entries have fired: their names, when they are due next, and the last instant they fired for."""
+    names, next_at, last_at = ([row[part] for row in fired] for part in range(3))
+    connection.execute(query("advance_crons"), {"names": names, "next_at": next_at, "last_at": last_at})
 
 
 def write(
@@ -114,28 +136,48 @@ def hold_map(connection: Connection, queue: QueueEntry) -> bool:
     return bool(row and row[0])
 
 
-def enqueue(
-    connection: Connection,
-    queue: QueueEntry,
-    entry: DueCron | CronRow,
-    attributes: dict[str, Any],
-    priority: int,
-    shard: int,
-) -> int | None:
-    """Write an entry's job on its home; its id. None where the queue has another map by now."""
-    if entry.key is not None:
-        number = partition_of(entry.key, queue.partition_count)
-    else:
-        here = [n for n in range(queue.partition_count) if queue.partition_shards[n] == shard]
-        depths = read_depths(connection, tuple(queue.partition_ids[n] for n in here))
-        number = here[least_loaded([depth.opened for depth in depths])]
-    span = Span(queue.id, queue.partition_ids[number], priority, entry.task, args=[entry.args], places=[0])
-    span.keys = None if entry.key is None else [entry.key]
-    span.attributes = [{"cron": entry.name, **attributes}]
+def enqueue(connection: Connection, firings: Sequence[Firing], priority: int, shard: int) -> list[int] | None:
+    """Write the jobs of entries on their home; their ids. None where a queue has another map by now: none is written.
+
+    The caller has opened a transaction, unless it is one job.
+    """
+    # Jobs that become ranges together, by their places.
+    together: dict[tuple[int, str], list[int]] = {}
+    opened: dict[int, int] = {}
+    for place, (queue, entry, _) in enumerate(firings):
+        partition = _partition(connection, queue, entry.key, shard, opened)
+        together.setdefault((partition, "" if queue.is_owned else entry.task), []).append(place)
+    spans = [
+        _span(partition, priority, task, places, [firings[place] for place in places])
+        for (partition, task), places in together.items()
+    ]
+    ids = [0] * len(firings)
+    steps = write_few(spans[0], ids) if len(firings) == 1 else write_spans(spans, ids)
+    return ids if drive(connection, steps) else None
+
+
+def _span(partition: int, priority: int, task: str, places: list[int], firings: Sequence[Firing]) -> Span:
+    queue = firings[0].queue
+    span = Span(queue.id, partition, priority, task, places=places)
+    span.args = [firing.entry.args for firing in firings]
+    span.keys = [firing.entry.key for firing in firings]
+    span.attributes = [{"cron": firing.entry.name, **firing.attributes} for firing in firings]
     if queue.is_owned:
-        span.epoch, span.task, span.tasks = queue.epoch, "", [entry.task]
-    ids = [0]
-    return ids[0] if drive(connection, write_few(span, ids)) else None
+        span.epoch, span.tasks = queue.epoch, [firing.entry.task for firing in firings]
+    return span
+
+
+def _partition(connection: Connection, queue: QueueEntry, key: bytes | None, shard: int, opened: dict[int, int]) -> int:
+    """Where a job goes; `opened` is what the partitions hold that were looked at, with what was placed since."""
+    if key is not None:
+        return queue.partition_ids[partition_of(key, queue.partition_count)]
+    here = [n for n in range(queue.partition_count) if queue.partition_shards[n] == shard]
+    ids = [queue.partition_ids[n] for n in here]
+    if ids[0] not in opened:
+        opened.update(zip(ids, (depth.opened for depth in read_depths(connection, tuple(ids))), strict=True))
+    partition = ids[least_loaded([opened[each] for each in ids])]
+    opened[partition] += 1
+    return partition
 
 
 def mark_leaving(connection: Connection, row: CronRow) -> dict[str, Any] | None:

@@ -130,10 +130,11 @@ def wake_up(connection: Connection, worker: int) -> None:
     connection.execute(query("wake_up"), {"worker": worker})
 
 
-def next_due(connection: Connection) -> float | None:
-    """Seconds until the next scheduled job is due, or None where none waits."""
+def next_due(connection: Connection) -> tuple[float | None, float | None]:
+    """Seconds until the next scheduled job is due, and the next cron entry; None where there is none."""
     row = connection.execute(query("next_due")).fetchone()
-    return row[0] if row else None
+    assert row is not None  # noqa: S101
+    return row[0], row[1]
 
 
 def has_work(connection: Connection, worker: int) -> bool:

@@ -1,7 +1,8 @@
 """Cron: entries that are due become jobs, one for each (entry, instant), on the shard the jobs go to.
 
 The entry's row is locked while its job is written and its next instant set, in one transaction: whoever comes second
-finds the entry not due. Instants that passed while no worker ran give one job, the latest; the earlier are skipped.
+finds the entry not due. Workers that are late by seconds make up for every instant. Of those that passed while none ran
+for longer only the latest gives a job; the earlier are skipped.
 
 Where a map of keys changes an entry may find itself on another shard than its jobs. There it does not fire; it moves:
 marked as leaving where it is, taken in at home, dropped. Whoever dies in between leaves a mark, and what to do about it
@@ -11,7 +12,7 @@ is decided when all shards have said what they have of that name.
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from penstock.errors import PenstockError
 from penstock.model.limits import DEFAULT_PRIORITY
@@ -24,34 +25,65 @@ __all__ = ["fire_crons", "move_crons"]
 
 log = logging.getLogger("penstock")
 
+# Workers may be so late: a round of upkeep, a slow database, a restart of either.
+LATE = timedelta(seconds=10)
+
 
 def fire_crons(connection: Connection) -> int:
     """Write the jobs of all entries that are due and at home; how many."""
-    with connection.transaction():
-        due = crons.due(connection)
-        if not due:
-            return 0
-        here = read_identity(connection).number
-        queues = {queue.id: queue for queue in catalogue.read_queues(connection)}
-        now = crons.database_now(connection)
-        fired = 0
-        for entry in due:
-            queue = queues[entry.queue_id]
-            if crons.home_of(queue, entry.key) != here or not crons.hold_map(connection, queue):
-                continue  # It moves, or its queue gets another map: the next round knows.
-            try:
-                schedule = Schedule(entry.expression, entry.timezone)
-                instant = schedule.previous_at_or_before(now)
-                upcoming = schedule.next_after(now)
-            except PenstockError as error:
-                log.error("cron %r cannot be read and is passed over: %s", entry.name, error)
-                crons.advance(connection, entry.name, datetime(9998, 1, 1, tzinfo=UTC), entry.next_at)
-                continue
-            attributes = {"instant": instant.isoformat()}
-            if crons.enqueue(connection, queue, entry, attributes, DEFAULT_PRIORITY, here) is not None:
-                crons.advance(connection, entry.name, upcoming, instant)
-                fired += 1
-        return fired
+    fired = 0
+    last: crons.DueCron | None = None
+    while True:
+        with connection.transaction():
+            due = crons.due(connection, last)
+            if not due:
+                return fired
+            fired += _fire(connection, due)
+        last = due[-1]
+
+
+def _fire(connection: Connection, due: list[crons.DueCron]) -> int:
+    here = read_identity(connection).number
+    queues = {queue.id: queue for queue in catalogue.read_queues(connection)}
+    now = crons.database_now(connection)
+    is_held: dict[int, bool] = {}
+    firings: list[crons.Firing] = []
+    advanced: list[tuple[str, datetime, datetime]] = []
+    for entry in due:
+        queue = queues[entry.queue_id]
+        if crons.home_of(queue, entry.key) != here:
+            continue  # It moves.
+        if queue.id not in is_held:
+            is_held[queue.id] = crons.hold_map(connection, queue)
+        if not is_held[queue.id]:
+            continue  # Its queue gets another map: the next round knows.
+        try:
+            instants, upcoming = _instants(Schedule(entry.expression, entry.timezone), entry.next_at, now)
+        except PenstockError as error:
+            log.error("cron %r cannot be read and is passed over: %s", entry.name, error)
+            advanced.append((entry.name, datetime(9998, 1, 1, tzinfo=UTC), entry.next_at))
+            continue
+        firings += [crons.Firing(queue, entry, {"instant": instant.isoformat()}) for instant in instants]
+        advanced.append((entry.name, upcoming, instants[-1]))
+    if firings and crons.enqueue(connection, firings, DEFAULT_PRIORITY, here) is None:
+        return 0
+    if advanced:
+        crons.advance(connection, advanced)
+    return len(firings)
+
+
+def _instants(schedule: Schedule, next_at: datetime, now: datetime) -> tuple[list[datetime], datetime]:
+    """The instants to fire for, and the one after them. Where workers are only late each of them counts; where none ran
+    for longer, the latest.
+    """
+    if now - next_at > LATE:
+        return [schedule.previous_at_or_before(now)], schedule.next_after(now)
+    instants: list[datetime] = []
+    upcoming = schedule.next_after(next_at - timedelta(microseconds=1))
+    while upcoming <= now:
+        instants.append(upcoming)
+        upcoming = schedule.next_after(upcoming)
+    return instants or [schedule.previous_at_or_before(now)], upcoming
 
 
 def move_crons(shards: Shards) -> int:

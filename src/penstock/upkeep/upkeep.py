@@ -1,10 +1,10 @@
 """The round of upkeep.
 
     promote   what is due becomes ready                     on time, to a quarter of a second
+    cron      entries that are due become jobs              the same
     rescue    what dead workers held becomes ready again    every sweep (2 s), as are the others:
     unblock   children whose parents have ended, where nobody could tell them
     expire    what waited longer than its queue allows
-    cron      entries that are due become jobs
     park      what no live worker knows leaves the order; what one knows comes back
     hold      what came back of paused loads leaves the order again
     drain     maps of keys that a resize replaced are closed, and drained when nothing is left of them
@@ -119,7 +119,6 @@ class Upkeep:
                 self._rescue()
                 for act in (
                     sweep.expire,
-                    fire_crons,
                     sweep.park,
                     resize.drain,
                     load.hold_loads,
@@ -138,11 +137,12 @@ class Upkeep:
 
     def _promote(self) -> None:
         self._look_at = system.monotonic() + LOOK_SECONDS
-        due_in = self._do(workers.next_due)
-        if due_in is not None and due_in <= 0:
-            self._do(sweep.promote)
-        elif due_in is not None:
-            self._look_at = min(self._look_at, system.monotonic() + due_in)
+        jobs_due_in, crons_due_in = self._do(workers.next_due) or (None, None)
+        for due_in, act in ((jobs_due_in, sweep.promote), (crons_due_in, fire_crons)):
+            if due_in is not None and due_in <= 0:
+                self._do(act)
+            elif due_in is not None:
+                self._look_at = min(self._look_at, system.monotonic() + due_in)
 
     def _rescue(self) -> None:
         rescued = self._do(sweep.rescue)

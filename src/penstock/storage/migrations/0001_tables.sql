@@ -582,6 +582,8 @@ create table penstock.cron (
     moves      int not null default 0
 );
 
+create index cron_by_next_time on penstock.cron (next_at) where not is_paused and not is_leaving;
+
 -- Maps of members. Bit p of a map is the job at position p of the range.
 
 create function penstock.span(low int, high int) returns bit(1024)

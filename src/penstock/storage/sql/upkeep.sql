@@ -19,12 +19,17 @@ select penstock.park()
 select penstock.fold()
 
 -- name: due_crons
--- Locks: the due entries, skipping those others fire.
+-- Some entries that are due, from a place on: what cannot fire now keeps no other from it. Locks: these entries, skipping
+-- those others fire. Index: cron_by_next_time.
 select name, expression, timezone, queue_id, task, key, args, next_at from penstock.cron
- where next_at <= now() and not is_paused and not is_leaving order by next_at limit 100 for update skip locked
+ where next_at <= now() and not is_paused and not is_leaving
+   and (%(next_at)s::timestamptz is null or (next_at, name) > (%(next_at)s, %(name)s::text))
+ order by next_at, name limit 500 for update skip locked
 
--- name: advance_cron
-update penstock.cron set next_at = %(next_at)s, last_at = %(last_at)s where name = %(name)s
+-- name: advance_crons
+update penstock.cron as c set next_at = g.next_at, last_at = g.last_at
+  from unnest(%(names)s::text[], %(next_at)s::timestamptz[], %(last_at)s::timestamptz[]) as g(name, next_at, last_at)
+ where c.name = g.name
 
 -- name: write_cron
 -- Defines an entry. The same definition again changes nothing, so that every worker may say it at its start.

@@ -97,8 +97,11 @@ on conflict do nothing
 delete from penstock.sleeper where worker_id = %(worker)s
 
 -- name: next_due
--- When the next scheduled job is due, in seconds from now. Index: scheduled_by_due_time.
-select extract(epoch from min(due_at) - now())::double precision from penstock.scheduled
+-- When the next scheduled job is due, and the next cron entry, in seconds from now. Index: scheduled_by_due_time,
+-- cron_by_next_time.
+select (select extract(epoch from min(due_at) - now())::double precision from penstock.scheduled),
+       (select extract(epoch from min(next_at) - now())::double precision from penstock.cron
+         where not is_paused and not is_leaving)
 
 -- name: has_work
 -- Whether any job a worker has a handler for is ready in queues that are not paused, or due. Index: ready_in_order
