@@ -1,6 +1,6 @@
-"""A Spark driver for the faults: `python -m tests.fault.spark_driver` with its orders as JSON. It loads 300,000 rows.
+"""A Spark driver for the faults: `python -m tests.fault.spark_driver` with its orders as JSON. Loads of 100,000 rows.
 
-Its tasks meet trouble on their first attempt, each kind once: the folder it was given remembers.
+Tasks of each load meet trouble on their first attempt, each once: the folder it was given remembers.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from penstock import App
 
 __all__ = ["ROWS", "Orders", "troubled"]
 
-ROWS = 300_000
+ROWS = 100_000
 
 
 class Orders(msgspec.Struct):
     """What the driver is told. `troubles`: by Spark partition, what its first attempt meets."""
 
     url: str
-    name: str
+    names: list[str]
     folder: str
     master: str = "local[2,4]"
     troubles: dict[int, str] = {}
 
 
-def troubled(orders: Orders) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def troubled(orders: Orders, name: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What the rows of a task go through: all of them, and at the end its trouble, if it has one."""
     troubles, folder = orders.troubles, orders.folder
 
@@ -47,7 +47,7 @@ def troubled(orders: Orders) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
         if trouble is None:
             return
         try:
-            (Path(folder) / f"met-{number}").touch(exist_ok=False)
+            (Path(folder) / f"met-{name}-{number}").touch(exist_ok=False)
         except FileExistsError:
             return
         if trouble == "raise":
@@ -68,9 +68,10 @@ def main() -> None:
     orders = msgspec.json.decode(sys.argv[1], type=Orders)
     spark = ps.session(orders.master, spark_executor_memory="512m")
     with App(orders.url) as app:
-        frame = spark.range(0, ROWS, 1, 2).mapInArrow(troubled(orders), "id long")
-        done = ps.load(frame, app, "loaded", "t", load=orders.name)
-    print(f"loaded {done.rows} {done.is_new}", flush=True)  # noqa: T201
+        for name in orders.names:
+            frame = spark.range(0, ROWS, 1, 2).mapInArrow(troubled(orders, name), "id long")
+            done = ps.load(frame, app, "loaded", "t", load=name)
+            print(f"loaded {name} {done.rows} {done.is_new}", flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

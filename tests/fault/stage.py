@@ -31,9 +31,10 @@ from penstock.client.options import Options
 from penstock.client.pending import PLAIN, prepare
 from penstock.errors import PenstockError
 
-__all__ = ["MakeStage", "OwnServer", "Stage", "batched", "eventually", "is_stopped", "times"]
+__all__ = ["ROOT", "MakeStage", "OwnServer", "Stage", "batched", "eventually", "is_stopped", "times"]
 
 T = TypeVar("T")
+ROOT = Path(__file__).parents[2]
 
 # Long enough for any machine; nothing is concluded from how long it took.
 PATIENCE_SECONDS = 60.0
@@ -93,6 +94,8 @@ class Stage:
         self._log.touch()
         self._workers: list[WorkerProcess] = []
         self._labels = 0
+        self._label_prefix = ""
+        self._loads = True
         self._is_closed = False
         self._label_lock = threading.Lock()
 
@@ -111,10 +114,19 @@ class Stage:
     def note_stopped(self, worker: WorkerProcess) -> None:
         self.recorder.note("stop", "ok", label=str(worker.pid))
 
+    def continue_as_child(self) -> None:
+        """In a forked child: be an actor of its own, with the app of the parent."""
+        name = f"producer-{os.getpid()}"
+        self.recorder = Recorder(self.history, name)
+        self._calls = random.Random(name)
+        self._label_lock = threading.Lock()
+        self._label_prefix = f"{name}-"
+        self._loads = False  # Nobody promises that Arrow's threads live through a fork.
+
     def _new_labels(self, prefix: str, count: int) -> list[str]:
         with self._label_lock:
             first, self._labels = self._labels, self._labels + count
-        return [f"{prefix}-{first + n}" for n in range(count)]
+        return [f"{prefix}-{self._label_prefix}{first + n}" for n in range(count)]
 
     def enqueue(
         self, task: str, count: int = 1, app: App | None = None, request_timeout: float | None = None, **args: Any
@@ -171,7 +183,7 @@ class Stage:
 
     def enqueue_something(self) -> None:
         """One call of any kind that the stage's queues take."""
-        kinds = ["plain", "plain", "lane", "family", "load"]
+        kinds = ["plain", "plain", "lane", "family", *(["load"] if self._loads else [])]
         kinds += ["ordered"] * 3 if self.orders.ordered else []
         kinds += ["limited"] * 2 if self.orders.limit else []
         match self._calls.choice(kinds):
@@ -262,8 +274,8 @@ class Stage:
         """Whether every job has ended."""
         return not any(has_open_jobs(url) for url in self.urls) and self.snapshot().is_drained
 
-    def verdict(self) -> Verdict:
-        """Drain with a worker that nobody harms, end everybody, and judge."""
+    def verdict(self, *, forgets: bool = False) -> Verdict:
+        """Drain with a worker that nobody harms, end everybody, and judge; `forgets`: jobs were pruned meanwhile."""
         if all(process.poll() is not None for process in self._workers) and not self.is_drained():
             self.worker()
         eventually(self.is_drained, "every job has ended")
@@ -273,6 +285,7 @@ class Stage:
             self.snapshot(),
             per_key={"ordered": 1} if self.orders.ordered else {},
             limits={"limited": self.orders.limit} if self.orders.limit else {},
+            forgets=forgets,
         )
         came_to(verdict.sometimes)
         return verdict

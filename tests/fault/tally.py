@@ -44,6 +44,7 @@ SOMETIMES = (
     "an enqueue refused",
     "an enqueue of unknown outcome",
     "a load committed twice",
+    "a job held by a driver that was killed",
 )
 
 

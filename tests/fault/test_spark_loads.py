@@ -16,12 +16,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 from tests.fault.spark_driver import ROWS, Orders
+from tests.fault.stage import times
+from tests.fault.tally import brought, came_to
 
 from penstock import App
 from penstock.spark.writer import LoadWriter
 
-FULL = os.environ.get("PENSTOCK_FAULT") == "full"
-KILLS = 12 if FULL else 1
+FAULT = "Spark task, executor or driver lost"
 
 
 @pytest.fixture
@@ -44,10 +45,10 @@ class Driver:
             start_new_session=True,
         )
 
-    def finished(self) -> str:
+    def finished(self) -> list[str]:
         said, _ = self._process.communicate()
         assert self._process.returncode == 0, said[-3000:]
-        return next(line for line in said.splitlines() if line.startswith("loaded "))
+        return [line for line in said.splitlines() if line.startswith("loaded ")]
 
     def kill(self) -> None:
         """Kill the driver, its JVM, and their children: all of the session this test began."""
@@ -75,22 +76,25 @@ def wait_for(fact: Callable[[], object], driver: Driver) -> None:
         time.sleep(0.02)
 
 
-def assert_loaded_once(app: App) -> None:
+def assert_loaded_once(app: App, loads: int = 1) -> None:
     stats = app.stats("loaded")
-    assert (stats.queue_length, stats.total_enqueued) == (ROWS, ROWS)
+    assert (stats.queue_length, stats.total_enqueued) == (ROWS * loads, ROWS * loads)
     with app.database.connection() as connection:
         rows = connection.execute(
-            "select count(*), count(distinct j.args ->> 'id') from penstock.ready as r"
+            "select count(*), min(n), max(n) from (select count(*) as n from penstock.ready as r"
             " join penstock.job as j on j.id >= r.range * 1024 + r.low and j.id < r.range * 1024 + r.high"
+            " group by j.args ->> 'id') as ids"
         ).fetchone()
-    assert rows == (ROWS, ROWS)
+    assert rows == (ROWS, loads, loads)
 
 
 def test_a_task_that_fails_after_it_staged_is_run_again_and_counts_once_g8(app: App, tmp_path: Path) -> None:
-    orders = Orders(app.url, "l", str(tmp_path), troubles={1: "raise"})
-    assert Driver(orders).finished() == f"loaded {ROWS} True"
-    assert_loaded_once(app)
-    assert staged(app) > 0  # what the first attempt left, which nobody can claim
+    names = [f"l-{n}" for n in range(times(1, 5))]
+    orders = Orders(app.url, names, str(tmp_path), troubles={1: "raise"})
+    assert Driver(orders).finished() == [f"loaded {name} {ROWS} True" for name in names]
+    brought(FAULT, len(names))
+    assert_loaded_once(app, len(names))
+    assert staged(app) > 0  # what the first attempts left, which nobody can claim
 
 
 def test_two_attempts_at_once_of_one_task_count_once_g8(app: App) -> None:
@@ -109,36 +113,46 @@ def test_two_attempts_at_once_of_one_task_count_once_g8(app: App) -> None:
     writer.abort([both[0], both[1]])
     assert_loaded_once(app)
     assert staged(app) == 0
+    brought(FAULT)
+    came_to({"a load committed twice": 2})
 
 
 def test_a_killed_executor_s_tasks_are_run_again_and_count_once_g8(app: App, tmp_path: Path) -> None:
-    orders = Orders(app.url, "l", str(tmp_path), "local-cluster[2,1,512]", {0: "kill the executor"})
-    assert Driver(orders).finished() == f"loaded {ROWS} True"
-    assert_loaded_once(app)
-    assert [path.name for path in tmp_path.iterdir()] == ["met-0"]
+    names = [f"l-{n}" for n in range(times(1, 3))]
+    orders = Orders(app.url, names, str(tmp_path), "local-cluster[2,1,512]", {0: "kill the executor"})
+    assert Driver(orders).finished() == [f"loaded {name} {ROWS} True" for name in names]
+    brought(FAULT, len(names))
+    assert_loaded_once(app, len(names))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"met-{name}-0" for name in names]
 
 
 def test_a_driver_killed_between_stage_and_commit_is_run_again_under_its_name_g8(app: App, tmp_path: Path) -> None:
-    orders = Orders(app.url, "l", str(tmp_path), troubles={1: "hang"})
+    orders = Orders(app.url, ["l"], str(tmp_path), troubles={1: "hang"})
     driver = Driver(orders)
-    wait_for(lambda: staged(app) > ROWS // 2, driver)
+    wait_for(lambda: staged(app) >= ROWS // 2, driver)
     driver.kill()
+    brought(FAULT)
     assert (app.stats("loaded").total_enqueued, app.loads()) == (0, [])
-    assert Driver(orders).finished() == f"loaded {ROWS} True"
+    assert Driver(orders).finished() == [f"loaded l {ROWS} True"]
     assert_loaded_once(app)
 
 
-@pytest.mark.parametrize("seed", range(KILLS))
 def test_a_driver_killed_at_any_time_has_loaded_all_or_nothing_g8(app: App, tmp_path: Path, seed: int) -> None:
-    orders = Orders(app.url, "l", str(tmp_path))
-    driver = Driver(orders)
-    if seed == 0:
-        wait_for(lambda: count(app, "select count(*) from penstock.load_batch"), driver)
-    else:
-        wait_for(lambda: staged(app) or count(app, "select count(*) from penstock.load_batch"), driver)
-        time.sleep(random.Random(seed).uniform(0, 1.5))
-    driver.kill()
-    was_published = count(app, "select count(*) from penstock.load_batch") == 1
-    assert app.stats("loaded").total_enqueued == (ROWS if was_published else 0)
-    assert Driver(orders).finished() == f"loaded {ROWS} {not was_published}"
+    orders = Orders(app.url, ["l"], str(tmp_path))
+    chosen = random.Random(seed)
+
+    def published() -> bool:
+        return count(app, "select count(*) from penstock.load_batch") == 1
+
+    for _ in range(times(1, 3)):
+        driver = Driver(orders)
+        before = staged(app)
+        wait_for(lambda: staged(app) > before or published(), driver)  # noqa: B023
+        time.sleep(chosen.uniform(0, 1.0))
+        driver.kill()
+        brought(FAULT)
+        assert app.stats("loaded").total_enqueued == (ROWS if published() else 0)
+    was_published = published()
+    assert Driver(orders).finished() == [f"loaded l {ROWS} {not was_published}"]
+    came_to({"a load committed twice": int(was_published)})
     assert_loaded_once(app)

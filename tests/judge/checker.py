@@ -49,17 +49,20 @@ def judge(
     ordered: Iterable[str] = (),
     per_key: Mapping[str, int] = MappingProxyType({}),
     limits: Mapping[str, int] = MappingProxyType({}),
+    forgets: bool = False,
 ) -> Verdict:
     """Judge a drained run.
 
     `ordered`: the groups whose jobs one worker with one slot ran. By queue, where a job's group is `queue/key`:
     `per_key`, the jobs of a key start in order, so many at a time; `limits`, so many run at a time.
+    `forgets`: jobs that ended were pruned; one that is not stored must have been run to its end.
     """
     verdict = Verdict()
-    _check_enqueues(verdict, history, final)
-    _check_places(verdict, final)
-    _check_runs(verdict, history, final)
-    _check_settles(verdict, history, final)
+    gone = _pruned(history, final) if forgets else set()
+    _check_enqueues(verdict, history, final, gone)
+    _check_places(verdict, final, forgets=forgets)
+    _check_runs(verdict, history, final, gone)
+    _check_settles(verdict, history, final, gone)
     for group in ordered:
         _check_order(verdict, history, group)
     for queue, most_of_a_key in per_key.items():
@@ -78,16 +81,23 @@ def _of_queue(history: Sequence[Event], queue: str) -> list[Event]:
     return [event for event in history if event.act == "stop" or event.label in labels]
 
 
-def _check_enqueues(verdict: Verdict, history: Sequence[Event], final: Snapshot) -> None:
+def _pruned(history: Sequence[Event], final: Snapshot) -> set[int]:
+    """Jobs that are not stored, and whose handlers returned."""
+    return {event.job for event in history if event.act == "run" and event.type == "ok"} - final.labels.keys()
+
+
+def _check_enqueues(verdict: Verdict, history: Sequence[Event], final: Snapshot, gone: set[int]) -> None:
     tried = {event.label for event in history if event.act == "enqueue" and event.type == "invoke"}
     refused = {event.label for event in history if event.act == "enqueue" and event.type == "fail"}
     accepted = {event.label: event.job for event in history if event.act == "enqueue" and event.type == "ok"}
     stored: dict[str, list[int]] = defaultdict(list)
     for job, label in final.labels.items():
         stored[label].append(job)
+    ended = {event.label for event in history if event.act == "run" and event.job in gone}
     for label, job in accepted.items():
         if label not in stored:
-            verdict.flag("acknowledged and lost", label)
+            if label not in ended:
+                verdict.flag("acknowledged and lost", label)
         elif job and job not in stored[label]:  # Who loads is told no ids.
             verdict.flag("acknowledged under an id that is not its own", f"{label}: {job}")
     for label, jobs in stored.items():
@@ -97,18 +107,27 @@ def _check_enqueues(verdict: Verdict, history: Sequence[Event], final: Snapshot)
             verdict.flag("written twice", f"{label}: {jobs}")
         if label in refused and label not in accepted:
             verdict.flag("refused and yet written", label)
+    runs: dict[str, set[int]] = defaultdict(set)
+    for event in history:
+        if event.act == "run" and event.label:
+            runs[event.label].add(event.job)
+    for label, run in runs.items():
+        if len(run | set(stored[label])) > 1 and len(stored[label]) < 2:
+            verdict.flag("written twice", f"{label}: {sorted(run | set(stored[label]))}")
     unknown = {event.label for event in history if event.act == "enqueue" and event.type == "unknown"}
     verdict.sometimes["an enqueue of unknown outcome"] = len(unknown)
     verdict.sometimes["an enqueue refused"] = len(refused)
 
 
-def _check_places(verdict: Verdict, final: Snapshot) -> None:
+def _check_places(verdict: Verdict, final: Snapshot, *, forgets: bool) -> None:
     """Each stored job is in one place, an end; nothing else is anywhere; the totals say the same."""
     found = Counter(job for job, _ in final.places)
     for job in final.labels.keys() - found.keys():
-        verdict.flag("in no state", str(job))
+        if not forgets:  # Its end may have been pruned before it.
+            verdict.flag("in no state", str(job))
     for job in found.keys() - final.labels.keys():
-        verdict.flag("a state without a job", str(job))
+        if not forgets:  # And the other way round.
+            verdict.flag("a state without a job", str(job))
     ends = Counter(job for job, state in final.places if state in _ENDS)
     for job, count in found.items():
         if ends[job] > 1:
@@ -121,20 +140,21 @@ def _check_places(verdict: Verdict, final: Snapshot) -> None:
     if final.totals:
         states = final.states
         counts = {name: sum(states[state] for state in counted) for name, counted in _COUNTED.items()}
-        counts |= {"enqueued": len(final.labels), "completed": states["succeeded"]}
+        if not forgets:
+            counts |= {"enqueued": len(final.labels), "completed": states["succeeded"]}
         for name, count in counts.items():
             if final.totals[name] != count:
                 verdict.flag("not conserved", f"{name} is {final.totals[name]}, there are {count}")
 
 
-def _check_runs(verdict: Verdict, history: Sequence[Event], final: Snapshot) -> None:
+def _check_runs(verdict: Verdict, history: Sequence[Event], final: Snapshot, gone: set[int]) -> None:
     holders: dict[tuple[int, int], str] = {}
     runs: Counter[int] = Counter()
     for event in history:
         if event.act != "run" or event.type != "invoke":
             continue
         runs[event.job] += 1
-        if event.job not in final.labels:
+        if event.job not in final.labels and event.job not in gone:
             verdict.flag("a run of a job that is not stored", str(event.job))
         if holders.setdefault((event.job, event.lease), event.actor) != event.actor:
             verdict.flag("one lease, two holders", f"job {event.job}, lease {event.lease}")
@@ -144,7 +164,7 @@ def _check_runs(verdict: Verdict, history: Sequence[Event], final: Snapshot) -> 
     verdict.sometimes["a job run again"] = sum(1 for count in runs.values() if count > 1)
 
 
-def _check_settles(verdict: Verdict, history: Sequence[Event], final: Snapshot) -> None:
+def _check_settles(verdict: Verdict, history: Sequence[Event], final: Snapshot, gone: set[int]) -> None:
     """A settle names its job and who made it; the lease is that of this actor's last run of the job before it."""
     runs: dict[int, list[Event]] = defaultdict(list)
     returned: dict[tuple[str, int], Event] = {}
@@ -167,7 +187,7 @@ def _check_settles(verdict: Verdict, history: Sequence[Event], final: Snapshot) 
     for job, count in settled.items():
         if count > 1:
             verdict.flag("two workers were told that they settled it", str(job))
-        if states.get(job) != "succeeded":
+        if states.get(job) != "succeeded" and not (job in gone or (gone and job not in states)):
             verdict.flag("a settle acknowledged and lost", str(job))
     verdict.sometimes["a settle"] = settled.total()
 

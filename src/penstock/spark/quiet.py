@@ -1,7 +1,8 @@
 """Spark's complaints without those that mean nothing.
 
-A JVM that starts Spark greets, and its Python processes end with a traceback when the JVM has no more use for them.
-What they write goes through a thread that leaves these out and passes on everything else.
+A JVM that starts Spark greets, and its Python processes end with a traceback when the JVM has no more use for them:
+it hangs up while they answer. What they write goes through a thread that leaves these out and passes on everything
+else. Several may end at once, and their lines mix.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ _GREETINGS = (
     b"Using Spark's default log4j profile",
 )
 _TRACEBACK = b"Traceback (most recent call last):"
-_ENDED = b"BrokenPipeError:"
+# What a process says that was hung up on, and what it says around it.
+_ENDED = (b"BrokenPipeError:", b"ConnectionResetError:")
+_AROUND = (
+    b"PySpark daemon failed to flush the output to the worker process:",
+    b"During handling of the above exception, another exception occurred:",
+)
 
 
 @contextmanager
@@ -39,15 +45,55 @@ def quiet_start() -> Iterator[None]:
 
 
 def _pass_on(source: int, target: int) -> None:
-    held: list[bytes] = []
     with os.fdopen(source, "rb") as lines, os.fdopen(target, "wb", buffering=0) as out:
+        held = _Held()
         for line in lines:
-            if held or line.startswith(_TRACEBACK):
-                held.append(line)
-                if len(held) > 1 and not line.startswith(b" "):
-                    if not line.startswith(_ENDED):
-                        out.write(b"".join(held))
-                    held = []
-            elif not line.startswith(_GREETINGS):
-                out.write(line)
-        out.write(b"".join(held))
+            if passed := held.take(line):
+                out.write(passed)
+        out.write(held.rest())
+
+
+class _Held:
+    """Tracebacks that have begun: shown whole, or left out whole where all of them end in being hung up on."""
+
+    def __init__(self) -> None:
+        self._lines: list[bytes] = []
+        self._open = 0
+        self._is_meant = False
+        # Between the tracebacks of one last word there are blank lines.
+        self._was_left_out = False
+
+    def take(self, line: bytes) -> bytes:
+        """What is to be shown now."""
+        if line.startswith(_TRACEBACK):
+            self._open += 1
+        elif not self._open:
+            return self._between(line)
+        self._lines.append(line)
+        if line.startswith((b" ", _TRACEBACK)) or not line.strip() or line.startswith(_AROUND):
+            return b""
+        self._open -= 1
+        self._is_meant = self._is_meant or not line.startswith(_ENDED)
+        if self._open:
+            return b""
+        self._was_left_out = not self._is_meant
+        return self.rest() if self._is_meant else self._drop()
+
+    def rest(self) -> bytes:
+        """What is held, ended or not."""
+        held = b"".join(self._lines)
+        self._drop()
+        return held
+
+    def _between(self, line: bytes) -> bytes:
+        if line.startswith(_AROUND):
+            self._lines.append(line)
+            return b""
+        if line.startswith(_GREETINGS) or (self._was_left_out and not line.strip()):
+            return b""
+        self._was_left_out = False
+        return self.rest() + line
+
+    def _drop(self) -> bytes:
+        self._lines, self._open, self._is_meant = [], 0, False
+        return b""
