@@ -394,6 +394,7 @@ class Database:
 
     def _configure(self, connection: Flow) -> None:
         self.breaker.flows.add(connection)
+        connection.add_notice_handler(connection.heed)
         connection.adapters.register_loader("json", _RawJson)
         connection.adapters.register_loader("json", _RawJsonBinary)
         connection.adapters.register_loader("jsonb", _RawJson)

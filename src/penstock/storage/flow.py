@@ -32,7 +32,7 @@ from penstock.clock import system
 from penstock.forking import let_go
 from penstock.storage.queries import query
 
-__all__ = ["Flow", "Flows", "Session", "SessionEnded", "session_of"]
+__all__ = ["CommitUnsure", "Flow", "Flows", "Session", "SessionEnded", "session_of"]
 
 RV = TypeVar("RV")
 # The driver wakes so often to see whether the program was interrupted.
@@ -41,7 +41,9 @@ INTERVAL_SECONDS = 0.1
 LEAST_SECONDS = 1.0
 # And nobody is trusted for longer, however long it is.
 MOST_SECONDS = 5.0
-# Where a prepared statement is checked against the tables it uses; the message itself is in the server's language.
+# Where the server waits for its standbys, and where a prepared statement is checked against the tables it uses: the
+# messages themselves are in the server's language.
+SYNCHRONOUS_WAIT = "SyncRepWaitForLSN"
 CACHED_PLAN = "RevalidateCachedQuery"
 monotonic = system.monotonic
 
@@ -64,6 +66,10 @@ class Session(NamedTuple):
     started_at: datetime
 
 
+class CommitUnsure(psycopg.OperationalError):
+    """It was committed, and may be gone with the server: nobody is told before it is certain."""
+
+
 class Flow(psycopg.Connection[tuple[Any, ...]]):
     """A connection of Penstock's own. Used by one thread at a time; the watcher only looks at it, and cuts it."""
 
@@ -75,13 +81,21 @@ class Flow(psycopg.Connection[tuple[Any, ...]]):
     cut_after: float | None = None
     asked_at = 0.0
     _is_listening = False
+    # Whether the server gave up waiting for its standby: it has committed, and only it may have what was.
+    _is_alone = False
 
     def wait(self, gen: PQGen[RV], interval: float = INTERVAL_SECONDS, timeout: float | None = None) -> RV:
         """Every exchange with the server goes through here."""
         if not self._is_listening:
             self.waiting_since = monotonic()
         try:
-            return super().wait(gen, interval, timeout)
+            answer = super().wait(gen, interval, timeout)
+            if self._is_alone:
+                self.close()
+                raise CommitUnsure(
+                    "the server was told to wait no longer for its standby, which may not have the commit"
+                )
+            return answer
         except (psycopg.OperationalError, psycopg.InterfaceError):
             raise
         except psycopg.Error as error:
@@ -91,6 +105,11 @@ class Flow(psycopg.Connection[tuple[Any, ...]]):
             raise SessionEnded(error) from error
         finally:
             self.waiting_since = None
+
+    def heed(self, notice: psycopg.errors.Diagnostic) -> None:
+        """Take in what the server remarks on the way."""
+        if notice.source_function == SYNCHRONOUS_WAIT:
+            self._is_alone = True
 
     def notifies(
         self, *, timeout: float | None = None, stop_after: int | None = None
