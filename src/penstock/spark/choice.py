@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from typing import Any
 
 from penstock.errors import InvalidJob
-from penstock.model.limits import key_to_bytes
+from penstock.model.limits import key_from_bytes, key_to_bytes
 from penstock.model.state import State
 from penstock.storage.bulk import Condition, Table
 
-__all__ = ["Choice", "instant"]
+__all__ = ["KEY_HEX", "Choice", "instant"]
 
+# How a key that is no text travels as an option.
+KEY_HEX = "key_hex"
 # The time of a row that `since` and `until` look at.
 _TIMES: dict[Table, str] = {"finished": "finished_at", "jobs": "enqueued_at", "failures": "at"}
 _COLUMNS: dict[Table, tuple[str, ...]] = {
@@ -35,7 +38,8 @@ class Choice:
     task: str | None = None
     outcome: str | None = None
     state: str | None = None
-    key: str | None = None
+    # Once made: text where it is UTF-8, else bytes.
+    key: str | bytes | int | None = None
     since: datetime | None = None
     until: datetime | None = None
 
@@ -45,12 +49,20 @@ class Choice:
         for name in ("queue", "task", "outcome", "state", "key"):
             if name in options and name not in _COLUMNS[table]:
                 raise InvalidJob(name, f"table {table!r} cannot be chosen from by {name}")
-        names = {name: options[name] for name in _COLUMNS[table] if name in options}
+        names: dict[str, Any] = {name: options[name] for name in _COLUMNS[table] if name in options}
+        if KEY_HEX in options:
+            names["key"] = bytes.fromhex(options[KEY_HEX])
         return cls(**names, since=instant("since", options.get("since")), until=instant("until", options.get("until")))
 
     def __post_init__(self) -> None:
+        if self.key is not None:
+            object.__setattr__(self, "key", key_from_bytes(key_to_bytes(self.key)))
+        for name in ("queue", "task", "outcome", "state"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise InvalidJob(name, f"text is needed, not {type(value).__name__}")
         for name in ("queue", "task", "key"):
-            if "\0" in (getattr(self, name) or ""):
+            if (value := getattr(self, name)) is not None and "\0" in str(value):
                 raise InvalidJob(name, "a text with a NUL character names nothing")
         for name, value in (("outcome", self.outcome), ("state", self.state)):
             if value is not None and value not in {*State}:
@@ -60,6 +72,8 @@ class Choice:
         """The same as a reader's options."""
         times = {name: value.isoformat() for name in ("since", "until") if (value := getattr(self, name)) is not None}
         named = {name: getattr(self, name) for name in ("queue", "task", "outcome", "state", "key")}
+        if isinstance(self.key, bytes):
+            named |= {"key": None, KEY_HEX: self.key.hex()}
         return {name: value for name, value in named.items() if value is not None} | times
 
     def conditions(self, table: Table) -> list[Condition]:

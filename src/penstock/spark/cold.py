@@ -79,10 +79,14 @@ class ColdLake:
 
 def _condition(part: Part, choice: Choice) -> ds.Expression:
     found = (ds.field("id") >= part.low * RANGE) & (ds.field("id") < part.high * RANGE)
-    for name in ("queue", "task", "outcome", "key"):
+    for name in ("queue", "task", "outcome"):
         value = getattr(choice, name)
         if value is not None:
             found &= ds.field(name) == value
+    if isinstance(choice.key, bytes):
+        found &= ds.field("key_bytes") == choice.key
+    elif choice.key is not None:
+        found &= (ds.field("key") == choice.key) & ds.field("key_bytes").is_null()
     if choice.since is not None:
         found &= ds.field("finished_at") >= pa.scalar(choice.since, pa.timestamp("us", tz="UTC"))
     if choice.until is not None:

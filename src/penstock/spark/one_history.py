@@ -16,6 +16,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 from penstock.errors import InvalidJob, PenstockError
@@ -47,7 +48,7 @@ def history(
     queue: str | None = None,
     task: str | None = None,
     outcome: str | None = None,
-    key: str | None = None,
+    key: str | bytes | int | None = None,
     since: str | date | datetime | None = None,
     until: str | date | datetime | None = None,
     view: str | None = None,
@@ -92,7 +93,10 @@ def history(
     rows = reader.options(places=msgspec.json.encode(places).decode()).load()
     found = rows if frame is None else rows.unionByName(frame)
     if view is not None:
-        found.createOrReplaceTempView(view)
+        try:
+            found.createOrReplaceTempView(view)
+        except PySparkException:
+            raise InvalidJob("view", f"{view!r:.200} is no name for a view; give one like 'history'") from None
     return found
 
 
@@ -110,10 +114,15 @@ def _refuse_foreign(targets: Sequence[Lake | TableLake]) -> None:
 
 def _chosen(rows: DataFrame, choice: Choice) -> DataFrame:
     """The rows of the lake that are asked for. A filter on the day leaves folders closed; it follows from the times."""
-    for name in ("queue", "task", "outcome", "key"):
+    for name in ("queue", "task", "outcome"):
         value = getattr(choice, name)
         if value is not None:
             rows = rows.where(f.col(name) == f.lit(value))
+    if isinstance(choice.key, bytes):
+        rows = rows.where(f.col("key_bytes") == f.lit(choice.key))
+    elif choice.key is not None:
+        # What is no text is shown as such.
+        rows = rows.where((f.col("key") == f.lit(choice.key)) & f.col("key_bytes").isNull())
     if choice.since is not None:
         rows = rows.where((f.col("day") >= f.lit(choice.since.date())) & (f.col("finished_at") >= f.lit(choice.since)))
     if choice.until is not None:
@@ -122,10 +131,13 @@ def _chosen(rows: DataFrame, choice: Choice) -> DataFrame:
     return rows
 
 
-def _checked(columns: Iterable[str] | None) -> list[str]:
+def _checked(columns: object) -> list[str]:
     if columns is None:
         return list(HISTORY)
-    names = [columns] if isinstance(columns, str) else list(columns)
+    given = [columns] if isinstance(columns, str) or not isinstance(columns, Iterable) else list(columns)
+    names = [name for name in given if isinstance(name, str)]
+    if len(names) < len(given):
+        raise InvalidJob("columns", f"names are needed, not {columns!r:.200}")
     known = {**HISTORY, **MORE_HISTORY}
     for name in names:
         if name not in known:

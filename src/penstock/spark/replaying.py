@@ -80,8 +80,8 @@ def replay(
     return Replayed(jobs=sum(each.jobs for each in chosen), chosen=chosen, loads=loads)
 
 
-def _chosen(rows: DataFrame, where: str) -> DataFrame:
-    if not where.strip():
+def _chosen(rows: DataFrame, where: object) -> DataFrame:
+    if not isinstance(where, str) or not where.strip():
         raise InvalidJob("where", "a condition is needed, such as \"outcome = 'failed' and queue = 'emails'\"")
     try:
         return rows.where(where)

@@ -23,7 +23,7 @@ import msgspec
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from penstock.errors import InvalidJob
-from penstock.spark.choice import Choice
+from penstock.spark.choice import KEY_HEX, Choice
 from penstock.spark.coded import coded
 from penstock.spark.options import refuse_unknown
 from penstock.spark.reaching import Reach, reached
@@ -58,11 +58,11 @@ class _Piece(InputPartition):
     name: str
 
 
-# The last five are for history and archives alone.
+# The last six are for history and archives alone.
 _OPTIONS = frozenset(
     (
         *("url", "table", "columns", "partitions", "queue", "task", "outcome", "state", "key", "since", "until"),
-        *("shard", "slice", "places", "lake", "lake_format"),
+        *("shard", "slice", "places", "lake", "lake_format", KEY_HEX),
     )
 )
 
