@@ -1,16 +1,21 @@
-"""A Spark driver that archives: `python -m tests.fault.spark_archiver URL LAKE [POINT]`, which dies at that point."""
+"""A Spark driver that archives: `python -m tests.fault.spark_archiver URL LAKE`, and then says how many rows,
+jobs and jobs that succeeded history has.
+
+With `--die-at POINT` it dies there. With `--until FILE` it archives again and again until there is such a file, and
+says of each time how it went.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
-import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 import penstock.spark as ps
-from penstock import App
+from penstock import App, PenstockError
 from penstock.spark.lake import Lake
-from penstock.spark.lake_files import Files
 from penstock.storage.archive import Archiving
 
 __all__ = ["POINTS"]
@@ -19,10 +24,12 @@ __all__ = ["POINTS"]
 POINTS: dict[str, tuple[type, str]] = {
     "taken": (Archiving, "take"),
     "detached": (Archiving, "set_apart"),
-    "counted": (Archiving, "count"),
-    "written": (Lake, "read"),
-    "listed": (Files, "commit"),
+    "begun": (Archiving, "begin_writing"),
+    "written": (Lake, "write"),
+    "compared": (Archiving, "count"),
+    "about to commit": (Archiving, "_drop"),
     "dropped": (Archiving, "let_go"),
+    "listed": (Lake, "enter"),
 }
 
 
@@ -40,14 +47,26 @@ def die_at(point: str) -> None:
 
 
 def main() -> None:
-    url, lake, *points = sys.argv[1:]
-    for point in points:
-        die_at(point)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("url")
+    parser.add_argument("lake")
+    parser.add_argument("--die-at", choices=POINTS)
+    parser.add_argument("--until", type=Path)
+    given = parser.parse_args()
+    if given.die_at:
+        die_at(given.die_at)
     spark = ps.session("local[2]")
-    with App(url) as app:
-        ps.archive(spark, app, lake)
-        ids = ps.history(spark, app, lake, ["id"])
-        print(f"history {ids.count()} {ids.distinct().count()}", flush=True)  # noqa: T201
+    with App(given.url) as app:
+        while given.until is not None and not given.until.exists():
+            try:
+                print(f"archived {ps.archive(spark, app, given.lake).rows}", flush=True)  # noqa: T201
+            except PenstockError as error:
+                print(str(error).splitlines()[0], flush=True)  # noqa: T201
+        if given.until is None:
+            ps.archive(spark, app, given.lake)
+            jobs = ps.history(spark, app, given.lake, ["id", "outcome"])
+            counted = jobs.selectExpr("count(*)", "count(distinct id)", "count_if(outcome = 'succeeded')").collect()[0]
+            print("history", *counted, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
