@@ -303,6 +303,27 @@ def test_a_slice_does_not_come_to_lie_in_two_lakes_unnoticed_g8(
     assert len(ids(spark, app, second)) == 2
 
 
+@pytest.mark.parametrize("is_first", [True, False], ids=["the first archive", "a later one"])
+def test_an_archive_between_two_looks_is_not_taken_for_a_lost_past_g8(
+    spark: SparkSession, app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_first: bool
+) -> None:
+    lake = tmp_path / "lake"
+    ended = finish(app, 2)
+    if not is_first:
+        ps.archive(spark, app, lake)
+        ended += finish(app, 3)
+    # History has looked into the database, and now the whole of an archive takes place.
+    compare = agreement.Agreement.of
+
+    def archive_first(*arguments: Any) -> agreement.Agreement:
+        monkeypatch.undo()
+        ps.archive(spark, app, lake)
+        return compare(*arguments)
+
+    monkeypatch.setattr(agreement.Agreement, "of", archive_first)
+    assert ids(spark, app, lake) == ended
+
+
 @pytest.fixture
 def table(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     """A table that is neither of Delta nor of Iceberg, which have no jars here: rows are deleted in another way."""

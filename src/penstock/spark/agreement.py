@@ -7,7 +7,7 @@ a backup, or a copy of it archives; when another lake is given, or files of it a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
@@ -56,8 +56,15 @@ class Agreement:
     strangers: dict[str, int]
 
     @classmethod
-    def of(cls, target: Lake | TableLake, slices: Iterable[int], writings: Sequence[Writing]) -> Agreement:
-        """Compare a lake with what the database knows: its slices, read first, and then its writings."""
+    def of(
+        cls, target: Lake | TableLake, listed: Mapping[str, int], slices: Iterable[int], writings: Sequence[Writing]
+    ) -> Agreement:
+        """Compare a lake with what the database knows.
+
+        An archive may run meanwhile. So first it is read what the lake lists, which the database has known before; then
+        the slices that are in the database, then the writings, among which are those of slices that left since; and at
+        last the identity of the lake, which was made before anything was written there.
+        """
         here = set(slices)
         lake = target.identity()
         gone = [each for each in writings if each.slice not in here]
@@ -70,7 +77,7 @@ class Agreement:
             [each for each in writings if each.lake != lake and each.state == "verified"],
             [each for each in damaged if each.state == "verified"],
             [each for each in writings if each.lake != lake and each.state == "begun"],
-            {identity: number for identity, number in target.listed().items() if identity not in known},
+            {identity: number for identity, number in listed.items() if identity not in known},
         )
 
     def check(self) -> None:
@@ -102,8 +109,8 @@ class Agreement:
         if self.begun:
             raise PenstockError(
                 f"an archive to {self.begun[0].location} was killed while it wrote "
-                f"{_named(each.slice for each in self.begun)}: archive there again, so that nothing is left of it. To "
-                f"archive to {self.root} instead, and leave those files to you, {_RECONCILE}"
+                f"{_named(each.slice for each in self.begun)}, or is running: archive there again, so that nothing is "
+                f"left of it. To archive to {self.root} instead, and leave those files to you, {_RECONCILE}"
             )
 
     def reconcile(self, run: Archiving) -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidJob, PartitionUnavailable
 from penstock.spark.agreement import Agreement, opened_lake
@@ -87,17 +87,19 @@ def archive(
     missing: list[PartitionUnavailable] = []
     targets: list[tuple[Database, Lake | TableLake]] = []
     for database in shards:
+        timeout = None if len(shards) == 1 else ASK_SECONDS
         try:
-            known = database.run(_known, timeout=None if len(shards) == 1 else ASK_SECONDS)
+            target = opened_lake(spark, lake, database.shard, database.run(read_identity, timeout=timeout), format)
+            listed = target.listed()
+            queues, slices, writings = database.run(_known, timeout=timeout)
         except PartitionUnavailable as error:
             missing.append(error)
             continue
-        target = opened_lake(spark, lake, database.shard, known.identity, format)
         # Before anything is closed, taken apart or moved, on any shard.
-        for queue in known.queues:
+        for queue in queues:
             _check_folder(queue)
         if not reconcile:
-            agreement = Agreement.of(target, known.slices, known.writings)
+            agreement = Agreement.of(target, listed, slices, writings)
             agreement.check()
             agreement.check_begun()
         targets.append((database, target))
@@ -105,7 +107,7 @@ def archive(
         name = "" if len(shards) == 1 else f" of shard {database.shard}"
         with decoded(), _settings(spark), _answering(database), archiving(database, wait, target.root) as run:
             if reconcile:
-                Agreement.of(target, run.slices(), run.writings()).reconcile(run)
+                Agreement.of(target, target.listed(), run.slices(), run.writings()).reconcile(run)
             tell = partial(_tell, on_progress, name)
             for writing in _archived(spark, database, run, target, app.retention, tell):
                 archived.add(database.shard, writing)
@@ -171,18 +173,9 @@ def _list(run: Archiving, target: Lake | TableLake, writing: Writing) -> None:
         target.enter(writing)
 
 
-class _Known(NamedTuple):
-    identity: str
-    queues: list[str]
-    slices: list[int]
-    writings: list[Writing]
-
-
-def _known(connection: Connection) -> _Known:
-    """What a database knows of its past; the slices before the writings, see `Agreement`."""
-    return _Known(
-        read_identity(connection), read_queue_names(connection), read_slices(connection), read_writings(connection)
-    )
+def _known(connection: Connection) -> tuple[list[str], list[int], list[Writing]]:
+    """The queues of a database, its slices, and after those its writings."""
+    return read_queue_names(connection), read_slices(connection), read_writings(connection)
 
 
 @contextmanager

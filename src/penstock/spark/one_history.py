@@ -64,32 +64,34 @@ def history(
     choice = Choice(queue, task, outcome, None, key, instant("since", since), instant("until", until))
     register(spark)
     shards = app.databases
-    # In this order: a slice that leaves a database after the first look is among the writings at the second.
-    answers = shards.each(
-        lambda connection: (read_slices(connection), read_identity(connection), read_writings(connection)),
-        timeout=ASK_SECONDS,
-    )
+    targets: dict[int, Lake | TableLake] = {}
+    if lake is not None:
+        identities = shards.each(read_identity, timeout=ASK_SECONDS)
+        identities.all()
+        targets = {
+            number: opened_lake(spark, lake, number, identity, format) for number, identity in identities.given.items()
+        }
+    # In this order, see `Agreement`: an archive may run meanwhile.
+    listed = {number: target.listed() for number, target in targets.items()}
+    answers = shards.each(lambda connection: (read_slices(connection), read_writings(connection)), timeout=ASK_SECONDS)
     answers.all()
     reader = spark.read.format("penstock").options(url=urls_of(app), table="finished", columns=",".join(names))
     reader = reader.options(**choice.options())
     places: dict[int, Place] = {}
     frame: DataFrame | None = None
     folders: list[str] = []
-    targets: list[Lake | TableLake] = []
-    for number, (slices, identity, writings) in answers.given.items():
-        if lake is not None:
-            target = opened_lake(spark, lake, number, identity, format)
-            agreement = Agreement.of(target, slices, writings)
+    for number, (slices, writings) in answers.given.items():
+        places[number] = Place(tuple(slices))
+        if number in targets:
+            agreement = Agreement.of(targets[number], listed[number], slices, writings)
             agreement.check()
             folders += [each.folder for each in agreement.cold]
-            targets.append(target)
-            reader = reader.options(lake=target.root, lake_format=format)
-        places[number] = Place(tuple(slices))
+            reader = reader.options(lake=targets[number].root, lake_format=format)
     if folders:
         # The folders of all shards lie side by side.
-        frame = _chosen(targets[0].read(folders), choice).select(*names)
-    elif not any(writings for _, _, writings in answers):
-        _refuse_foreign(targets)
+        frame = _chosen(next(iter(targets.values())).read(folders), choice).select(*names)
+    elif not any(writings for _, writings in answers):
+        _refuse_foreign(list(targets.values()))
     rows = reader.options(places=msgspec.json.encode(places).decode()).load()
     found = rows if frame is None else rows.unionByName(frame)
     if view is not None:
