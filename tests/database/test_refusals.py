@@ -12,6 +12,7 @@ from psycopg import sql
 from penstock import App
 from penstock.errors import PartitionUnavailable, RequestTimeout, SchemaMismatch
 from penstock.storage.database import Connection, Database
+from penstock.storage.sweep import promote
 
 # Each lease takes so long to settle that few of them fit into a statement's time.
 SLOW_SETTLES = """
@@ -24,6 +25,12 @@ SLOW_ENQUEUES = """
 create function public.be_slow() returns trigger language plpgsql as
 $$ begin perform pg_sleep(0.05); return new; end $$;
 create trigger slow before insert on penstock.job for each statement execute function public.be_slow();
+"""
+
+SLOW_PROMOTES = """
+create function public.be_slow() returns trigger language plpgsql as
+$$ begin perform pg_sleep(0.03); return old; end $$;
+create trigger slow before delete on penstock.scheduled for each row execute function public.be_slow();
 """
 
 Setting = Callable[[str, str], None]
@@ -167,3 +174,18 @@ def test_a_session_that_a_fatal_error_of_any_class_ended_is_lost(database: Datab
 
     assert database.run(be_ended) == 1
     assert len(set(attempts)) == 2
+
+
+def test_g2_what_is_due_is_promoted_in_halves_where_so_many_take_too_long(
+    make_app: MakeApp, execute: Execute, database: Database
+) -> None:
+    work = make_app().queue("q").task(name="work")(lambda: None)
+    for _ in range(16):
+        work.options(delay=0.001).enqueue()
+    execute(SLOW_PROMOTES)
+
+    def promote_in_haste(connection: Connection) -> int:
+        connection.execute("set statement_timeout = '150ms'")
+        return promote(connection)
+
+    assert database.run(promote_in_haste) == 16

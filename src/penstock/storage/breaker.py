@@ -124,7 +124,7 @@ class Breaker:
             self.flows.cut_overdue()
             if has_doubt:
                 self._doubt.clear()
-            elif not self.is_down and not self._has_long_call() and not self.flows.silent():
+            elif not (self.is_down or self._has_long_call() or self.flows.silent() or self.flows.has_left):
                 continue
             if self._closed.is_set():
                 return
@@ -151,7 +151,13 @@ class Breaker:
             return "down", _first_line(error), False
         try:
             self._cancel_late(connection)
-            self.flows.find_out(connection)
+            for dead in self.flows.find_out(connection):
+                log.warning(
+                    "a connection to %s got no answer for %.1f s, and its session %d does nothing: it is made anew",
+                    self.label,
+                    dead.seconds,
+                    dead.process,
+                )
             told = connection.info.parameter_status
             if "on" in (told("default_transaction_read_only"), told("in_hot_standby")):
                 return "read-only", "", False

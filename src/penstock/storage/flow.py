@@ -9,7 +9,8 @@ another connection. After a third of a lease, five seconds at most:
     it is idle, or gone                       the answer was lost: the socket is cut, the session ended
     it waits for the client                   the question was lost: the same, once a lease has passed
 
-and a flow that carries a lease is cut after a lease, whatever its session does. Whoever waited hears that the
+and a flow that carries a lease is cut after a lease, whatever its session does. Whatever cut a connection, the session
+that it leaves behind is ended once it is seen to do nothing. Whoever waited hears that the
 connection is lost, and goes on with a new one. Settings of the system (keepalives, `tcp_user_timeout`) are only an aid:
 they see what the nearest proxy sees, and differ from system to system.
 """
@@ -20,7 +21,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
@@ -41,6 +42,8 @@ INTERVAL_SECONDS = 0.1
 LEAST_SECONDS = 1.0
 # And nobody is trusted for longer, however long it is.
 MOST_SECONDS = 5.0
+# So long it is looked whether a session that was cut is gone; its number may be another's afterwards.
+LEFT_SECONDS = 60.0
 # Where the server waits for its standbys, and where a prepared statement is checked against the tables it uses: the
 # messages themselves are in the server's language.
 SYNCHRONOUS_WAIT = "SyncRepWaitForLSN"
@@ -80,6 +83,8 @@ class Flow(psycopg.Connection[tuple[Any, ...]]):
     # After how long it is cut, whatever the server says.
     cut_after: float | None = None
     asked_at = 0.0
+    # Told which server process was left behind when it is cut.
+    on_cut: Callable[[int], None] | None = None
     _is_listening = False
     # Whether the server gave up waiting for its standby: it has committed, and only it may have what was.
     _is_alone = False
@@ -124,11 +129,20 @@ class Flow(psycopg.Connection[tuple[Any, ...]]):
     def cut(self) -> None:
         """From any thread: shut the socket, which wakes whoever waits on it."""
         with contextlib.suppress(OSError, psycopg.Error):
+            if self.on_cut is not None:
+                self.on_cut(self.info.backend_pid)
             handle = socket.socket(fileno=os.dup(self.fileno()))
             try:
                 handle.shutdown(socket.SHUT_RDWR)
             finally:
                 handle.close()
+
+
+class Dead(NamedTuple):
+    """A session that owed an answer for so long, and was ended."""
+
+    process: int
+    seconds: float
 
 
 class SessionState(NamedTuple):
@@ -137,6 +151,7 @@ class SessionState(NamedTuple):
     state: str | None
     wait_event_type: str | None
     seconds: float | None
+    started_at: datetime
 
     @property
     def is_at_work(self) -> bool:
@@ -162,7 +177,14 @@ class Flows:
     def __init__(self, lease_seconds: float) -> None:
         self._lease_seconds = lease_seconds
         self._flows: WeakSet[Flow] = WeakSet()
+        # Server processes whose connection was cut, and when: where the flow is dead they do not hear of it.
+        self._left: dict[int, float] = {}
         self._lock = threading.Lock()
+
+    @property
+    def has_left(self) -> bool:
+        """Whether there may be sessions to end that nobody talks to any more."""
+        return bool(self._left)
 
     @property
     def ask_seconds(self) -> float:
@@ -171,6 +193,7 @@ class Flows:
 
     def add(self, flow: Flow) -> None:
         """Watch a connection from now on."""
+        flow.on_cut = self._note_left
         with self._lock:
             self._flows.add(flow)
 
@@ -202,26 +225,51 @@ class Flows:
             if (since := flow.waiting_since) is not None and since < before and flow.asked_at < before
         ]
 
-    def find_out(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    def find_out(self, connection: psycopg.Connection[tuple[Any, ...]]) -> list[Dead]:
         """Ask, on another connection, what the sessions do from which no answer comes; end those that do nothing.
 
         Where a pooler stands between nobody knows whose session is whose, and nothing is concluded.
         """
-        asked = {flow.info.backend_pid: (flow, since) for flow in self.silent() if (since := flow.waiting_since)}
-        if not asked:
-            return
-        rows = connection.execute(query("session_states"), {"pids": list(asked)}).fetchall()
+        asked: dict[int, tuple[Flow, float]] = {}
+        for flow in self.silent():
+            # Its user may close it meanwhile.
+            with contextlib.suppress(psycopg.Error):
+                if (since := flow.waiting_since) is not None:
+                    asked[flow.info.backend_pid] = (flow, since)
+        left = dict(self._left)
+        if not asked and not left:
+            return []
+        rows = connection.execute(query("session_states"), {"pids": [*asked, *left]}).fetchall()
         states = {process: SessionState(*rest) for process, *rest in rows}
         if connection.info.backend_pid not in states:
-            return
+            self._left.clear()
+            return []
         now = monotonic()
+        for process, cut_at in left.items():
+            state = states.get(process)
+            is_idle = state is not None and not state.is_at_work and (state.seconds or 0.0) > LEAST_SECONDS
+            if is_idle and process not in asked:
+                self._end(connection, process, state)
+            if state is None or is_idle or now - cut_at > LEFT_SECONDS:
+                self._left.pop(process, None)
+        dead: list[Dead] = []
         for process, (flow, since) in asked.items():
             state = states.get(process)
             if state is not None and state.is_at_work:
                 flow.asked_at = now
             elif flow.waiting_since == since and (state is None or state.owes(now - since, self._lease_seconds)):
                 flow.cut()
-                connection.execute(query("end_backend"), {"pid": process})
+                self._end(connection, process, state)
+                dead.append(Dead(process, now - since))
+        return dead
+
+    @staticmethod
+    def _end(connection: psycopg.Connection[tuple[Any, ...]], process: int, state: SessionState | None) -> None:
+        if state is not None:
+            connection.execute(query("end_backend"), {"pid": process, "started_at": state.started_at})
+
+    def _note_left(self, process: int) -> None:
+        self._left[process] = monotonic()
 
     def _all(self) -> list[Flow]:
         with self._lock:

@@ -55,9 +55,16 @@ def rescue(connection: Connection) -> Rescued:
 
 def promote(connection: Connection) -> int:
     """Make ready whatever is due."""
-    total = 0
+    total, limit = 0, BATCH
     while True:
-        row = connection.execute(query("promote"), {"limit": BATCH}).fetchone()
+        try:
+            row = connection.execute(query("promote"), {"limit": limit}).fetchone()
+        except errors.QueryCanceled:
+            # So many take longer than a statement of this role may.
+            if limit == 1:
+                raise
+            limit //= 2
+            continue
         count = row[0] if row else 0
         total += count
         if not count:
