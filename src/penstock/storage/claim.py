@@ -148,8 +148,8 @@ def read_facts(connection: Connection, columns: LiteralString, spans: Sequence[S
             jobs.update({row[0]: row for row in rows})
     if ids:
         _read(cursor, columns, "job", ids, jobs)
-    wanted = {id_ for low, high in bounds for id_ in range(low, high)}.union(ids)
-    if len(jobs) < len(wanted):
+    if len(jobs) < sum(high - low for low, high in bounds) + len(ids):
+        wanted = {id_ for low, high in bounds for id_ in range(low, high)}.union(ids)
         missing = sorted(wanted - jobs.keys() - jobs.unreadable.keys())
         if missing:
             _read(cursor, columns, "job_kept", missing, jobs)
