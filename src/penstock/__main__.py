@@ -1,6 +1,6 @@
 """`python -m penstock` is the command line."""
 
-from penstock.cli import main
+from penstock.cli import run
 
 if __name__ == "__main__":
-    main()
+    run()

@@ -34,14 +34,13 @@ def leave_at_once(status: int) -> NoReturn:
     os._exit(status)
 
 
-def limit_exit() -> None:
-    """See to it that this process ends soon after its main thread has."""
+def limit_exit(status: int) -> None:
+    """See to it that this process, which is about to exit, soon has."""
 
     def leave() -> None:
-        threading.main_thread().join()
         system.sleep(EXIT_SECONDS)
         logging.getLogger("penstock").warning("threads of handlers do not end; the process ends without them")
-        leave_at_once(0)
+        leave_at_once(status)
 
     threading.Thread(target=leave, daemon=True).start()
 

@@ -9,13 +9,13 @@ from typing import Annotated, NoReturn
 import typer
 
 from penstock.cli import analyse, change, enqueue, keys, lake, load, look, schema, shards, up, work
-from penstock.cli.leaving import STUCK_STATUS, leave_at_once
+from penstock.cli.leaving import STUCK_STATUS, leave_at_once, limit_exit
 from penstock.cli.parameter import AsJson
 from penstock.cli.terminal import complain, say, show_json
 from penstock.errors import PenstockError, WorkerStuck
 from penstock.version import __version__
 
-__all__ = ["main", "program"]
+__all__ = ["main", "program", "run"]
 
 program = typer.Typer(
     name="penstock",
@@ -73,6 +73,15 @@ def main() -> NoReturn:
     # The pool tells of each connection it cannot make; the error at the end tells all of it.
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     sys.exit(_exit_code())
+
+
+def run() -> NoReturn:
+    """`main` as a process of its own, which ends then, whatever threads of handlers do."""
+    try:
+        main()
+    except SystemExit as end:
+        limit_exit(end.code if isinstance(end.code, int) else 1)
+        raise
 
 
 def _exit_code() -> int:

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from penstock.app import App
-from penstock.cli.leaving import limit_exit
 from penstock.cli.parameter import AsJson, Grace
 from penstock.cli.target import ensure_answering, find_app
 from penstock.cli.terminal import say, show_json
@@ -38,7 +37,6 @@ def up(
     if app is not None and not app.is_embedded and shards is not None:
         raise typer.BadParameter("the app names its databases itself: leave --shards out")
     log_to_stderr()
-    limit_exit()
     with ExitStack() as stack:
         if app is None or app.is_embedded:
             servers = stack.enter_context(App(embedded_shards=shards or 1))

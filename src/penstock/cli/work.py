@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.leaving import limit_exit
 from penstock.cli.parameter import AsJson, Grace, Target
 from penstock.cli.target import ensure_answering, find_app
 from penstock.cli.terminal import show_json
@@ -33,7 +32,6 @@ def work(
     """Run an app's jobs, until SIGTERM or Ctrl-C."""
     app = find_app(target)
     log_to_stderr()
-    limit_exit()
     with app:
         ensure_answering(app)
         names = list(dict.fromkeys(queue or app.tasks))
