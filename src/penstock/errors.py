@@ -2,7 +2,7 @@
 
     PenstockError
     ├── QueueFull             the queue holds max_length jobs: nothing was written
-    ├── PartitionUnavailable  the database behind a partition does not answer
+    ├── PartitionUnavailable  the database behind a partition does not answer; `outcome` as below
     ├── RequestTimeout        a call passed its request_timeout; `outcome` says whether it may have been written
     ├── LeaseLost             the job is no longer this worker's: nothing it reports is taken
     ├── UnknownTask           the app defines no task of that name
@@ -70,12 +70,17 @@ class QueueFull(PenstockError):
 
 
 class PartitionUnavailable(PenstockError):
-    """The database that holds a partition does not answer; `shard` is its number, `partition` the name."""
+    """The database that holds a partition does not answer; `shard` is its number, `partition` the name.
+
+    `outcome` is "not written" where the call certainly changed nothing, and "unknown" where it may have changed
+    something: on this database or, as `written` or the message says, on others.
+    """
 
     def __init__(self, message: str, shard: int | None = None, partition: str | None = None) -> None:
         super().__init__(message)
         self.shard = shard
         self.partition = partition
+        self.outcome: Literal["unknown", "not written"] = "not written"
 
 
 class RequestTimeout(PenstockError):

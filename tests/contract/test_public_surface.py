@@ -85,7 +85,7 @@ APP = {
 INNER = {"register", "send", "send_rows", "send_in_async"}
 PROPERTIES = {
     "url", "shards", "tasks", "database", "databases", "unchecked_databases", "is_embedded", "lease_seconds",
-    "retention",
+    "request_timeout", "retention",
 }  # fmt: skip
 
 TASK_OPTIONS = (

@@ -6,8 +6,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 
+import psycopg
 import pytest
 
+from penstock import App, PartitionUnavailable, RequestTimeout
 from penstock.storage import Connection, Database
 
 
@@ -61,3 +63,29 @@ def test_a_transaction_left_open_is_not_lent_on(database: Database) -> None:
         connection.execute("begin")
     with database.connection() as connection:
         assert connection.info.transaction_status.name == "IDLE"
+
+
+def test_whoever_gets_no_connection_is_told_why(database: Database, database_url: str) -> None:
+    place = database_url.partition("@")[2]
+    with psycopg.connect(database_url, autocommit=True) as owner:
+        owner.execute("create role scarce login superuser password 'scarce'")
+        try:
+            with App(f"postgresql://scarce:scarce@{place}", request_timeout=2.0) as app:
+                queue = app.queue("letters")
+
+                @queue.task
+                def send() -> None: ...
+
+                send.enqueue()
+                owner.execute("alter role scarce nosuperuser connection limit 0")
+                owner.execute("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'scarce'")
+                for call in (send.enqueue, app.queues):
+                    with pytest.raises((RequestTimeout, PartitionUnavailable), match="too many connections for role"):
+                        call()
+        finally:
+            owner.execute("drop role scarce")
+    with ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(database.connection())
+        with pytest.raises(PartitionUnavailable, match="all 2 connections of this app were in use"):
+            database.run(pid, timeout=0.5)

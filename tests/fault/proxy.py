@@ -61,6 +61,8 @@ class Proxy:
         self.delay = 0.0
         self._flows = threading.Event()
         self._flows.set()
+        self._answers = threading.Event()
+        self._answers.set()
         self._refused = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -99,9 +101,14 @@ class Proxy:
         """Take every connection and pass nothing on, either way: as a server that is stopped, or whose disk hangs."""
         self._flows.clear()
 
+    def hold_answers(self) -> None:
+        """Pass on what clients say, and nothing of what the server answers: it has done it, and nobody knows."""
+        self._answers.clear()
+
     def flow(self) -> None:
         """Pass on what was held up, and all that follows."""
         self._flows.set()
+        self._answers.set()
 
     def refused_someone(self) -> bool:
         """Whether somebody came in vain since this was last asked."""
@@ -170,6 +177,7 @@ class Proxy:
                         client.sendall(chunk.partition(READY)[0] + ENDED)
                     break
                 self._hold_up()
+                self._answers.wait()
                 if "client" not in self._deaf.get(client, ()):
                     client.sendall(chunk)
         if client not in self._deaf:

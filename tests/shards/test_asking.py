@@ -95,7 +95,7 @@ def test_a_question_to_a_shard_with_a_locked_table_is_answered_by_the_others(
 ) -> None:
     here = place.enqueue(1, 3)
     place.enqueue(2, 5)
-    with App(shards=shard_urls, request_timeout=0.2) as app, psycopg.connect(shard_urls[1]) as connection:
+    with App(shards=shard_urls, request_timeout=2.0) as app, psycopg.connect(shard_urls[1]) as connection:
         assert app.stats("q").queue_length == 8
         connection.execute(f"lock penstock.{table} in access exclusive mode".encode())
         stats = app.stats("q")
@@ -111,7 +111,7 @@ def test_a_question_to_a_shard_with_a_locked_table_is_answered_by_the_others(
 
 @pytest.mark.parametrize("table", ["job", "ready", "queue"])
 def test_a_question_to_the_only_database_with_a_locked_table_is_refused_in_time(database_url: str, table: str) -> None:
-    with App(database_url, request_timeout=0.2) as app, psycopg.connect(database_url) as connection:
+    with App(database_url, request_timeout=2.0) as app, psycopg.connect(database_url) as connection:
 
         @app.queue("q").task
         def task() -> None: ...

@@ -255,7 +255,7 @@ def test_a_job_settled_by_its_handler_ends_though_the_database_goes_away_right_a
 ) -> None:
     # The only partition is on the first shard, and that is what goes away.
     proxy = Proxy(urls[0])
-    app, near = make_app(proxy.url, *urls[1:], request_timeout=0.2, lease=30.0), make_app()
+    app, near = make_app(proxy.url, *urls[1:], request_timeout=2.0, lease=30.0), make_app()
     queue = app.queue("q", partitions=1)
 
     def leave(connection: psycopg.Connection[Any]) -> None:
@@ -302,7 +302,7 @@ def test_g11_a_call_whose_idempotency_key_an_open_transaction_has_is_refused_by_
     with psycopg.connect(database_url) as connection:
         first = work.options(connection=connection, idempotency_key=key).enqueue(n=1)
         with pytest.raises(penstock.RequestTimeout, match="holds a lock") as refused:
-            work.options(idempotency_key=key, request_timeout=0.2).enqueue(n=2)
+            work.options(idempotency_key=key, request_timeout=1.0).enqueue(n=2)
         assert refused.value.outcome == "not written"
         assert list(refused.value.written) == [None]
     assert work.options(idempotency_key=key).enqueue(n=3) == first
@@ -311,7 +311,7 @@ def test_g11_a_call_whose_idempotency_key_an_open_transaction_has_is_refused_by_
 
 @pytest.mark.parametrize("count", [1, 150], ids=["one", "many"])
 def test_g11_a_call_to_a_locked_table_is_refused_by_its_timeout(make_app: MakeApp, urls: list[str], count: int) -> None:
-    app = make_app(request_timeout=0.2)
+    app = make_app(request_timeout=2.0)
 
     @app.queue("q", partitions=1).task
     def task() -> None: ...

@@ -16,7 +16,7 @@ from penstock.storage import Connection, Database
 from penstock.storage.carrying import locate
 from penstock.storage.shards import Answers, Shards
 
-__all__ = ["ask", "asked_everywhere", "at_job", "refuse_missing", "some_jobs", "unavailable"]
+__all__ = ["asked_everywhere", "at_job", "refuse_missing", "some_jobs", "unavailable"]
 
 log = logging.getLogger("penstock")
 T = TypeVar("T")
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 def asked_everywhere(shards: Shards, act: Callable[[Connection], T]) -> Answers[T]:
     """What the shards that are there say; an error where none is, a line in the log where one is not."""
-    return _told(shards.each(act, waits_for_locks=False))
+    return _told(shards.each(act, writes=False))
 
 
 def unavailable(answers: Answers[Any]) -> list[str]:
@@ -36,7 +36,9 @@ def refuse_missing(answers: Answers[Any], done: str) -> None:
     """An error where a shard did not answer, which also says what was done on the others."""
     for number in sorted(answers.missing):
         error = answers.missing[number]
-        raise PartitionUnavailable(f"{done} on the shards that answered; {error}", shard=error.shard)
+        told = PartitionUnavailable(f"{done} on the shards that answered; {error}", shard=error.shard)
+        told.outcome = "unknown" if answers.given else error.outcome
+        raise told
 
 
 def some_jobs(count: int) -> str:
@@ -44,32 +46,33 @@ def some_jobs(count: int) -> str:
     return "1 job" if count == 1 else f"{count} jobs"
 
 
-def ask(shards: Shards, database: Database, act: Callable[[Connection], T]) -> T:
-    """A question to one shard: answered at once, or refused where it is down. An only one is waited for."""
-    return database.run(act, waits=len(shards) == 1, waits_for_locks=False)
-
-
 def at_job(
-    shards: Shards, job_id: int, act: Callable[[Connection], T], *, waits: bool = False, timeout: float | None = None
+    shards: Shards, job_id: int, act: Callable[[Connection], T], *, waits: bool = False, writes: bool = False
 ) -> T:
-    """Do something where a job is. `waits`: for its shard, where that is down, so many seconds."""
+    """Do something where a job is. `waits`: for its shard, where that is down."""
 
     def do(database: Database) -> T:
-        if not waits:
-            return ask(shards, database, act)
-        return database.run(act, timeout=timeout, waits_for_locks=False)
+        return database.run(act, waits=waits or len(shards) == 1, writes=writes)
 
     number = shards.number_of(job_id)
     try:
         return do(shards.of_job(job_id))
     except (NotFound, PartitionUnavailable) as error:
-        if isinstance(error, PartitionUnavailable) and number not in shards.learn_drained():
+        if isinstance(error, PartitionUnavailable) and number not in _drained(shards):
             raise
         # It may have been carried to where its key lives by now.
         found = locate(shards, job_id)
         if found.shard == number:
             raise
         return do(found)
+
+
+def _drained(shards: Shards) -> frozenset[int]:
+    """The shards that hold nothing any more, if somebody can tell."""
+    try:
+        return shards.learn_drained() if len(shards) > 1 else shards.drained
+    except PartitionUnavailable:
+        return shards.drained
 
 
 def _told(answers: Answers[T]) -> Answers[T]:

@@ -22,7 +22,7 @@ def blocked_keys(shards: Shards, queue: str) -> list[BlockedKey]:
     # A key whose partition moved is held on one shard, and its jobs wait on another.
     keys = list({blocked.key for blocked in found})
     behind: dict[bytes, int] = dict.fromkeys(keys, 0)
-    for counts in shards.each(lambda connection: count_behind(connection, id_, keys), waits_for_locks=False):
+    for counts in shards.each(lambda connection: count_behind(connection, id_, keys), writes=False):
         for key, count in counts.items():
             behind[key] += count
     return [_shown(blocked, behind[blocked.key]) for blocked in sorted(found, key=lambda blocked: blocked.since)]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from penstock.deadline import in_this_call, within
 from penstock.errors import PenstockError, SchemaMismatch
 from penstock.storage import Connection, Database, health
 from penstock.storage.database import ConnectionLost
@@ -37,8 +38,13 @@ def doctor(databases: Sequence[Database]) -> list[Check]:
 
     A database that cannot be reached, or has no schema, ends its list.
     """
+    with within(max(database.request_timeout for database in databases)):
+        return _doctor(databases)
+
+
+def _doctor(databases: Sequence[Database]) -> list[Check]:
     with ThreadPoolExecutor(len(databases), thread_name_prefix="penstock-ask") as threads:
-        examined = list(threads.map(_examined, databases))
+        examined = list(threads.map(in_this_call(_examined), databases))
     checks = [check for each, _ in examined for check in each]
     found = [facts for _, facts in examined if facts is not None]
     is_alone = len(databases) == 1 and all(len(facts.shards) < 2 for facts in found)

@@ -48,7 +48,7 @@ def shards(shards: Shards) -> list[Shard]:
     def look(database: Database) -> None:
         with suppress(PartitionUnavailable):
             found[database.shard] = database.ask(
-                lambda c: (storage.shard_facts(c), read_shards(c)), timeout=3.0, waits_for_locks=False
+                lambda c: (storage.shard_facts(c), read_shards(c)), timeout=3.0, writes=False
             )
 
     shards.each_database(look)
@@ -80,7 +80,7 @@ def _stats(shards: Shards, queues: Sequence[QueueEntry]) -> list[Stats]:
         def act(connection: Connection) -> dict[int, Figures]:
             return read_figures(connection, partitions)
 
-        return database.run(act, waits=len(shards) == 1, waits_for_locks=False)
+        return database.run(act, waits=len(shards) == 1, writes=False)
 
     found = shards.each_database(read)
     figures = {id_: each for given in found for id_, each in given.items()}

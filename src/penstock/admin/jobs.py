@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from penstock.admin.answers import asked_everywhere, at_job, refuse_missing, some_jobs
@@ -30,10 +31,10 @@ PAST = {"cancel": "cancelled", "retry": "retried", "purge": "purged"}
 _WAITING = (State.SCHEDULED, State.BLOCKED, State.READY)
 
 
-def job(shards: Shards, job_id: int | str, *, waits: bool = False, timeout: float | None = None) -> Job:
-    """One job, or NotFound. `waits`: for its shard, where that is down, so many seconds."""
+def job(shards: Shards, job_id: int | str, *, waits: bool = False) -> Job:
+    """One job, or NotFound. `waits`: for its shard, where that is down."""
     id_ = checked_job_id(job_id)
-    return at_job(shards, id_, lambda connection: find_job(connection, id_), waits=waits, timeout=timeout)
+    return at_job(shards, id_, lambda connection: find_job(connection, id_), waits=waits)
 
 
 def jobs(shards: Shards, *, limit: int = 100, before: int | str | None = None, **filters: Any) -> list[Job]:
@@ -53,7 +54,7 @@ def cancel(shards: Shards, job_id: int | str | None = None, *, preview: bool = F
     """
     if _is_one(job_id, preview, filters):
         id_ = checked_job_id(job_id)
-        return at_job(shards, id_, lambda connection: control.cancel_job(connection, id_), waits=True)
+        return at_job(shards, id_, lambda connection: control.cancel_job(connection, id_), waits=True, writes=True)
     asked = _checked_state(filters.pop("state", None), (*_WAITING, State.RUNNING), "cancel")
     states = [asked] if asked else [*_WAITING, State.RUNNING]
 
@@ -71,7 +72,7 @@ def retry(shards: Shards, job_id: int | str | None = None, *, preview: bool = Fa
     """
     if _is_one(job_id, preview, filters):
         id_ = checked_job_id(job_id)
-        return at_job(shards, id_, lambda connection: control.retry_job(connection, id_), waits=True)
+        return at_job(shards, id_, lambda connection: control.retry_job(connection, id_), waits=True, writes=True)
     state = _checked_state(filters.pop("state", None), (State.FAILED, State.SCHEDULED), "retry") or State.FAILED
 
     def act(connection: Connection, ids: Sequence[int]) -> int:
@@ -85,7 +86,8 @@ def retry(shards: Shards, job_id: int | str | None = None, *, preview: bool = Fa
 def reschedule(shards: Shards, job_id: int | str, run_at: datetime) -> State:
     """Move a waiting job to another time; the state it is in now, unchanged where it does not wait."""
     id_, instant = checked_job_id(job_id), checked_run_at(run_at)
-    return at_job(shards, id_, lambda connection: control.reschedule_job(connection, id_, instant), waits=True)
+    act = partial(control.reschedule_job, job_id=id_, run_at=instant)
+    return at_job(shards, id_, act, waits=True, writes=True)
 
 
 def purge(shards: Shards, queue: str, *, state: str | None = None, preview: bool = False) -> int:
@@ -209,7 +211,7 @@ def _on_each(
                 counts.pop(database.shard, None)  # Asked again after a lost answer, it counts from the start.
             work(connection, count)
 
-        (database.run if len(shards) == 1 else database.ask)(act)
+        database.run(act, waits=len(shards) == 1, writes=not preview)
 
     answers = shards.each_database(run)
     count = sum(counts.values())

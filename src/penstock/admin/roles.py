@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.deadline import within
 from penstock.errors import InvalidJob
 from penstock.model.limits import checked_name
 from penstock.storage import Database
@@ -15,4 +16,5 @@ def grant(database: Database, kind: str, role: str) -> None:
     if kind not in storage.KINDS:
         raise InvalidJob("kind", f"must be one of {', '.join(storage.KINDS)}, not {kind!a:.200}")
     name = checked_name("role", role)
-    database.run(lambda connection: storage.grant(connection, kind, name))
+    with within(database.request_timeout):
+        database.run(lambda connection: storage.grant(connection, kind, name))

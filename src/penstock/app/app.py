@@ -19,14 +19,17 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, Unpack, overload
 
 from penstock import admin
+from penstock.app.calls import Bounded, change, change_in_steps, question
 from penstock.app.connecting import Connecting
 from penstock.app.declarations import Declarations
+from penstock.client.beside import beside
 from penstock.client.options import Options
 from penstock.client.pending import PendingJob, pending_rows
 from penstock.client.producer import Producer
 from penstock.client.task import Queue, Task
 from penstock.client.testing import Testing
 from penstock.clock import system
+from penstock.deadline import Deadline, current_deadline
 from penstock.errors import (
     InvalidJob,
     JobFailed,
@@ -210,22 +213,27 @@ class App:
             )
         )
 
+    @question
     def crons(self) -> list[Cron]:
         """Every cron entry."""
         return admin.read_crons(self.databases)
 
+    @change
     def pause_cron(self, name: str) -> None:
         """Fire a cron entry no more, until it is resumed."""
         admin.pause_cron(self.databases, name)
 
+    @change
     def resume_cron(self, name: str) -> None:
         """Fire a cron entry again, from its next instant on."""
         admin.resume_cron(self.databases, name)
 
+    @change
     def remove_cron(self, name: str) -> None:
         """Delete a cron entry; one that is still declared comes back with the next start."""
         admin.remove_cron(self.databases, name)
 
+    @change
     def run_cron(self, name: str) -> int:
         """Enqueue a cron entry's job now, out of turn; its id."""
         return admin.run_cron(self.databases, name)
@@ -245,16 +253,18 @@ class App:
         """`enqueue_many` for coroutines."""
         if connection is not None and is_async(connection):
             return await self.send_in_async(_checked_pending(jobs), connection)
-        return await asyncio.to_thread(
-            lambda: self.enqueue_many(jobs, connection=connection, request_timeout=request_timeout)
+        seconds = (
+            self.request_timeout if request_timeout is None else checked_seconds("request_timeout", request_timeout)
         )
+        return await beside(lambda: self.enqueue_many(jobs, connection=connection), seconds)
 
     def send(self, jobs: Sequence[PendingJob], connection: Any, timeout: float | None) -> list[int]:
         """Where every enqueue arrives."""
         if self._testing is not None:
             return self._testing.enqueue(jobs)
         is_bound = any(job.key is not None or job.options.idempotency_key is not None for job in jobs)
-        return self._producer_for(is_bound, len(jobs)).enqueue(jobs, connection, timeout)
+        with self._bounded(timeout):
+            return self._producer_for(is_bound, len(jobs)).enqueue(jobs, connection, timeout)
 
     def send_rows(
         self, task: TaskDefinition, options: Options, args: list[bytes], keys: list[bytes | None] | None
@@ -262,7 +272,8 @@ class App:
         """Where every enqueue of many rows arrives."""
         if self._testing is not None:
             return self._testing.enqueue(pending_rows(task, options, args, keys))
-        return self._producer_for(keys is not None, len(args)).enqueue_rows(task, options, args, keys)
+        with self._bounded(options.request_timeout):
+            return self._producer_for(keys is not None, len(args)).enqueue_rows(task, options, args, keys)
 
     async def send_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
         """The same, inside an asynchronous caller's transaction."""
@@ -363,49 +374,61 @@ class App:
         """Wait for a job and give its result, or raise its error."""
         if self._testing is not None:
             return self._testing.result(int(job_id))
-        deadline = None if timeout is None else system.monotonic() + max(timeout, 0)
+        if timeout is None:
+            return self._await_result(job_id)
+        with self._bounded(max(timeout, 0.0), is_change=False) as call:
+            return self._await_result(job_id, call.deadline)
+
+    def _await_result(self, job_id: int | str, deadline: Deadline | None = None) -> Any:
         pause = 0.002
         while True:
-            job = self._job_by(job_id, deadline, timeout)
+            job = self._look_for_result(job_id, deadline)
             if job.state == State.SUCCEEDED:
                 return job.result
             if job.state in FINAL:
                 raise JobFailed(job.id, job.state, job.error)
-            remaining = pause if deadline is None else deadline - system.monotonic()
-            if deadline is not None and remaining <= 0:
-                raise ResultTimeout(job.id, timeout or 0.0)
-            system.sleep(min(pause, remaining))
+            left = pause if deadline is None else deadline.left()
+            if deadline is not None and left <= 0:
+                raise ResultTimeout(job.id, deadline.seconds)
+            system.sleep(min(pause, left))
             pause = min(pause * 1.5, 0.25)
 
-    def _job_by(self, job_id: int | str, deadline: float | None, timeout: float | None) -> Job:
+    def _look_for_result(self, job_id: int | str, deadline: Deadline | None) -> Job:
         """A job; its shard is waited for where that is down, but no longer than this."""
-        seconds = None if deadline is None else max(deadline - system.monotonic(), 0.05)
         try:
-            return admin.job(self.databases, job_id, waits=True, timeout=seconds)
+            if deadline is not None:
+                return admin.job(self.databases, job_id, waits=True)
+            with self._bounded(is_change=False):
+                return admin.job(self.databases, job_id, waits=True)
         except PartitionUnavailable as error:
             # It is given up up to half a second before, where the next try would come too late.
-            if deadline is None or system.monotonic() < deadline - 0.5:
+            if deadline is None or deadline.left() > 0.5:
                 raise
-            raise ResultTimeout(int(job_id), timeout or 0.0) from error
+            raise ResultTimeout(int(job_id), deadline.seconds) from error
 
     # Asking
 
+    @question
     def stats(self, queue: str | Queue) -> Stats:
         """A queue's figures, and those of each of its partitions."""
         return admin.stats(self.databases, self._declarations.fresh_entry(_name(queue)))
 
+    @question
     def queues(self) -> list[Stats]:
         """Every queue the database knows, with its figures."""
         return admin.all_stats(self.databases)
 
+    @question
     def workers(self) -> list[WorkerInfo]:
         """Every worker that has not been declared dead."""
         return admin.workers(self.databases)
 
+    @question
     def job(self, job_id: int | str) -> Job:
         """One job."""
         return admin.job(self.databases, job_id)
 
+    @question
     def jobs(
         self,
         *,
@@ -431,26 +454,32 @@ class App:
             before=before,
         )
 
+    @question
     def explain(self, job_id: int | str) -> Explanation:
         """Why a job is not running."""
         return admin.explain(self.databases, job_id)
 
+    @question
     def blocked_keys(self, queue: str | Queue) -> list[BlockedKey]:
         """The keys of a queue that wait for the retry of one of their jobs, or for a person; the oldest first."""
         return admin.blocked_keys(self.databases, _name(queue))
 
+    @question
     def loads(self, limit: int = 100) -> list[Load]:
         """The newest loads, and how far their jobs are."""
         return admin.loads(self.databases, limit=limit)
 
+    @change_in_steps
     def pause_load(self, name: str) -> None:
         """Start none of a load's waiting jobs until `resume_load`; what runs goes on, other jobs may pass them."""
         admin.pause_load(self.databases, name)
 
+    @change_in_steps
     def resume_load(self, name: str) -> None:
         """Let a load's jobs come back, behind what is ready by now, in the order they had."""
         admin.resume_load(self.databases, name)
 
+    @change_in_steps
     def cancel_load(self, name: str) -> int:
         """End every job of a load that has not started, and ask the others to stop; how many ended. None starts now."""
         return admin.cancel_load(self.databases, name)
@@ -461,6 +490,7 @@ class App:
     def cancel(self, job_id: int | str, /) -> State: ...
     @overload
     def cancel(self, /, *, preview: bool = False, **filters: Any) -> int: ...
+    @change_in_steps
     def cancel(self, job_id: int | str | None = None, /, *, preview: bool = False, **filters: Any) -> State | int:
         """Cancel one job, or by filter all that have not ended; a running one is asked to stop."""
         return admin.cancel(self.databases, job_id, preview=preview, **_filters(filters))
@@ -469,26 +499,32 @@ class App:
     def retry(self, job_id: int | str, /) -> State: ...
     @overload
     def retry(self, /, *, preview: bool = False, **filters: Any) -> int: ...
+    @change_in_steps
     def retry(self, job_id: int | str | None = None, /, *, preview: bool = False, **filters: Any) -> State | int:
         """Run a dead letter again, or by filter many; a job that waits for a time runs now."""
         return admin.retry(self.databases, job_id, preview=preview, **_filters(filters))
 
+    @change
     def reschedule(self, job_id: int | str, run_at: datetime) -> State:
         """Move a waiting job to another time; the state it is in then."""
         return admin.reschedule(self.databases, job_id, run_at)
 
+    @change
     def pause(self, queue: str | Queue) -> None:
         """Give out none of a queue's jobs until `resume`; what runs goes on."""
         admin.pause(self.databases, self._declarations.entry(_name(queue)).name)
 
+    @change
     def resume(self, queue: str | Queue) -> None:
         """Give them out again."""
         admin.resume(self.databases, self._declarations.entry(_name(queue)).name)
 
+    @change_in_steps
     def purge(self, queue: str | Queue, *, state: str | None = None, preview: bool = False) -> int:
         """End every waiting job of a queue as cancelled, or clear its dead letters; how many."""
         return admin.purge(self.databases, self._declarations.entry(_name(queue)).name, state=state, preview=preview)
 
+    @change
     def limit(self, queue: str | Queue, **limits: Unpack[Limits]) -> None:
         """Change the limits of a queue that are given; every worker goes by them within a second.
 
@@ -498,6 +534,7 @@ class App:
         """
         self._declarations.change_limits(_name(queue), limits)
 
+    @change_in_steps
     def resize(self, queue: str | Queue, *, partitions: int) -> Resize:
         """Give a queue another number of partitions while it is used; call again to see how far it is.
 
@@ -507,6 +544,7 @@ class App:
         self._declarations.fresh_entry(done.queue)
         return done
 
+    @change_in_steps
     def move_partition(self, queue: str | Queue, partition: int | str, shard: int | str) -> Resize:
         """Let a partition of a queue live on another shard while it is used; call again to see how far it is.
 
@@ -517,6 +555,7 @@ class App:
         self._declarations.fresh_entry(done.queue)
         return done
 
+    @change
     def release(self, queue: str | Queue, key: str | bytes | int) -> None:
         """Let a halted key go on; its dead letter stays where it is."""
         admin.release(self.databases, _name(queue), key)
@@ -535,6 +574,10 @@ class App:
             raise PenstockError("app.testing() keeps jobs in memory, without a database: ask the object it gave you")
         shards = self._connecting.shards()
         self._declarations.write_declarations()
+        call = current_deadline()
+        if call is not None:
+            # What was declared before is not what the call is for.
+            call.may_have_written = False
         return shards
 
     @property
@@ -558,11 +601,17 @@ class App:
         return self._lease_seconds
 
     @property
+    def request_timeout(self) -> float:
+        """How many seconds a call has."""
+        return self._connecting.request_timeout
+
+    @property
     def retention(self) -> dict[str, float]:
         """How many days ended jobs are kept, by final state."""
         return dict(self._retention)
 
     @property
+    @question
     def shards(self) -> list[Shard]:
         """The databases of this app, whether they answer, and how much is on them."""
         databases = self._connecting.unchecked()
@@ -571,6 +620,7 @@ class App:
             return [admin.silent_shard(database) for database in databases]
         return admin.shards(self._connecting.shards())
 
+    @change_in_steps
     def add_shard(self, url: str) -> int:
         """Make an empty database a further shard; its number. What is placed from now on may be placed there.
 
@@ -580,6 +630,7 @@ class App:
         self._declarations.write_declarations()
         return self._connecting.add(url)
 
+    @change_in_steps
     def drain_shard(self, shard: int | str) -> Drain:
         """Take everything off a shard, given by its number or URL, while all of it is used; tells how far it is.
 
@@ -625,43 +676,51 @@ class App:
 
     async def astats(self, queue: str | Queue) -> Stats:
         """`stats` for coroutines."""
-        return await asyncio.to_thread(self.stats, queue)
+        return await beside(lambda: self.stats(queue), self.request_timeout)
 
     async def aloads(self, limit: int = 100) -> list[Load]:
         """`loads` for coroutines."""
-        return await asyncio.to_thread(self.loads, limit)
+        return await beside(lambda: self.loads(limit), self.request_timeout)
 
     async def ajob(self, job_id: int | str) -> Job:
         """`job` for coroutines."""
-        return await asyncio.to_thread(self.job, job_id)
+        return await beside(lambda: self.job(job_id), self.request_timeout)
 
     async def ajobs(self, **filters: Any) -> list[Job]:
         """`jobs` for coroutines."""
-        return await asyncio.to_thread(lambda: self.jobs(**filters))
+        return await beside(lambda: self.jobs(**filters), self.request_timeout)
 
     async def aqueues(self) -> list[Stats]:
         """`queues` for coroutines."""
-        return await asyncio.to_thread(self.queues)
+        return await beside(lambda: self.queues(), self.request_timeout)
 
     async def aworkers(self) -> list[WorkerInfo]:
         """`workers` for coroutines."""
-        return await asyncio.to_thread(self.workers)
+        return await beside(lambda: self.workers(), self.request_timeout)
 
     async def acrons(self) -> list[Cron]:
         """`crons` for coroutines."""
-        return await asyncio.to_thread(self.crons)
+        return await beside(lambda: self.crons(), self.request_timeout)
 
     async def aexplain(self, job_id: int | str) -> Explanation:
         """`explain` for coroutines."""
-        return await asyncio.to_thread(self.explain, job_id)
+        return await beside(lambda: self.explain(job_id), self.request_timeout)
 
     async def ablocked_keys(self, queue: str | Queue) -> list[BlockedKey]:
         """`blocked_keys` for coroutines."""
-        return await asyncio.to_thread(self.blocked_keys, queue)
+        return await beside(lambda: self.blocked_keys(queue), self.request_timeout)
 
     async def aresult(self, job_id: int | str, timeout: float | None = None) -> Any:  # noqa: ASYNC109
         """`result` for coroutines."""
-        return await asyncio.to_thread(self.result, job_id, timeout)
+        if timeout is None:
+            return await asyncio.to_thread(self.result, job_id)
+        return await beside(lambda: self.result(job_id, timeout), max(timeout, 0.0))
+
+    def _bounded(self, seconds: float | None = None, *, is_change: bool = True, renews: bool = False) -> Bounded:
+        """A call begins: from here on its time counts. Servers of our own are started before it does."""
+        if self._testing is None:
+            self._connecting.start()
+        return Bounded(self.request_timeout if seconds is None else seconds, is_change=is_change, renews=renews)
 
     def _producer_for(self, is_bound: bool, count: int) -> Producer:
         try:

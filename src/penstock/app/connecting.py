@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from penstock import embedded
+from penstock.app.calls import held
 from penstock.clock import system
+from penstock.deadline import current_deadline, without_deadline
 from penstock.errors import InvalidJob, PartitionUnavailable, PenstockError
 from penstock.forking import renew_in_children
 from penstock.model.limits import MOST_SHARDS, checked_count
@@ -47,7 +49,7 @@ class Connecting:
         self._folder = Path.cwd() / ".penstock"
         self._embedded_shards = embedded_shards or 1
         self._pool_size = pool_size
-        self._request_timeout = request_timeout
+        self.request_timeout = request_timeout
         self._lease_seconds = lease_seconds
         self._accept_data_loss = accept_data_loss
         self._servers: list[embedded.Server] = []
@@ -69,11 +71,16 @@ class Connecting:
         """The URLs of the databases; reading them starts embedded servers."""
         return self._given if self._given is not None else [server.url for server in self._started()]
 
+    def start(self) -> None:
+        """Start embedded servers, where these are meant and do not run."""
+        if self._given is None and not self._servers:
+            self._started()
+
     def shards(self) -> Shards:
         """The databases, with a schema this code fits."""
         if self._shards is not None:
             return self._shards
-        with self._lock:
+        with held(self._lock, "connecting"):
             if self._shards is None:
                 self._shards = self._open(migrate if self.is_embedded else check_schema)
             return self._shards
@@ -104,18 +111,19 @@ class Connecting:
 
     def learn(self) -> None:
         """Take in shards that were added since."""
-        with self._lock:
+        with held(self._lock, "connecting"):
             shards = self.shards()
             for database in joining.further_shards(shards, self._database):
                 shards.add(database)
 
     def add(self, url: str) -> int:
         """Make a database a further shard, with the schema; its number."""
-        with self._lock:
+        with held(self._lock, "connecting"):
             shards = self.shards()
             database = self._database(checked_url(url))
             self._refuse_data_loss(database, None)
-            database.run(migrate)
+            with without_deadline():
+                database.run(migrate)
             return joining.add(shards, database)
 
     def close(self) -> None:
@@ -144,9 +152,13 @@ class Connecting:
         for database in databases:
             try:
                 waits = is_alone or must_answer
-                timeout = None if waits else min(FIRST_CONTACT_SECONDS, self._request_timeout)
+                timeout = None if waits else _first_contact_seconds(self.request_timeout, len(databases))
                 self._refuse_data_loss(database, timeout, waits=waits)
-                database.run(ready, timeout=timeout, waits=waits)
+                if self.is_embedded or must_answer:
+                    with without_deadline():
+                        database.run(ready, timeout=timeout, waits=waits)
+                else:
+                    database.run(ready, timeout=timeout, waits=waits, writes=False)
             except PartitionUnavailable as error:
                 if is_alone or must_answer:
                     raise
@@ -164,7 +176,7 @@ class Connecting:
         return Database(
             url,
             pool_size=self._pool_size,
-            request_timeout=self._request_timeout,
+            request_timeout=self.request_timeout,
             lease_seconds=self._lease_seconds,
             clock=system,
         )
@@ -192,6 +204,13 @@ class Connecting:
         if not self._accept_data_loss:
             raise PenstockError(f"{problem}; switch these on, or pass accept_data_loss=True if that is meant")
         log.warning("%s (accepted)", problem)
+
+
+def _first_contact_seconds(request_timeout: float, databases: int) -> float:
+    """So long one of several databases is waited for at first: all of them, and the call itself, have to have time."""
+    call = current_deadline()
+    left = request_timeout if call is None else max(call.left(), 0.0)
+    return min(FIRST_CONTACT_SECONDS, left / (databases + 1))
 
 
 def _given_urls(url: str | None, shards: Sequence[str] | None, embedded_shards: int | None) -> list[str] | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.admin import CronDefinition, write_cron
+from penstock.app.calls import held
 from penstock.client.task import Queue
 from penstock.clock import system
 from penstock.errors import InvalidJob, NotFound, PartitionUnavailable
@@ -86,7 +87,7 @@ class Declarations:
         """Write what was declared since the last time."""
         if not self._unwritten:
             return
-        with self._lock:
+        with held(self._lock, "writing down what is declared"):
             while self._unwritten:
                 declared = self._unwritten[0]
                 if isinstance(declared, QueueDefinition):
@@ -99,7 +100,7 @@ class Declarations:
 
     def write_rest(self) -> None:
         """Write the cron entries whose shard was away when they were declared."""
-        with self._lock:
+        with held(self._lock, "writing down what is declared"):
             put_off, self._put_off = self._put_off, []
             for declared in put_off:
                 self._write_cron(declared)
@@ -113,7 +114,7 @@ class Declarations:
 
     def fresh_entry(self, name: str) -> QueueEntry:
         """The queue as the database knows it now."""
-        with self._lock:
+        with held(self._lock, "writing down what is declared"):
             if any(isinstance(d, QueueDefinition) and d.name == name for d in self._unwritten):
                 self.write_declarations()
         shards = self._shards()

@@ -13,6 +13,7 @@ from types import ModuleType
 
 from penstock.app import App
 from penstock.cli.terminal import warn
+from penstock.deadline import within
 from penstock.errors import NotFound, PartitionUnavailable, PenstockError
 from penstock.storage.database import ConnectionLost, checked_urls
 
@@ -45,7 +46,8 @@ def ensure_answering(app: App) -> None:
     refused: PartitionUnavailable | None = None
     for database in app.unchecked_databases:
         try:
-            database.connect().close()
+            with within(PATIENCE_SECONDS):
+                database.connect().close()
         except ConnectionLost as error:
             refused = database.unavailable(error)
         else:

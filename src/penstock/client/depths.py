@@ -16,6 +16,7 @@ from math import inf
 from typing import NamedTuple
 
 from penstock.clock import system
+from penstock.deadline import within
 from penstock.routing.placement import Placement
 from penstock.storage import catalogue
 from penstock.storage.catalogue import QueueEntry
@@ -184,7 +185,7 @@ class Reading:
 
     def _read(self, partitions: Sequence[int]) -> None:
         wanted = {**self._known, **dict.fromkeys(partitions)}
-        with self.database.connection(FIRST_SECONDS, waits_for_locks=False) as connection:
+        with within(FIRST_SECONDS), self.database.connection() as connection:
             self.fold(connection)
             depths = catalogue.read_depths(connection, tuple(wanted))
         with self._lock:

@@ -7,10 +7,10 @@ is waited for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from penstock.client.planning import Part
+from penstock.deadline import Deadline
 from penstock.errors import PartitionUnavailable
 from penstock.routing.key_hash import home_of, partition_of
 from penstock.storage.catalogue import FormerMap, QueueEntry
@@ -23,14 +23,14 @@ __all__ = ["ask_former_homes"]
 PAUSE_SECONDS = 0.02
 
 
-def ask_former_homes(shards: Shards, part: Part, remaining: Callable[[], float]) -> None:
+def ask_former_homes(shards: Shards, part: Part, deadline: Deadline) -> None:
     """Tell the spans of a part which of their idempotency keys are known elsewhere."""
     for span in part.spans:
         entry = part.entries[span.queue_id]
         if entry.former and span.idempotency_keys:
             span.known = {}
             for (epoch, home), keys in _former(entry, span, part.shard).items():
-                span.known.update(_asked(shards, entry, home, epoch, sorted(keys), remaining))
+                span.known.update(_asked(shards, entry, home, epoch, sorted(keys), deadline))
 
 
 def _former(entry: QueueEntry, span: Span, shard: int) -> dict[tuple[int, int], set[str]]:
@@ -53,12 +53,12 @@ def _home(former: FormerMap, key: bytes | None, once: str) -> int:
 
 
 def _asked(
-    shards: Shards, entry: QueueEntry, home: int, epoch: int, keys: list[str], remaining: Callable[[], float]
+    shards: Shards, entry: QueueEntry, home: int, epoch: int, keys: list[str], deadline: Deadline
 ) -> dict[str, int]:
     database = shards.of(home)
     ask = partial(ask_former_home, queue_id=entry.id, epoch=epoch, keys=keys)
-    while (found := database.run(ask, timeout=remaining(), waits_for_locks=False)) is None:
-        if remaining() <= PAUSE_SECONDS * 4:
+    while (found := database.run(ask, writes=False)) is None:
+        if deadline.left() <= PAUSE_SECONDS * 4:
             raise PartitionUnavailable(
                 f"idempotency keys of queue {entry.name!r} move from shard {home} to others, and a transaction that "
                 "enqueued there before is still open; end it, and call again",

@@ -20,6 +20,7 @@ from penstock.client.depths import Depths
 from penstock.client.options import Options
 from penstock.client.pending import PendingJob
 from penstock.clock import system
+from penstock.deadline import Deadline
 from penstock.errors import InvalidJob, PartitionUnavailable
 from penstock.model.limits import JOBS_A_CALL
 from penstock.routing.key_hash import home_of, partition_of
@@ -87,8 +88,7 @@ class Call:
 
     ids: list[int]
     jobs: Callable[[], Sequence[PendingJob]]
-    timeout: float = 0.0
-    deadline: float = 0.0
+    deadline: Deadline
     done: list[Part] = field(default_factory=list)
 
     @property

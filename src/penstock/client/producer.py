@@ -26,6 +26,7 @@ from penstock.client.former_homes import ask_former_homes
 from penstock.client.options import Options
 from penstock.client.pending import PendingJob, pending_rows
 from penstock.client.planning import Call, Caller, Part, Planner, Rows, Waves, check_size
+from penstock.deadline import in_this_call, within
 from penstock.errors import InvalidJob, NotFound, PartitionUnavailable, PenstockError, QueueFull, RequestTimeout
 from penstock.routing.key_hash import shard_of
 from penstock.storage import catalogue
@@ -102,8 +103,9 @@ class Producer:
         if not jobs:
             return []
         check_size(len(jobs))
-        call = Call([0] * len(jobs), lambda: jobs)
-        return self._enqueue(call, partial(self._planner.plan, jobs), connection, timeout)
+        with within(self._request_timeout if timeout is None else timeout, self._clock) as deadline:
+            call = Call([0] * len(jobs), lambda: jobs, deadline)
+            return self._enqueue(call, partial(self._planner.plan, jobs), connection)
 
     def enqueue_rows(
         self, task: TaskDefinition, options: Options, args: list[bytes], keys: list[bytes | None] | None
@@ -113,9 +115,10 @@ class Producer:
             return []
         check_size(len(args))
         rows = Rows(task, options, args, keys)
-        call = Call([0] * len(args), lambda: pending_rows(task, options, args, keys))
-        plan = partial(self._planner.plan_rows, rows)
-        return self._enqueue(call, plan, options.connection, options.request_timeout)
+        timeout = options.request_timeout
+        with within(self._request_timeout if timeout is None else timeout, self._clock) as deadline:
+            call = Call([0] * len(args), lambda: pending_rows(task, options, args, keys), deadline)
+            return self._enqueue(call, partial(self._planner.plan_rows, rows), options.connection)
 
     async def enqueue_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
         """Write a call in the transaction of an asynchronous connection."""
@@ -123,7 +126,10 @@ class Producer:
             return []
         check_size(len(jobs))
         beneath = await async_connection_beneath(connection)
-        call = self._begun(Call([0] * len(jobs), lambda: jobs), None)
+        with within(self._request_timeout, self._clock) as deadline:
+            return await self._enqueue_in_async(Call([0] * len(jobs), lambda: jobs, deadline), jobs, beneath)
+
+    async def _enqueue_in_async(self, call: Call, jobs: Sequence[PendingJob], beneath: Any) -> list[int]:
         caller = self._known_caller(beneath)
         if caller is None:
             caller = await asyncio.to_thread(self._checked_caller, beneath, *await drive_async(beneath, read_place()))
@@ -140,13 +146,12 @@ class Producer:
                 return call.ids
             pause = await asyncio.to_thread(self._await_map, call, part, pause)
 
-    def _enqueue(self, call: Call, plan: Callable[..., Waves], connection: Any, timeout: float | None) -> list[int]:
+    def _enqueue(self, call: Call, plan: Callable[..., Waves], connection: Any) -> list[int]:
         try:
-            self._begun(call, timeout)
             if connection is not None:
                 self._write_through(call, plan, connection_beneath(connection))
                 return call.ids
-            waves = plan()
+            waves = self._planned(call, plan)
             if len(waves) == 1 and len(waves[0]) == 1:
                 part = waves[0][0]
                 if part.has_children and len(self._shards) > 1:
@@ -162,10 +167,14 @@ class Producer:
             raise _told(call, failed.errors) from failed
         return call.ids
 
-    def _begun(self, call: Call, timeout: float | None) -> Call:
-        call.timeout = self._request_timeout if timeout is None else timeout
-        call.deadline = self._clock.monotonic() + call.timeout
-        return call
+    def _planned(self, call: Call, plan: Callable[..., Waves]) -> Waves:
+        try:
+            return plan()
+        except PartitionUnavailable as error:
+            # The catalogue could not be read. Jobs that may go anywhere are no partition's.
+            if any(job.key is not None or job.options.idempotency_key is not None for job in call.jobs()):
+                raise
+            raise RequestTimeout(f"{error}; nothing was written", outcome="not written") from error
 
     # In the caller's transaction
 
@@ -187,8 +196,8 @@ class Producer:
             self._check_parents(call, waves)
         if part.limited:
             check = partial(self._check_lengths, part)
-            self._shards.of(part.shard).run(check, timeout=self._remaining(call), waits_for_locks=False)
-        ask_former_homes(self._shards, part, partial(self._remaining, call))
+            self._shards.of(part.shard).run(check, writes=False)
+        ask_former_homes(self._shards, part, call.deadline)
         return part
 
     def _known_caller(self, connection: Any) -> Caller | None:
@@ -213,7 +222,7 @@ class Producer:
     def _write_waves(self, call: Call, waves: Waves, avoid: frozenset[int] = frozenset()) -> None:
         """Write parts, those of a wave side by side. Where one fails the next wave is not begun."""
         for wave in waves:
-            others = [self._threads.submit(self._write, call, part, avoid) for part in wave[1:]]
+            others = [self._threads.submit(in_this_call(self._write), call, part, avoid) for part in wave[1:]]
             errors: list[BaseException] = []
             try:
                 self._write(call, wave[0], avoid)
@@ -231,7 +240,7 @@ class Producer:
                 is_written = self._try(call, part)
             except LockHeld as error:
                 raise RequestTimeout(
-                    f"{_counted(part)} could not be written within {call.timeout:g} s: at "
+                    f"{_counted(part)} could not be written within {call.deadline.seconds:g} s: at "
                     f"{self._shards.of(part.shard).breaker.label} {_first_line(error)}, such as one that enqueues with "
                     "the same idempotency key and has not ended; none of them was written, call again when it has",
                     outcome="not written",
@@ -239,7 +248,7 @@ class Producer:
             except DatabaseError as error:
                 if not may_repeat(error):
                     raise
-                if self._clock.monotonic() + pause >= call.deadline:
+                if call.deadline.left() <= pause:
                     raise self._refusal(call, part, error) from error
                 if not is_lost(error):
                     # It was rolled back.
@@ -264,9 +273,9 @@ class Producer:
         """Try once; False where a map is not its queue's, or not open yet. Raises where nothing was written."""
         database = self._shards.of(part.shard)
         receipt = Receipt()
-        ask_former_homes(self._shards, part, partial(self._remaining, call))
+        ask_former_homes(self._shards, part, call.deadline)
         try:
-            with database.connection(self._remaining(call), waits_for_locks=False) as connection:
+            with database.connection() as connection:
                 if part.limited and not part.is_checked:
                     self._check_lengths(part, connection)
                 refuse_cut(connection)
@@ -313,11 +322,12 @@ class Producer:
 
     def _was_written(self, call: Call, part: Part, database: Database, receipt: Receipt) -> bool:
         try:
-            return look_for(database, receipt, part.spans, call.ids, call.deadline)
+            return look_for(database, receipt, part.spans, call.ids)
         except PartitionUnavailable as error:
             raise RequestTimeout(
                 f"the answer to an enqueue of {_counted(part)} was lost, and {database.breaker.label} did not come "
-                f"back within {call.timeout:g} s to say whether they were written; "
+                f"back within {call.deadline.seconds:g} s to say whether they were written "
+                f"({_first_line(error.__cause__ or error)}); "
                 "repeat the call only with idempotency keys, or look with app.jobs first",
                 outcome="unknown",
             ) from error
@@ -339,7 +349,7 @@ class Producer:
         """Wait before a part is tried again; how long to wait the next time."""
         self._clock.sleep(pause)
         if not part.is_free or len(self._shards) == 1:
-            self._shards.of(part.shard).breaker.wait_until_up(self._remaining(call) - pause)
+            self._shards.of(part.shard).breaker.wait_until_up(call.deadline.left() - pause)
         return min(pause * 2, LONGEST_PAUSE_SECONDS)
 
     def _await_map(self, call: Call, part: Part, pause: float) -> float:
@@ -351,11 +361,11 @@ class Producer:
         fresh = [self._find_queue_now(entry.name) for entry in entries]
         if any(new.epoch != old.epoch for new, old in zip(fresh, entries, strict=True)):
             return FIRST_PAUSE_SECONDS
-        if self._clock.monotonic() + pause >= call.deadline:
+        if call.deadline.left() <= pause:
             names = ", ".join(repr(entry.name) for entry in entries)
             raise PartitionUnavailable(
-                f"{_counted(part)} could not be written within {call.timeout:g} s: queue {names} gets another map of "
-                "its keys, and not all its shards have it; see `penstock shards`, and call again",
+                f"{_counted(part)} could not be written within {call.deadline.seconds:g} s: queue {names} gets another "
+                "map of its keys, and not all its shards have it; see `penstock shards`, and call again",
                 shard=part.shard,
                 partition=part.partitions[0],
             )
@@ -370,7 +380,7 @@ class Producer:
             names = part.partitions
             return PartitionUnavailable(
                 f"{_counted(part)} for partition{'s' * (len(names) > 1)} {', '.join(map(repr, names))} could not be "
-                f"written within {call.timeout:g} s: {told}",
+                f"written within {call.deadline.seconds:g} s: {told}",
                 shard=part.shard,
                 partition=names[0],
             )
@@ -381,13 +391,10 @@ class Producer:
         else:
             where = f"{database.breaker.label} {'does not answer' if is_lost(error) else 'rolled them back each time'}"
         return RequestTimeout(
-            f"{_counted(part)} could not be written within {call.timeout:g} s: {where} "
+            f"{_counted(part)} could not be written within {call.deadline.seconds:g} s: {where} "
             f"({with_remedy(error)}); none of them was written, call again when it does",
             outcome="not written",
         )
-
-    def _remaining(self, call: Call) -> float:
-        return max(call.deadline - self._clock.monotonic(), 0.05)
 
     # Before anything is written
 
@@ -400,7 +407,7 @@ class Producer:
                 database = self._shards.of(part.shard)
                 if not database.breaker.is_down:
                     check = partial(self._check_lengths, part)
-                    database.run(check, timeout=self._remaining(call), waits_for_locks=False)
+                    database.run(check, writes=False)
                     part.is_checked = True
 
     def _check_lengths(self, part: Part, connection: Connection) -> None:
@@ -429,7 +436,7 @@ class Producer:
             went: dict[int, set[tuple[int, int]]] = {}
             for shard, waited_for in by_shard.items():
                 ask = partial(check_parents, waited_for=waited_for)
-                found = self._shards.of(shard).run(ask, timeout=self._remaining(call), waits_for_locks=False)
+                found = self._shards.of(shard).run(ask, writes=False)
                 for parent, to in waited_for:
                     if parent in found:
                         elsewhere = found[parent]
@@ -479,6 +486,7 @@ def _told(call: Call, errors: Sequence[BaseException]) -> BaseException:
     elif unavailable is not None or count:
         shard, partition = (None, None) if unavailable is None else (unavailable.shard, unavailable.partition)
         told = PartitionUnavailable(said, shard=shard, partition=partition)
+        told.outcome = "unknown" if count else "not written"
     else:
         told = RequestTimeout(said, outcome="not written")
     told.written = written

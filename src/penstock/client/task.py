@@ -5,7 +5,6 @@ A task is still a plain function when it is called; `enqueue` and its kin write 
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import logging
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
+from penstock.client.beside import beside
 from penstock.client.options import Options
 from penstock.client.pending import PLAIN, PendingJob, pending_rows, prepare
 from penstock.errors import InvalidJob
@@ -32,6 +32,8 @@ R = TypeVar("R")
 class Sender(Protocol):
     """Where jobs are handed in: the app."""
 
+    @property
+    def request_timeout(self) -> float: ...
     def send(self, jobs: Sequence[PendingJob], connection: Any, timeout: float | None) -> list[int]: ...
     def send_rows(
         self, task: TaskDefinition, options: Options, args: list[bytes], keys: list[bytes | None] | None
@@ -82,7 +84,7 @@ class Bound:
         if connection is not None and is_async(connection):
             jobs = pending_rows(self.definition, self._options, args, keys)
             return await self._sender.send_in_async(jobs, connection)
-        return await asyncio.to_thread(self._sender.send_rows, self.definition, self._options, args, keys)
+        return await beside(lambda: self._sender.send_rows(self.definition, self._options, args, keys), self._seconds)
 
     def _prepare(self, args: tuple[Any, ...], named: dict[str, Any]) -> PendingJob:
         bound = dict(self.definition.arguments.bind(args, named)) if args else named
@@ -119,7 +121,12 @@ class Bound:
         connection = self._options.connection
         if connection is not None and is_async(connection):
             return await self._sender.send_in_async(jobs, connection)
-        return await asyncio.to_thread(self._sender.send, jobs, connection, self._options.request_timeout)
+        return await beside(lambda: self._sender.send(jobs, connection, self._seconds), self._seconds)
+
+    @property
+    def _seconds(self) -> float:
+        given = self._options.request_timeout
+        return self._sender.request_timeout if given is None else given
 
 
 class Task(Bound, Generic[P, R]):

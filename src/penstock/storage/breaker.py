@@ -7,8 +7,7 @@ down nobody tries: whoever would wait for it is told at once, and the probe goes
 server says nothing (it is stopped), or commits nothing (its disk hangs, or the standby it waits for is gone), the
 sockets in use are shut, for nobody else would ever wake those who wait on them.
 
-A call that is past its time and waits for a lock is cancelled by the probe: nothing of its statement is done. And a
-connection that is dead while the others live is found out by it: see `penstock.storage.flow`.
+A connection that is dead while the others live is found out by the probe, too: see `penstock.storage.flow`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from __future__ import annotations
 import logging
 import select
 import threading
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
 import psycopg
 from psycopg.abc import PQGen
@@ -25,7 +24,7 @@ from penstock.clock import Clock, system
 from penstock.storage.flow import Flows
 from penstock.storage.sqlstate import decide
 
-__all__ = ["Breaker", "CallUnderWay", "Health"]
+__all__ = ["Breaker", "Health"]
 
 log = logging.getLogger("penstock")
 
@@ -40,15 +39,6 @@ ANSWER_SECONDS = 2
 COMMIT_SECONDS = 5.0
 COMMIT = b"select pg_logical_emit_message(true, 'penstock', '')"
 PROBE_SECONDS = 0.5
-CANCEL = "select pg_cancel_backend(pid) from pg_stat_activity where pid = any(%s) and wait_event_type = 'Lock'"
-
-
-class CallUnderWay(NamedTuple):
-    """A connection in use: since when, and until when it may wait for a lock, in monotonic seconds."""
-
-    connection: psycopg.Connection[tuple[object, ...]]
-    since: float
-    until: float
 
 
 class ProbeUnanswered(psycopg.OperationalError):
@@ -80,8 +70,8 @@ class Breaker:
         self.flows = Flows(lease_seconds)
         self.health: Health = "up"
         self.reason = ""
-        # By the thing that holds the connection; kept by those who call.
-        self.calls: dict[int, CallUnderWay] = {}
+        # Since when each connection that is out is used, by the thing that holds it; kept by those who call.
+        self.calls: dict[int, float] = {}
         self._doubt = threading.Event()
         self._is_up = threading.Event()
         self._is_up.set()
@@ -135,7 +125,7 @@ class Breaker:
 
     def _has_long_call(self) -> bool:
         now = self._clock.monotonic()
-        return any(now - call.since > LONG_SECONDS or now > call.until for call in list(self.calls.values()))
+        return any(now - since > LONG_SECONDS for since in list(self.calls.values()))
 
     def _probe(self) -> tuple[Health, str, bool]:
         """How the database is, why, and whether it hangs."""
@@ -147,10 +137,9 @@ class Breaker:
             return "down", _first_line(error), True
         except psycopg.Error as error:
             if "too many" in str(error) or "remaining connection slots" in str(error):
-                return "up", "", False  # It is there, and busy.
+                return "up", _first_line(error), False  # It is there, and busy: who waits in vain is told.
             return "down", _first_line(error), False
         try:
-            self._cancel_late(connection)
             for dead in self.flows.find_out(connection):
                 log.warning(
                     "a connection to %s got no answer for %.1f s, and its session %d does nothing: it is made anew",
@@ -172,14 +161,6 @@ class Breaker:
         finally:
             connection.close()
         return "up", "", False
-
-    def _cancel_late(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
-        """Cancel what waits for a lock for longer than its caller does."""
-        # In this order: whoever ends a call after the look at them sees by the clock that it may be cancelled.
-        now = self._clock.monotonic()
-        late = [call.connection for call in list(self.calls.values()) if call.until < now]
-        if processes := [each.info.backend_pid for each in late if not each.closed]:
-            connection.execute(CANCEL, [processes])
 
     def _commits(self, connection: psycopg.Connection[tuple[object, ...]]) -> bool:
         """Whether a commit reaches the disk in time."""

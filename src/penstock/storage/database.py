@@ -13,8 +13,8 @@ import re
 import select
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from math import inf
 from typing import Any, TypeVar
 
 import psycopg
@@ -23,10 +23,11 @@ from psycopg.pq import Format, TransactionStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from penstock.clock import Clock, system
+from penstock.deadline import Deadline, current_deadline
 from penstock.errors import InvalidJob, PartitionUnavailable, PenstockError, SchemaMismatch
 from penstock.forking import renew_in_children
-from penstock.storage.breaker import Breaker, CallUnderWay
-from penstock.storage.flow import Flow, Session, SessionEnded
+from penstock.storage.breaker import Breaker
+from penstock.storage.flow import DeadlinePassed, Flow, Session, SessionEnded
 from penstock.storage.queries import query
 from penstock.storage.sqlstate import ABOUT_DATA, CANCELLED, Decision, decide, remedy
 
@@ -72,6 +73,7 @@ logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 DURABILITY_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 STEP_SECONDS = 0.25
+MOST_CONNECT_SECONDS = 10.0
 # So long the connection used last stays out of the pool.
 KEPT_SECONDS = 60.0
 IDLE = TransactionStatus.IDLE
@@ -99,7 +101,10 @@ class ConnectionCut(psycopg.OperationalError):
 
 
 class LockHeld(psycopg.OperationalError):
-    """Another transaction held a lock for longer than the call may wait; what was sent was rolled back."""
+    """A statement had not ended when the time of its call was up, and was cancelled: nothing of it was done.
+
+    As a rule it waited for a lock that another transaction holds.
+    """
 
     sqlstate = "55P03"
 
@@ -139,20 +144,21 @@ class Stock:
 class Lent:
     """A connection for the length of a `with` block."""
 
-    __slots__ = ("_breaker", "_clock", "_connection", "_database", "_since", "_stock", "_timeout", "_until", "_waits")
+    __slots__ = ("_breaker", "_clock", "_connection", "_deadline", "_is_bounded", "_pool_size", "_since", "_stock")
 
-    def __init__(self, database: Database, stock: Stock, timeout: float, *, waits_for_locks: bool) -> None:
+    def __init__(self, database: Database, stock: Stock, deadline: Deadline, *, is_bounded: bool) -> None:
         # As they are now: the database may be closed, and opened anew, while the connection is out.
         self._breaker = database.breaker
         self._clock = database.clock
         self._stock = stock
-        self._database = database
-        self._timeout = timeout
-        self._waits = waits_for_locks
+        self._pool_size = database.pool_size
+        # Until when a connection is waited for; and, where it is bounded, until when the block may take.
+        self._deadline = deadline
+        self._is_bounded = is_bounded
 
     def __enter__(self) -> Connection:
-        breaker, clock = self._breaker, self._clock
-        started_at = now = clock.monotonic()
+        breaker, deadline = self._breaker, self._deadline
+        now = self._clock.monotonic()
         while True:
             if breaker.is_down:
                 raise DatabaseDown(breaker.reason)
@@ -162,28 +168,37 @@ class Lent:
             except IndexError:
                 pass
             # In steps: a database that dies meanwhile is not waited for to the end.
-            step = min(self._timeout - (now - started_at), STEP_SECONDS)
             try:
-                self._connection = self._stock.pool.getconn(max(step, 0.001))
+                self._connection = self._stock.pool.getconn(max(min(deadline.left(), STEP_SECONDS), 0.001))
             except PoolTimeout:
                 breaker.failed()
-                now = clock.monotonic()
-                if now - started_at >= self._timeout:
-                    raise
+                if deadline.left() <= 0.0:
+                    raise PoolTimeout(self._why_none()) from None
             else:
-                self._since = now = clock.monotonic()
+                self._since = now = self._clock.monotonic()
                 break
-        # A pooler hides whose statement waits.
-        self._until = inf if self._waits or self._database.is_pooled else started_at + self._timeout
-        breaker.calls[id(self)] = CallUnderWay(self._connection, now, self._until)
+        if self._is_bounded:
+            self._connection.deadline = deadline
+        breaker.calls[id(self)] = now
         return self._connection
+
+    def _why_none(self) -> str:
+        """Why no connection was free in time: the server's word, if it said one, or our own use of them."""
+        seconds = f"{self._deadline.seconds:g} s"
+        if self._breaker.reason:
+            return self._breaker.reason
+        if len(self._breaker.calls) >= self._pool_size:
+            return f"all {self._pool_size} connections of this app were in use for {seconds}: raise its pool_size"
+        return f"no connection could be made within {seconds}"
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         calls, connection, stock = self._breaker.calls, self._connection, self._stock
         if stock.pool.is_inherited:
             return
         del calls[id(self)]
+        connection.deadline = None
         now = self._clock.monotonic()
+        is_late = self._is_bounded and now >= self._deadline.at
         # Whoever waits for a connection has others before it, whose end gives it one: then none is kept.
         if (
             error is None
@@ -192,18 +207,19 @@ class Lent:
             and stock.keeps
             and connection.pgconn.transaction_status == IDLE
             and now - self._since < KEPT_SECONDS
-            and now < self._until
+            and not is_late
         ):
             stock.kept.append((connection, self._since))
             return
-        is_late = now >= self._until
         if is_late or isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
-            # It may be about to be cancelled, which nobody else should be; or its session may have begun while the
-            # database was read-only, and would stay so.
+            # A cancel that was asked for may still be on its way, and nobody else should meet it; or its session may
+            # have begun while the database was read-only, and would stay so.
             connection.close()
         stock.pool.putconn(connection)
         if is_late and isinstance(error, psycopg.errors.QueryCanceled):
-            raise LockHeld(f"another transaction holds a lock for longer than {self._timeout:g} s") from error
+            raise LockHeld(
+                f"a statement was cancelled after {self._deadline.seconds:g} s, as another transaction holds a lock"
+            ) from error
         if error is not None and is_lost(error):
             self._breaker.failed()
 
@@ -232,7 +248,7 @@ class Database:
         self.request_timeout = request_timeout
         self.clock = clock
         self._name = name
-        self._pool_size = pool_size
+        self.pool_size = pool_size
         self._stock: Stock | None = None
         self._lock = threading.Lock()
         renew_in_children(self, Database._renew_after_fork)
@@ -248,13 +264,22 @@ class Database:
         place = f"the database at {self.address}"
         self.breaker.label = place if is_alone else f"shard {shard}, {place},"
 
-    def connection(self, timeout: float | None = None, *, waits_for_locks: bool = True) -> Lent:
+    def connection(self, timeout: float | None = None) -> Lent:
         """Lend a connection for a `with` block; where it breaks it is replaced.
 
-        Unless `waits_for_locks`, a statement that waits for one when the time is up is ended: LockHeld.
+        In a call that has a deadline, statements end with it: as cancelled (LockHeld), or without an answer.
         """
         stock = self._stock or self._opened()
-        return Lent(self, stock, timeout or self.request_timeout, waits_for_locks=waits_for_locks)
+        call = current_deadline()
+        return Lent(self, stock, self._deadline(timeout, call), is_bounded=call is not None)
+
+    def _deadline(self, timeout: float | None, call: Deadline | None) -> Deadline:
+        """Until when something may take that was given so long, within a call."""
+        if call is None:
+            return Deadline(self.request_timeout if timeout is None else timeout, self.clock)
+        if timeout is None or call.left() <= timeout:
+            return call
+        return Deadline(timeout, self.clock)
 
     def connect(self, purpose: str = "", *, carries_lease: bool = False) -> Connection:
         """A connection of one's own, for what lasts: a worker's conversation, LISTEN. The server shows its purpose.
@@ -266,9 +291,7 @@ class Database:
         self.breaker.watch()
         name = f"{self._name} {purpose}".strip()
         try:
-            connection = Flow.connect(
-                self._target, autocommit=True, application_name=name, connect_timeout=10, client_encoding=ENCODING
-            )
+            connection = self._connected(name)
             connection.cut_after = self.lease_seconds if carries_lease else None
             self._configure(connection)
         except ConnectionLost as error:
@@ -277,45 +300,94 @@ class Database:
             raise
         return connection
 
+    def _connected(self, name: str) -> Flow:
+        """Connect; within a call in a thread that is left behind when its time is up: names are looked up meanwhile."""
+
+        def connect() -> Flow:
+            return Flow.connect(
+                self._target,
+                autocommit=True,
+                application_name=name,
+                connect_timeout=self._connect_seconds,
+                client_encoding=ENCODING,
+            )
+
+        call = current_deadline()
+        if call is None:
+            return connect()
+        made: Future[Flow] = Future()
+
+        def run() -> None:
+            try:
+                connection = connect()
+            except BaseException as error:
+                made.set_exception(error)
+            else:
+                made.set_result(connection)
+
+        threading.Thread(target=run, name="penstock-connect", daemon=True).start()
+        try:
+            connection = made.result(max(call.left(), 0.0))
+        except TimeoutError:
+            made.add_done_callback(_close_unwanted)
+            raise DeadlinePassed(f"no connection could be made within {call.seconds:g} s") from None
+        connection.deadline = call
+        return connection
+
+    @property
+    def _connect_seconds(self) -> int:
+        """What each host of a URL is given; the driver's least are 2 seconds."""
+        hosts = str(psycopg.conninfo.conninfo_to_dict(self.url).get("host") or "").split(",")
+        return max(int(min(self.request_timeout, MOST_CONNECT_SECONDS) / len(hosts)), 2)
+
     def run(
         self,
         act: Callable[[Connection], T],
         *,
         timeout: float | None = None,
         waits: bool = True,
-        waits_for_locks: bool = True,
+        writes: bool = True,
     ) -> T:
         """Do what may safely be done twice, again and again until it succeeds or the time is up.
 
-        `waits`: for a database that is down. `waits_for_locks`: longer than that, where another transaction holds one.
+        `waits`: for a database that is down. `writes`: what is lost on the way may have been written.
         """
-        deadline = self.clock.monotonic() + (self.request_timeout if timeout is None else timeout)
+        call = current_deadline()
+        deadline = self._deadline(timeout, call)
         pause = 0.02
         while True:
-            remaining = deadline - self.clock.monotonic()
+            is_begun = False
             try:
-                with self.connection(max(remaining, 0.05), waits_for_locks=waits_for_locks) as connection:
-                    return act(connection)
+                with Lent(self, self._stock or self._opened(), deadline, is_bounded=call is not None) as connection:
+                    if call is not None and writes:
+                        refuse_cut(connection)
+                    is_begun = True
+                    done = act(connection)
+                if call is not None and writes:
+                    call.note_written()
+                return done
             except LockHeld as error:
                 raise self.unavailable(error) from error
             except DatabaseError as error:
-                # Whoever may wait for locks without end says itself, in its statements, how long it does.
-                is_impatient = waits_for_locks and isinstance(error, psycopg.errors.LockNotAvailable)
+                # Whoever changes something says itself, in its statements, how long it waits for locks.
+                is_impatient = writes and isinstance(error, psycopg.errors.LockNotAvailable)
                 if is_impatient or not may_repeat(error):
                     raise
+                if call is not None and writes and is_begun and is_lost(error):
+                    call.note_written()
                 # One that takes no writes is read: only who would write to it is told at once.
                 is_refused = isinstance(error, psycopg.errors.ReadOnlySqlTransaction) and not self.breaker.is_writable
                 is_given_up = not waits and (self.breaker.is_down or is_refused)
-                if is_given_up or self.clock.monotonic() + pause >= deadline:
+                if is_given_up or deadline.left() <= pause:
                     raise self.unavailable(error) from error
                 self.clock.sleep(pause)
                 if waits:
-                    self.breaker.wait_until_up(deadline - pause - self.clock.monotonic())
+                    self.breaker.wait_until_up(deadline.left() - pause)
                 pause = min(pause * 2, 0.5)
 
-    def ask(self, act: Callable[[Connection], T], *, timeout: float | None = None, waits_for_locks: bool = True) -> T:
+    def ask(self, act: Callable[[Connection], T], *, timeout: float | None = None, writes: bool = True) -> T:
         """The same, without waiting for a database that is down: whoever asks several has the answers of the others."""
-        return self.run(act, timeout=timeout, waits=False, waits_for_locks=waits_for_locks)
+        return self.run(act, timeout=timeout, waits=False, writes=writes)
 
     def unavailable(self, error: BaseException) -> PartitionUnavailable:
         """The error a user meets when the database does not answer."""
@@ -324,6 +396,8 @@ class Database:
             problem, advice = "is read-only", "see that it runs and accepts writes"
         elif isinstance(error, LockHeld):
             advice = "end that transaction (pg_blocking_pids names it)"
+        elif isinstance(error, PoolTimeout):
+            advice = "see that it runs and has connections left for this app"
         elif not is_lost(error):
             problem, advice = "rolled it back each time", "see what is in its way"
         if not isinstance(error, LockHeld):
@@ -347,7 +421,7 @@ class Database:
             ).fetchall()
             return [f"{name}={setting}" for name, setting in rows if setting in ("off", "local")]
 
-        return self.run(read, timeout=timeout, waits=waits)
+        return self.run(read, timeout=timeout, waits=waits, writes=False)
 
     def close(self) -> None:
         """Give back every connection."""
@@ -355,7 +429,7 @@ class Database:
             stock, self._stock = self._stock, None
         if stock is not None:
             # Whoever is just connecting to one that hangs would be waited for.
-            stock.close(0.0 if self.breaker.is_down else 5.0)
+            stock.close(0.0 if self.breaker.is_down else 0.5)
         self.breaker.close()
         self.breaker = Breaker(self._target, self.breaker.label, self.clock, self.lease_seconds)
 
@@ -378,18 +452,18 @@ class Database:
                     kwargs={
                         "autocommit": True,
                         "application_name": self._name,
-                        "connect_timeout": 10,
+                        "connect_timeout": self._connect_seconds,
                         "client_encoding": ENCODING,
                     },
                     min_size=1,
-                    max_size=self._pool_size,
+                    max_size=self.pool_size,
                     max_idle=60,
                     reconnect_timeout=5,
                     configure=self._configure,
                     open=True,
                 )
                 # Of a single one whoever waits for it would hear only when it goes back.
-                self._stock = Stock(pool, keeps=self._pool_size > 1)
+                self._stock = Stock(pool, keeps=self.pool_size > 1)
             return self._stock
 
     def _configure(self, connection: Flow) -> None:
@@ -418,6 +492,11 @@ class Database:
             except psycopg.errors.InvalidParameterValue:
                 self._notice = "0"
                 connection.execute(query("set_session"), {"notice": self._notice})
+
+
+def _close_unwanted(made: Future[Flow]) -> None:
+    if made.exception() is None:
+        made.result().close()
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from penstock.storage.arrays import members_text
 from penstock.storage.database import Connection, Database
 from penstock.storage.flow import Session
 from penstock.storage.queries import query
-from penstock.storage.sessions import GONE_SECONDS, confirm_replicated, end_session
+from penstock.storage.sessions import confirm_replicated, end_session
 
 __all__ = [
     "FEW",
@@ -300,12 +300,11 @@ def write_spans(spans: Sequence[Span], ids: list[int], receipt: Receipt | None =
     return True
 
 
-def look_for(database: Database, receipt: Receipt, spans: Sequence[Span], ids: list[int], deadline: float) -> bool:
+def look_for(database: Database, receipt: Receipt, spans: Sequence[Span], ids: list[int]) -> bool:
     """After a lost answer: whether the call was written. Waits for the database, and for the old process to be gone."""
-    clock = database.clock
 
     def look(connection: Connection) -> bool:
-        end_session(connection, database, receipt.session, min(deadline - clock.monotonic(), GONE_SECONDS))
+        end_session(connection, database, receipt.session)
         if not receipt.token:
             found = {"id": receipt.first_id, "enqueued_at": receipt.enqueued_at}
             row = connection.execute(query("was_written"), found).fetchone()
@@ -320,7 +319,7 @@ def look_for(database: Database, receipt: Receipt, spans: Sequence[Span], ids: l
             confirm_replicated(connection)
         return is_written
 
-    return database.run(look, timeout=max(deadline - clock.monotonic(), 0.1))
+    return database.run(look, writes=False)
 
 
 @dataclass(slots=True)

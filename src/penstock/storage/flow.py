@@ -30,16 +30,19 @@ import psycopg
 from psycopg.abc import PQGen
 
 from penstock.clock import system
+from penstock.deadline import Deadline
 from penstock.forking import let_go
 from penstock.storage.queries import query
 
-__all__ = ["CommitUnsure", "Flow", "Flows", "Session", "SessionEnded", "session_of"]
+__all__ = ["CommitUnsure", "DeadlinePassed", "Flow", "Flows", "Session", "SessionEnded", "session_of"]
 
 RV = TypeVar("RV")
 # The driver wakes so often to see whether the program was interrupted.
 INTERVAL_SECONDS = 0.1
 # Nobody is suspected before so long, however short the lease: a busy machine is not a dead one.
 LEAST_SECONDS = 1.0
+# When the time of a call is up, the server has so long to say what became of its statement.
+GRACE_SECONDS = 0.5
 # And nobody is trusted for longer, however long it is.
 MOST_SECONDS = 5.0
 # So long it is looked whether a session that was cut is gone; its number may be another's afterwards.
@@ -73,6 +76,10 @@ class CommitUnsure(psycopg.OperationalError):
     """It was committed, and may be gone with the server: nobody is told before it is certain."""
 
 
+class DeadlinePassed(psycopg.OperationalError):
+    """The time of a call was up; where something had been sent, the server did not answer."""
+
+
 class Flow(psycopg.Connection[tuple[Any, ...]]):
     """A connection of Penstock's own. Used by one thread at a time; the watcher only looks at it, and cuts it."""
 
@@ -85,14 +92,63 @@ class Flow(psycopg.Connection[tuple[Any, ...]]):
     asked_at = 0.0
     # Told which server process was left behind when it is cut.
     on_cut: Callable[[int], None] | None = None
+    # Of the call that it is lent to: who waits on it looks at the clock.
+    deadline: Deadline | None = None
+    # Until when the server may say what became of a statement that was cancelled.
+    _grace_until = 0.0
     _is_listening = False
     # Whether the server gave up waiting for its standby: it has committed, and only it may have what was.
     _is_alone = False
 
     def wait(self, gen: PQGen[RV], interval: float = INTERVAL_SECONDS, timeout: float | None = None) -> RV:
         """Every exchange with the server goes through here."""
+        deadline = self.deadline
         if not self._is_listening:
             self.waiting_since = monotonic()
+            if deadline is not None:
+                return self._wait_until(deadline, gen, interval)
+        return self._wait(gen, interval, timeout)
+
+    def _wait_until(self, deadline: Deadline, gen: PQGen[RV], interval: float) -> RV:
+        """Wait until the time of the call is up, and then for the server to hear that nobody does any more."""
+        left = deadline.left()
+        if left <= 0.0:
+            # After a cancelled statement its transaction is rolled back, its pipeline ended.
+            if self._grace_until > monotonic():
+                return self._hear_out(deadline, gen, interval)
+            self.waiting_since = None
+            self.close()
+            raise DeadlinePassed(f"{deadline.seconds:g} s were over before the next statement was sent")
+        try:
+            answer = self._wait(gen, interval, left)
+        except psycopg.errors._WaitTimeout:
+            return self._give_up(deadline, gen, interval)
+        deadline.renew()
+        return answer
+
+    def _give_up(self, deadline: Deadline, gen: PQGen[RV], interval: float) -> RV:
+        """Have the statement cancelled. A server that is well answers at once: with its end, or that it was."""
+        self._grace_until = monotonic() + GRACE_SECONDS
+        with contextlib.suppress(psycopg.Error):
+            self._ask_to_cancel()
+        return self._hear_out(deadline, gen, interval)
+
+    def _hear_out(self, deadline: Deadline, gen: PQGen[RV], interval: float) -> RV:
+        try:
+            return self._wait(gen, interval, max(self._grace_until - monotonic(), 0.0))
+        except psycopg.errors._WaitTimeout:
+            self.cut()
+            self.close()
+            raise DeadlinePassed(f"no answer came within {deadline.seconds:g} s") from None
+
+    def _ask_to_cancel(self) -> None:
+        if psycopg.capabilities.has_cancel_safe():
+            self.cancel_safe(timeout=GRACE_SECONDS / 2)
+        else:
+            # An older libpq waits for a server that says nothing: in a thread that can be left behind.
+            threading.Thread(target=self.pgconn.get_cancel().cancel, daemon=True).start()
+
+    def _wait(self, gen: PQGen[RV], interval: float, timeout: float | None) -> RV:
         try:
             answer = super().wait(gen, interval, timeout)
             if self._is_alone:

@@ -9,6 +9,7 @@ from typing import Any
 
 from psycopg import sql
 
+from penstock.deadline import current_deadline
 from penstock.storage.database import Connection, ConnectionLost, Database
 from penstock.storage.queries import query
 from penstock.storage.shards import read_digest, read_identity, read_shards
@@ -252,7 +253,9 @@ def notification_seconds(database: Database, timeout: float = 5.0) -> float | No
         connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
         started = clock.monotonic()
         connection.execute("select pg_notify(%s, '')", [channel])
-        for _ in connection.notifies(timeout=timeout, stop_after=1):
+        call = current_deadline()
+        patience = timeout if call is None else min(timeout, max(call.left(), 0.0))
+        for _ in connection.notifies(timeout=patience, stop_after=1):
             return clock.monotonic() - started
     return None
 

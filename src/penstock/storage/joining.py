@@ -133,7 +133,9 @@ def add(shards: Shards, database: Database, *, is_embedded: bool = False) -> int
 def _refuse_unreachable(shards: Shards, database: Database) -> None:
     """Programs that run find a shard by its address and come with the credentials they have."""
     try:
-        psycopg.connect(at_address(plain_address(database.url), shards.lead.url), connect_timeout=10).close()
+        Database(
+            at_address(plain_address(database.url), shards.lead.url), request_timeout=database.request_timeout
+        ).connect().close()
     except psycopg.OperationalError as error:
         raise InvalidJob(
             "url",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.deadline import current_deadline
 from penstock.storage.database import Connection, ConnectionCut, Database
 from penstock.storage.flow import Session, session_of
 from penstock.storage.queries import query
@@ -31,7 +32,8 @@ def end_session(
         if row is None or not row[0]:
             return
         waited = clock.monotonic() - started_at
-        if waited > patience:
+        call = current_deadline()
+        if waited > patience or (call is not None and call.left() <= 0.1):
             raise SessionLingers(f"the session that was cut off, process {session.pid}, does not end")
         if waited > MOMENT_SECONDS:
             connection.execute(query("end_backend"), given)

@@ -16,6 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from psycopg import DatabaseError, conninfo, errors
 
+from penstock.deadline import current_deadline, in_this_call, within
 from penstock.errors import NotFound, PartitionUnavailable, SchemaMismatch
 from penstock.forking import renew_in_children
 from penstock.storage.database import Connection, Database
@@ -147,13 +148,16 @@ class Shards:
         self.note_drained([entry.number for entry in self.read(read_shards) if entry.state == "drained"])
         return self._drained
 
-    def each(
-        self, act: Callable[[Connection], T], *, timeout: float | None = None, waits_for_locks: bool = True
-    ) -> Answers[T]:
+    def each(self, act: Callable[[Connection], T], *, timeout: float | None = None, writes: bool = True) -> Answers[T]:
         """Ask every shard the same, side by side; those that are down are not waited for."""
 
+        call = current_deadline()
+        if call is not None and timeout is None and not writes and len(self) > 1:
+            # A question is answered without those that take longer, and may go on with what the others said.
+            timeout = max(call.left(), 0.0) / 2
+
         def ask(database: Database) -> T:
-            return database.run(act, timeout=timeout, waits=len(self) == 1, waits_for_locks=waits_for_locks)
+            return database.run(act, timeout=timeout, waits=len(self) == 1, writes=writes)
 
         return self.each_database(ask)
 
@@ -178,21 +182,23 @@ class Shards:
             answers.given[databases[0].shard] = act(databases[0])
             return answers
         with ThreadPoolExecutor(len(databases), thread_name_prefix="penstock-ask") as threads:
-            list(threads.map(ask, databases))
+            list(threads.map(in_this_call(ask), databases))
         return answers
 
     def read(self, act: Callable[[Connection], T]) -> T:
         """Ask the catalogue of any shard that answers, the lead's if it can be."""
-        if len(self) == 1:
-            return self.lead.run(act, waits_for_locks=False)
-        for database in sorted(self, key=lambda each: (each is not self.lead, each.shard)):
-            if database.breaker.is_down:
-                continue
-            try:
-                return database.ask(act, timeout=min(3.0, database.request_timeout), waits_for_locks=False)
-            except PartitionUnavailable:
-                continue
-        return self.lead.run(act, waits_for_locks=False)
+        with within(self.lead.request_timeout, self.lead.clock) as deadline:
+            if len(self) == 1:
+                return self.lead.run(act, writes=False)
+            for database in sorted(self, key=lambda each: (each is not self.lead, each.shard)):
+                if database.breaker.is_down:
+                    continue
+                try:
+                    # No more than half of what is left: another one may answer.
+                    return database.ask(act, timeout=min(3.0, deadline.left() / 2), writes=False)
+                except PartitionUnavailable:
+                    continue
+            return self.lead.run(act, writes=False)
 
     def change(self, act: Callable[[Connection], T]) -> T:
         """Change the catalogue: on the lead first, then on all that answer."""

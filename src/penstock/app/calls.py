@@ -1,0 +1,81 @@
+"""The public calls of an app: each has a deadline from the moment it is made, and says what it may have changed.
+
+`question` only reads. `change` has its time as a whole. `change_in_steps` works through many jobs, or over all shards:
+each of its steps has that time.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ParamSpec, Self, TypeVar, cast
+
+from penstock.deadline import Deadline, current_deadline, within
+from penstock.errors import PartitionUnavailable
+
+__all__ = ["Bounded", "change", "change_in_steps", "held", "question"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Bounded:
+    """What the block does has so many seconds; an error says whether it may have written something."""
+
+    __slots__ = ("_is_change", "_within", "deadline")
+
+    def __init__(self, seconds: float, *, is_change: bool = True, renews: bool = False) -> None:
+        self._within = within(seconds, renews=renews)
+        self._is_change = is_change
+
+    def __enter__(self) -> Self:
+        self.deadline: Deadline = self._within.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self._within.__exit__()
+        if self._is_change and self.deadline.may_have_written and isinstance(error, PartitionUnavailable):
+            error.outcome = "unknown"
+
+
+def _bounded(function: Callable[P, T], *, is_change: bool, renews: bool = False) -> Callable[P, T]:
+    @functools.wraps(function)
+    def call(*args: P.args, **named: P.kwargs) -> T:
+        app = cast("Any", args[0])
+        with app._bounded(is_change=is_change, renews=renews):
+            return function(*args, **named)
+
+    return call
+
+
+def question(function: Callable[P, T]) -> Callable[P, T]:
+    """A call that only reads."""
+    return _bounded(function, is_change=False)
+
+
+def change(function: Callable[P, T]) -> Callable[P, T]:
+    """A call that changes something."""
+    return _bounded(function, is_change=True)
+
+
+def change_in_steps(function: Callable[P, T]) -> Callable[P, T]:
+    """A call that changes much: it may go on for as long as it gets on."""
+    return _bounded(function, is_change=True, renews=True)
+
+
+@contextmanager
+def held(lock: threading.RLock | threading.Lock, doing: str) -> Iterator[None]:
+    """Hold a lock, and wait for it no longer than this call may take: who has it may have more time."""
+    deadline = current_deadline()
+    if not lock.acquire(timeout=-1 if deadline is None else max(deadline.left(), 0.0)):
+        seconds = 0.0 if deadline is None else deadline.seconds
+        raise PartitionUnavailable(
+            f"another thread was still {doing} after {seconds:g} s; see that the database runs and accepts "
+            "connections, then call again"
+        )
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,105 @@
+"""How long a call may take: made once, where the user calls, and kept by everything below.
+
+A deadline travels with the thread of its call rather than as a parameter, so that nobody on the way can forget it: who
+connects, asks, waits for a lock or pauses sees how much is left. Threads that work for a call are given its deadline by
+`in_this_call`. A worker, its upkeep, Spark and `migrate` have none: they wait for as long as it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from typing import ParamSpec, TypeVar
+
+from penstock.clock import Clock, system
+
+__all__ = ["Deadline", "current_deadline", "in_this_call", "within", "without_deadline"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Deadline:
+    """When a call must have ended, and whether it may have written something.
+
+    One that `renews` counts from the last answer: a call that works through many jobs goes on as long as it gets on.
+    """
+
+    __slots__ = ("_clock", "at", "may_have_written", "outer", "renews", "seconds")
+
+    def __init__(
+        self, seconds: float, clock: Clock = system, *, renews: bool = False, outer: Deadline | None = None
+    ) -> None:
+        self._clock = clock
+        self.seconds = seconds
+        self.at = clock.monotonic() + seconds
+        self.renews = renews
+        self.outer = outer
+        self.may_have_written = False
+
+    def left(self) -> float:
+        """Seconds; none are left where they are negative."""
+        return self.at - self._clock.monotonic()
+
+    def renew(self) -> None:
+        """An answer came: count anew, where that is meant."""
+        if self.renews:
+            self.at = self._clock.monotonic() + self.seconds
+
+    def note_written(self) -> None:
+        """Something was sent that may be written by now."""
+        self.may_have_written = True
+        if self.outer is not None:
+            self.outer.note_written()
+
+
+_current: ContextVar[Deadline | None] = ContextVar("penstock_deadline", default=None)
+
+
+def current_deadline() -> Deadline | None:
+    """The deadline of the call that this thread works for."""
+    return _current.get()
+
+
+class within:  # noqa: N801  (reads as the words it stands for: `with within(seconds):`)
+    """Give what the block does so many seconds; less where the call around it has less."""
+
+    __slots__ = ("_deadline", "_token")
+
+    def __init__(self, seconds: float, clock: Clock = system, *, renews: bool = False) -> None:
+        outer = _current.get()
+        inner = Deadline(seconds, clock, renews=renews, outer=outer)
+        self._deadline = inner if outer is None or inner.at < outer.at else outer
+
+    def __enter__(self) -> Deadline:
+        self._token: Token[Deadline | None] = _current.set(self._deadline)
+        return self._deadline
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
+
+
+class without_deadline:  # noqa: N801  (as above)
+    """What the block does takes as long as it takes."""
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> None:
+        self._token: Token[Deadline | None] = _current.set(None)
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
+
+
+def in_this_call(function: Callable[P, T]) -> Callable[P, T]:
+    """The same function for another thread, with the deadline of this one."""
+    deadline = _current.get()
+
+    def run(*args: P.args, **named: P.kwargs) -> T:
+        token = _current.set(deadline)
+        try:
+            return function(*args, **named)
+        finally:
+            _current.reset(token)
+
+    return run
