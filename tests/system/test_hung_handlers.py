@@ -73,9 +73,11 @@ def test_g13_a_handler_that_hangs_in_a_thread_is_replaced_at_its_timeout(
     good = [note.enqueue(name=name) for name in ("a", "b", "c")]
     with working(app, concurrency=2) as worker:
         eventually(lambda: app.job(hung).state == "failed", "it was tried twice, and given up")
+        # Now that both threads hang.
+        good += [note.enqueue(name="a"), note.enqueue(name="d")]
         eventually(lambda: {app.job(job).state for job in good} == {"succeeded"}, "the others were done")
         assert worker.is_alive()
-    assert sorted(names) == ["a", "b", "c"]
+    assert sorted(names) == ["a", "a", "b", "c", "d"]
     failures = app.job(hung).failures
     assert [failure.attempt for failure in failures] == [1, 2]
     # Where it hung is said.
