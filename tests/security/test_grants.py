@@ -92,7 +92,7 @@ def test_functions_that_run_with_the_owners_rights_are_these_and_look_nowhere_el
             " where pronamespace = 'penstock'::regnamespace and prosecdef"
         ).fetchall()
     assert {name: (settings, owner) for name, settings, owner in rows} == {
-        name: (["search_path=pg_catalog, penstock, pg_temp"], "owner") for name in OWNERS_FUNCTIONS
+        name: (["search_path=pg_catalog, pg_temp"], "owner") for name in OWNERS_FUNCTIONS
     }
 
 

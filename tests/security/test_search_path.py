@@ -36,6 +36,25 @@ def caught(realm: Realm) -> set[str]:
         return {role for (role,) in connection.execute("select role from public.caught")}
 
 
+def test_every_function_is_bound_when_it_is_created_or_names_its_path(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        loose = connection.execute(
+            "select oid::regprocedure::text from pg_proc where pronamespace = 'penstock'::regnamespace"
+            " and prosqlbody is null and not coalesce('search_path=pg_catalog, pg_temp' = any (proconfig), false)"
+        ).fetchall()
+    assert loose == []
+
+
+def test_no_function_that_forbids_scans_is_compiled(database_url: str) -> None:
+    """What is forbidden looks so expensive that it would always be."""
+    with psycopg.connect(database_url) as connection:
+        compiled = connection.execute(
+            "select oid::regprocedure::text from pg_proc where pronamespace = 'penstock'::regnamespace"
+            " and 'enable_seqscan=off' = any (proconfig) and not 'jit=off' = any (proconfig)"
+        ).fetchall()
+    assert compiled == []
+
+
 def test_sessions_look_nowhere_else(database_url: str) -> None:
     database = Database(database_url)
     try:
@@ -44,6 +63,44 @@ def test_sessions_look_nowhere_else(database_url: str) -> None:
         assert found == {("pg_catalog, pg_temp",)}
     finally:
         database.close()
+
+
+@pytest.mark.parametrize("role", ["worker", "owner"])
+def test_an_operator_of_a_producer_is_used_by_nobody(open_realm: Realm, role: str) -> None:
+    with App(open_realm.url(role)) as app:
+        queue = app.queue("o", order="key", partitions=2, limit=3)
+
+        @queue.task(key="n", max_attempts=2)
+        def t(n: int) -> None:
+            if n == 3:
+                raise ValueError(n)
+
+        first = t.enqueue(n=0)
+        t.enqueue_many([{"n": n % 5} for n in range(150)])
+        t.options(after=[first], delay=0.1).enqueue(n=1)
+        app.work(until_idle=True)
+        app.resize("o", partitions=3)
+        app.work(until_idle=True)
+        assert app.stats("o").total_completed > 100
+        app.explain(first)
+        app.retry(queue="o", state="failed")
+    assert caught(open_realm) == set()
+
+
+def test_the_sql_function_uses_none_on_any_session(open_realm: Realm) -> None:
+    with open_realm.connect("owner") as connection:
+        connection.execute("select 5::bigint % 3")
+        assert caught(open_realm) == {"owner"}, "the trap works"
+    with App(open_realm.url("owner")) as app:
+        app.queue("q", partitions=2)
+        app.queue("o", order="key")
+        app.queues()
+    with psycopg.connect(open_realm.url(), autocommit=True) as connection:
+        connection.execute("truncate public.caught")
+    with open_realm.connect("owner") as connection:
+        connection.execute("select penstock.enqueue('q', 't', '{}')")
+        connection.execute("select penstock.enqueue('o', 't', '{}', key => 'k', delay => 5)")
+    assert caught(open_realm) == set()
 
 
 def test_migrate_refuses_a_schema_of_another_role(empty_database_url: str, realm: Realm) -> None:

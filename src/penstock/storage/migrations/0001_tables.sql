@@ -31,25 +31,28 @@ create table penstock.shard (
 );
 
 create function penstock.here() returns smallint
-language sql stable parallel safe as
-$$ select number from penstock.catalogue $$;
+language sql stable parallel safe
+begin atomic
+    select number from penstock.catalogue;
+end;
 
 create function penstock.shard_of(p_job bigint) returns int
-language sql immutable strict parallel safe as
-$$ select ((p_job >> 10) & 1023)::int $$;
+language sql immutable strict parallel safe
+return ((p_job >> 10) & 1023)::int;
 
 -- Whether the catalogue is changed here: on the shard of the lowest number that is not drained.
 create function penstock.is_lead() returns boolean
-language sql stable as $$
+language sql stable
+begin atomic
     select not exists (select from penstock.shard as s
                         where s.number <= c.number and (s.number < c.number) = (s.state <> 'drained'))
-      from penstock.catalogue as c
-$$;
+      from penstock.catalogue as c;
+end;
 
 -- Of a change of the catalogue; whoever makes another one waits. Refused where another shard leads (PS004): one that has
 -- said that it is drained says nothing more. Locks: the one row.
 create function penstock.next_version() returns bigint
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_version bigint;
 begin
@@ -587,29 +590,31 @@ create index cron_by_next_time on penstock.cron (next_at) where not is_paused an
 -- Maps of members. Bit p of a map is the job at position p of the range.
 
 create function penstock.span(low int, high int) returns bit(1024)
-language sql immutable strict parallel safe as
-$$ select (repeat('0', low) || repeat('1', high - low) || repeat('0', 1024 - high))::bit(1024) $$;
+language sql immutable strict parallel safe
+return (repeat('0', low) || repeat('1', high - low) || repeat('0', 1024 - high))::bit(1024);
 
 create function penstock.single(pos int) returns bit(1024)
-language sql immutable strict parallel safe as
-$$ select set_bit(repeat('0', 1024)::bit(1024), pos, 1) $$;
+language sql immutable strict parallel safe
+return set_bit(repeat('0', 1024)::bit(1024), pos, 1);
 
 create function penstock.members_count(low smallint, high smallint, members bit(1024)) returns int
-language sql immutable parallel safe as
-$$ select case when members is null then high - low else bit_count(members)::int end $$;
+language sql immutable parallel safe
+return case when members is null then high - low else bit_count(members)::int end;
 
 create function penstock.has_member(low smallint, high smallint, members bit(1024), pos int) returns boolean
-language sql immutable parallel safe as
-$$ select pos >= low and pos < high and (members is null or get_bit(members, pos) = 1) $$;
+language sql immutable parallel safe
+return pos >= low and pos < high and (members is null or get_bit(members, pos) = 1);
 
 create function penstock.first_member(low smallint, members bit(1024)) returns int
-language sql immutable parallel safe as
-$$ select case when members is null then low::int else position(B'1' in members) - 1 end $$;
+language sql immutable parallel safe
+return case when members is null then low::int else position(B'1' in members) - 1 end;
 
 create function penstock.positions(low smallint, high smallint, members bit(1024)) returns smallint[]
-language sql immutable parallel safe as
-$$ select array(select p::smallint from generate_series(low::int, high - 1) as p
-                 where members is null or get_bit(members, p) = 1) $$;
+language sql immutable parallel safe
+begin atomic
+    select array(select p::smallint from generate_series(low::int, high - 1) as p
+                 where members is null or get_bit(members, p) = 1);
+end;
 
 -- What ended, a row a job.
 

@@ -6,7 +6,7 @@
 
 -- Adds one table partition of `job` for the next `calls` range numbers of this shard.
 create function penstock.add_job_part(calls bigint) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_low  bigint;
     v_high bigint;
@@ -29,7 +29,7 @@ end $$;
 
 -- Adds one slice of `finished`, not yet opened.
 create function penstock.add_slice() returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_number int;
 begin
@@ -44,21 +44,24 @@ end $$;
 
 -- Opens the next slice: from now on what ends is written there.
 create function penstock.open_slice() returns int
-language sql as $$
+language sql
+begin atomic
     update penstock.slice set opened_at = clock_timestamp()
      where number = (select min(number) from penstock.slice where opened_at is null)
-    returning number
-$$;
+    returning number;
+end;
 
 create function penstock.current_slice() returns int
-language sql stable as
-$$ select max(number) from penstock.slice where opened_at is not null $$;
+language sql stable
+begin atomic
+    select max(number) from penstock.slice where opened_at is not null;
+end;
 
 -- Calls for a table at commit, when no statement of the transaction is using the others.
 create table penstock.shortage (at timestamptz not null default now());
 
 create function penstock.mend_shortage() returns trigger
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     delete from penstock.shortage where at <= now();
     begin
@@ -78,7 +81,7 @@ create constraint trigger a_shortage_is_mended_at_commit after insert on penstoc
 
 -- Asks for another table partition of `job` where the last one made will soon be reached.
 create function penstock.note_shortage(p_range bigint) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if p_range + 16384 * 1024 > (select max(high) from penstock.job_part) then
         insert into penstock.shortage default values;
@@ -89,7 +92,7 @@ end $$;
 -- and where no worker has run for long the producer that comes near the end makes one as it commits. Not before: a
 -- statement that writes jobs cannot add a table to them, and a caller's transaction may last.
 create function penstock.draw_range() returns bigint
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_range bigint := nextval('penstock.range_number');
 begin

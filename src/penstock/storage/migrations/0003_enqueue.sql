@@ -4,7 +4,7 @@
 
 -- Wakes the workers that sleep on a queue; free where none does.
 create function penstock.wake(p_queue int) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if exists (select from penstock.sleeper where queue_id = p_queue) then
         perform pg_notify('penstock_' || p_queue, '');
@@ -18,7 +18,7 @@ end $$;
 -- since. False also where the map is not open yet. Never waits for a resize; shared with all other producers. A row's lock
 -- and not an advisory one: that could be taken by anybody who may connect, and would hold up every producer.
 create function penstock.lock_map(p_queue int, p_epoch int) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_epoch   int;
     v_is_open boolean;
@@ -38,7 +38,7 @@ end $$;
 
 -- Holds the map that a queue has now; its epoch. Waits a moment for one that is not open yet.
 create function penstock.hold_map(p_queue int) returns int
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_epoch   int;
     v_is_open boolean;
@@ -58,7 +58,7 @@ end $$;
 
 -- The same as lock_map for several queues; the arrays are parallel.
 create function penstock.lock_maps(p_queues int[], p_epochs int[]) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     for i in 1..cardinality(p_queues) loop
         if not penstock.lock_map(p_queues[i], p_epochs[i]) then
@@ -73,7 +73,7 @@ end $$;
 create function penstock.open_ranges(
     p_queues int[], p_partitions int[], p_priorities smallint[], p_tasks text[], p_run_ats timestamptz[],
     p_ranges bigint[], p_sizes smallint[], p_members bit(1024)[], p_epochs int[] default null) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     with given as (
         select g.*, g.run_at is not null and g.run_at > now() as is_later
@@ -100,7 +100,7 @@ end $$;
 create function penstock.enqueue_one(
     p_queue int, p_partition int, p_priority smallint, p_task text, p_key bytea, p_args json, p_attributes jsonb)
 returns bigint
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_range bigint := nextval('penstock.range_number');
 begin
@@ -122,7 +122,7 @@ end $$;
 create function penstock.enqueue_one_if_mapped(
     p_queue int, p_epoch int, p_partition int, p_priority smallint, p_task text, p_key bytea, p_args json,
     p_attributes jsonb) returns bigint
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_range bigint;
 begin
@@ -144,7 +144,7 @@ end $$;
 create function penstock.enqueue_few_if_mapped(
     p_queue int, p_epoch int, p_partition int, p_priority smallint, p_run_at timestamptz, p_tasks text[],
     p_keys bytea[], p_args json, p_attributes jsonb) returns bigint
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_range bigint;
 begin
@@ -163,7 +163,8 @@ end $$;
 
 -- Whether a job is on this shard: waiting, running, or ended and not forgotten.
 create function penstock.is_here(p_job bigint) returns boolean
-language sql stable as $$
+language sql stable
+begin atomic
     select exists (
         select from penstock.finished where range = p_job / 1024 and (p_job % 1024)::smallint = any (positions)
         union all
@@ -178,31 +179,34 @@ language sql stable as $$
         select from penstock.scheduled
          where range = p_job / 1024 and penstock.has_member(low, high, members, (p_job % 1024)::int)
         union all
-        select from penstock.blocked where job_id = p_job)
-$$;
+        select from penstock.blocked where job_id = p_job);
+end;
 
 -- Whether a job that was written here is anywhere: waiting, running, ended and not forgotten, or on another shard by now.
 -- Who asks holds `finished` until the transaction ends, so that no slice leaves it meanwhile.
 create function penstock.has_place(p_job bigint) returns boolean
-language sql stable as $$
+language sql stable
+begin atomic
     select penstock.is_here(p_job) or exists (
-        select from penstock.outbox where job_id = p_job union all select from penstock.forward where job_id = p_job)
-$$;
+        select from penstock.outbox where job_id = p_job union all select from penstock.forward where job_id = p_job);
+end;
 
 -- Whether a job may be waited for: it is somewhere here, or of another shard, which only a client can ask. One that is
 -- gone there did not succeed.
 create function penstock.can_be_parent(p_job bigint) returns boolean
-language sql stable as $$
+language sql stable
+begin atomic
     select case when penstock.shard_of(p_job) = penstock.here() then penstock.has_place(p_job)
-                else exists (select from penstock.shard where number = penstock.shard_of(p_job)) end
-$$;
+                else exists (select from penstock.shard where number = penstock.shard_of(p_job)) end;
+end;
 
 -- Writes children: always blocked at first; whether their parents have ended is decided in a later
 -- transaction (deciding here would be write skew: the child could wait for ever).
 create function penstock.block_jobs(
     p_ids bigint[], p_partitions int[], p_priorities smallint[], p_tasks text[], p_run_ats timestamptz[],
     p_runs_on_failure boolean[], p_parents json[]) returns void
-language sql as $$
+language sql
+begin atomic
     with given as (
         select g.*, array(select value::bigint from json_array_elements_text(g.parents_json)) as parents
           from unnest(p_ids, p_partitions, p_priorities, p_tasks, p_run_ats, p_runs_on_failure, p_parents)
@@ -215,22 +219,22 @@ language sql as $$
         select distinct parent, id, penstock.shard_of(parent) <> penstock.here() from given, unnest(parents) as parent
     )
     insert into penstock.tally (partition_id, enqueued, blocked)
-    select partition_id, count(*), count(*) from given group by partition_id
-$$;
+    select partition_id, count(*), count(*) from given group by partition_id;
+end;
 
 -- The key hash of docs/reference/key-hash: equal in Python, SQL and Spark.
 create function penstock.h64(domain bytea, key bytea) returns bigint
-language sql immutable strict parallel safe as
-$$ select ('x' || encode(substr(sha256(domain || '\x00'::bytea || key), 1, 8), 'hex'))::bit(64)::bigint $$;
+language sql immutable strict parallel safe
+return ('x' || encode(substr(sha256(domain || '\x00'::bytea || key), 1, 8), 'hex'))::bit(64)::bigint;
 
 create function penstock.partition_of(key bytea, partitions int) returns int
-language sql immutable strict parallel safe as
-$$ select ((penstock.h64('penstock/partition/v1'::bytea, key) & 9223372036854775807) % partitions)::int $$;
+language sql immutable strict parallel safe
+return ((penstock.h64('penstock/partition/v1'::bytea, key) & 9223372036854775807) % partitions)::int;
 
 -- The partition of a job by a map: its key's. Without a key its own, or where the map has not got that any more, another
 -- one of this shard; where there is none, its own still, which is served until it is empty, unless it came from elsewhere.
 create function penstock.place_by(p_ids int[], p_key bytea, p_own int) returns int
-language plpgsql stable parallel safe as $$
+language plpgsql stable parallel safe set search_path = pg_catalog, pg_temp as $$
 declare
     v_here int[];
 begin
@@ -250,16 +254,17 @@ end $$;
 
 -- The shard on which an idempotency key is remembered, of those that its queue's keys are spread over.
 create function penstock.home_of(idempotency_key text, homes smallint[]) returns smallint
-language sql stable strict parallel safe as $$
+language sql stable strict parallel safe
+begin atomic
     select homes[1 + ((penstock.h64('penstock/idempotency/v1'::bytea, convert_to(idempotency_key, 'UTF8'))
-                       & 9223372036854775807) % 1024 % cardinality(homes))::int]
-$$;
+                       & 9223372036854775807) % 1024 % cardinality(homes))::int];
+end;
 
 -- The partition of a job by a queue's map: its key's, or of those on this shard the one with the fewest jobs: open ones where
 -- it is ready, else also those to come. With an idempotency key it is one of the key's home, unless the key is only unique
 -- within the ordering key. What lives on another shard is refused: what is written there cannot be part of this transaction.
 create function penstock.place(p_queue penstock.queue, p_key bytea, p_once text, p_is_ready boolean) returns int
-language plpgsql stable as $$
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     v_here     smallint := penstock.here();
     v_is_homed boolean := p_once is not null and (p_key is null or not p_queue.is_owned);
@@ -307,12 +312,12 @@ end $$;
 
 -- An idempotency key as it is stored on queues with an owner, where it is unique for each ordering key.
 create function penstock.once_per_key(key bytea, idempotency_key text) returns text
-language sql immutable parallel safe as
-$$ select coalesce(encode(key, 'hex'), '') || ':' || idempotency_key $$;
+language sql immutable parallel safe
+return coalesce(encode(key, 'hex'), '') || ':' || idempotency_key;
 
 -- Refuses bad input with one kind of error, which names the field.
 create function penstock.refuse(field text, problem text) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     raise exception using errcode = '22023', message = format('InvalidJob: %s: %s', field, problem);
 end $$;
@@ -323,7 +328,7 @@ create function penstock.enqueue(
     priority int default 5, run_at timestamptz default null, delay double precision default null,
     after bigint[] default null, on_parent_failure text default 'cancel', idempotency_key text default null,
     tenant text default null, owner text default null, tags text[] default null) returns bigint
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     v_queue      penstock.queue;
@@ -429,7 +434,8 @@ end $$;
 
 -- Jobs that wait in a partition, ready and not under a lease: what max_length bounds.
 create function penstock.waiting_in(p_partition int) returns bigint
-language sql stable as $$
+language sql stable
+begin atomic
     select coalesce((select opened from penstock.depth where partition_id = p_partition), 0)
-         - coalesce((select sum(penstock.members_count(low, high, members)) from penstock.lease where partition_id = p_partition), 0)
-$$;
+         - coalesce((select sum(penstock.members_count(low, high, members)) from penstock.lease where partition_id = p_partition), 0);
+end;

@@ -5,7 +5,7 @@
 -- Ends what stands at the head of a partition and has waited longer than its queue allows. Retries and
 -- rescued jobs never expire. Looks at the first rows of each priority only: the oldest stand there.
 create function penstock.expire_head(p_partition int, p_max_wait interval) returns int
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_count int;
 begin
@@ -44,7 +44,7 @@ end $$;
 create function penstock.take(
     p_worker bigint, p_token bigint, p_partition int, p_priority int, p_from bigint, p_until timestamptz, p_tasks text[],
     p_slots int, p_wanted int, p_rows int, p_has_suspect boolean default false) returns setof penstock.lease
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_rows tid[];
 begin
@@ -115,7 +115,8 @@ end $$;
 
 -- Jobs under leases in a partition. The table is read as a whole: leases are few, their index is long with dead entries.
 create function penstock.running_in(p_partition int) returns bigint
-language plpgsql set enable_seqscan = on set enable_indexscan = off set enable_bitmapscan = off as $$
+language plpgsql set enable_seqscan = on set enable_indexscan = off set enable_bitmapscan = off
+set search_path = pg_catalog, pg_temp as $$
 begin
     return (select coalesce(sum(penstock.members_count(low, high, members)), 0) from penstock.lease
              where partition_id = p_partition);
@@ -124,9 +125,10 @@ end $$;
 -- What the bucket of a rate holds: it fills evenly, up to a second's worth of starts and at least one, and was left so
 -- that it is full at p_full_at.
 create function penstock.tokens(p_rate double precision, p_full_at timestamptz, p_now timestamptz) returns double precision
-language sql immutable parallel safe as $$
-    select greatest(1, floor(p_rate)) - p_rate * greatest(0, extract(epoch from p_full_at - p_now)::double precision)
-$$;
+language sql immutable parallel safe
+begin atomic
+    select greatest(1, floor(p_rate)) - p_rate * greatest(0, extract(epoch from p_full_at - p_now)::double precision);
+end;
 
 -- Enters a partition's gate: how many its limit lets start (none, while an earlier place of it goes on), how many its rate
 -- (null: any number), and when the rate's bucket is full (now, where it is already). Whoever holds a gate of a higher number does not wait at this one: two
@@ -134,7 +136,7 @@ $$;
 create function penstock.enter_gate(
     p_partition int, p_may_wait boolean,
     out is_inside boolean, out free int, out tokens int, out rate double precision, out full_at timestamptz)
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if p_may_wait then
         perform from penstock.partition where id = p_partition for no key update;
@@ -158,7 +160,7 @@ end $$;
 -- whoever settled them takes no others. It enters the gates: a worker that looks and falls asleep at the same time
 -- either sees the place or is seen. Locks: the partitions' rows by number.
 create function penstock.wake_gates(p_partitions int[], p_may_wait boolean default true) returns void
-language plpgsql set enable_seqscan = off as $$
+language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 begin
     if p_may_wait then
         perform from penstock.partition where id = any (p_partitions) order by id for no key update;
@@ -187,7 +189,8 @@ end $$;
 create function penstock.claim(
     p_worker bigint, p_token bigint, p_partitions int[], p_from bigint[], p_slots int, p_ahead int,
     p_has_suspect boolean default false, p_settled int[] default null) returns setof penstock.lease
-language plpgsql set enable_seqscan = off set plan_cache_mode = force_generic_plan as $$
+language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp as $$
 declare
     v_partition record;
     v_first     record;

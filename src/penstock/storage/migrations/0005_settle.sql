@@ -11,7 +11,7 @@ create type penstock.part_of_lease as (lease_id bigint, pos smallint);
 
 -- Clears jobs from leases the caller has locked.
 create function penstock.clear_bits(p_parts penstock.part_of_lease[]) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     with cleared as (
         select g.lease_id, count(*) as n from unnest(p_parts) as g group by g.lease_id
@@ -37,7 +37,8 @@ end $$;
 create function penstock.settle_succeeded_if_leased(
     p_worker bigint, p_worker_name text, p_leases bigint[], p_tokens bigint[], p_ranges bigint[], p_counts int[], p_masks bit(1024)[],
     p_positions text[], p_ages text[], p_runs text[], p_results text[]) returns setof penstock.part_of_lease
-language plpgsql set enable_seqscan = off set plan_cache_mode = force_generic_plan as $$
+language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp as $$
 declare
     v_whole   int[];
     v_settled penstock.part_of_lease[];
@@ -117,7 +118,8 @@ end $$;
 -- Locks: leases by id.
 create function penstock.settle_ended_if_leased(p_worker bigint, p_worker_name text, p_ends json)
 returns setof penstock.part_of_lease
-language plpgsql set enable_seqscan = off set plan_cache_mode = force_generic_plan as $$
+language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp as $$
 declare
     v_settled penstock.part_of_lease[];
 begin
@@ -206,7 +208,8 @@ end $$;
 -- holding its neighbours' lease. Returns the new lease's number, or null where the job is not held.
 create function penstock.split_lease_if_leased(
     p_worker bigint, p_lease bigint, p_token bigint, p_range bigint, p_position smallint) returns bigint
-language plpgsql set enable_seqscan = off set plan_cache_mode = force_generic_plan as $$
+language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp as $$
 declare
     v_lease penstock.lease;
 begin

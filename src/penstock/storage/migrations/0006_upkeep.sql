@@ -3,7 +3,7 @@
 
 -- What leases held whose worker is gone is ready again, in place, or a dead letter. The caller has locked them.
 create function penstock.rescue_leases(p_leases bigint[], out jobs int, out dead int)
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     with orphan as materialized (
         select l.*, p.queue_id, q.is_owned, q.halts_on_dead
@@ -64,7 +64,8 @@ end $$;
 
 -- Gives each job of a lease a lease of its own, like it; their numbers.
 create function penstock.take_apart(p_lease bigint) returns bigint[]
-language sql as $$
+language sql
+begin atomic
     with gone as (
         delete from penstock.lease where id = p_lease returning *
     ), parts as (
@@ -74,8 +75,8 @@ language sql as $$
           from gone cross join lateral unnest(penstock.positions(low, high, members)) as m
         returning id
     )
-    select array(select id from parts)
-$$;
+    select array(select id from parts);
+end;
 
 -- rescue: what a dead worker held is ready again, in place, under a new lease number when claimed. First the
 -- dead workers' rows go (their renew then finds nothing), then every lease without a worker is taken: a
@@ -83,7 +84,7 @@ $$;
 -- attempt, but run again with few beside them, never ahead, so that one of them that kills its worker is charged then.
 -- Where something about one of them is refused it is set aside, and costs no other: lease by lease, then job by job.
 create function penstock.rescue(out workers int, out jobs int, out dead int)
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_leases   bigint[];
     v_sessions int[];
@@ -136,7 +137,7 @@ end $$;
 -- (penstock.let_back) or cancels them. What they wait for is not known: they belong to no map of keys meanwhile, and
 -- hold no key. Returns those that were ready. Locks: their ready rows, by range. Index: ready_of_range.
 create function penstock.set_aside(p_jobs bigint[], p_reasons text[]) returns setof bigint
-language plpgsql set enable_seqscan = off as $$
+language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_none bit(1024) := repeat('0', 1024)::bit(1024);
     v_row  record;
@@ -166,46 +167,51 @@ end $$;
 
 -- The same for the jobs of a lease that the caller has locked.
 create function penstock.set_lease_aside(p_lease bigint, p_reason text) returns void
-language sql as $$
+language sql
+begin atomic
     with gone as (
         delete from penstock.lease where id = p_lease returning *
     )
     insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, rescues, is_parked, reason, ready_at, task)
     select partition_id, priority, pos, range, m, m + 1, attempt, rescues, true, left(p_reason, 1000), ready_at, task
-      from gone cross join lateral unnest(penstock.positions(low, high, members)) as m
-$$;
+      from gone cross join lateral unnest(penstock.positions(low, high, members)) as m;
+end;
 
 -- Why a job is set aside that is needed and is in no table of jobs.
 create function penstock.not_stored() returns text
-language sql immutable parallel safe as $$ select 'it is in no table of jobs' $$;
+language sql immutable parallel safe
+return 'it is in no table of jobs';
 
 -- Where a paused load's jobs wait: after all times, in the order they had. Those that come from a shard that is drained
 -- wait before the others of a shard: there is room before the first.
 create function penstock.paused_at(p_pos bigint) returns timestamptz
-language sql immutable parallel safe as
-$$ select timestamptz '14000-01-01 00:00:00+00' + p_pos * interval '1 microsecond' $$;
+language sql immutable parallel safe
+return timestamptz '14000-01-01 00:00:00+00' + p_pos * interval '1 microsecond';
 
 -- Whatever waits until then or longer waits for its load.
 create function penstock.paused_from() returns timestamptz
-language sql immutable parallel safe as $$ select timestamptz '10000-01-01 00:00:00+00' $$;
+language sql immutable parallel safe
+return timestamptz '10000-01-01 00:00:00+00';
 
 -- Jobs that are open in a partition, or will be: without those of paused loads, which are due at no time. Index: load_paused,
 -- scheduled_by_due_time.
 create function penstock.expected_in(p_depth penstock.depth) returns bigint
-language sql stable as $$
+language sql stable
+begin atomic
     select p_depth.opened + p_depth.scheduled + p_depth.blocked
          - case when exists (select from penstock.load where is_paused)
                 then coalesce((select sum(penstock.members_count(low, high, members)) from penstock.scheduled
                                 where due_at >= penstock.paused_from() and partition_id = p_depth.partition_id), 0)
-                else 0 end
-$$;
+                else 0 end;
+end;
 
 -- The partitions of queues whose map is not open: nothing can take a place by it.
 create function penstock.shut_partitions() returns int[]
-language sql stable as $$
+language sql stable
+begin atomic
     select array(select p.id from penstock.queue as q join penstock.partition as p on p.queue_id = q.id
-                  where not q.is_open and q.is_owned)
-$$;
+                  where not q.is_open and q.is_owned);
+end;
 
 -- promote: what is due becomes ready. Retries that are due together rejoin their range. Those that held their key come
 -- back to their place; everything else takes a place now, and with an owner that is by the map of now, job by job where
@@ -213,7 +219,7 @@ $$;
 -- waits on, and so does what would take a place by a map that is not open. Never by a scan, which a server that has not
 -- looked at a fast growing table yet would choose. Index: scheduled_by_due_time.
 create function penstock.promote(p_limit int) returns int
-language plpgsql set enable_seqscan = off as $$
+language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_rows   tid[];
     v_moved  tid[];
@@ -319,13 +325,14 @@ end $$;
 
 -- How a job ended: its outcome, or null while it has not. Of one on another shard, as far as it was heard of here.
 create function penstock.outcome_of(p_job bigint) returns int
-language sql stable as $$
+language sql stable
+begin atomic
     select coalesce(
         (select f.outcome::int from penstock.finished as f
           where f.range = p_job / 1024 and (p_job % 1024)::smallint = any (f.positions) limit 1),
         (select 1 from penstock.dead as d where d.job_id = p_job),
-        (select (not e.has_succeeded)::int from penstock.parent_end as e where e.job_id = p_job))
-$$;
+        (select (not e.has_succeeded)::int from penstock.parent_end as e where e.job_id = p_job));
+end;
 
 -- unblock: children whose parents have all ended become ready, or are cancelled where a parent failed and
 -- they do not run on failure. p_children null: the next children after p_after, by id. Runs in a transaction
@@ -334,7 +341,7 @@ $$;
 -- looked at and how many it let go.
 create function penstock.unblock(p_children bigint[], p_after bigint, p_limit int,
                                  out looked_at int, out freed int, out last_id bigint, out cancelled bigint[])
-language plpgsql set enable_seqscan = off as $$
+language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_free   bigint[];
     v_queues int[];
@@ -427,7 +434,7 @@ end $$;
 -- come back as soon as one does. Looks at the head of each served partition only. Where a partition has an owner, that
 -- one knows what to do: a job it has no handler for waits, and its key with it.
 create function penstock.park() returns int
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_count int;
 begin
@@ -461,7 +468,7 @@ end $$;
 
 -- fold: tally rows are added into the totals. One folder at a time; the others pass.
 create function penstock.fold() returns int
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_count int;
 begin

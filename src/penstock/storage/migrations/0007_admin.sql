@@ -14,7 +14,7 @@ create index blocked_of_partition on penstock.blocked (partition_id, job_id);
 -- without a lock: a handler may hold its own for long, and an ask that comes late is cleaned or heeded next time.
 -- Locks: ready, scheduled, then blocked rows of the range.
 create function penstock.cancel_in_range(p_range bigint, p_mask bit(1024), out cancelled bit(1024), out asked bit(1024))
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_none bit(1024) := repeat('0', 1024)::bit(1024);
     v_row  record;
@@ -71,19 +71,20 @@ end $$;
 -- Writes the end of waiting jobs of one range that were just taken from p_place.
 create function penstock.end_as_cancelled(p_range bigint, p_partition int, p_attempt smallint, p_map bit(1024), p_place text)
 returns void
-language sql as $$
+language sql
+begin atomic
     insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
     values (penstock.current_slice(), p_range, p_partition, 2, p_attempt, penstock.positions(0::smallint, 1024::smallint, p_map));
     insert into penstock.tally (partition_id, opened, scheduled, blocked)
     select p_partition, -n * (p_place = 'ready')::int, -n * (p_place = 'scheduled')::int, -n * (p_place = 'blocked')::int
-      from (select bit_count(p_map)::int as n) as counted
-$$;
+      from (select bit_count(p_map)::int as n) as counted;
+end;
 
 -- Has the owners of these partitions read them anew before they start anything more: jobs of them left their places, and
 -- may come back to others, where an owner that has read the old ones would not look. What it holds stays its own, under
 -- the next epoch. To be called before any ready row is locked. Locks: the partitions' rows, by id.
 create function penstock.read_anew(p_partitions int[]) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform from penstock.partition where id = any (p_partitions) order by id for no key update;
     update penstock.partition set owner_epoch = owner_epoch + 1 where id = any (p_partitions);
@@ -94,7 +95,7 @@ end $$;
 -- null where it does not wait. Locks: its scheduled row, or its partition's where an owner reads it, and its ready row,
 -- or its blocked row; then its queue's map, shared.
 create function penstock.reschedule_job(p_job bigint, p_run_at timestamptz) returns text
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_position smallint := p_job % 1024;
     v_row      record;
@@ -162,7 +163,7 @@ end $$;
 
 -- Where a job of a queue with an owner becomes ready, by the map of now, which is held.
 create function penstock.place_by_map(p_partition int, p_job bigint, out partition_id int, out epoch int)
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_home penstock.partition;
 begin
@@ -177,7 +178,7 @@ end $$;
 -- of now, or to the shard its key lives on. Its state then; 'missing' where it is not stored still; null where it was not
 -- set aside. Locks: its ready row, then its queue's map, shared.
 create function penstock.let_back(p_job bigint) returns text
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_row   record;
     v_job   record;
@@ -223,7 +224,7 @@ end $$;
 -- another shard by now are sent there. The row's lock is the fence, the attempts made
 -- stay in `failure`. Returns those that were dead. Locks: their rows by id, then maps.
 create function penstock.retry_dead(p_ids bigint[]) returns setof bigint
-language plpgsql set enable_seqscan = off as $$
+language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_queues int[];
     v_epochs int[];
@@ -314,7 +315,8 @@ end $$;
 create function penstock.purge_ready(
     p_partition int, p_priority int, p_from bigint, p_until bigint, p_limit int,
     out place bigint, out jobs bigint, out ranges bigint[])
-language sql as $$
+language sql
+begin atomic
     with gone as (
         delete from penstock.ready where ctid = any (array(
             select ctid from penstock.ready
@@ -329,13 +331,14 @@ language sql as $$
         insert into penstock.tally (partition_id, opened)
         select p_partition, -sum(cardinality(positions)) from gone having count(*) > 0
     )
-    select max(pos), coalesce(sum(cardinality(positions)), 0), coalesce(array_agg(range), '{}') from gone
-$$;
+    select max(pos), coalesce(sum(cardinality(positions)), 0), coalesce(array_agg(range), '{}') from gone;
+end;
 
 -- Index: ready_out_of_order.
 create function penstock.purge_parked(
     p_partition int, p_from bigint, p_until bigint, p_limit int, out place bigint, out jobs bigint, out ranges bigint[])
-language sql as $$
+language sql
+begin atomic
     with gone as (
         delete from penstock.ready where ctid = any (array(
             select ctid from penstock.ready
@@ -350,13 +353,14 @@ language sql as $$
         insert into penstock.tally (partition_id, opened)
         select p_partition, -sum(cardinality(positions)) from gone having count(*) > 0
     )
-    select max(range), coalesce(sum(cardinality(positions)), 0), coalesce(array_agg(range), '{}') from gone
-$$;
+    select max(range), coalesce(sum(cardinality(positions)), 0), coalesce(array_agg(range), '{}') from gone;
+end;
 
 -- Index: scheduled_of_partition.
 create function penstock.purge_scheduled(
     p_partition int, p_from bigint, p_until bigint, p_limit int, out place bigint, out jobs bigint, out ranges bigint[])
-language sql as $$
+language sql
+begin atomic
     with gone as (
         delete from penstock.scheduled where ctid = any (array(
             select ctid from penstock.scheduled
@@ -371,13 +375,14 @@ language sql as $$
         insert into penstock.tally (partition_id, scheduled)
         select p_partition, -sum(cardinality(positions)) from gone having count(*) > 0
     )
-    select max(range), coalesce(sum(cardinality(positions)), 0), coalesce(array_agg(range), '{}') from gone
-$$;
+    select max(range), coalesce(sum(cardinality(positions)), 0), coalesce(array_agg(range), '{}') from gone;
+end;
 
 -- Index: blocked_of_partition. The children of one range end as one row of history.
 create function penstock.purge_blocked(
     p_partition int, p_from bigint, p_until bigint, p_limit int, out place bigint, out jobs bigint, out ranges bigint[])
-language sql as $$
+language sql
+begin atomic
     with gone as (
         delete from penstock.blocked where job_id = any (array(
             select job_id from penstock.blocked
@@ -393,12 +398,13 @@ language sql as $$
     ), counted as (
         insert into penstock.tally (partition_id, blocked) select p_partition, -count(*) from gone having count(*) > 0
     )
-    select max(job_id / 1024), count(*), coalesce(array_agg(distinct job_id / 1024), '{}') from gone
-$$;
+    select max(job_id / 1024), count(*), coalesce(array_agg(distinct job_id / 1024), '{}') from gone;
+end;
 
 -- Dead letters become history: failed, at the time they failed. Returns how many. Locks: their rows by id.
 create function penstock.bury_dead(p_ids bigint[]) returns bigint
-language sql as $$
+language sql
+begin atomic
     with gone as (
         delete from penstock.dead where job_id = any (array(
             select job_id from penstock.dead where job_id = any (p_ids) order by job_id for update skip locked))
@@ -412,5 +418,5 @@ language sql as $$
     ), counted as (
         insert into penstock.tally (partition_id, dead) select partition_id, -count(*) from gone group by partition_id
     )
-    select count(*) from gone
-$$;
+    select count(*) from gone;
+end;

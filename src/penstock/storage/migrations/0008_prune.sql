@@ -23,24 +23,26 @@ comment on column penstock.slice.counts is 'Rows by outcome when it was sealed.'
 
 -- The other transactions of this database, by their virtual ids: they have one before they write anything.
 create function penstock.transactions_in_progress() returns text[]
-language sql volatile as $$
+language sql volatile
+begin atomic
     select coalesce(array_agg(l.virtualtransaction), '{}')
       from pg_locks as l join pg_stat_activity as a on a.pid = l.pid
      where l.locktype = 'virtualxid' and l.mode = 'ExclusiveLock' and l.granted and l.pid <> pg_backend_pid()
-       and a.datid = (select oid from pg_database where datname = current_database())
-$$;
+       and a.datid = (select oid from pg_database where datname = current_database());
+end;
 
 -- Whether nobody can write to a closed table any more: all its possible writers have ended, and no prepared
 -- transaction (which has no virtual id) holds the table it belongs to.
 create function penstock.is_sealed(p_writers text[], p_parent regclass) returns boolean
-language sql volatile as $$
+language sql volatile
+begin atomic
     select p_writers is not null and not p_writers && penstock.transactions_in_progress()
-       and not exists (select from pg_locks where relation = p_parent and pid is null and locktype = 'relation')
-$$;
+       and not exists (select from pg_locks where relation = p_parent and pid is null and locktype = 'relation');
+end;
 
 -- Notes the possible writers of tables that have been closed. The closing was committed before this statement began.
 create function penstock.note_closed() returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_passed bigint := (select last_value from penstock.range_number);
     v_slice  int := penstock.current_slice();
@@ -53,17 +55,18 @@ end $$;
 
 -- Where a table stands: attached, pending (its detach was interrupted), alone, or gone.
 create function penstock.standing(p_table text, p_parent regclass) returns text
-language sql stable as $$
+language sql stable
+begin atomic
     select case when c.oid is null then 'gone' when i.inhrelid is null then 'alone'
                 when i.inhdetachpending then 'pending' else 'attached' end
       from (select to_regclass('penstock.' || p_table) as oid) as c
-      left join pg_inherits as i on i.inhrelid = c.oid and i.inhparent = p_parent
-$$;
+      left join pg_inherits as i on i.inhrelid = c.oid and i.inhparent = p_parent;
+end;
 
 -- How a job ended whose history lies in a slice on its way out, which is no part of `finished` any more; null: in none.
 -- What is waited for is put back from there (penstock.carry_parents).
 create function penstock.outcome_apart(p_job bigint) returns int
-language plpgsql stable as $$
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     v_slice   int;
     v_outcome int;
@@ -81,7 +84,7 @@ end $$;
 
 -- The rows of ranges [p_low, p_high) of slices on their way to a lake, which no longer are parts of `finished`.
 create function penstock.taken_rows(p_low bigint, p_high bigint) returns setof penstock.finished
-language plpgsql stable as $$
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     v_slice int;
 begin
@@ -93,7 +96,8 @@ end $$;
 
 -- The jobs of ranges [p_low, p_high) that somebody still needs: work, dead letters, history, stages.
 create function penstock.wanted(p_low bigint, p_high bigint) returns setof bigint
-language sql stable as $$
+language sql stable
+begin atomic
     select range * 1024 + m from penstock.ready, unnest(penstock.positions(low, high, members)) as m
      where range >= p_low and range < p_high
     union all
@@ -114,15 +118,15 @@ language sql stable as $$
     select range * 1024 + m from penstock.taken_rows(p_low, p_high), unnest(positions) as m
     union all
     select range * 1024 + m from penstock.load_range, generate_series(0, size - 1) as m
-     where load_id is null and range >= p_low and range < p_high
-$$;
+     where load_id is null and range >= p_low and range < p_high;
+end;
 
 -- Moves what is wanted of a sealed table of jobs to job_kept and marks the table as let go; false, and nothing done,
 -- where more than p_few jobs are wanted. One statement finds, deletes and inserts: whatever moves meanwhile, a job is in
 -- one place or the other, and every snapshot holds it once. Locks: the table against writers (there are none), for as
 -- long as this takes.
 create function penstock.keep_jobs(p_low bigint, p_high bigint, p_few int) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_count bigint;
 begin
@@ -144,7 +148,7 @@ end $$;
 
 -- Counts a sealed slice by outcome, once.
 create function penstock.count_slice(p_number int) returns bigint[]
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_counts bigint[];
 begin
@@ -160,7 +164,7 @@ end $$;
 -- met by penstock.carry_parents. Returns whether pages are left. One that an archive took is none of prune's any more,
 -- whatever prune held to be so.
 create function penstock.carry(p_number int, p_days double precision[], p_pages int) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_from  int;
     v_pages int;
@@ -189,7 +193,7 @@ end $$;
 -- Puts the ends of parents whose children still wait back into the slice in use. Of a slice that stands alone: whoever
 -- enqueued a child behind one of its jobs held `finished` and has ended since, so all such children are seen here.
 create function penstock.carry_parents(p_slice int) returns bigint
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_count bigint;
 begin
@@ -208,7 +212,7 @@ end $$;
 -- Forgets what belongs to the jobs of the next pages of a slice that stands alone: failures, idempotency keys,
 -- progress, asks to stop. Where the slice is in a lake the keys live on. Returns whether pages are left.
 create function penstock.forget_slice(p_number int, p_pages int) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_from     int;
     v_pages    int;
@@ -239,7 +243,8 @@ end $$;
 -- Forgets failures and, unless they outlive their table, idempotency keys of jobs of ranges [p_low, p_high) that were
 -- not kept, from p_after on. Returns the id to go on after, or null at the end.
 create function penstock.forget_jobs(p_low bigint, p_high bigint, p_keeps_keys boolean, p_after bigint, p_limit int) returns bigint
-language sql as $$
+language sql
+begin atomic
     with next as materialized (
         (select job_id from penstock.failure
           where job_id > p_after and job_id between p_low * 1024 and (p_high - 1) * 1024 + 1023 order by job_id limit p_limit)
@@ -255,14 +260,14 @@ language sql as $$
     ), keys as (
         delete from penstock.dedup where not p_keeps_keys and job_id in (select job_id from unwanted)
     )
-    select max(job_id) from next
-$$;
+    select max(job_id) from next;
+end;
 
 -- Drops kept jobs that nobody needs any more, with what belongs to them, of the next p_limit after p_after. Returns
 -- the id to go on after, or null at the end. They are locked by a statement of its own and judged by the next: one that
 -- comes back from another shard meanwhile is either locked by whoever brings it or seen to be wanted.
 create function penstock.clean_kept(p_after bigint, p_limit int) returns bigint
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_last   bigint;
     v_locked bigint[];

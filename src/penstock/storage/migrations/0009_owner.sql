@@ -10,7 +10,7 @@
 -- version of a program is rolled out, a key must not wait for a task that its owner does not know and another does.
 create function penstock.share_partitions(p_worker bigint)
 returns table (partition_id int, queue_id int, owner_epoch bigint, is_surplus boolean)
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_shares json;
 begin
@@ -63,7 +63,7 @@ end $$;
 
 -- Gives partitions up, for others to take at once. What runs keeps its lease: the next owner waits for it key by key.
 create function penstock.give_up_partitions(p_worker bigint, p_partitions int[]) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform from penstock.partition where id = any (p_partitions) order by id for update;
     update penstock.partition set owner_id = null where id = any (p_partitions) and owner_id = p_worker;
@@ -74,15 +74,16 @@ end $$;
 -- Tells this run of the server and these tables from every other: a promoted standby, a restored backup, a dump that was
 -- read into the same server. There numbers of transactions may have gone back, so that a snapshot taken elsewhere is void.
 create function penstock.this_server() returns text
-language sql stable as $$
+language sql stable
+begin atomic
     select format('%s.%s.%s', (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint, d.oid, 'penstock.lease'::regclass::oid)
-      from pg_database as d where d.datname = current_database()
-$$;
+      from pg_database as d where d.datname = current_database();
+end;
 
 -- Which of these partitions a worker holds, in these epochs, and goes on holding until this transaction ends; without
 -- those of a queue that is paused. None, if it looked at them on another server.
 create function penstock.held_partitions(p_worker bigint, p_server text, p_partitions int[], p_epochs bigint[]) returns int[]
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if p_server is distinct from penstock.this_server() then
         return '{}';
@@ -101,7 +102,7 @@ create function penstock.lease_chosen(
     p_worker bigint, p_token bigint, p_server text, p_partitions int[], p_epochs bigint[], p_ranges bigint[],
     p_masks bit(1024)[], p_aheads boolean[])
 returns setof penstock.lease
-language plpgsql set enable_seqscan = off as $$
+language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_none constant bit(1024) := repeat('0', 1024)::bit(1024);
     v_held int[] := penstock.held_partitions(p_worker, p_server, p_partitions, p_epochs);

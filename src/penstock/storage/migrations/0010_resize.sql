@@ -57,7 +57,10 @@ create table penstock.map_elsewhere (
 
 -- The shards on which nothing is left.
 create function penstock.drained_shards() returns smallint[]
-language sql stable as $$ select coalesce(array_agg(number), '{}') from penstock.shard where state = 'drained' $$;
+language sql stable
+begin atomic
+    select coalesce(array_agg(number), '{}') from penstock.shard where state = 'drained';
+end;
 
 -- A partition that moved has a place on each shard it was on, and where its queue has a limit or a rate only one of them
 -- starts jobs: the one it had before, until nothing can start there any more. That one is then shut (partition.shut_by),
@@ -70,17 +73,19 @@ create table penstock.shut_elsewhere (
 
 -- Whether nothing starts in a place that a partition has left, for all that is known here.
 create function penstock.is_shut(p_place penstock.partition) returns boolean
-language sql stable as $$
+language sql stable
+begin atomic
     select case when p_place.shard = penstock.here() then p_place.shut_by is not null
                 else p_place.shard = any (penstock.drained_shards())
                      or exists (select from penstock.shut_elsewhere as s
-                                 where s.partition_id = p_place.id and s.left_at >= p_place.left_at) end
-$$;
+                                 where s.partition_id = p_place.id and s.left_at >= p_place.left_at) end;
+end;
 
 -- The earlier place that this one waits for; null: none, or its queue has neither limit nor rate. One that a move which
 -- was taken back was to lead to is neither current nor left, and waits for any other.
 create function penstock.waits_for(p_place penstock.partition) returns int
-language sql stable as $$
+language sql stable
+begin atomic
     select o.id
       from penstock.partition as o join penstock.queue as q on q.id = o.queue_id
      where o.queue_id = p_place.queue_id and o.number = p_place.number and o.id <> p_place.id
@@ -88,12 +93,12 @@ language sql stable as $$
        and (o.left_at < coalesce(p_place.left_at, 9223372036854775807)
             or o.is_current and not p_place.is_current and p_place.left_at is null)
        and not coalesce(penstock.is_shut(o), false)
-     order by o.id limit 1
-$$;
+     order by o.id limit 1;
+end;
 
 -- Whether nothing may start in a partition of this shard: it is shut, or waits for its earlier place.
 create function penstock.is_still(p_partition int) returns boolean
-language plpgsql stable as $$
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     v_place penstock.partition;
 begin
@@ -106,26 +111,28 @@ end $$;
 
 -- Whether a partition may come back to a place: not while anything starts there and elsewhere too.
 create function penstock.may_return(p_place penstock.partition) returns boolean
-language sql stable as $$
+language sql stable
+begin atomic
     select p_place.left_at is null or penstock.is_shut(p_place) or not exists (
            select from penstock.partition as o join penstock.queue as q on q.id = o.queue_id
             where o.queue_id = p_place.queue_id and o.number = p_place.number and o.id <> p_place.id
               and (q.running_limit is not null or q.rate is not null)
-              and (o.is_current or o.left_at is not null and not penstock.is_shut(o)))
-$$;
+              and (o.is_current or o.left_at is not null and not penstock.is_shut(o)));
+end;
 
 -- The places on this shard that are shut, where others may wait for them.
 create function penstock.shut_places() returns table (partition_id int, left_at bigint)
-language sql stable as $$
+language sql stable
+begin atomic
     select p.id, p.left_at from penstock.partition as p
      where p.shard = penstock.here() and p.shut_by is not null and p.left_at is not null and exists (
-           select from penstock.partition as o where o.queue_id = p.queue_id and o.number = p.number and o.id <> p.id)
-$$;
+           select from penstock.partition as o where o.queue_id = p.queue_id and o.number = p.number and o.id <> p.id);
+end;
 
 -- Takes over that a place on another shard is shut; whether that is news. Its rate may just have been used up. Where the
 -- place is not known yet it is told again.
 create function penstock.note_shut(p_partition int, p_left_at bigint) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     insert into penstock.shut_elsewhere as s (partition_id, left_at)
     select p_partition, p_left_at
@@ -147,16 +154,18 @@ end $$;
 
 -- Takes over that the places on drained shards are shut: nobody may have told.
 create function penstock.note_drained() returns void
-language sql as $$
+language sql
+begin atomic
     select penstock.note_shut(id, left_at) from penstock.partition
-     where shard = any (penstock.drained_shards()) and left_at is not null
-$$;
+     where shard = any (penstock.drained_shards()) and left_at is not null;
+end;
 
 -- The shard for a further partition of a queue: of those in use, without those to avoid if there are others, the one that
 -- has the fewest of the partitions given, in turns where several have.
 create function penstock.shard_for(p_queue int, p_number int, p_avoid int[] default '{}', p_ids int[] default '{}')
 returns smallint
-language sql stable as $$
+language sql stable
+begin atomic
     select coalesce((
         select s.number
           from (select number, row_number() over (order by number) - 1 as place, count(*) over () as of
@@ -165,22 +174,23 @@ language sql stable as $$
                    and (number <> all (p_avoid) or not exists (
                        select from penstock.shard as o where o.state = 'active' and o.number <> all (p_avoid)))) as s
          order by (select count(*) from penstock.partition as p where p.id = any (p_ids) and p.shard = s.number),
-                  (s.place - (p_number + p_queue - 1) % s.of + s.of) % s.of limit 1), penstock.here())
-$$;
+                  (s.place - (p_number + p_queue - 1) % s.of + s.of) % s.of limit 1), penstock.here());
+end;
 
 -- The last place of a number in a queue that may be used; null where there is none.
 create function penstock.former_place(p_queue int, p_number int) returns int
-language sql stable as $$
+language sql stable
+begin atomic
     select p.id from penstock.partition as p
      where p.queue_id = p_queue and p.number = p_number
        and not exists (select from penstock.shard as s where s.number = p.shard and s.state <> 'active')
-     order by p.left_at desc nulls last, p.id desc limit 1
-$$;
+     order by p.left_at desc nulls last, p.id desc limit 1;
+end;
 
 -- The partitions of a queue by number, as many as are wanted: those of the map of now, and further ones: at the last place
 -- that a number had, if that may be used, and made where there is none.
 create function penstock.partitions_for(p_queue int, p_partitions int, p_avoid int[] default '{}') returns int[]
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_ids    int[];
     v_id     int;
@@ -209,7 +219,7 @@ end $$;
 -- added, never taken away: those not in the map are served until they are empty. Locks: the map's row, then the queue's.
 create function penstock.set_map(
     p_queue int, p_version bigint, p_ids int[], p_homes smallint[], p_is_new boolean, p_is_open boolean) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_epoch int;
 begin
@@ -239,19 +249,20 @@ end $$;
 -- The homes of idempotency keys by a further map: a shard that has no partition in it is replaced, in its place, so that
 -- the keys of the others stay where they are.
 create function penstock.homes_by(p_homes smallint[], p_ids int[]) returns smallint[]
-language sql stable as $$
+language sql stable
+begin atomic
     select array(select case when h.shard = any (s.shards) then h.shard
                              else s.shards[1 + (h.place - 1) % cardinality(s.shards)] end
                    from unnest(p_homes) with ordinality as h(shard, place) order by h.place)
-      from (select array_agg(distinct shard order by shard) as shards from penstock.partition where id = any (p_ids)) as s
-$$;
+      from (select array_agg(distinct shard order by shard) as shards from penstock.partition where id = any (p_ids)) as s;
+end;
 
 -- Begins to give a queue other partitions, in a change of the catalogue that the caller began. A queue without an owner
 -- has no use for a further map unless a partition or an idempotency key moves. Where the map before has partitions on other
 -- shards, nobody may write by the new one yet. An earlier change that is not through is an error (55006), also where a
 -- partition would come back to a place that it has not quite left.
 create function penstock.change_map(p_queue penstock.queue, p_version bigint, p_ids int[], p_is_move boolean) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_homes smallint[] := penstock.homes_by(p_queue.homes, p_ids);
     v_early penstock.partition;
@@ -278,7 +289,7 @@ end $$;
 
 -- Sets the number of partitions; whether anything changed. Locks: the catalogue, the map's row, the queue's.
 create function penstock.resize(p_name text, p_partitions int) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_queue   penstock.queue;
     v_version bigint;
@@ -298,7 +309,7 @@ end $$;
 -- Moves partitions of a queue to other shards, each by its number: another partition of the same number and name takes
 -- its place in a new map. Whether any was not there already. Locks: the catalogue, the map's row, the queue's.
 create function penstock.move_partitions(p_name text, p_numbers int[], p_shards int[]) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_queue   penstock.queue;
     v_version bigint := penstock.next_version();
@@ -329,7 +340,7 @@ end $$;
 -- Lets everybody write by a map, once no shard lets anybody write by the one before; false where it is open, or not the
 -- queue's any more. Locks: the catalogue, the map's row, the queue's.
 create function penstock.open_map(p_queue int, p_epoch int) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_version bigint := penstock.next_version();
 begin
@@ -345,7 +356,7 @@ end $$;
 -- written by the one that is taken back: it is drained, and nobody waits for its places. False where it is open, or not the queue's any more. Locks: the
 -- catalogue, maps' rows, the queue's.
 create function penstock.undo_map(p_queue int, p_epoch int) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_version bigint := penstock.next_version();
     v_before  penstock.queue_map;
@@ -367,7 +378,7 @@ end $$;
 -- producers would stand in the way of all that come after. Not in the transaction that set the new map: it must be
 -- committed before the old one is found free. Locks: rows of old maps, skipping those held. Returns how many it closed.
 create function penstock.close_maps() returns int
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_map   record;
     v_count int := 0;
@@ -386,7 +397,7 @@ end $$;
 
 -- Whether anything that a map sent to a partition is ready or runs there. Index: ready_of_epoch.
 create function penstock.is_open(p_partition int, p_epoch int) returns boolean
-language sql stable set enable_seqscan = off as $$
+language sql stable set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     select exists (select from penstock.ready where partition_id = p_partition and epoch = p_epoch)
         or exists (select from penstock.lease where partition_id = p_partition and epoch = p_epoch)
 $$;
@@ -399,7 +410,7 @@ $$;
 -- before everybody was told of it from here (see carrying). One look: in one snapshot with
 -- whatever else the statement or its transaction reads. Indexes: ready_of_epoch, scheduled_holding.
 create function penstock.left_of_map(p_queue int, p_epoch int, out open_ids int[], out held_keys bytea[])
-language sql stable set enable_seqscan = off as $$
+language sql stable set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     select case when not m.is_closed
                 then array(select p.id from penstock.partition as p
                             where p.id = any (m.partition_ids) and p.shard = penstock.here())
@@ -433,7 +444,7 @@ $$;
 -- is a change of the catalogue: for the lead. Locks: the catalogue where it seems that one is drained, then rows of
 -- closed maps, skipping those held. Returns how many it drained.
 create function penstock.drain_maps() returns int
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_queues  int[];
     v_epochs  int[];
@@ -464,16 +475,17 @@ end $$;
 
 -- Forgets what was known of what is left of drained maps.
 create function penstock.forget_drained() returns void
-language sql as $$
+language sql
+begin atomic
     delete from penstock.map_rest as r using penstock.queue_map as m
      where m.queue_id = r.queue_id and m.epoch = r.epoch and m.is_drained;
     delete from penstock.map_elsewhere as r using penstock.queue_map as m
      where m.queue_id = r.queue_id and m.epoch = r.epoch and m.is_drained;
-$$;
+end;
 
 -- Forgets jobs of map_guest that their keys do not wait for any more. In one snapshot: a job is found in one place.
 create function penstock.forget_guests() returns void
-language sql set enable_seqscan = off as $$
+language sql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     delete from penstock.map_guest as g
      where not exists (
            select from penstock.ready as r
@@ -491,7 +503,7 @@ $$;
 
 -- Whether anything is left of a map that is closed, here or, for all that is known, elsewhere.
 create function penstock.has_left(p_map penstock.queue_map) returns boolean
-language sql stable set enable_seqscan = off as $$
+language sql stable set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     select exists (select from penstock.partition as p
                     where p.queue_id = p_map.queue_id
                       and (penstock.is_open(p.id, p_map.epoch)
@@ -519,7 +531,7 @@ $$;
 -- A job of a closed map keeps its range wherever it goes, so none is missed between two pages. Locks: rows of closed
 -- maps, skipping those held, so that nobody brings a dead letter back meanwhile. Returns how many lists it ended.
 create function penstock.list_rest(p_jobs int, p_keys int) returns int
-language plpgsql set enable_seqscan = off as $$
+language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_queues  int[];
     v_epochs  int[];
@@ -592,7 +604,7 @@ end $$;
 -- left on this shard, and what the others told last. One look. Owners ask often, and mostly there is one map.
 create function penstock.open_maps(p_queue int)
 returns table (epoch int, partition_ids int[], open_ids int[], held_keys bytea[])
-language plpgsql stable as $$
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
     return query
@@ -621,7 +633,7 @@ end $$;
 
 -- Lets a halted key go on; whether it was halted.
 create function penstock.release_key(p_queue int, p_key bytea) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     delete from penstock.halted where queue_id = p_queue and key = p_key;
     if not found then

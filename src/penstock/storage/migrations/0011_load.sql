@@ -45,13 +45,15 @@ create index load_hold_of_map on penstock.load_hold (queue_id, epoch);
 
 -- The name of the load that a job came with.
 create function penstock.load_of(p_job bigint) returns text
-language sql stable parallel safe as
-$$ select l.name from penstock.load_range as r join penstock.load as l on l.id = r.load_id where r.range = p_job / 1024 $$;
+language sql stable parallel safe
+begin atomic
+    select l.name from penstock.load_range as r join penstock.load as l on l.id = r.load_id where r.range = p_job / 1024;
+end;
 
 -- Takes one of so many places among those who write stages under a name, until the transaction ends; false where all
 -- are taken. Only tries: whoever waited would keep a connection for it.
 create function penstock.enter_stage(p_name text, p_places int) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     for i in 1..p_places loop
         if pg_try_advisory_xact_lock(hashtext('penstock.stage:' || p_name), i) then
@@ -63,13 +65,14 @@ end $$;
 
 -- Notes ranges whose jobs the same transaction writes.
 create function penstock.stage_ranges(p_stage text, p_ranges json) returns void
-language sql as $$
+language sql
+begin atomic
     insert into penstock.load_range (range, stage, size, partition_id, priority, run_at, epoch, has_once, task)
     select range, p_stage, size, partition_id, priority, run_at, epoch, has_once, task
       from json_to_recordset(p_ranges)
         as g(range bigint, size smallint, partition_id int, priority smallint, run_at timestamptz, epoch int,
-             has_once boolean, task text)
-$$;
+             has_once boolean, task text);
+end;
 
 -- Part of a range on its way into the order: the stage's place in the load, and the jobs that are meant (null: all).
 create type penstock.part_of_load as (
@@ -80,7 +83,7 @@ create type penstock.part_of_load as (
 -- same ones do not wait for each other in turn; what is left without the jobs whose key another job has. A key that is
 -- forgotten between the conflict and the look is entered again.
 create function penstock.leave_out_known(p_queue penstock.queue, p_parts penstock.part_of_load[]) returns penstock.part_of_load[]
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_ranges bigint[];
     v_maps   bit(1024)[];
@@ -144,7 +147,7 @@ end $$;
 -- Each range that was routed by an earlier map than p_queue's becomes one for each partition its jobs go to by that one.
 -- What has no key stays on its shard. A job that goes to another shard is an error (PS003).
 create function penstock.route_anew(p_queue penstock.queue, p_parts penstock.part_of_load[]) returns penstock.part_of_load[]
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_routed penstock.part_of_load[];
     v_ids    int[];
@@ -171,7 +174,7 @@ begin
 end $$;
 
 create function penstock.refuse_moved(p_queue penstock.queue) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     raise exception using errcode = 'PS003', message = format(
         'keys of queue %s belong to other shards by now than when its rows were staged', quote_literal(p_queue.name));
@@ -179,7 +182,7 @@ end $$;
 
 -- The queue of a load, whose map nobody closes before this transaction ends.
 create function penstock.queue_of_load(p_queue text) returns penstock.queue
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_queue penstock.queue;
 begin
@@ -193,7 +196,7 @@ end $$;
 
 -- A name belongs to one load, or to the stream of one checkpoint.
 create function penstock.check_load(p_load penstock.load, p_queue penstock.queue, p_is_stream boolean, p_origin text) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if p_load.queue_id <> p_queue.id or p_load.is_stream <> p_is_stream then
         raise exception using errcode = '22023', message = format(
@@ -210,7 +213,7 @@ end $$;
 
 -- Refuses parts that would make a partition longer than its queue allows.
 create function penstock.check_length(p_queue penstock.queue, p_parts penstock.part_of_load[]) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if p_queue.max_length is not null and exists (
         select from (select partition_id, sum(penstock.members_count(0::smallint, size, members)) as n
@@ -226,7 +229,7 @@ end $$;
 create function penstock.open_load(
     p_queue penstock.queue, p_load penstock.load, p_batch bigint, p_taken penstock.part_of_load[], p_is_bounded boolean,
     p_bad_rows bigint, p_attempt text, out rows bigint, out duplicates bigint, out published_at timestamptz)
-language plpgsql set enable_seqscan = off as $$
+language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_parts penstock.part_of_load[] := p_taken;
 begin
@@ -273,7 +276,8 @@ end $$;
 
 -- Whoever wants to decide a commit, or to keep it from ever being decided, comes one after the other.
 create function penstock.lock_attempt(p_attempt text) returns void
-language sql as $$ select pg_advisory_xact_lock(hashtext('penstock.load'), hashtext(p_attempt)) $$;
+language sql
+return pg_advisory_xact_lock(hashtext('penstock.load'), hashtext(p_attempt));
 
 -- Decides about a load, all or nothing, once: a batch that was decided before stays as it is. Publishes the stages that lie
 -- here, in the order given, within a stage in the order of its ranges; p_shards (with so many rows each) hold the others.
@@ -285,7 +289,7 @@ create function penstock.publish_load(
     p_name text, p_queue text, p_batch bigint, p_is_stream boolean, p_origin text, p_stages text[], p_counts int[],
     p_bad_rows bigint, p_homes smallint[], p_attempt text, p_shards smallint[], p_rows bigint[],
     out is_new boolean, out rows bigint, out duplicates bigint, out bad_rows bigint, out published_at timestamptz)
-language plpgsql set enable_seqscan = off as $$
+language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_queue penstock.queue := penstock.queue_of_load(p_queue);
     v_load  penstock.load;
@@ -332,7 +336,7 @@ end $$;
 -- Refuses parts that are not all there, whose idempotency keys are looked for elsewhere, or that nobody would serve.
 create function penstock.check_parts(p_queue penstock.queue, p_parts penstock.part_of_load[], p_count bigint, p_homes smallint[])
 returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if cardinality(p_parts) <> coalesce(p_count, 0) then
         raise exception using errcode = 'PS002', message = 'part of what was staged is gone';
@@ -354,7 +358,7 @@ end $$;
 create function penstock.hold_stages(
     p_attempt text, p_home smallint, p_name text, p_queue text, p_is_stream boolean, p_origin text, p_stages text[],
     p_counts int[], p_homes smallint[]) returns bigint
-language plpgsql set enable_seqscan = off as $$
+language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_queue penstock.queue := penstock.queue_of_load(p_queue);
     v_load  penstock.load;
@@ -391,7 +395,7 @@ end $$;
 create function penstock.publish_part(
     p_attempt text, p_name text, p_queue text, p_is_stream boolean, p_origin text, p_batch bigint, p_is_paused boolean,
     out rows bigint, out duplicates bigint)
-language plpgsql set enable_seqscan = off as $$
+language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_queue penstock.queue;
     v_load  penstock.load;
@@ -427,7 +431,7 @@ end $$;
 
 -- Keeps a commit from ever being decided; false where it was. Only at its home. Locks: the attempt.
 create function penstock.abort_attempt(p_attempt text) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform penstock.lock_attempt(p_attempt);
     if exists (select from penstock.load_batch where attempt = p_attempt) then
@@ -439,14 +443,14 @@ end $$;
 
 -- Lets go of what a commit held that was not decided. Locks: its ranges.
 create function penstock.release_stages(p_attempt text) returns void
-language sql set enable_seqscan = off as $$
+language sql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     update penstock.load_range set attempt = null, place = null where attempt = p_attempt and load_id is null;
     delete from penstock.load_hold where attempt = p_attempt;
 $$;
 
 -- Takes the ready jobs of a load out of the order. Locks: their partitions' rows where owners read them, their ready rows.
 create function penstock.hold_load(p_load bigint) returns bigint
-language plpgsql set enable_seqscan = off as $$
+language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_count bigint;
 begin
@@ -471,17 +475,18 @@ end $$;
 
 -- The same for every load that is paused: what came back to the order since (a retry, what a dead worker held).
 create function penstock.hold_loads() returns bigint
-language sql as $$
+language sql
+begin atomic
     -- Whoever resumes one of them waits until this is done, and brings back what it held.
     with paused as materialized (
         select id from penstock.load where is_paused order by id for share
     )
-    select coalesce(sum(penstock.hold_load(id)), 0)::bigint from paused
-$$;
+    select coalesce(sum(penstock.hold_load(id)), 0)::bigint from paused;
+end;
 
 -- Lets the jobs of a load come back, behind what is ready by now, in the order they had.
 create function penstock.resume_load(p_load bigint) returns void
-language sql set enable_seqscan = off as $$
+language sql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     update penstock.load set is_paused = false where id = p_load;
     update penstock.scheduled as s
        set due_at = s.due_at - (penstock.paused_at(0) - timestamptz '1700-01-01 00:00:00+00')
@@ -492,7 +497,8 @@ $$;
 -- Forgets stages that nobody published within a day, and what is not needed any more of a stream's batches. What a commit
 -- on another shard holds stays, whatever its age.
 create function penstock.forget_stages() returns bigint
-language sql as $$
+language sql
+begin atomic
     with old as (
         select b.load_id, b.batch from penstock.load_batch as b join penstock.load as l on l.id = b.load_id and l.is_stream
          where b.published_at < now() - interval '30 days'
@@ -510,5 +516,5 @@ language sql as $$
              where load_id is null and attempt is null and created_at < now() - interval '1 day' limit 10000)
         returning 1
     )
-    select count(*) from stages
-$$;
+    select count(*) from stages;
+end;

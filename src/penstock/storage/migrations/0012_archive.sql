@@ -9,7 +9,7 @@
 -- those that came after them, must be among them: which are gone is told by an error, for the caller to look elsewhere.
 create function penstock.finished_rows(p_low bigint, p_high bigint, p_only int, p_hot int[], p_cold int[])
 returns setof penstock.finished
-language plpgsql stable rows 1000 as $$
+language plpgsql stable rows 1000 set search_path = pg_catalog, pg_temp as $$
 declare
     v_slice int;
     v_gone  text;
@@ -33,12 +33,13 @@ end $$;
 
 -- The jobs of ranges [p_low, p_high), each once.
 create function penstock.jobs_between(p_low bigint, p_high bigint) returns setof penstock.job
-language sql stable as $$
+language sql stable
+begin atomic
     select * from penstock.job where id >= p_low * 1024 and id < p_high * 1024
     union all
     select k.* from penstock.job_kept as k
-     where k.id >= p_low * 1024 and k.id < p_high * 1024 and not exists (select from penstock.job as j where j.id = k.id)
-$$;
+     where k.id >= p_low * 1024 and k.id < p_high * 1024 and not exists (select from penstock.job as j where j.id = k.id);
+end;
 
 -- History, a row a job, as `app.job` tells it. Inlined where it is used: a column nobody reads is not computed, and a
 -- condition is met as early as can be. settled_at is no earlier than finished_at, and known before a row is unfolded.
@@ -47,7 +48,8 @@ returns table (
     id bigint, queue text, partition text, task text, args text, key bytea, tenant text, load text, outcome text,
     attempt int, result text, error text, enqueued_at timestamptz, started_at timestamptz, finished_at timestamptz,
     worker text, priority int, attributes text, failures text, day date, settled_at timestamptz)
-language sql stable as $$
+language sql stable
+begin atomic
     select e.id, q.name, p.name, j.task, j.args::text, j.key, j.attributes ->> 'tenant', l.name,
            case e.outcome when 0 then 'succeeded' when 1 then 'failed' when 2 then 'cancelled' when 3 then 'discarded'
                           else 'expired' end,
@@ -78,32 +80,35 @@ language sql stable as $$
                   json_agg(json_build_object('attempt', f.attempt, 'error', f.error, 'at', f.at, 'worker', f.worker)
                            order by f.attempt, f.at)::text as failures
              from penstock.failure as f where f.job_id >= p_low * 1024 and f.job_id < p_high * 1024
-            group by f.job_id) as x on x.job_id = e.id
-$$;
+            group by f.job_id) as x on x.job_id = e.id;
+end;
 
 -- A time as a whole number, exact to the microsecond for some thousand years.
 create function penstock.microseconds(at timestamptz) returns bigint
-language sql stable parallel safe as $$ select round(date_part('epoch', at) * 1000000)::bigint $$;
+language sql stable parallel safe
+return round(date_part('epoch', at) * 1000000)::bigint;
 
 -- Count and checksum of a slice's jobs of ranges [p_low, p_high), over all that a lake holds of them: the xor of the
 -- first 64 bits of each job's SHA-256. `penstock.spark.lake` computes the same from files.
 create function penstock.checksum_slice(p_slice int, p_low bigint, p_high bigint, out jobs bigint, out checksum bigint)
-language sql stable as $$
+language sql stable
+begin atomic
     select count(*), coalesce(bit_xor(('x' || encode(substr(sha256(convert_to(concat_ws(e'\x1f',
                id, queue, partition, task, args, coalesce(encode(key, 'hex'), e'\x1e'), coalesce(tenant, e'\x1e'),
                coalesce(load, e'\x1e'), outcome, attempt, coalesce(result, e'\x1e'), coalesce(error, e'\x1e'),
                penstock.microseconds(enqueued_at), coalesce(penstock.microseconds(started_at)::text, e'\x1e'),
                penstock.microseconds(finished_at), coalesce(worker, e'\x1e'), priority, coalesce(attributes, e'\x1e'),
                coalesce(failures, e'\x1e')), 'UTF8')), 1, 8), 'hex'))::bit(64)::bigint), 0)
-      from penstock.history_between(p_low, p_high, p_slice, '{}', '{}')
-$$;
+      from penstock.history_between(p_low, p_high, p_slice, '{}', '{}');
+end;
 
 -- What has not ended, a row a job, with its state.
 create function penstock.waiting_between(p_low bigint, p_high bigint)
 returns table (
     id bigint, queue text, partition text, task text, args text, key bytea, tenant text, load text, state text,
     attempt int, priority int, enqueued_at timestamptz, run_at timestamptz, started_at timestamptz, worker text)
-language sql stable as $$
+language sql stable
+begin atomic
     select w.id, q.name, p.name, j.task, j.args::text, j.key, j.attributes ->> 'tenant', l.name, w.state,
            w.attempt - (w.started_at is null)::int, j.priority::int, j.enqueued_at, w.run_at, w.started_at, w.worker
       from (select r.range * 1024 + m as id, r.partition_id, 'ready' as state, r.attempt::int, null::timestamptz as run_at,
@@ -131,23 +136,24 @@ language sql stable as $$
       join penstock.partition as p on p.id = w.partition_id
       join penstock.queue as q on q.id = p.queue_id
       left join penstock.load_range as r on r.range = w.id / 1024
-      left join penstock.load as l on l.id = r.load_id
-$$;
+      left join penstock.load as l on l.id = r.load_id;
+end;
 
 -- The numbers that part a sample into so many, without repeats.
 create function penstock.bounds(p_sample bigint[], p_parts int) returns bigint[]
-language sql immutable as $$
+language sql immutable
+begin atomic
     select array(
         select distinct b from unnest((
             select percentile_disc(array(select n::float8 / p_parts from generate_series(1, p_parts - 1) as n))
                    within group (order by s) from unnest(p_sample) as s)) as b
-         where b is not null order by b)
-$$;
+         where b is not null order by b);
+end;
 
 -- Range numbers that part history into p_parts of about the same size (null: as many as its size suggests). Large
 -- tables are sampled.
 create function penstock.history_bounds(p_parts int, p_only int, p_cold int[]) returns bigint[]
-language plpgsql stable as $$
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     v_slice  int;
     v_table  regclass;
@@ -175,31 +181,34 @@ end $$;
 
 -- The same of what has not ended: 50,000 jobs to a part, where p_parts does not say.
 create function penstock.waiting_bounds(p_parts int) returns bigint[]
-language sql stable as $$
+language sql stable
+begin atomic
     select penstock.bounds(
         array(select range from penstock.ready union all select range from penstock.lease
               union all select range from penstock.scheduled union all select job_id / 1024 from penstock.blocked),
-        coalesce(p_parts, (select least(64, greatest(1, sum(opened + scheduled + blocked) / 50000))::int from penstock.depth), 1))
-$$;
+        coalesce(p_parts, (select least(64, greatest(1, sum(opened + scheduled + blocked) / 50000))::int from penstock.depth), 1));
+end;
 
 create function penstock.failures_between(p_low bigint, p_high bigint)
 returns table (id bigint, attempt int, error text, at timestamptz, worker text)
-language sql stable as $$
+language sql stable
+begin atomic
     select f.job_id, f.attempt::int, f.error, f.at, f.worker from penstock.failure as f
      where f.job_id >= p_low * 1024 and f.job_id < p_high * 1024
        -- Told by the shard the job went to.
-       and not exists (select from penstock.forward as w where w.job_id = f.job_id)
-$$;
+       and not exists (select from penstock.forward as w where w.job_id = f.job_id);
+end;
 
 create function penstock.failure_bounds(p_parts int) returns bigint[]
-language sql stable as $$
+language sql stable
+begin atomic
     select penstock.bounds(array_agg(job_id / 1024), coalesce(p_parts, least(64, greatest(1, count(*) / 100000))::int))
-      from penstock.failure
-$$;
+      from penstock.failure;
+end;
 
 -- Whether anything has ended since the slice in use was opened.
 create function penstock.has_ended() returns boolean
-language plpgsql stable as $$
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     v_has boolean;
 begin
@@ -254,15 +263,16 @@ comment on column penstock.writing.location is 'Where the lake lay when this was
 -- Takes every sealed slice that prune has not marked. The caller has prune's duty, so that nobody carries from one; a
 -- prune that lost it meets the mark.
 create function penstock.take_slices() returns void
-language sql as $$
+language sql
+begin atomic
     update penstock.slice set taken_at = now()
-     where taken_at is null and not is_detached and penstock.is_sealed(writers, 'penstock.finished')
-$$;
+     where taken_at is null and not is_detached and penstock.is_sealed(writers, 'penstock.finished');
+end;
 
 -- The idempotency keys of a slice's jobs live on for p_days, whatever becomes of the tables of their jobs: that is noted
 -- with the table, and where that is gone already, and the job was kept, with what would have been one for its range.
 create function penstock.keep_keys(p_slice int, p_days double precision) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_until timestamptz := now() + make_interval(secs => 86400 * p_days);
 begin
@@ -279,7 +289,7 @@ end $$;
 
 -- Whether a slice has any row.
 create function penstock.has_rows(p_slice int) returns boolean
-language plpgsql stable as $$
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     v_has boolean;
 begin
@@ -289,7 +299,7 @@ end $$;
 
 -- Keeps everybody from changing a slice until the transaction ends. Locks: the table, against writers.
 create function penstock.hold_slice(p_slice int) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     execute format('lock table penstock.finished_%s in share mode', p_slice);
 end $$;
@@ -298,7 +308,7 @@ end $$;
 -- that nobody ever meets one without the other. Locks: the table, against everybody, asked for 100 ms at most, and last:
 -- who reads it waits for the drop alone.
 create function penstock.let_slice_go(p_slice int, p_days double precision) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform set_config('lock_timeout', '100ms', true);
     perform penstock.keep_keys(p_slice, p_days);

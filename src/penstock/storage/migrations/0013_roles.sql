@@ -19,7 +19,7 @@ create table penstock.grantee (
 -- the lock is asked for and held. So first those who use the table now are waited for, without a lock, a second at
 -- most; and then the lock is asked for only for about as long as their transactions took to end.
 create function penstock.detach_table(p_parent text, p_table text) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_parent  oid := to_regclass('penstock.' || p_parent);
     -- Where a detach of the owner's was interrupted nobody comes to the table by its parent any more.
@@ -48,15 +48,16 @@ end $$;
 
 -- The transactions that use one of these tables, but for this one.
 create function penstock.holders(p_tables oid[]) returns text[]
-language sql volatile as $$
+language sql volatile
+begin atomic
     select coalesce(array_agg(virtualtransaction), '{}') from pg_locks
      where locktype = 'relation' and relation = any (p_tables) and granted and pid is distinct from pg_backend_pid()
-       and database = (select oid from pg_database where datname = current_database())
-$$;
+       and database = (select oid from pg_database where datname = current_database());
+end;
 
 -- Drops a table that was taken out of `job` or `finished`; one that is gone already is no error.
 create function penstock.drop_table(p_table text) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if p_table !~ '^(job|finished)_[0-9]+$' or exists (
            select from pg_inherits where inhrelid = to_regclass('penstock.' || p_table)) then
@@ -67,17 +68,18 @@ end $$;
 
 -- These run with the owner's rights, whoever calls them: what a producer may do, and the acts on tables. All others run
 -- with the rights of the caller. A trigger at commit is none of its statement's: it needs them itself.
-alter function penstock.enqueue security definer set search_path = pg_catalog, penstock, pg_temp;
-alter function penstock.add_job_part security definer set search_path = pg_catalog, penstock, pg_temp;
-alter function penstock.add_slice security definer set search_path = pg_catalog, penstock, pg_temp;
-alter function penstock.detach_table security definer set search_path = pg_catalog, penstock, pg_temp;
-alter function penstock.drop_table security definer set search_path = pg_catalog, penstock, pg_temp;
-alter function penstock.mend_shortage security definer set search_path = pg_catalog, penstock, pg_temp;
+alter function penstock.enqueue security definer;
+alter function penstock.add_job_part security definer;
+alter function penstock.add_slice security definer;
+alter function penstock.detach_table security definer;
+alter function penstock.drop_table security definer;
+alter function penstock.mend_shortage security definer;
 
 -- Everything there is, and what a kind of role may do with it; null: nothing. No kind may truncate or create triggers:
 -- the owner's functions would run those.
 create function penstock.rights(p_kind text) returns table (object text, privileges text)
-language sql stable as $$
+language sql stable
+begin atomic
     select 'schema penstock', case when p_kind in ('worker', 'producer', 'reader') then 'usage' end
     union all
     select format('sequence penstock.%I', relname),
@@ -93,13 +95,13 @@ language sql stable as $$
     select format('function penstock.%I(%s)', proname, pg_get_function_identity_arguments(oid)),
            case when p_kind = 'worker' and prorettype <> 'trigger'::regtype or p_kind = 'reader' and not prosecdef
                   or p_kind = 'producer' and proname = 'enqueue' then 'execute' end
-      from pg_proc where pronamespace = 'penstock'::regnamespace
-$$;
+      from pg_proc where pronamespace = 'penstock'::regnamespace;
+end;
 
 -- Gives a role what its kind may do, and takes from it whatever else it had here; 'none' takes all. Called by the owner.
 -- Locks: migrations and other grants, and whoever makes or drops tables: none of those can come without the grant.
 create function penstock.grant_to(p_role text, p_kind text) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_owner regrole := (select relowner from pg_class where oid = 'penstock.migration'::regclass);
     v_right record;
@@ -133,7 +135,7 @@ end $$;
 
 -- Grants again to everybody what was granted, now that there is more, and closes all of it to the public.
 create function penstock.renew_grants() returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_object text;
 begin

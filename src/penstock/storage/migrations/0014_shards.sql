@@ -9,7 +9,7 @@ create function penstock.declare_queue(
     p_name text, p_partitions int, p_max_length bigint, p_max_wait double precision, p_limit int, p_rate double precision,
     p_per_key int, p_key_rate double precision, p_fair_by text, p_weights json, p_holds_on_retry boolean,
     p_halts_on_dead boolean, p_avoid int[] default '{}') returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_version bigint;
     v_queue   int;
@@ -37,7 +37,7 @@ end $$;
 -- A bucket emptied by a slow rate would be full only after that rate's time: it is empty by the new rate instead. Nobody
 -- claims by the old rate meanwhile. Locks: the partitions' rows by number.
 create function penstock.fit_buckets(p_queue int) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform from penstock.partition where queue_id = p_queue order by id for no key update;
     insert into penstock.spent (partition_id, full_at)
@@ -51,7 +51,8 @@ end $$;
 
 -- What changed in the catalogue since a version, for another shard to take over.
 create function penstock.catalogue_since(p_version bigint) returns json
-language sql stable as $$
+language sql stable
+begin atomic
     select json_build_object(
         'system', c.system, 'version', c.version,
         'shards', (select coalesce(json_agg(s), '[]') from penstock.shard as s),
@@ -60,14 +61,14 @@ language sql stable as $$
                          join penstock.queue as q on q.id = p.queue_id where q.version > p_version),
         'maps', (select coalesce(json_agg(m), '[]') from penstock.queue_map as m
                    join penstock.queue as q on q.id = m.queue_id where q.version > p_version))
-      from penstock.catalogue as c
-$$;
+      from penstock.catalogue as c;
+end;
 
 -- Takes over what another shard's catalogue_since said; whether it was newer than what is here. Locks: the catalogue, then
 -- the rows that change; for a moment only (55P03), since a transaction above READ COMMITTED may hold a map for long, and
 -- everybody who wants the catalogue would wait with this.
 create function penstock.take_catalogue(p_given json) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_here penstock.catalogue;
 begin
@@ -126,7 +127,8 @@ end $$;
 
 -- What the catalogue says, in short: two shards with the same version and another digest contradict each other.
 create function penstock.catalogue_digest() returns text
-language sql stable as $$
+language sql stable
+begin atomic
     select md5(concat(
         (select string_agg(s::text, ',' order by s.number) from penstock.shard as s),
         (select string_agg(row(q.id, q.name, q.version, q.max_length, q.max_wait_seconds, q.is_paused, q.partitions, q.epoch,
@@ -135,13 +137,13 @@ language sql stable as $$
         (select string_agg(row(p.id, p.queue_id, p.number, p.name, p.shard, p.is_current, p.left_at)::text, ',' order by p.id)
            from penstock.partition as p),
         (select string_agg(row(m.queue_id, m.epoch, m.partition_ids, m.is_drained)::text, ',' order by m.queue_id, m.epoch)
-           from penstock.queue_map as m)))
-$$;
+           from penstock.queue_map as m)));
+end;
 
 -- Makes this database a shard, once: its number, its identity, and the system it belongs to. Nothing may have been
 -- written to it under another number. Locks: the catalogue.
 create function penstock.take_up_shard(p_number int, p_identity uuid, p_system uuid) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_here penstock.catalogue;
 begin
@@ -158,7 +160,7 @@ end $$;
 
 -- Draws range numbers for nobody until another shard's is reached, but no more than so many; how many.
 create function penstock.draw_up_to(p_range bigint, p_most int) returns int
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_count int;
     v_last  bigint;
@@ -175,7 +177,7 @@ end $$;
 
 -- Lets a shard that has not written anything yet draw range numbers above this one, with a table for its first jobs.
 create function penstock.start_ranges_after(p_range bigint) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_first bigint := (p_range / 1024 + 1) * 1024 + penstock.here();
     v_high  bigint;
@@ -192,7 +194,7 @@ end $$;
 
 -- A database with jobs or queues of its own cannot become a further shard of another system.
 create function penstock.refuse_used() returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if exists (select from penstock.queue) or (select is_called from penstock.range_number) then
         raise exception using errcode = '22023', message =
@@ -202,7 +204,7 @@ end $$;
 
 -- Enters a shard into the catalogue, or its new address; whether anything changed. Locks: the catalogue.
 create function penstock.enter_shard(p_number int, p_identity uuid, p_address text) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if exists (select from penstock.shard where number = p_number and identity = p_identity and address = p_address) then
         return false;
@@ -216,7 +218,7 @@ end $$;
 -- Draws a number for a database that is to become a further shard, and enters it as joining: nothing is placed there
 -- yet. One that was begun and not ended is gone on with. Numbers are never given again. Locks: the catalogue.
 create function penstock.reserve_shard(p_identity uuid, p_address text, out number smallint, out identity uuid)
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform penstock.next_version();
     select s.number, s.identity into reserve_shard.number, reserve_shard.identity
@@ -230,7 +232,7 @@ end $$;
 
 -- From here on a shard is in another state; whether it was not before. Locks: the catalogue.
 create function penstock.set_shard_state(p_number int, p_state text) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform penstock.next_version();
     update penstock.shard set state = p_state where number = p_number and state <> p_state;

@@ -10,20 +10,21 @@
 
 -- Holds what is to be carried from here until the transaction ends; false where somebody does.
 create function penstock.begin_carrying() returns boolean
-language sql as
-$$ select pg_try_advisory_xact_lock(hashtext('penstock.carry')) $$;
+language sql
+return pg_try_advisory_xact_lock(hashtext('penstock.carry'));
 
 -- The load of a job and its range, for another shard.
 create function penstock.load_facts(p_job bigint) returns json
-language sql stable as $$
+language sql stable
+begin atomic
     select json_build_object('name', l.name, 'is_stream', l.is_stream, 'origin', l.origin, 'is_paused', l.is_paused,
                              'cancelled_at', l.cancelled_at, 'created_at', l.created_at, 'size', r.size)
-      from penstock.load_range as r join penstock.load as l on l.id = r.load_id where r.range = p_job / 1024
-$$;
+      from penstock.load_range as r join penstock.load as l on l.id = r.load_id where r.range = p_job / 1024;
+end;
 
 -- The next jobs for a shard, in the order they were sent, with all that belongs to them. Index: outbox_by_shard.
 create function penstock.read_outbox(p_shard int, p_limit int) returns json
-language sql stable set enable_seqscan = off as $$
+language sql stable set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     select json_agg(json_build_object(
                'outbox_id', o.id, 'job_id', o.job_id, 'attempt', o.attempt, 'facts', o.facts, 'epoch', o.epoch,
                'load', penstock.load_facts(o.job_id), 'enqueued_at', j.enqueued_at,
@@ -37,7 +38,7 @@ $$;
 
 -- Sets aside what could not be read of the next jobs for a shard: they are in no table of jobs. Index: outbox_by_shard.
 create function penstock.set_aside_unsent(p_shard int, p_limit int) returns setof bigint
-language sql set enable_seqscan = off as $$
+language sql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     with next as materialized (
         select id, job_id from penstock.outbox where shard = p_shard order by id limit p_limit
     ), gone as (
@@ -55,7 +56,7 @@ $$;
 -- Whether nobody writes here by these earlier maps, the lists parallel: only then what is left of them is told to other
 -- shards.
 create function penstock.are_closed(p_queues int[], p_epochs int[]) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if exists (select from penstock.open_maps(p_queues, p_epochs)) then
         perform penstock.close_maps();
@@ -65,21 +66,23 @@ end $$;
 
 -- Those of these maps, the lists parallel, that somebody may still write by.
 create function penstock.open_maps(p_queues int[], p_epochs int[]) returns table (queue_id int, epoch int)
-language sql stable as $$
+language sql stable
+begin atomic
     select m.queue_id, m.epoch from unnest(p_queues, p_epochs) as g(queue_id, epoch)
       join penstock.queue_map as m on m.queue_id = g.queue_id and m.epoch = g.epoch
-     where not m.is_closed
-$$;
+     where not m.is_closed;
+end;
 
 -- The position of a job that was ready on another shard before it came here: before all that are here, which were enqueued
 -- later, in the order they had. No shard draws so many.
 create function penstock.before(p_pos bigint) returns bigint
-language sql immutable parallel safe as $$ select p_pos - (1::bigint << 53) $$;
+language sql immutable parallel safe
+return p_pos - (1::bigint << 53);
 
 -- Takes up jobs as they were on a shard that is being drained: ready in their place, waiting for a time or for other jobs,
 -- dead letters, and the halt of a key. What its key waits for is waited for here from now on, by the map it was routed by.
 create function penstock.take_as_they_were(p_jobs json) returns void
-language sql set enable_seqscan = off as $$
+language sql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     with given as materialized (
         select g.*, decode(g.key_hex, 'hex') as key, g.facts ->> 'state' as state,
                case when g.epoch is not null then g.epoch when g.is_owned then g.map_epoch end as kept_epoch,
@@ -143,7 +146,8 @@ $$;
 
 -- Enters the ranges of jobs that came here under their load. Locks: the loads' names.
 create function penstock.take_load_ranges(p_ranges json) returns void
-language sql as $$
+language sql
+begin atomic
     insert into penstock.load (name, queue_id, is_stream, origin, is_paused, cancelled_at, created_at)
     select distinct on (l.name) l.name, g.queue_id, l.is_stream, l.origin, l.is_paused, l.cancelled_at, l.created_at
       from json_to_recordset(p_ranges) as g(queue_id int, load json)
@@ -157,14 +161,14 @@ language sql as $$
       join penstock.load as n on n.name = g.load ->> 'name'
      order by g.range
     on conflict do nothing;
-$$;
+end;
 
 -- Makes jobs of another shard's outbox ready here, once each, in their order, or what they were, where that shard is
 -- being drained (penstock.take_as_they_were); or sends them on where their key has moved again. p_as_of: this shard's time
 -- before the outbox was read. Whoever asked long ago may have lost its hold on it to another, and the arrival be forgotten
 -- since (after a day at least): it has to read anew. Locks: arrivals, the queues' maps (shared).
 create function penstock.take_arrivals(p_from int, p_as_of timestamptz, p_jobs json) returns void
-language plpgsql set enable_seqscan = off as $$
+language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_new    bigint[];
     v_queues int[];
@@ -276,7 +280,8 @@ end $$;
 -- Their children have to ask elsewhere for how they end; those that were being written just then are met by
 -- penstock.ask_elsewhere.
 create function penstock.depart(p_ids bigint[]) returns void
-language sql as $$
+language sql
+begin atomic
     with gone as (
         delete from penstock.outbox where id = any (p_ids) returning job_id, shard, partition_id
     ), told as (
@@ -285,21 +290,23 @@ language sql as $$
     ), children as (
         update penstock.dependency set is_elsewhere = true where parent_id in (select job_id from gone) and not is_elsewhere
     )
-    insert into penstock.tally (partition_id, opened) select partition_id, -count(*) from gone group by partition_id
-$$;
+    insert into penstock.tally (partition_id, opened) select partition_id, -count(*) from gone group by partition_id;
+end;
 
 -- Has children ask elsewhere for parents that went.
 create function penstock.ask_elsewhere() returns void
-language sql as $$
+language sql
+begin atomic
     update penstock.dependency as d set is_elsewhere = true
-      from penstock.forward as f where d.parent_id = f.job_id and not d.is_elsewhere
-$$;
+      from penstock.forward as f where d.parent_id = f.job_id and not d.is_elsewhere;
+end;
 
 -- The shard to ask for a job: this one if it is here or on its way from here, else where it went; null: not known.
 create function penstock.whereabouts(p_job bigint) returns smallint
-language sql stable as $$
+language sql stable
+begin atomic
     select case when penstock.is_here(p_job) or exists (select from penstock.outbox where job_id = p_job) then penstock.here()
-                else (select shard from penstock.forward where job_id = p_job) end
-$$;
+                else (select shard from penstock.forward where job_id = p_job) end;
+end;
 
 select penstock.renew_grants();

@@ -13,7 +13,7 @@
 
 -- Nothing is placed on a shard from now on; false where that was so. Locks: the catalogue.
 create function penstock.begin_draining(p_number int) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform penstock.next_version();
     if exists (select from penstock.shard where number = p_number and state = 'joining') then
@@ -30,7 +30,7 @@ end $$;
 -- Moves the current partitions of a queue off a shard, to those of the shards in use that have the fewest of them and to
 -- which they may come; whether there were any that could. Locks: the catalogue, the map's row, the queue's.
 create function penstock.vacate_queue(p_name text, p_shard int) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_queue   int;
     v_number  int;
@@ -70,7 +70,8 @@ end $$;
 create function penstock.partitions_left()
 returns table (id int, queue_id int, number int, is_owned boolean, is_paused boolean, is_draining boolean,
                has_moved boolean, shut_by int, by_ids int[])
-language sql stable as $$
+language sql stable
+begin atomic
     select p.id, q.id, p.number, q.is_owned, q.is_paused, l.is_draining, l.has_moved, p.shut_by, m.partition_ids
       from penstock.partition as p
       join penstock.queue as q on q.id = p.queue_id and q.is_open
@@ -89,15 +90,16 @@ language sql stable as $$
               and not exists (select from penstock.partition as t
                                where t.id = any (o.partition_ids) and t.shard = any (penstock.drained_shards()))
             order by o.epoch limit 1)
-     where p.shard = penstock.here() and not p.is_current and (l.is_draining or l.has_moved)
-$$;
+     where p.shard = penstock.here() and not p.is_current and (l.is_draining or l.has_moved);
+end;
 
 -- The shard a job goes to by a map: its key's where that decides, else that of its partition's number.
 create function penstock.shard_by(p_ids int[], p_key bytea, p_number int) returns smallint
-language sql stable as $$
+language sql stable
+begin atomic
     select shard from penstock.partition
-     where id = p_ids[1 + coalesce(penstock.partition_of(p_key, cardinality(p_ids)), p_number % cardinality(p_ids))]
-$$;
+     where id = p_ids[1 + coalesce(penstock.partition_of(p_key, cardinality(p_ids)), p_number % cardinality(p_ids))];
+end;
 
 -- On a queue with an owner what is left of a key leaves whole and in its order: first nothing of its partition may start
 -- any more. That is so when nothing runs there, nobody writes by an earlier map, and the rest can go no further: where the
@@ -106,7 +108,7 @@ $$;
 -- rest. A place that waits for an earlier one is not shut before it; one that a move which was taken back was to lead to
 -- (left_at is null) starts nothing and is shut as it is. Locks: partitions' rows.
 create function penstock.shut_partitions_left() returns int
-language plpgsql set enable_seqscan = off as $$
+language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_part  record;
     v_count int := 0;
@@ -147,7 +149,7 @@ end $$;
 -- be published here any more and are dropped. Locks: the rows it takes, skipping those held; but where order counts it
 -- waits for them, for a second (55P03).
 create function penstock.send_off(p_rows int) returns bigint
-language plpgsql set enable_seqscan = off as $$
+language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_all   int[];
     v_plain int[];
@@ -277,7 +279,8 @@ end $$;
 
 -- What is left on this shard, by queue and kind.
 create function penstock.left_on_shard() returns table (queue text, kind text, n bigint)
-language sql stable as $$
+language sql stable
+begin atomic
     with counted as (
         select queue_id, 'partitions' as kind, count(*) as n
           from penstock.partition where is_current and shard = penstock.here() group by 1
@@ -316,12 +319,12 @@ language sql stable as $$
                select from penstock.partition as p where p.id = any (m.partition_ids) and p.shard = penstock.here()) group by 1
     )
     select q.name, c.kind, sum(c.n)::bigint from counted as c join penstock.queue as q on q.id = c.queue_id
-     group by 1, 2 order by 1, 2
-$$;
+     group by 1, 2 order by 1, 2;
+end;
 
 -- Whether nothing is left on this shard. The same as left_on_shard, without counting.
 create function penstock.is_vacant() returns boolean
-language sql stable set enable_seqscan = off as $$
+language sql stable set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     select not exists (select from penstock.ready) and not exists (select from penstock.lease)
        and not exists (select from penstock.scheduled) and not exists (select from penstock.blocked)
        and not exists (select from penstock.dead) and not exists (select from penstock.halted)
@@ -336,7 +339,7 @@ language sql stable set enable_seqscan = off as $$
 $$;
 
 create function penstock.refuse_sealed() returns trigger
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     raise exception using errcode = 'PS007', message = format(
         'shard %s is drained: learn where the partitions of its queues live by now', penstock.here());
@@ -346,7 +349,7 @@ end $$;
 -- being drained and has no partition in use. Whoever goes by a map of long ago is refused (PS007). Locks: the tables of
 -- jobs and arrivals against writers, for a moment.
 create function penstock.seal_shard() returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if exists (select from penstock.partition where is_current and shard = penstock.here())
        or not exists (select from penstock.shard where number = penstock.here() and state in ('draining', 'drained')) then
@@ -362,12 +365,12 @@ exception when lock_not_available then
     return false;
 end $$;
 
-alter function penstock.refuse_sealed security definer set search_path = pg_catalog, penstock, pg_temp;
-alter function penstock.seal_shard security definer set search_path = pg_catalog, penstock, pg_temp;
+alter function penstock.refuse_sealed security definer;
+alter function penstock.seal_shard security definer;
 
 -- What loads came to, for the shard that leads next. Nobody decides about a load here before this transaction ends.
 create function penstock.loads_decided() returns json
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform pg_advisory_xact_lock(hashtext('penstock.loads'));
     return json_build_object(
@@ -379,7 +382,7 @@ end $$;
 
 -- Takes over what another shard decided about loads, once: what a batch came to there is added to what it came to here.
 create function penstock.take_loads(p_given json) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     insert into penstock.load (name, queue_id, is_stream, origin, is_paused, cancelled_at, created_at)
     select name, queue_id, is_stream, origin, is_paused, cancelled_at, created_at
@@ -411,7 +414,7 @@ end $$;
 -- A shard is drained from now on; false where it was not being drained. One that leads says so of itself, and has handed
 -- over what it decided about loads. Locks: the catalogue.
 create function penstock.end_draining(p_number int) returns boolean
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if p_number = penstock.here() then
         delete from penstock.load_part;
