@@ -25,7 +25,7 @@ from penstock.storage import slots, workers
 from penstock.storage.aside import set_unread_aside
 from penstock.storage.claim import Lease, Stored
 from penstock.storage.database import Connection, Database
-from penstock.storage.exchange import ClaimWish, Turn
+from penstock.storage.exchange import ClaimWish, Turn, held_leases
 from penstock.storage.owner import Choice, read_partitions
 from penstock.storage.settle import note_started
 from penstock.storage.sweep import unblock
@@ -222,6 +222,10 @@ class Seat:
             return slots.run_is_busy(connection, self._plan.run, self._worker, self._partitions)
 
         if self._conversation.surely(is_busy):
+            return False
+        if self._conversation.surely(lambda connection: held_leases(connection, self._worker)):
+            # It knows of none: another server answers, which has not heard of what was settled last.
+            self._conversation.doubt()
             return False
         self._upkeep.sweep()
         self._looked_at = 0.0
