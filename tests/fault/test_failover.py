@@ -56,7 +56,7 @@ def test_g14_nothing_is_lost_or_settled_twice_when_a_synchronous_standby_takes_o
     replicas.join(is_synchronous=True)
     stage.worker()
     stage.worker()
-    with stage.producing_anything():
+    with stage.producing(), stage.producing_steps("ordered"), stage.producing_steps("limited"):
         for number in range(times(1, 10)):
             if number:
                 replicas.join(is_synchronous=True)
@@ -72,7 +72,7 @@ def test_g14_nothing_is_ended_with_another_jobs_result_when_an_asynchronous_stan
     stage = make_stage(replicas.url, urls=[replicas.writable_url], **MIXED)
     stage.worker()
     stage.worker()
-    with stage.producing_anything():
+    with stage.producing(), stage.producing_steps("ordered"), stage.producing_steps("limited"):
         for _ in range(times(1, 5)):
             replicas.join(is_synchronous=False)
             before = stage.settles()
