@@ -223,8 +223,11 @@ def test_enqueuing_touches_few_pages(backlog: Scene) -> None:
         {
             "queue": backlog.queue.id, "partition": backlog.queue.partition_ids[0], "priority": 5, "task": "t",
             "run_at": None, "delay": None, "args": "[{}]", "keys": None, "attributes": None,
+            "token": None, "kept_seconds": None,
         },
     )  # fmt: skip
+    assert_cheap(connection, "note_written", {"token": 1, "kept_seconds": 60.0, "first_id": last})
+    assert_cheap(connection, "find_or_void_receipt", {"token": 2, "kept_seconds": 60.0})
     assert_cheap(connection, "find_token", {"after": last, "token": '{"token":1}'})
     assert_cheap(connection, "was_written", {"id": last, "enqueued_at": datetime(2030, 1, 1, tzinfo=UTC)})
     assert_cheap(connection, "unknown_parents", {"parents": [last, last + 1]})

@@ -91,7 +91,8 @@ class App:
     first needed and stops when the last app that uses it is closed or dead. `lease` is how many seconds a worker may be
     silent before it counts as dead, `request_timeout` how long an enqueue keeps trying, `retention` how many days
     ended jobs are kept, by final state; `imports` names modules that hold tasks. Settings of the database that could
-    lose acknowledged jobs are refused, unless `accept_data_loss` says that this is meant.
+    lose acknowledged jobs are refused, unless `accept_data_loss` says that this is meant. `pooled` says whether the
+    database is behind a transaction pooler; without it that is found out.
     """
 
     def __init__(
@@ -106,12 +107,15 @@ class App:
         pool_size: int = 8,
         imports: Sequence[str] = (),
         accept_data_loss: bool = False,
+        pooled: bool | None = None,
         **unavailable: object,
     ) -> None:
         for name in unavailable:
             raise InvalidJob(name, f"App has no option {name!r}")
         if isinstance(imports, str):
             raise InvalidJob("imports", "a list of module names is needed; write imports=['tasks']")
+        if pooled is not None and not isinstance(pooled, bool):
+            raise InvalidJob("pooled", "must be True, False or None")
         self._lease_seconds = checked_seconds("lease", lease)
         self._retention = _checked_retention(retention)
         self.imports = tuple(imports)
@@ -123,6 +127,7 @@ class App:
             request_timeout=checked_seconds("request_timeout", request_timeout),
             lease_seconds=self._lease_seconds,
             accept_data_loss=accept_data_loss,
+            pooled=pooled,
         )
         self._declarations = Declarations(self._connecting.shards, self._connecting.learn)
         self._producer: Producer | None = None

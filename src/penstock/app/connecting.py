@@ -43,6 +43,7 @@ class Connecting:
         request_timeout: float,
         lease_seconds: float,
         accept_data_loss: bool,
+        pooled: bool | None,
     ) -> None:
         self._given = _given_urls(url, shards, embedded_shards)
         # Fixed here: a program that changes its folder later keeps its servers.
@@ -52,6 +53,7 @@ class Connecting:
         self.request_timeout = request_timeout
         self._lease_seconds = lease_seconds
         self._accept_data_loss = accept_data_loss
+        self._pooled = pooled
         self._servers: list[embedded.Server] = []
         self._shards: Shards | None = None
         self._unchecked: list[Database] = []
@@ -179,6 +181,7 @@ class Connecting:
             request_timeout=self.request_timeout,
             lease_seconds=self._lease_seconds,
             clock=system,
+            is_pooled=self._pooled,
         )
 
     def _started(self) -> list[embedded.Server]:

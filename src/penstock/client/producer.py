@@ -47,15 +47,14 @@ from penstock.storage.database import (
 )
 from penstock.storage.enqueue import (
     Child,
-    Receipt,
     Span,
     drive,
     drive_async,
     drive_transaction,
-    look_for,
     newest_id,
     read_place,
     refused_parent,
+    set_ids,
     write_few,
     write_spans,
 )
@@ -68,6 +67,7 @@ from penstock.storage.handler_transaction import (
     part_of_transaction_async,
 )
 from penstock.storage.parents import check_parents
+from penstock.storage.receipts import Receipt, look_for
 from penstock.storage.shards import Shards, read_identity
 from penstock.storage.sweep import unblock
 from penstock.task.definition import TaskDefinition
@@ -279,7 +279,7 @@ class Producer:
                 if part.limited and not part.is_checked:
                     self._check_lengths(part, connection)
                 refuse_cut(connection)
-                self._prepare_receipt(database, connection, part, receipt)
+                self._prepare_receipt(call, database, connection, part, receipt)
                 is_written = self._send(connection, part, call.ids, receipt)
                 receipt.is_sent = False
                 if is_written and part.has_children:
@@ -297,13 +297,18 @@ class Producer:
                 return False
             raise
 
-    def _prepare_receipt(self, database: Database, connection: Connection, part: Part, receipt: Receipt) -> None:
+    def _prepare_receipt(
+        self, call: Call, database: Database, connection: Connection, part: Part, receipt: Receipt
+    ) -> None:
         receipt.session = session_of(connection)
-        if part.is_few:
+        if database.is_pooled:
+            receipt.keep(call.deadline.seconds)
+        elif part.is_few:
             newest = self._newest_ids.get(part.shard)
             if newest is None:
                 newest = self._newest_ids[part.shard] = newest_id(connection)
             receipt.after = newest - 1024
+        if database.is_pooled or part.is_few:
             receipt.token = database.clock.random_token()
 
     def _send(self, connection: Connection, part: Part, ids: list[int], receipt: Receipt | None) -> bool:
@@ -322,7 +327,7 @@ class Producer:
 
     def _was_written(self, call: Call, part: Part, database: Database, receipt: Receipt) -> bool:
         try:
-            return look_for(database, receipt, part.spans, call.ids)
+            first_id = look_for(database, receipt)
         except PartitionUnavailable as error:
             raise RequestTimeout(
                 f"the answer to an enqueue of {_counted(part)} was lost, and {database.breaker.label} did not come "
@@ -331,6 +336,9 @@ class Producer:
                 "repeat the call only with idempotency keys, or look with app.jobs first",
                 outcome="unknown",
             ) from error
+        if first_id is not None and part.is_few:
+            set_ids(part.spans[0].places, call.ids, first_id)
+        return first_id is not None
 
     def _moved(self, call: Call, part: Part, avoid: frozenset[int]) -> tuple[Waves | None, frozenset[int]]:
         """The part planned anew, without these shards where its jobs are free; None where that changes nothing."""

@@ -15,7 +15,7 @@ from penstock.storage.database import Connection, Database, DatabaseError, may_r
 from penstock.storage.exchange import ClaimWish, Turn, exchange, held_leases, settled_by
 from penstock.storage.flow import Session, session_of
 from penstock.storage.owner import Choice
-from penstock.storage.sessions import confirm_replicated, end_session
+from penstock.storage.sessions import confirm_replicated, stop_turns
 from penstock.storage.settle import End, Succeeded
 
 __all__ = ["Conversation"]
@@ -34,6 +34,8 @@ class Conversation:
         # Whether nobody knows if a turn was committed, and its session; none: it was on another server.
         self._is_in_doubt = False
         self._in_doubt: Session | None = None
+        # What its turns bear behind a pooler.
+        self._turn_number: int | None = None
 
     @property
     def is_in_doubt(self) -> bool:
@@ -60,7 +62,8 @@ class Conversation:
             connection = self.surely(lambda connection: connection)
             session = session_of(connection)
             try:
-                return exchange(connection, self._worker, self.name, succeeded, ends, wish, choices, freed)
+                number = self._turn_number
+                return exchange(connection, self._worker, self.name, succeeded, ends, wish, choices, freed, number)
             except DatabaseError as error:
                 if not may_repeat(error):
                     raise
@@ -69,9 +72,9 @@ class Conversation:
         session = self._in_doubt
 
         def repeat(connection: Connection) -> Turn:
-            # Until the old session is gone it could still commit its claim, after the look at what is held.
-            end_session(connection, self._database, session)
-            turn = exchange(connection, self._worker, self.name, succeeded, ends, None, freed=freed)
+            # Until it cannot commit any more its claim could come after the look at what is held.
+            number = self._turn_number = stop_turns(connection, self._database, self._worker, session)
+            turn = exchange(connection, self._worker, self.name, succeeded, ends, None, freed=freed, number=number)
             if turn.lost:
                 turn.lost = self._not_settled(connection, turn.lost, attempts())
             turn.leases = sorted(held_leases(connection, self._worker), key=lambda lease: lease.id)
@@ -95,7 +98,9 @@ class Conversation:
             try:
                 if self._connection is None or self._connection.closed:
                     self._connection = self._database.connect("conversation", carries_lease=True)
-                    if not self._database.is_pooled:
+                    if self._database.is_pooled:
+                        self._turn_number = stop_turns(self._connection, self._database, self._worker, None)
+                    else:
                         workers.note_session(self._connection, self._worker)
                 return act(self._connection)
             except DatabaseError as error:

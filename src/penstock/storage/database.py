@@ -2,7 +2,7 @@
 
 Every connection is in autocommit mode, so that one statement is one transaction unless somebody opens a larger one.
 Prepared statements save planning on the hot path; behind a transaction pooler they would go astray, and a pooler is
-known by the process id it makes up: there nothing is prepared and nobody relies on a session.
+known by the process id it makes up, unless somebody says it: there nothing is prepared and nobody relies on a session.
 """
 
 from __future__ import annotations
@@ -238,6 +238,7 @@ class Database:
         name: str = "penstock",
         shard: int = 1,
         is_alone: bool = True,
+        is_pooled: bool | None = None,
     ) -> None:
         self.url = url
         self._target = writable(url)
@@ -252,7 +253,7 @@ class Database:
         self._stock: Stock | None = None
         self._lock = threading.Lock()
         renew_in_children(self, Database._renew_after_fork)
-        self.is_pooled: bool | None = None
+        self.is_pooled: bool | None = _told_by_environment() if is_pooled is None else is_pooled
         # How often the server looks whether the client of a running statement is still there.
         self._notice = "2s"
         # Whether the last question to several databases was answered without it.
@@ -519,6 +520,14 @@ def one_transaction(connection: Connection, *, is_one_statement: bool = False) -
 def utf8_conninfo(url: str) -> str:
     """The same database for another driver, in sessions that speak UTF-8."""
     return psycopg.conninfo.make_conninfo(url, client_encoding=ENCODING)
+
+
+def _told_by_environment() -> bool | None:
+    """Whether $PENSTOCK_POOLED says that databases are behind a transaction pooler; None where it says nothing."""
+    said = os.environ.get("PENSTOCK_POOLED", "").strip()
+    if said not in ("", "0", "1"):
+        raise InvalidJob("PENSTOCK_POOLED", "must be 1 (behind a transaction pooler) or 0 (direct), or not be set")
+    return None if not said else said == "1"
 
 
 def refuse_cut(connection: Connection) -> None:

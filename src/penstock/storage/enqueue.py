@@ -7,9 +7,8 @@ routes it anew, and its transaction lives on.
 A few plain jobs are one statement. Larger calls draw their range numbers, COPY the jobs, and open the ranges, in one
 transaction. Idempotency keys are inserted before the jobs; a job whose key was taken leaves a hole in its range.
 
-When the answer to a COMMIT is lost the call must not be repeated blindly, nor moved to another shard. Its jobs can be
-looked for: a large call knows its first id and its transaction's time, a small one carries a random token. First the
-old server process must be gone, or it could still commit after the look.
+When the answer to a COMMIT is lost the call must not be repeated blindly, nor moved to another shard: by its receipt it
+is looked for (`penstock.storage.receipts`).
 
 What to send is decided by generators that yield statements and are given their rows: `drive` runs one on a
 connection, `drive_async` on an asynchronous one, so that both do the same, also inside a caller's transaction.
@@ -30,25 +29,23 @@ from psycopg.rows import tuple_row
 
 from penstock.errors import InvalidJob
 from penstock.storage.arrays import members_text
-from penstock.storage.database import Connection, Database
-from penstock.storage.flow import Session
+from penstock.storage.database import Connection
 from penstock.storage.queries import query
-from penstock.storage.sessions import confirm_replicated, end_session
+from penstock.storage.receipts import NOT_NOTED, Receipt
 
 __all__ = [
     "FEW",
     "RANGE",
     "Child",
-    "Receipt",
     "Span",
     "drive",
     "drive_async",
     "drive_transaction",
     "is_few",
-    "look_for",
     "newest_id",
     "read_place",
     "refused_parent",
+    "set_ids",
     "write_few",
     "write_spans",
 ]
@@ -118,19 +115,6 @@ class Span:
         return f"{(ordering or b'').hex()}:{key}"
 
 
-@dataclass(slots=True)
-class Receipt:
-    """What a call needs to find out, after a lost answer, whether it was written."""
-
-    session: Session | None = None
-    first_id: int = 0
-    enqueued_at: datetime | None = None
-    token: int = 0
-    after: int = 0
-    # Whether the statement was sent, or the COMMIT: then only the server's own no says that nothing was written.
-    is_sent: bool = False
-
-
 class Copy(bytes):
     """Lines for COPY, in place of parameters."""
 
@@ -170,6 +154,8 @@ def drive_transaction(connection: Connection, steps: Steps[T], receipt: Receipt)
                 receipt.is_sent = True
                 with connection.pipeline():
                     cursor.execute(query(name), parameters)
+                    if receipt.kept_seconds is not None:
+                        connection.execute(query("note_written"), receipt.note)
                     connection.execute("commit")
                 rows = cursor.fetchall()
             else:
@@ -228,16 +214,20 @@ def is_few(spans: Sequence[Span]) -> bool:
 def write_few(span: Span, ids: list[int], receipt: Receipt | None = None) -> Steps[bool]:
     """Write fewer than FEW plain jobs of one span in a single statement, and set the call's ids; False: stale map."""
     first = (span.attributes and span.attributes[0]) or {}
-    if receipt is not None:
-        first = {**first, "token": receipt.token}
     where: dict[str, Any] = {"queue": span.queue_id, "partition": span.partition_id, "priority": span.priority}
     if span.epoch is not None:
         where["epoch"] = span.epoch
+    noted = ""
+    if receipt is not None and receipt.kept_seconds is not None:
+        noted = "_noted"
+    elif receipt is not None:
+        first = {**first, "token": receipt.token}
     if len(span.args) == 1 and span.run_at is None and span.delay is None:
         rows = yield (
-            "enqueue_one" if span.epoch is None else "enqueue_one_if_mapped",
+            ("enqueue_one" if span.epoch is None else "enqueue_one_if_mapped") + noted,
             {
                 **where,
+                **(receipt.note if receipt is not None and noted else {}),
                 "task": span.task_of(0),
                 "key": span.keys[0] if span.keys else None,
                 "args": span.args[0].decode(),
@@ -246,9 +236,10 @@ def write_few(span: Span, ids: list[int], receipt: Receipt | None = None) -> Ste
         )
     else:
         rows = yield (
-            "enqueue_few" if span.epoch is None else "enqueue_few_if_mapped",
+            "enqueue_few" if span.epoch is None else f"enqueue_few_if_mapped{noted}",
             {
                 **where,
+                **(NOT_NOTED if receipt is None else receipt.note),
                 **({"task": span.task} if span.epoch is None else {"tasks": span.tasks}),
                 "run_at": span.run_at,
                 "delay": span.delay,
@@ -259,7 +250,7 @@ def write_few(span: Span, ids: list[int], receipt: Receipt | None = None) -> Ste
         )
     if rows[0][0] is None:
         return False
-    _set_ids(span.places, ids, rows[0][0])
+    set_ids(span.places, ids, rows[0][0])
     return True
 
 
@@ -285,7 +276,7 @@ def write_spans(spans: Sequence[Span], ids: list[int], receipt: Receipt | None =
             return False
     for piece, number in zip(pieces, ranges, strict=True):
         piece.range = number
-        _set_ids(piece.span.places[piece.low : piece.high], ids, number * RANGE)
+        set_ids(piece.span.places[piece.low : piece.high], ids, number * RANGE)
     if any(span.idempotency_keys for span in spans):
         yield from _insert_idempotency_keys(pieces, ids)
     if receipt is not None:
@@ -298,28 +289,6 @@ def write_spans(spans: Sequence[Span], ids: list[int], receipt: Receipt | None =
         yield "copy_jobs", Copy(lines)
     yield from _open(pieces, ids, now)
     return True
-
-
-def look_for(database: Database, receipt: Receipt, spans: Sequence[Span], ids: list[int]) -> bool:
-    """After a lost answer: whether the call was written. Waits for the database, and for the old process to be gone."""
-
-    def look(connection: Connection) -> bool:
-        end_session(connection, database, receipt.session)
-        if not receipt.token:
-            found = {"id": receipt.first_id, "enqueued_at": receipt.enqueued_at}
-            row = connection.execute(query("was_written"), found).fetchone()
-            is_written = bool(row and row[0])
-        else:
-            token = _encode({"token": receipt.token}).decode()
-            row = connection.execute(query("find_token"), {"after": receipt.after, "token": token}).fetchone()
-            is_written = row is not None
-            if row is not None:
-                _set_ids(spans[0].places, ids, row[0])
-        if is_written:
-            confirm_replicated(connection)
-        return is_written
-
-    return database.run(look, writes=False)
 
 
 @dataclass(slots=True)
@@ -336,7 +305,8 @@ class Piece:
         self.positions = range(self.high - self.low)
 
 
-def _set_ids(places: Sequence[int], ids: list[int], first_id: int) -> None:
+def set_ids(places: Sequence[int], ids: list[int], first_id: int) -> None:
+    """Give the jobs at these places of a call their ids, from the first on."""
     if isinstance(places, range):
         ids[places.start : places.stop] = range(first_id, first_id + len(places))
     else:

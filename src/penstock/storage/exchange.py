@@ -75,13 +75,15 @@ def exchange(
     wish: ClaimWish | None,
     choices: Sequence[Choice] = (),
     freed: Sequence[int] = (),
+    number: int | None = None,
 ) -> Turn:
     """Settle and claim. Nothing is done twice if it is repeated: what was settled before is simply not held.
 
     `freed` are partitions with a limit in which this ends jobs: places it does not take again are offered to others.
+    `number` is what the worker's turns bear behind a pooler (`penstock.storage.sessions`).
     """
     try:
-        return _exchange(connection, worker, name, succeeded, ends, wish, choices, freed)
+        return _exchange(connection, worker, name, succeeded, ends, wish, choices, freed, number=number)
     except DatabaseError as error:
         if not is_about_data(error):
             raise
@@ -91,7 +93,7 @@ def exchange(
     _settle_in_pieces(connection, worker, name, units, turn)
     for claim in ("claim", "claim_unread"):
         try:
-            claimed = _exchange(connection, worker, name, (), (), wish, choices, freed, claim=claim)
+            claimed = _exchange(connection, worker, name, (), (), wish, choices, freed, number=number, claim=claim)
         except DatabaseError as error:
             if not is_about_data(error):
                 raise
@@ -153,13 +155,16 @@ def _exchange(
     choices: Sequence[Choice] = (),
     freed: Sequence[int] = (),
     *,
+    number: int | None = None,
     claim: str = "claim",
 ) -> Turn:
     settled, others, children, claimed = None, None, None, None
     held, chosen = None, None
     token = system.random_token()
-    is_one_statement = not (succeeded or ends or choices)
+    is_one_statement = not (succeeded or ends or choices or number is not None)
     with one_transaction(connection, is_one_statement=is_one_statement):
+        if number is not None:
+            connection.execute(query("hold_turn"), {"worker": worker, "number": number})
         if succeeded:
             settled = connection.execute(
                 query("settle_succeeded_if_leased"), succeeded_parameters(worker, name, succeeded)

@@ -7,7 +7,7 @@ from penstock.storage.database import Connection, ConnectionCut, Database
 from penstock.storage.flow import Session, session_of
 from penstock.storage.queries import query
 
-__all__ = ["GONE_SECONDS", "SessionLingers", "confirm_replicated", "end_session"]
+__all__ = ["GONE_SECONDS", "SessionLingers", "confirm_replicated", "end_session", "stop_turns"]
 
 MOMENT_SECONDS = 0.5
 GONE_SECONDS = 10.0
@@ -38,6 +38,19 @@ def end_session(
         if waited > MOMENT_SECONDS:
             connection.execute(query("end_backend"), given)
         clock.sleep(0.02)
+
+
+def stop_turns(connection: Connection, database: Database, worker: int, session: Session | None) -> int | None:
+    """Let no turn of a worker that was sent so far be committed any more; what its turns bear from now on.
+
+    On a direct connection that is nothing: there the session that was cut off is ended. A pooler hides that, and may
+    send a turn on long after the worker has lost its answer.
+    """
+    end_session(connection, database, session)
+    if not database.is_pooled:
+        return None
+    row = connection.execute(query("renew_turns"), {"worker": worker}).fetchone()
+    return None if row is None else int(row[0])
 
 
 def confirm_replicated(connection: Connection) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "expire",
     "fold",
     "fold_if_long",
+    "forget_receipts",
     "note_trouble",
     "park",
     "promote",
@@ -146,6 +147,11 @@ def fold_if_long(connection: Connection) -> None:
 def clean(connection: Connection) -> int:
     """Forget the progress of jobs that have ended, and all but the last of what rates have spent."""
     return _count(connection, "clean_progress") + _count(connection, "clean_spent")
+
+
+def forget_receipts(connection: Connection) -> int:
+    """Forget what became of calls that nobody can ask about any more."""
+    return _count(connection, "forget_receipts")
 
 
 def note_trouble(connection: Connection, duty: str, error: str | None, seconds: float) -> None:

@@ -185,6 +185,7 @@ class Upkeep:
 
     def _prune(self) -> None:
         self._do(load.forget_stages)
+        self._do(sweep.forget_receipts)
         if self._retention is None:
             self._do(make_ahead)
             self._do(open_daily_slice)

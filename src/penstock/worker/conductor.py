@@ -35,7 +35,7 @@ from penstock.storage.database import (
 from penstock.storage.exchange import FROM_THE_START, ClaimWish, Turn, exchange, held_leases, settled_by
 from penstock.storage.flow import Session, session_of
 from penstock.storage.owner import Choice, has_work_of_others, read_partitions
-from penstock.storage.sessions import confirm_replicated, end_session
+from penstock.storage.sessions import confirm_replicated, stop_turns
 from penstock.storage.settle import End, Succeeded, note_started
 from penstock.storage.sweep import unblock_next
 from penstock.task.definition import TaskDefinition
@@ -102,6 +102,8 @@ class Conductor:
         self._start_threads = start_threads
         self._signal = signal
         self._session = (0, 0)
+        # What its turns bear behind a pooler.
+        self._turn_number: int | None = None
         self._queues = {queue.queue_id: queue for queue in served}
         self._by_partition = {partition: queue for queue in served for partition in queue.partition_ids}
         # Of plain queues, to be claimed from by anybody; the partitions of the others have an owner.
@@ -497,7 +499,8 @@ class Conductor:
 
         if count := self._with_connection(release):
             log.warning(
-                "%s is another server, or an older copy, and has not heard how %d jobs ended: they run again",
+                "%s is another server or an older copy, or an answer was lost: how %d jobs ended is not written, they "
+                "run again",
                 self._database.breaker.label,
                 count,
             )
@@ -606,7 +609,9 @@ class Conductor:
         try:
             connection = self._opened()
             session = session_of(connection)
-            turn = exchange(connection, worker, name, succeeded, collected.ends, wish, choices, freed)
+            turn = exchange(
+                connection, worker, name, succeeded, collected.ends, wish, choices, freed, self._turn_number
+            )
             self._asking_since = None
             if self._most_claimed is not None and (wish is not None or choices):
                 self._most_claimed = self._most_claimed + 1 if self._most_claimed < MOST_AHEAD else None
@@ -628,8 +633,8 @@ class Conductor:
         }
 
         def repeat(connection: Connection) -> Turn:
-            # Until the old session is gone it could still commit its claim, after the look at what is held.
-            end_session(connection, self._database, session)
+            # Until it cannot commit any more its claim could come after the look at what is held.
+            self._turn_number = stop_turns(connection, self._database, worker, session)
             turn = self._settle(connection, succeeded, collected.ends, freed)
             if not_held := [attempts[part] for part in turn.lost if part in attempts]:
                 confirm_replicated(connection)
@@ -710,8 +715,11 @@ class Conductor:
             self.unheard_since = None
         connection = self._connection
         session = (self._workplace.worker_id, connection.info.backend_pid)
-        if session != self._session and not self._database.is_pooled:
-            workers.note_session(connection, self._workplace.worker_id)
+        if session != self._session:
+            if self._database.is_pooled:
+                self._turn_number = stop_turns(connection, self._database, self._workplace.worker_id, None)
+            else:
+                workers.note_session(connection, self._workplace.worker_id)
             self._session = session
         return connection
 

@@ -499,6 +499,24 @@ create index load_range_held on penstock.load_range (attempt) where attempt is n
 create index load_range_of_load on penstock.load_range (load_id, range) where load_id is not null;
 create index load_range_staged_at on penstock.load_range (created_at) where load_id is null;
 
+-- What became of calls and turns that were sent through a transaction pooler, which hides their sessions.
+
+-- A call writes its token with its jobs, and who lost its answer writes it too: who comes second meets the first. If that
+-- is the call, nothing of it is written, however late it comes; if it is who looks, the call was.
+create table penstock.receipt (
+    token      bigint primary key,
+    -- Of the call's jobs; null: it was looked for before it came.
+    first_id   bigint,
+    kept_until timestamptz not null
+);
+
+-- The number that a worker's turns bear; it changes whenever the answer to one was lost. A turn holds the row while it
+-- lasts, and fails where the number is another by then.
+create table penstock.turn (
+    worker_id bigint primary key,
+    number    bigint not null
+) with (fillfactor = 50);
+
 -- Idempotency keys, asks to stop, progress.
 
 create table penstock.dedup (

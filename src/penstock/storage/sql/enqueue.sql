@@ -26,7 +26,8 @@ with drawn as materialized (
     select %(partition)s, size, case when is_later then 0 else size end, case when is_later then size else 0 end
       from drawn
 )
-select range * 1024 as first_id,
+select case when %(token)s::bigint is null then range * 1024
+            else penstock.note_written(%(token)s::bigint, %(kept_seconds)s, range * 1024) end as first_id,
        case when exists (select from penstock.sleeper where queue_id = %(queue)s)
             then pg_notify('penstock_' || %(queue)s::int, '') end
   from drawn
@@ -36,6 +37,25 @@ select range * 1024 as first_id,
 -- Locks: the map, shared with all producers.
 select penstock.enqueue_one_if_mapped(%(queue)s, %(epoch)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s,
                                       %(attributes)s)
+
+-- name: enqueue_one_noted
+-- The same as enqueue_one behind a pooler: the call's receipt is written with it. See penstock.note_written.
+select penstock.note_written(%(token)s, %(kept_seconds)s, penstock.enqueue_one(
+           %(queue)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s, %(attributes)s))
+
+-- name: enqueue_one_if_mapped_noted
+select penstock.note_written(%(token)s, %(kept_seconds)s, penstock.enqueue_one_if_mapped(
+           %(queue)s, %(epoch)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s, %(attributes)s))
+
+-- name: enqueue_few_if_mapped_noted
+select penstock.note_written(%(token)s, %(kept_seconds)s, penstock.enqueue_few_if_mapped(
+           %(queue)s, %(epoch)s, %(partition)s, %(priority)s,
+           coalesce(%(run_at)s::timestamptz, now() + make_interval(secs => %(delay)s)), %(tasks)s::text[],
+           %(keys)s::bytea[], %(args)s::json, %(attributes)s::jsonb))
+
+-- name: note_written
+-- See penstock.note_written: the receipt of a large call, before its COMMIT.
+select penstock.note_written(%(token)s, %(kept_seconds)s, %(first_id)s)
 
 -- name: enqueue_few_if_mapped
 -- See enqueue_few and enqueue_one_if_mapped.
@@ -94,6 +114,10 @@ select id from penstock.job
  where id > (select case when last_value * 1024 < %(after)s then (last_value - 1024 * 1000) * 1024 else %(after)s end
                from penstock.range_number)
    and attributes @> %(token)s::jsonb order by id limit 1
+
+-- name: find_or_void_receipt
+-- Locks: the token, against the call that bears it.
+select penstock.find_or_void_receipt(%(token)s, %(kept_seconds)s)
 
 -- name: newest_range
 select last_value from penstock.range_number

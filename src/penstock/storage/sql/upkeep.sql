@@ -157,6 +157,19 @@ with done as (
 )
 select (select count(*) from done) + (select count(*) from asks)
 
+-- name: forget_receipts
+-- Those that nobody can ask for any more, and the turns of workers that are gone. A scan: where nothing goes through a
+-- pooler both are empty. Locks: turns, skipping those held.
+with receipts as (
+    delete from penstock.receipt where kept_until < now() returning 1
+), turns as (
+    delete from penstock.turn where worker_id in (
+        select t.worker_id from penstock.turn as t
+         where not exists (select from penstock.worker as w where w.id = t.worker_id) for update skip locked)
+    returning 1
+)
+select (select count(*) from receipts) + (select count(*) from turns)
+
 -- name: clean_spent
 -- Only the newest row of each partition says what its rate has left. Index: the primary key.
 with gone as (

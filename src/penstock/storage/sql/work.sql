@@ -62,6 +62,14 @@ values (%(worker)s, %(name)s, coalesce(%(instance)s::uuid, gen_random_uuid()), %
 -- name: note_session
 update penstock.worker set session_pid = pg_backend_pid() where id = %(worker)s
 
+-- name: hold_turn
+-- See penstock.hold_turn. Locks: the number of the worker's turns, shared.
+select penstock.hold_turn(%(worker)s, %(number)s)
+
+-- name: renew_turns
+-- See penstock.renew_turns. Locks: the number of the worker's turns.
+select penstock.renew_turns(%(worker)s)
+
 -- name: register_worker_tasks
 insert into penstock.worker_task (worker_id, queue_id, task, has_timeout)
 select %(worker)s, q, t, (q, t) not in (select * from unnest(%(untimed_queues)s::int[], %(untimed)s::text[]))
