@@ -191,7 +191,6 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: run.stop())
     signal.signal(signal.SIGINT, lambda *_: run.stop())
     run.run()
-    ledger.close()
     sys.exit(conclude(run, commit, given.processes, is_whole=given.only is None))
 
 

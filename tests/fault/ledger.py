@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Round(msgspec.Struct, tag="round"):
-    """One round. `found` is empty unless it failed."""
+    """One round. `found` is empty unless it failed; `at` is when it was over."""
 
     test: str
     seed: int
@@ -29,6 +29,7 @@ class Round(msgspec.Struct, tag="round"):
     faults: dict[str, int] = {}
     sometimes: dict[str, int] = {}
     found: str = ""
+    at: float = 0.0
 
 
 class Begun(msgspec.Struct, tag="begun"):
@@ -39,12 +40,6 @@ class Begun(msgspec.Struct, tag="begun"):
     processes: int
 
 
-class Ended(msgspec.Struct, tag="ended"):
-    """The run came to its end, or was stopped, this long after it had begun."""
-
-    seconds: float
-
-
 class Ledger:
     """Appended to by one process."""
 
@@ -52,34 +47,36 @@ class Ledger:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._path = folder / "rounds.jsonl"
-        self.rounds: list[Round] = []
-        self._seconds_before = 0.0
-        self.seed = random.SystemRandom().getrandbits(32) if seed is None else seed
-        self.first_at = time.time()
-        lines = self._path.read_bytes().splitlines() if self._path.exists() else []
-        entries = [msgspec.json.decode(line, type=Round | Begun | Ended) for line in lines]
-        begun = [entry for entry in entries if isinstance(entry, Begun)]
-        if begun:
-            self.seed, self.first_at = begun[0].seed, begun[0].at
-        self.rounds = [entry for entry in entries if isinstance(entry, Round)]
-        self._seconds_before = sum(entry.seconds for entry in entries if isinstance(entry, Ended))
+        self._path.touch()
+        # Of a line that was being written when the run was killed only a part may be there.
+        whole, newline, torn = self._path.read_bytes().rpartition(b"\n")
+        if torn:
+            self._path.write_bytes(whole + newline)
+        lines = whole.splitlines()
+        self._entries: list[Round | Begun] = [msgspec.json.decode(line, type=Round | Begun) for line in lines]
+        self.rounds = [entry for entry in self._entries if isinstance(entry, Round)]
         self.is_resumed = bool(self.rounds)
-        self._begun = time.monotonic()
-        self._file = self._path.open("ab", buffering=0)
-        self._append(Begun(self.seed, time.time(), processes))
+        first = next((entry for entry in self._entries if isinstance(entry, Begun)), None)
+        given = random.SystemRandom().getrandbits(32) if seed is None else seed
+        self.seed = given if first is None else first.seed
+        self._append(begun := Begun(self.seed, time.time(), processes))
+        self.first_at = (first or begun).at
 
     @property
     def seconds(self) -> float:
-        """How long the run has taken, over all its parts."""
-        return self._seconds_before + time.monotonic() - self._begun
+        """How long the run has taken, over all its parts: each from its beginning to the end of its last round."""
+        seconds = began = last = 0.0
+        for entry in self._entries:
+            if isinstance(entry, Begun):
+                seconds += last - began
+                began = entry.at
+            last = entry.at
+        return seconds + last - began
 
     def add(self, entry: Round) -> None:
+        entry.at = time.time()
         self.rounds.append(entry)
         self._append(entry)
-
-    def close(self) -> None:
-        self._append(Ended(time.monotonic() - self._begun))
-        self._file.close()
 
     def seed_of(self, test: str, number: int) -> int:
         """The seed of the how manieth round of a test: it follows from the run's."""
@@ -103,8 +100,10 @@ class Ledger:
         counts = self.counts()
         return {fault: asked - counts[fault] for fault, asked in FAULTS.items() if counts[fault] < asked}
 
-    def _append(self, entry: Round | Begun | Ended) -> None:
-        self._file.write(msgspec.json.encode(entry) + b"\n")
+    def _append(self, entry: Round | Begun) -> None:
+        self._entries.append(entry)
+        with self._path.open("ab", buffering=0) as file:
+            file.write(msgspec.json.encode(entry) + b"\n")
 
 
 def commit_of_here() -> str:

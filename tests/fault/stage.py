@@ -239,6 +239,10 @@ class Stage:
         """How many settles workers were told of."""
         return self._reader.count("settle", "ok")
 
+    def refused_calls(self) -> int:
+        """How many jobs a producer was told of that they were not taken, or that nobody knows."""
+        return self._reader.count("enqueue", "fail") + self._reader.count("enqueue", "unknown")
+
     def settles_on(self, shard: int) -> int:
         """The same, of jobs of one shard."""
         return sum(
@@ -270,15 +274,15 @@ class Stage:
     def state(self, job: int) -> str | None:
         return self.snapshot().state_of(job)
 
-    def is_drained(self) -> bool:
-        """Whether every job has ended."""
-        return not any(has_open_jobs(url) for url in self.urls) and self.snapshot().is_drained
+    def is_drained(self, *, forgets: bool = False) -> bool:
+        """Whether every job has ended; `forgets`: there may be jobs whose ends were pruned."""
+        return not any(has_open_jobs(url) for url in self.urls) and (forgets or self.snapshot().is_drained)
 
     def verdict(self, *, forgets: bool = False) -> Verdict:
         """Drain with a worker that nobody harms, end everybody, and judge; `forgets`: jobs were pruned meanwhile."""
-        if all(process.poll() is not None for process in self._workers) and not self.is_drained():
+        if all(process.poll() is not None for process in self._workers) and not self.is_drained(forgets=forgets):
             self.worker()
-        eventually(self.is_drained, "every job has ended")
+        eventually(lambda: self.is_drained(forgets=forgets), "every job has ended")
         self.end_workers()
         verdict = judge(
             read_history(self.history),

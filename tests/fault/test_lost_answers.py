@@ -91,7 +91,7 @@ def test_g1_g5_a_call_over_partitions_or_with_children_is_written_once_when_its_
     told = [parent]
     for _ in range(3):
         told += call(7) + call(1, after=[parent])
-    for _ in range(times(2, 40)):
+    for _ in range(times(2, 8)):
         for count, options in ((7, {}), (1, {"after": [parent]}), (140, {})):
             cuts = proxy.cut_count
             proxy.cut_next(cut, is_commit_in)

@@ -96,7 +96,7 @@ def _check_enqueues(verdict: Verdict, history: Sequence[Event], final: Snapshot,
     ended = {event.label for event in history if event.act == "run" and event.job in gone}
     for label, job in accepted.items():
         if label not in stored:
-            if label not in ended:
+            if label not in ended and job not in gone:
                 verdict.flag("acknowledged and lost", label)
         elif job and job not in stored[label]:  # Who loads is told no ids.
             verdict.flag("acknowledged under an id that is not its own", f"{label}: {job}")

@@ -180,3 +180,35 @@ def test_only_an_error_that_says_so_counts_as_refused(tmp_path: Path, outcome: s
         raise Broken
     recorder.close()
     assert read_history(tmp_path / "history")[-1].type == type_
+
+
+def test_keys_and_limits_of_a_queue_are_judged_by_its_own_jobs() -> None:
+    def run(at: int, actor: str, job: int, type_: EventType = "invoke") -> Event:
+        return Event(at, actor, "run", type_, label=f"l{job}", job=job, lease=job)
+
+    calls = [
+        Event(job, "p", "enqueue", type_, label=f"l{job}", job=job if type_ == "ok" else 0, call=job, group=group)
+        for job, group in ((1, "o/a"), (2, "o/a"), (3, "x/a"))
+        for type_ in ("invoke", "ok")
+    ]
+    runs = [run(10, "a", 2), run(11, "b", 1), run(12, "c", 3)]
+    ends = [run(13, "a", 2, "ok"), run(14, "b", 1, "ok"), run(15, "c", 3, "ok")]
+    history = [*calls, *runs, *ends]
+    final = Snapshot({1: "l1", 2: "l2", 3: "l3"}, [(job, "succeeded") for job in (1, 2, 3)])
+    found = judge(history, final, per_key={"o": 1}, limits={"o": 1}).findings
+    assert {"out of order", "too many of a key at once", "over the limit"} == set(found)
+    assert not judge(history, final, per_key={"x": 1}, limits={"o": 2, "x": 1}).findings
+    # What a stopped worker runs when it comes back proves nothing: others may have its place.
+    stopped = [Event(11, "p", "stop", "ok", label="a"), *history]
+    assert "over the limit" not in judge(sorted(stopped, key=lambda e: e.at), final, limits={"o": 1}).findings
+
+
+def test_what_was_pruned_is_not_lost_if_it_was_run_to_its_end() -> None:
+    play = Play()
+    del play.final.labels[4]
+    play.final.places.remove((4, "succeeded"))
+    assert not judge(play.events, play.final, forgets=True).findings
+    assert judge(play.events, play.final).findings
+    never_run = [event for event in play.events if event.act != "run" or event.job != 4]
+    never_run = [event for event in never_run if event.act != "settle" or event.job != 4]
+    assert "acknowledged and lost" in judge(never_run, play.final, forgets=True).findings
