@@ -164,7 +164,7 @@ end $$;
 -- Writes the receipt of a call whose jobs are written in this transaction; their first id. Of a call that was not written
 -- (null) there is none. Refused (23505) where the call was looked for before it came.
 create function penstock.note_written(p_token bigint, p_seconds double precision, p_first_id bigint) returns bigint
-language plpgsql strict as $$
+language plpgsql strict set search_path = pg_catalog, pg_temp as $$
 begin
     insert into penstock.receipt (token, first_id, kept_until)
     values (p_token, p_first_id, now() + make_interval(secs => p_seconds));
@@ -174,7 +174,7 @@ end $$;
 -- The first id of the call that bears this token; null: it was not written, and never will be. Waits a moment for one
 -- that is just being written (55P03).
 create function penstock.find_or_void_receipt(p_token bigint, p_seconds double precision) returns bigint
-language plpgsql set lock_timeout = '1s' as $$
+language plpgsql set lock_timeout = '1s' set search_path = pg_catalog, pg_temp as $$
 begin
     insert into penstock.receipt (token, kept_until) values (p_token, now() + make_interval(secs => p_seconds))
     on conflict do nothing;

@@ -320,7 +320,7 @@ end $$;
 
 -- Holds the number for this transaction; refused (40001) where it is another by now. Locks: the row, shared.
 create function penstock.hold_turn(p_worker bigint, p_number bigint) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform from penstock.turn where worker_id = p_worker and number = p_number for share;
     if not found then
@@ -331,7 +331,7 @@ end $$;
 
 -- Gives a worker's turns another number, which is returned. Waits a moment for one that is under way (55P03).
 create function penstock.renew_turns(p_worker bigint) returns bigint
-language plpgsql set lock_timeout = '1s' as $$
+language plpgsql set lock_timeout = '1s' set search_path = pg_catalog, pg_temp as $$
 declare
     v_number bigint;
 begin
