@@ -54,7 +54,7 @@ def register(
             query("register_worker"),
             {
                 "worker": worker,
-                "name": full_name(name, worker),
+                "name": full_name(name, worker, instance),
                 "instance": instance,
                 "host": host,
                 "pid": pid,
@@ -89,9 +89,9 @@ def note_session(connection: Connection, worker: int) -> None:
     connection.execute(query("note_session"), {"worker": worker})
 
 
-def full_name(name: str, worker: int) -> str:
-    """What a worker is called everywhere: where it runs, and its number, which no other has."""
-    return f"{name}#{worker}"
+def full_name(name: str, worker: int, instance: str | None = None) -> str:
+    """What a worker is called everywhere: where it runs, and a few digits that tell it from others that ran there."""
+    return f"{name}#{(instance or f'{worker:014x}')[:6]}"
 
 
 def renew(connection: Connection, worker: int) -> str | None:

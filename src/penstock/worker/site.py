@@ -175,7 +175,7 @@ class Site:
 
         worker_id, self._conductor.server = self.database.run(register, timeout=timeout)
         self._workplace.worker_id = worker_id
-        self._workplace.name = workers.full_name(name, worker_id)
+        self._workplace.name = workers.full_name(name, worker_id, identity.instance)
         self._heart.start(worker_id, registered_at)
         self._must_register = False
         if any(queue.is_owned for queue in self.served):
