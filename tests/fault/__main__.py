@@ -33,16 +33,17 @@ class Process:
 
     def __init__(self, folder: Path, arguments: list[str]) -> None:
         ours, theirs = socket.socketpair()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fault.rounds", str(theirs.fileno()), str(folder), *arguments],
-            pass_fds=[theirs.fileno()],
-            cwd=ROOT,
-            env={**os.environ, "PENSTOCK_FAULT": "full"},
-            stdin=subprocess.DEVNULL,
-            stdout=(folder / "processes.log").open("ab"),
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        with (folder / "processes.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.fault.rounds", str(theirs.fileno()), str(folder), *arguments],
+                pass_fds=[theirs.fileno()],
+                cwd=ROOT,
+                env={**os.environ, "PENSTOCK_FAULT": "full"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         theirs.close()
         self._socket = ours
         ours.settimeout(WATCHED_SECONDS)

@@ -110,6 +110,8 @@ def commit_of_here() -> str:
     """The commit that is tested; with a + where files differ from it."""
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
+    if not git("rev-parse", "HEAD"):
+        return "unknown"
     return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "--", "src", "tests") else "")

@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import msgspec
 import pytest
@@ -45,12 +45,8 @@ class _Rounds:
     def __init__(self, conversation: socket.socket, folder: Path) -> None:
         self._conversation = conversation
         self._folder = folder
-        self._reports: list[pytest.TestReport] = []
         self._tmp_path: Path | None = None
         self._stacks: TextIO = (folder / f"stacks-{os.getpid()}.txt").open("w")
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._reports.append(report)
 
     @pytest.fixture(autouse=True)
     def _note_folder(self, tmp_path: Path) -> None:
@@ -62,21 +58,20 @@ class _Rounds:
         with self._conversation.makefile("rb") as lines:
             for line in lines:
                 told = msgspec.json.decode(line, type=Told)
-                # The session's fixtures stay for whoever is next, which is never the same item.
-                other = next(item for item in session.items if item.nodeid != told.test)
-                self._say(self._round(items[told.test], told.seed, other))
+                self._say(self._round(items[told.test], told.seed))
         return True
 
-    def _round(self, item: pytest.Item, seed: int, other: pytest.Item) -> Round:
-        self._reports.clear()
+    def _round(self, item: pytest.Item, seed: int) -> Round:
         self._tmp_path = None
+        tally.clear()
         os.environ["PENSTOCK_FAULT_SEED"] = str(seed)
         faulthandler.dump_traceback_later(WATCHED_SECONDS - 20, file=self._stacks)
         began = time.monotonic()
-        runtestprotocol(item, log=False, nextitem=other)
+        # Whoever is next needs of what is set up only what is the session's.
+        reports = runtestprotocol(item, log=False, nextitem=cast(pytest.Item, item.session))
         seconds = time.monotonic() - began
         faulthandler.cancel_dump_traceback_later()
-        failed = [report for report in self._reports if report.failed]
+        failed = [report for report in reports if report.failed]
         if failed:
             self._keep(f"{seed}", failed)
         if self._tmp_path is not None:

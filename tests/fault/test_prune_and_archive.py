@@ -16,9 +16,10 @@ from penstock.storage.prune import HELD, prune
 
 NOTHING_KEPT = dict.fromkeys(("succeeded", "failed", "cancelled", "discarded", "expired"), 0.0)
 
-# The numbers of jobs pass the table that is in use, as they do when it is full.
+# The numbers of jobs pass the table that is in use, as they do when it is full. Each names its shard.
 PASS_TABLE = """
-select setval('penstock.range_number', high + 1) from penstock.job_part, penstock.range_number
+select setval('penstock.range_number', high + coalesce((select number from penstock.catalogue), 1))
+  from penstock.job_part, penstock.range_number
  where last_value >= low and last_value < high and exists (select from penstock.job_part as p where p.low > last_value)
 """
 
