@@ -94,6 +94,9 @@ def test_what_belongs_to_a_paused_load_counts_nothing(app: App, task: Task[..., 
             " select partition_id, -100, 100 from gone returning partition_id"
         )
         assert app.stats("q").scheduled == 100
-        first = task.options(run_at=LATER).enqueue()
+    # An app that has placed nothing yet, and so reads what is there.
+    with App(database_url) as another, psycopg.connect(database_url) as connection:
+        later = another.queue("q", partitions=4).task(name="t")(lambda: None)
+        first = later.options(run_at=LATER).enqueue()
         ((found,),) = connection.execute("select partition_id from penstock.job where id = %s", [first])
     assert found == partition, "of equals the first"
