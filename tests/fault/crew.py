@@ -39,8 +39,8 @@ POINTS = {
     "before it renews": ("penstock.storage.workers", "renew", "before"),
     "before a rescue": ("penstock.storage.sweep", "rescue", "before"),
     "after a rescue": ("penstock.storage.sweep", "rescue", "after"),
-    "before it unblocks": ("penstock.worker.conductor", "unblock", "before"),
-    "after it unblocked": ("penstock.worker.conductor", "unblock", "after"),
+    "before it unblocks": ("penstock.worker.conductor", "unblock_next", "before"),
+    "after it unblocked": ("penstock.worker.conductor", "unblock_next", "after"),
 }
 
 

@@ -8,10 +8,13 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
 from tests.spark.staged import Loader
 from tests.system.facts import eventually
 
 from penstock import App, InvalidJob, PartitionUnavailable, PenstockError, QueueFull
+from penstock.spark import load_plan
+from penstock.spark.reaching import Reach, reached, urls_of
 from penstock.storage import Database, publishing
 from penstock.storage.catalogue import find_queue
 from penstock.storage.load import forget_stages
@@ -353,3 +356,12 @@ def _staged_by_an_old_map(loader: Loader, partition: int, key: str) -> tuple[str
     stage = loader.stage(1, key=key, partition=partition)
     do(loader.app.databases.of(2), "update penstock.load_range set epoch = 1 where load_id is null")
     return stage
+
+
+def test_a_load_that_begins_while_a_shard_joins_finds_it(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = reached(urls_of(app))
+    looks = [Reach({1: whole.urls[1]}, 1), whole]
+    monkeypatch.setattr(load_plan, "reached", lambda _: looks.pop(0))
+    options = {"url": urls_of(app), "queue": "q", "task": "t", "load": "l"}
+    plan = load_plan.plan_load(options, StructType([StructField("n", LongType())]), False, is_stream=False)
+    assert set(plan.partition_shards) == {1, 2} == plan.reach.urls.keys()

@@ -90,10 +90,14 @@ def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *
         name = checked_name("sink" if is_stream else "load", given)
     else:
         name = "" if is_stream else f"load-{secrets.token_hex(8)}"
-    reach = reached(options.get("url"))
-    with reach.shards() as shards:
-        entry = shards.read(lambda connection: find_queue(connection, queue))
-        published = None if is_stream else find_published(shards, name, queue, 0, is_stream=False)
+    while True:
+        reach = reached(options.get("url"))
+        with reach.shards() as shards:
+            entry = shards.read(lambda connection: find_queue(connection, queue))
+            published = None if is_stream else find_published(shards, name, queue, 0, is_stream=False)
+        if reach.urls.keys() >= set(entry.partition_shards):
+            break
+        # A shard has joined between the two looks.
     if entry.has_key_rule and key is None and "key" not in schema.names:
         log.warning("queue %r has rules about keys, and no column is the key: its jobs have no order", queue)
     return LoadPlan(
