@@ -140,6 +140,21 @@ def test_the_doctor_says_what_is_wrong_and_what_to_do(scene: Scene, monkeypatch:
     assert checks["timeouts"].found == "every task of a live worker has one"
 
 
+def test_the_doctor_names_a_timeout_that_ends_its_statements(scene: Scene) -> None:
+    name = psycopg.conninfo.conninfo_to_dict(scene.database.url)["dbname"]
+    # However fast the server is, this takes longer.
+    scene.connection.execute("alter table penstock.migration rename to migration_kept")
+    scene.connection.execute(
+        "create view penstock.migration as select m.* from penstock.migration_kept as m, pg_sleep(60)"
+    )
+    scene.connection.execute(f"alter database {name} set statement_timeout = '2s'")
+    database = Database(scene.database.url)
+    (check,) = [check for check in admin.doctor([database]) if not check.ok]
+    database.close()
+    assert "statement timeout" in check.found
+    assert "statement_timeout, raise that" in check.advice
+
+
 def test_the_doctor_finds_workers_of_an_owned_queue_that_divide_its_tasks(scene: Scene) -> None:
     def owners() -> admin.Check:
         return next(check for check in admin.doctor([scene.database]) if check.name == "tasks of owners")

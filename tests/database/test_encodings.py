@@ -8,8 +8,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock import App
+from penstock import App, admin
 from penstock.errors import InvalidJob
+from penstock.storage import Database
 
 TEXT = "café 漢字 😀"
 FRENCH = "café"
@@ -83,6 +84,11 @@ def test_a_database_of_another_encoding_is_refused_with_the_remedy(server_url: s
                 for call in (app.migrate, app.queues):
                     with pytest.raises(InvalidJob, match=rf"^url: the encoding of database .* is {encoding}.*'UTF8'"):
                         call()
+                database = Database(app.url)
+                (check,) = [check for check in admin.doctor([database]) if not check.ok]
+                database.close()
+                assert (check.name, encoding in check.found) == ("schema", True)
+                assert check.advice == "make one with create database … encoding 'UTF8' template template0"
         finally:
             connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 

@@ -112,6 +112,31 @@ def test_the_python_client_tells_a_producer_that_it_needs_more(realm: Realm, wor
     database.close()
 
 
+def test_the_doctor_of_a_role_says_that_it_cannot_see_the_transactions_of_others(realm: Realm) -> None:
+    def oldest(role: str) -> admin.Check:
+        database = Database(realm.url(role))
+        try:
+            return next(check for check in admin.doctor([database]) if check.name == "oldest transaction")
+        finally:
+            database.close()
+
+    with realm.connect("owner") as holder, holder.transaction():
+        holder.execute("select 1")
+        hidden = oldest("worker")
+        assert hidden.ok
+        assert hidden.found == "0 s; 1 session of other roles cannot be seen"
+        assert "grant pg_read_all_stats to this role" in hidden.advice
+        with psycopg.connect(realm.url(), autocommit=True) as superuser:
+            superuser.execute("grant pg_read_all_stats to worker")
+        try:
+            seen = oldest("worker")
+        finally:
+            with psycopg.connect(realm.url(), autocommit=True) as superuser:
+                superuser.execute("revoke pg_read_all_stats from worker")
+        assert f"(process {holder.info.backend_pid})" in seen.found
+        assert seen.advice == ""
+
+
 def test_a_reader_sees_everything_and_changes_nothing(realm: Realm, worker: Works) -> None:
     worker.double.enqueue_many([{"n": n} for n in (1, 2, -1)])
     worker.app.work(until_idle=True)

@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from penstock.deadline import in_this_call, within
-from penstock.errors import PenstockError, SchemaMismatch
+from penstock.errors import InvalidJob, PenstockError, SchemaMismatch
 from penstock.storage import Connection, Database, health
 from penstock.storage.database import ConnectionLost
 from penstock.storage.migrate import MIGRATIONS, check_schema
 from penstock.storage.roles import kind_of_role
+from penstock.storage.sqlstate import remedy
 
 __all__ = ["Check", "doctor"]
 
@@ -71,7 +72,10 @@ def _examined(database: Database) -> tuple[list[Check], health.CatalogueFacts | 
                 checks += [check(connection) for check in _INSIDE]
                 facts = health.catalogue_facts(connection)
     except (PenstockError, *ConnectionLost) as error:
-        advice = "see that it runs, that the URL is right and that it accepts connections from here"
+        causes = (error, error.__cause__, error.__context__)
+        told = [advice for each in causes if (advice := remedy(getattr(each, "sqlstate", None) or ""))]
+        reach = "see that it runs, that the URL is right and that it accepts connections from here"
+        advice = told[0] if told else reach
         checks.append(Check("database", False, str(error).strip().splitlines()[0], advice))
     name = str(facts.number) if facts is not None else database.address
     return [replace(check, shard=name) for check in checks], facts
@@ -161,6 +165,10 @@ def _schema(connection: Connection) -> Check:
         check_schema(connection)
     except SchemaMismatch as error:
         return Check("schema", False, str(error), "run `penstock migrate` with the newest penstock you use")
+    except InvalidJob as error:
+        # Of another encoding: it says itself what to do.
+        found, _, advice = error.problem.partition(": ")
+        return Check("schema", False, found, advice)
     except PenstockError as error:
         return Check("schema", False, str(error), "connect as its owner, or as a worker or a reader")
     return Check("schema", True, f"version {MIGRATIONS[-1].number:04}")
@@ -172,13 +180,17 @@ def _role(connection: Connection) -> Check:
 
 
 def _transactions(connection: Connection) -> Check:
-    seconds, pid = health.oldest_transaction(connection)
-    return _check(
-        "oldest transaction",
-        seconds < _LONG_TRANSACTION_SECONDS,
-        f"{seconds:.0f} s" + (f" (process {pid})" if pid else ""),
-        f"end it, or select pg_terminate_backend({pid}): while it is open, dead rows pile up and old tables stay",
-    )
+    seconds, pid, hidden = health.oldest_transaction(connection)
+    found = f"{seconds:.0f} s" + (f" (process {pid})" if pid else "")
+    grant = ""
+    if hidden:
+        # They may hold one open for days, or be idle: nothing is known to be wrong.
+        found += f"; {hidden} session{'s' * (hidden != 1)} of other roles cannot be seen"
+        grant = "grant pg_read_all_stats to this role: without it transactions of other roles are not seen"
+    if seconds < _LONG_TRANSACTION_SECONDS:
+        return Check("oldest transaction", True, found, grant)
+    advice = f"end it, or select pg_terminate_backend({pid}): while it is open, dead rows pile up and old tables stay"
+    return Check("oldest transaction", False, found, f"{advice}; {grant}" if grant else advice)
 
 
 def _dead_rows(connection: Connection) -> Check:

@@ -203,10 +203,10 @@ def server_facts(connection: Connection) -> ServerFacts:
     return ServerFacts(*_row(connection, "server_settings"))
 
 
-def oldest_transaction(connection: Connection) -> tuple[float, int | None]:
-    """How long the longest open transaction has lasted, in seconds, and its process."""
-    seconds, pid = _row(connection, "oldest_transaction")
-    return seconds, pid
+def oldest_transaction(connection: Connection) -> tuple[float, int | None, int]:
+    """How long the longest open transaction has lasted, in seconds, its process, and how many sessions are hidden."""
+    seconds, pid, hidden = _row(connection, "oldest_transaction")
+    return seconds, pid, hidden
 
 
 def dead_tuples(connection: Connection) -> dict[str, tuple[int, int]]:

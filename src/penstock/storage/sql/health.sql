@@ -54,11 +54,14 @@ select current_setting('server_version_num')::int, current_setting('server_versi
        current_setting('default_transaction_read_only') = 'off' and not pg_is_in_recovery(), current_setting('jit') = 'on'
 
 -- name: oldest_transaction
--- The longest open transaction in this database, in seconds. Those of other roles are seen only with pg_read_all_stats.
+-- The longest open transaction in this database, in seconds, its process, and the sessions that hide theirs: of other
+-- roles nothing but the name is seen without pg_read_all_stats.
 select coalesce(max(extract(epoch from clock_timestamp() - xact_start)), 0)::double precision,
-       (array_agg(pid order by xact_start))[1]
+       (array_agg(pid order by xact_start) filter (where xact_start is not null))[1],
+       count(*) filter (where backend_type is null)
   from pg_stat_activity
- where datname = current_database() and xact_start is not null and pid <> pg_backend_pid() and backend_type = 'client backend'
+ where datname = current_database() and usesysid is not null and pid <> pg_backend_pid()
+   and coalesce(backend_type, 'client backend') = 'client backend'
 
 -- name: dead_tuples
 -- Rows that are gone but not cleaned up, in the tables that every job passes through.
