@@ -414,3 +414,17 @@ def test_tables_of_jobs_grow_with_the_load_and_stay_few(scene: Scene) -> None:
         widths.append(scene.one("select high - low from penstock.job_part order by low desc limit 1"))
     assert widths == sorted(widths)
     assert widths[-1] > 2**8 * widths[0] // 2
+
+
+def test_a_slice_that_an_archive_drops_while_prune_looks_is_not_wanted(scene: Scene) -> None:
+    (job,) = finish(scene)
+    rotate_slice(scene.connection)
+    scene.connection.execute("update penstock.slice set taken_at = now() where number = 1")
+    other = scene.connect()
+    with other.transaction():
+        other.execute("set transaction isolation level repeatable read")
+        assert other.execute("select count(*) from penstock.slice where taken_at is not null").fetchone() == (1,)
+        scene.connection.execute("drop table penstock.finished_1")
+        scene.connection.execute("delete from penstock.slice where number = 1")
+        assert other.execute("select penstock.wanted(%s, %s)", (job // 1024, job // 1024 + 1)).fetchall() == []
+        assert other.execute("select penstock.outcome_apart(%s)", (job,)).fetchone() == (None,)

@@ -75,8 +75,12 @@ begin
         select number from penstock.slice
          where (is_detached or taken_at is not null) and to_regclass('penstock.finished_' || number) is not null
     loop
-        execute format('select outcome from penstock.finished_%s where range = $1 and $2 = any (positions) limit 1', v_slice)
-            into v_outcome using p_job / 1024, (p_job % 1024)::smallint;
+        begin
+            execute format('select outcome from penstock.finished_%s where range = $1 and $2 = any (positions) limit 1', v_slice)
+                into v_outcome using p_job / 1024, (p_job % 1024)::smallint;
+        exception when undefined_table then
+            null; -- It was dropped since the list of slices was read.
+        end;
         exit when v_outcome is not null;
     end loop;
     return v_outcome;
@@ -89,8 +93,12 @@ declare
     v_slice int;
 begin
     for v_slice in select number from penstock.slice where taken_at is not null loop
-        return query execute format('select * from penstock.finished_%s where range >= $1 and range < $2', v_slice)
-            using p_low, p_high;
+        begin
+            return query execute format('select * from penstock.finished_%s where range >= $1 and range < $2', v_slice)
+                using p_low, p_high;
+        exception when undefined_table then
+            null; -- It is in the lake and was dropped since the list of slices was read.
+        end;
     end loop;
 end $$;
 
