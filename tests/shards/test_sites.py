@@ -232,12 +232,9 @@ def test_a_stop_lets_handlers_of_all_shards_end(sites: TwoSites) -> None:
 
 
 @pytest.mark.parametrize("fault", ["down", "hanging"])
-def test_a_stop_does_not_wait_for_a_shard_that_does_not_answer_and_holds_nothing(
-    distant: TwoSites, fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("penstock.worker.worker.GRACE_SECONDS", 3_600.0)
+def test_a_stop_does_not_wait_for_a_shard_that_does_not_answer_and_holds_nothing(distant: TwoSites, fault: str) -> None:
     declare(distant.app, Starts())
-    with distant.working() as worked:
+    with distant.working(grace=3_600.0) as worked:
         eventually(lambda: distant.execute(2, "select id from penstock.worker"), "it has registered")
         distant.proxy.go_down() if fault == "down" else distant.proxy.stall()
         distant.put(1, 5)

@@ -193,8 +193,8 @@ def test_a_cancel_waits_for_what_a_worker_may_be_about_to_start(loader: Loader) 
     with loader.app.database.connection() as connection:
         entry = find_queue(connection, "q")
         connection.execute(
-            "with w as (insert into penstock.worker (name, host, pid, version, concurrency, lease_seconds)"
-            " values ('w', 'h', 1, '0', 1, 600) returning id)"
+            "with w as (insert into penstock.worker (id, name, host, pid, version, concurrency, lease_seconds)"
+            " values (1, 'w', 'h', 1, '0', 1, 600) returning id)"
             " insert into penstock.worker_task select id, %s, 't' from w",
             [entry.id],
         )

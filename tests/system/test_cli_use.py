@@ -167,8 +167,8 @@ def test_the_doctor_says_what_is_wrong_by_its_exit_code(penstock: CommandLine, d
     assert "start one: penstock work MODULE:APP" in run.out
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(
-            "insert into penstock.worker (name, host, pid, version, concurrency, lease_seconds, renewed_at)"
-            " values ('silent', 'h', 1, '0', 1, 1, now() - interval '1 hour')"
+            "insert into penstock.worker (id, name, host, pid, version, concurrency, lease_seconds, renewed_at)"
+            " values (1, 'silent', 'h', 1, '0', 1, 1, now() - interval '1 hour')"
         )
     run = penstock("doctor", "--json")
     wrong = [check["name"] for check in run.json if not check["ok"]]
