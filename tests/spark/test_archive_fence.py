@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.servers import created_database
 
 import penstock.spark as ps
-from penstock import App, PenstockError, Task
+from penstock import App, InvalidJob, PenstockError, Task
 from penstock.spark import agreement
 from penstock.spark.lake import Lake
 from penstock.spark.table_lake import TableLake
@@ -273,6 +273,65 @@ def test_a_wrong_lake_a_missing_file_and_a_lake_of_others_are_told_g8(
     assert ids(spark, app, moved) == []
     (tmp_path / "away").rename(moved / "history")
     assert ids(spark, app, moved) == ended
+
+
+def test_what_a_reconcile_gave_up_is_told_by_each_history_g8(
+    spark: SparkSession, app: App, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told(lake: Path) -> tuple[list[int], list[str]]:
+        caplog.clear()
+        found = ids(spark, app, lake)
+        return found, [record.getMessage() for record in caplog.records if record.name == "penstock"]
+
+    lake = tmp_path / "lake"
+    lost = finish(app, 4)
+    ps.archive(spark, app, lake)
+    kept = finish(app, 2)
+    assert told(lake) == (lost + kept, [])
+    file = next(lake.rglob("*.parquet"))
+    whole = file.read_bytes()
+    file.unlink()
+    ps.archive(spark, app, lake, reconcile=True)
+    for content in (None, whole[:-8]):
+        # Gone; back again, and damaged.
+        if content is not None:
+            file.write_bytes(content)
+        for _ in range(2):
+            found, (said,) = told(lake)
+            assert found == kept
+            assert said.startswith("slice 1 with 4 jobs was given up by a reconcile and is not read")
+    file.write_bytes(whole)
+    assert told(lake) == (lost + kept, [])
+
+
+@pytest.mark.parametrize(
+    ("field", "arguments", "options"),
+    [
+        ("lake", ("",), {}),
+        ("lake", (" ",), {"format": "delta"}),
+        ("lake", (None,), {}),
+        ("lake", (7,), {}),
+        ("wait", ("lake",), {"wait": "soon"}),
+        ("wait", ("lake",), {"wait": -1}),
+        ("wait", ("lake",), {"wait": True}),
+        ("reconcile", ("lake",), {"reconcile": "no"}),
+        ("reconcile", ("lake",), {"reconcile": 1}),
+        ("format", ("lake",), {"format": "csv"}),
+    ],
+)
+def test_an_archive_refuses_a_wrong_argument_by_its_name(
+    spark: SparkSession, app: App, field: str, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidJob) as error:
+        ps.archive(spark, app, *arguments, **options)
+    assert error.value.field == field
+
+
+@pytest.mark.parametrize("nothing", [None, "spark", 3])
+def test_what_is_no_session_is_refused_by_its_name(app: App, nothing: Any) -> None:
+    for act in (ps.archive, ps.history):
+        with pytest.raises(InvalidJob, match=r"^spark: a SparkSession is needed"):
+            act(nothing, app, "lake")
 
 
 def test_a_slice_does_not_come_to_lie_in_two_lakes_unnoticed_g8(

@@ -74,6 +74,18 @@ def test_help_and_version_are_printed(penstock: CommandLine) -> None:
     assert penstock.done("version", "--json").json == {"version": __version__}
 
 
+def test_a_lake_without_a_name_is_refused_before_spark_starts(
+    in_process: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")  # Spark's start would be refused.
+    for words in (
+        *(("archive", ""), ("archive", " "), ("report", ""), ("advise", "q", "--lake", "")),
+        ("replay", "", "--where", "true", "--load", "x"),
+    ):
+        run = in_process(*words)
+        assert (run.code, run.err[:18]) == (1, "error: lake: the p"), words
+
+
 def test_wrong_use_is_exit_code_2_and_one_line(penstock: CommandLine) -> None:
     assert "see penstock --help" in penstock.wrong("nonsense")
     assert "see penstock jobs --help" in penstock.wrong("jobs", "--nonsense")

@@ -12,6 +12,7 @@ from penstock.cli.parameter import AsJson, QueueName, Url
 from penstock.cli.spark import Master, spark_session, spark_work
 from penstock.cli.target import asked
 from penstock.cli.terminal import Column, say, show_facts, show_json, show_table
+from penstock.spark.options import checked_lake
 
 __all__ = ["advise", "report"]
 
@@ -35,6 +36,8 @@ def report(
 ) -> None:
     """Write a page about what ended: throughput, waits, failures, keys."""
     start = None if since is None else parse_past("--since", since)
+    if lake is not None:
+        checked_lake(lake)
     with asked(url) as app, spark_session(master) as spark:
         from penstock.spark.reporting import report as make_report
 
@@ -72,6 +75,8 @@ def advise(
     as_json: AsJson = False,
 ) -> None:
     """Say how many partitions suit a queue, by the keys it really has."""
+    if lake is not None:
+        checked_lake(lake)
     with asked(url) as app, spark_session(master) as spark:
         from penstock.spark.advising import advise as find_advice
         from penstock.spark.advising.picture import SHOWN

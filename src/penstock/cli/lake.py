@@ -11,6 +11,7 @@ from penstock.cli.parameter import AsJson, Url
 from penstock.cli.spark import Master, spark_session, spark_work
 from penstock.cli.target import asked
 from penstock.cli.terminal import Column, say, show_json, show_table
+from penstock.spark.options import checked_lake
 
 __all__ = ["archive", "replay"]
 
@@ -32,6 +33,7 @@ def archive(
     as_json: AsJson = False,
 ) -> None:
     """Move what has ended into a lake, verified before it is dropped."""
+    checked_lake(lake)
     with asked(url) as app, spark_session(master) as spark:
         from penstock.spark.archiving import archive as put
 
@@ -62,6 +64,7 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Enqueue jobs of the past again, as a load."""
+    checked_lake(lake)
     with asked(url) as app, spark_session(master) as spark:
         from penstock.spark.replaying import replay as again
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING
 
 from penstock.errors import InvalidJob, PenstockError
 from penstock.spark.lake import Lake
+from penstock.spark.options import checked_lake
 from penstock.spark.table_lake import TableLake
 from penstock.storage.archive import Archiving
 from penstock.storage.writing import Writing
@@ -25,6 +26,7 @@ __all__ = ["FORMATS", "Agreement", "opened_lake"]
 
 FORMATS = ("parquet", "delta", "iceberg")
 _MANY = 8
+_IS_NOT = {"was": "is not", "were": "are not"}
 _RECONCILE = "call ps.archive with reconcile=True (penstock archive LAKE --reconcile)"
 
 
@@ -32,11 +34,12 @@ def opened_lake(
     spark: SparkSession, lake: str | PathLike[str], shard: int, identity: str, kind: str
 ) -> Lake | TableLake:
     """The lake of a database, of one of the formats."""
+    path = checked_lake(lake)
     if kind not in FORMATS:
         raise InvalidJob("format", f"{kind!r:.200} is none of {', '.join(FORMATS)}")
     if kind == "parquet":
-        return Lake(spark, lake, shard, identity)
-    return TableLake(spark, fspath(lake), identity, kind)
+        return Lake(spark, path, shard, identity)
+    return TableLake(spark, path, identity, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,8 @@ class Agreement:
 
     `cold` are the writings in this lake that history reads: their slices have left the database. `elsewhere` and
     `damaged` are of those that it would have to read as well: in another lake, and not whole any more. `begun` is what
-    a killed archive began in another lake. `strangers` are listed in the lake, and unknown to the database.
+    a killed archive began in another lake. `strangers` are listed in the lake, and unknown to the database. `given_up`
+    and `set_aside` are what a reconcile gave up: of what the database knew, and of what only the lake lists.
     """
 
     root: str
@@ -54,6 +58,8 @@ class Agreement:
     damaged: list[Writing]
     begun: list[Writing]
     strangers: dict[str, int]
+    given_up: list[Writing]
+    set_aside: list[Writing]
 
     @classmethod
     def of(
@@ -78,6 +84,8 @@ class Agreement:
             [each for each in damaged if each.state == "verified"],
             [each for each in writings if each.lake != lake and each.state == "begun"],
             {identity: number for identity, number in listed.items() if identity not in known},
+            [each for each in gone if each.state == "lost" and (each.lake != lake or each in damaged)],
+            [each for each in writings if each.state == "set_aside" and each.identity in listed],
         )
 
     def check(self) -> None:
@@ -112,6 +120,25 @@ class Agreement:
                 f"{_named(each.slice for each in self.begun)}, or is running: archive there again, so that nothing is "
                 f"left of it. To archive to {self.root} instead, and leave those files to you, {_RECONCILE}"
             )
+
+    def left_out(self) -> list[str]:
+        """What history lacks because a reconcile gave it up; one that came back whole is read, and not among it."""
+        said = []
+        if self.given_up:
+            named, verb = _named(each.slice for each in self.given_up), "was" if len(self.given_up) == 1 else "were"
+            jobs = sum(each.jobs for each in self.given_up)
+            counted = f"{jobs:,} job{'s' * (jobs != 1)}"
+            said.append(
+                f"{named} with {counted} {verb} given up by a reconcile and {_IS_NOT[verb]} read: files in "
+                f"{self.given_up[0].location} were missing or damaged, or that is another lake"
+            )
+        if self.set_aside:
+            named, verb = _named(each.slice for each in self.set_aside), "was" if len(self.set_aside) == 1 else "were"
+            said.append(
+                f"{named} in the lake {self.root} {verb} given up by a reconcile and {_IS_NOT[verb]} read: this "
+                "database knows of no such writing"
+            )
+        return said
 
     def reconcile(self, run: Archiving) -> None:
         """Give up what only one of the two has."""

@@ -18,9 +18,11 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidJob, PartitionUnavailable
+from penstock.model.limits import checked_delay, shown
 from penstock.spark.agreement import Agreement, opened_lake
 from penstock.spark.coded import decoded
 from penstock.spark.lake import LAKE_COLUMNS, Lake
+from penstock.spark.options import checked_lake
 from penstock.spark.source import register
 from penstock.spark.table_lake import TableLake
 from penstock.storage.archive import Archiving, archiving, read_identity, read_queue_names, read_slices
@@ -81,6 +83,9 @@ def archive(
     a shard is away the others are archived, and then `PartitionUnavailable` names it. Where database and lake do not
     know the same past nothing is moved and an error says why; `reconcile` first gives up what only one of them has.
     """
+    lake, wait = checked_lake(lake), checked_delay("wait", wait)
+    if not isinstance(reconcile, bool):
+        raise InvalidJob("reconcile", f"True or False is needed, not {type(reconcile).__name__} {shown(reconcile)}")
     register(spark)
     shards = app.databases
     archived = Archived()

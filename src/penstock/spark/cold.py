@@ -68,6 +68,9 @@ class ColdLake:
             for writing in writings:
                 if not system.get_file_info(f"{root}/{writing.folder}").type:
                     raise ValueError(f"{writing.folder} is not there")
+                files = system.get_file_info(fs.FileSelector(f"{root}/{writing.folder}", recursive=True))
+                if sum(each.size for each in files if each.path.endswith(".parquet")) != writing.bytes:
+                    raise ValueError(f"files of {writing.folder} are missing or damaged")
         except Exception as error:
             slices = ", ".join(str(each.slice) for each in writings)
             raise PenstockError(

@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from os import PathLike
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
@@ -59,7 +58,7 @@ class Entry:
 class Lake:
     """The slices of one database in a lake of Parquet files."""
 
-    def __init__(self, spark: SparkSession, path: str | PathLike[str], shard: int, identity: str) -> None:
+    def __init__(self, spark: SparkSession, path: str, shard: int, identity: str) -> None:
         self._spark = spark
         self._shard = shard
         self._files = Files(spark, path)

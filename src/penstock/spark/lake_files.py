@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from os import PathLike, fspath
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,10 +35,7 @@ class FoundFile(NamedTuple):
 class Files:
     """The files under one path."""
 
-    def __init__(self, spark: SparkSession, path: object) -> None:
-        path = fspath(path) if isinstance(path, PathLike) else path
-        if not isinstance(path, str) or not path.strip() or "\0" in path:
-            raise InvalidJob("lake", f"the path of a folder is needed, such as 's3a://bucket/lake', not {path!r:.200}")
+    def __init__(self, spark: SparkSession, path: str) -> None:
         try:
             jvm: Any = spark._jvm
             configuration = spark._jsc.hadoopConfiguration()

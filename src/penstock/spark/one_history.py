@@ -10,6 +10,7 @@ no job is met twice, and none is missing. Where database and lake do not know th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
 from os import PathLike
@@ -23,6 +24,7 @@ from penstock.errors import InvalidJob, PenstockError
 from penstock.spark.agreement import Agreement, opened_lake
 from penstock.spark.choice import Choice, instant
 from penstock.spark.lake import Lake
+from penstock.spark.options import checked_lake
 from penstock.spark.reaching import urls_of
 from penstock.spark.source import register
 from penstock.spark.table_columns import HISTORY, MORE_HISTORY
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["history"]
+
+log = logging.getLogger("penstock")
 
 ASK_SECONDS = 10.0
 
@@ -54,7 +58,8 @@ def history(
     view: str | None = None,
     format: str = "parquet",  # noqa: A002
 ) -> DataFrame:
-    """What ended, hot and cold, a row a job; the dead letters as failed. The lake may be empty or absent.
+    """What ended, hot and cold, a row a job; the dead letters as failed. The lake may be left out, or
+    be empty before the first archive; then only what is in the database is read.
 
     `columns` names those to read, `queue`, `task`, `outcome`, `key`, `since` and `until` which rows: PostgreSQL sends
     only those, and of the lake only the folders of those days, that queue and outcome are opened. Filters of Spark's
@@ -66,6 +71,7 @@ def history(
     shards = app.databases
     targets: dict[int, Lake | TableLake] = {}
     if lake is not None:
+        lake = checked_lake(lake)
         identities = shards.each(read_identity, timeout=ASK_SECONDS)
         identities.all()
         targets = {
@@ -85,6 +91,8 @@ def history(
         if number in targets:
             agreement = Agreement.of(targets[number], listed[number], slices, writings)
             agreement.check()
+            for said in agreement.left_out():
+                log.warning("%s%s", said, "" if len(shards) == 1 else f" (shard {number})")
             folders += [each.folder for each in agreement.cold]
             reader = reader.options(lake=targets[number].root, lake_format=format)
     if folders:
