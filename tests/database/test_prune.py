@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
+import psycopg
 import pytest
 from tests.database.conftest import Scene
 
@@ -428,3 +429,7 @@ def test_a_slice_that_an_archive_drops_while_prune_looks_is_not_wanted(scene: Sc
         scene.connection.execute("delete from penstock.slice where number = 1")
         assert other.execute("select penstock.wanted(%s, %s)", (job // 1024, job // 1024 + 1)).fetchall() == []
         assert other.execute("select penstock.outcome_apart(%s)", (job,)).fetchone() == (None,)
+        # Whoever reads history is told, and looks into the lake.
+        with pytest.raises(psycopg.DatabaseError, match="slices of history are gone: 1;") as gone, other.transaction():
+            other.execute("select penstock.finished_rows(0, 1024, null, '{}', '{}')")
+        assert gone.value.sqlstate == "PS001"

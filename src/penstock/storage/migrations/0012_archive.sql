@@ -26,8 +26,12 @@ begin
         select number from penstock.slice
          where opened_at is not null and (number = p_only or p_only is null and number <> all (p_cold)) order by number
     loop
-        return query execute format('select * from penstock.finished_%s where range >= $1 and range < $2', v_slice)
-            using p_low, p_high;
+        begin
+            return query execute format('select * from penstock.finished_%s where range >= $1 and range < $2', v_slice)
+                using p_low, p_high;
+        exception when undefined_table then
+            raise exception using errcode = 'PS001', message = format('slices of history are gone: %s;', v_slice);
+        end;
     end loop;
 end $$;
 
