@@ -563,7 +563,7 @@ def test_a_map_that_is_not_open_yet_is_waited_for(scene: Scene, count: int) -> N
     with ThreadPoolExecutor(2) as threads:
         with closed_map(scene):
             with pytest.raises(PartitionUnavailable, match="another map") as refused:
-                task.options(key=key, request_timeout=0.3).enqueue_many(rows(count))
+                task.options(key=key, request_timeout=2.0).enqueue_many(rows(count))
             assert refused.value.shard == 2
             by_client = threads.submit(task.options(key=key).enqueue_many, rows(count))
             by_sql = threads.submit(sql_enqueue, scene.urls[1], "q", key=key)
