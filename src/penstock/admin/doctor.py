@@ -244,8 +244,9 @@ def _upkeep(connection: Connection) -> Check:
 
 
 def _set_aside(connection: Connection) -> Check:
-    count, first, reason = health.jobs_set_aside(connection)
-    found = f"{count} jobs, the first is {first}: {reason}" if count else "no job had to be set aside"
+    count, ids, reason = health.jobs_set_aside(connection)
+    named = ", ".join(map(str, ids)) + (", ..." if count > len(ids) else "")
+    found = f"{count} jobs: {named}; the first: {reason}" if count else "no job had to be set aside"
     advice = "bring back what is missing and retry them (penstock retry ID), or cancel them (penstock cancel ID)"
     return _check("jobs set aside", not count, found, advice)
 

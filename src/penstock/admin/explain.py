@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from penstock.admin.answers import at_job
@@ -12,9 +14,11 @@ from penstock.model.limits import checked_job_id
 from penstock.model.rate import rate_text
 from penstock.model.state import FINAL, State
 from penstock.storage import Connection
+from penstock.storage.crons import database_now
 from penstock.storage.health import (
     Waiting,
     is_asked_to_stop,
+    is_worker_gone,
     on_its_way,
     open_parents,
     troubles,
@@ -63,14 +67,26 @@ def _explain(connection: Connection, job_id: int) -> Explanation:
         return _said(job, f"paused: load {job.load!r} starts no jobs until it is resumed", load=job.load)
     if job.state is State.SCHEDULED:
         why = "retry" if job.failures else "delay"
-        return _said(job, f"scheduled: due at {job.run_at} ({why})", run_at=job.run_at, why=why)
+        is_late = job.run_at is not None and job.run_at <= database_now(connection)
+        failing = _failing(connection, "next_due", "promote") if is_late else {}
+        return _said(job, f"scheduled: due at {job.run_at} ({why})", failing, run_at=job.run_at, why=why)
     if job.state is State.BLOCKED:
         parents = open_parents(connection, job_id)
         named = ", ".join(map(str, parents[:10])) or "parents that have just ended: upkeep lets it go"
-        return _said(job, f"blocked by {named}", parents=parents)
+        failing = {} if parents else _failing(connection, "unblock_untold", "unblock")
+        return _said(job, f"blocked by {named}", failing, parents=parents)
+    running = f"running on {job.worker} since {job.started_at}"
+    failing = _failing(connection, "rescue") if is_worker_gone(connection, job_id) else {}
+    if failing:
+        return _said(job, f"{running}, which is gone", failing, worker=job.worker, since=job.started_at)
     if is_asked_to_stop(connection, job_id):
-        return _said(job, f"running on {job.worker} since {job.started_at}, asked to stop", worker=job.worker)
-    return _said(job, f"running on {job.worker} since {job.started_at}", worker=job.worker, since=job.started_at)
+        return _said(job, f"{running}, asked to stop", worker=job.worker)
+    return _said(job, running, worker=job.worker, since=job.started_at)
+
+
+def _failing(connection: Connection, *duties: str) -> dict[str, str]:
+    """Those of these duties of upkeep that fail, with their errors."""
+    return {each.duty: each.error for each in troubles(connection) if each.duty in duties}
 
 
 def _carried(connection: Connection, job: Job, shard: int, state: str) -> Explanation:
@@ -123,5 +139,9 @@ def _ready(job: Job, waiting: Waiting, held: HeldBack | None) -> Explanation:
     return _said(job, "ready: next of its priority, taken as soon as a worker has a free slot", **facts)
 
 
-def _said(job: Job, reason: str, **detail: Any) -> Explanation:
+def _said(job: Job, reason: str, failing: Mapping[str, str] = MappingProxyType({}), **detail: Any) -> Explanation:
+    """`failing`: duties of upkeep that this job waits for."""
+    if failing:
+        reason += "".join(f"; upkeep's {duty} fails: {error}" for duty, error in failing.items())
+        detail["failing"] = dict(failing)
     return Explanation(job_id=job.id, state=job.state, reason=reason, detail=detail)

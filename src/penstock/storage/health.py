@@ -29,6 +29,7 @@ __all__ = [
     "dead_tuples",
     "divided_tasks",
     "is_asked_to_stop",
+    "is_worker_gone",
     "jobs_nobody_knows",
     "jobs_set_aside",
     "notification_seconds",
@@ -182,10 +183,10 @@ def why_set_aside(connection: Connection, job_id: int) -> tuple[str, datetime, s
     return None if row is None else (row[0], row[1], row[2])
 
 
-def jobs_set_aside(connection: Connection) -> tuple[int, int | None, str | None]:
-    """How many jobs were set aside, and the first of them with its reason."""
-    count, first, reason = _row(connection, "jobs_set_aside")
-    return count, first, reason
+def jobs_set_aside(connection: Connection) -> tuple[int, list[int], str | None]:
+    """How many jobs were set aside, the first hundred of them, and the reason of the first."""
+    count, ids, reason = _row(connection, "jobs_set_aside")
+    return count, ids, reason
 
 
 def open_parents(connection: Connection, job_id: int) -> list[int]:
@@ -196,6 +197,11 @@ def open_parents(connection: Connection, job_id: int) -> list[int]:
 def is_asked_to_stop(connection: Connection, job_id: int) -> bool:
     """Whether somebody wants a running job stopped."""
     return bool(_row(connection, "is_asked_to_stop", {"id": job_id})[0])
+
+
+def is_worker_gone(connection: Connection, job_id: int) -> bool:
+    """Whether the worker that holds a running job is not heard of any more."""
+    return bool(_row(connection, "is_worker_gone", {"id": job_id})[0])
 
 
 def server_facts(connection: Connection) -> ServerFacts:

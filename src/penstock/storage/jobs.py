@@ -19,6 +19,7 @@ from penstock.model.limits import key_from_bytes
 from penstock.model.state import STATE_OF_OUTCOME, State
 from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection
+from penstock.storage.health import why_set_aside
 from penstock.storage.queries import query
 from penstock.storage.selection import Selection, looks
 
@@ -39,6 +40,11 @@ class Listed(NamedTuple):
 def find_job(connection: Connection, job_id: int) -> Job:
     """The job of that id, or NotFound."""
     found = read_jobs(connection, [job_id])
+    if not found and (aside := why_set_aside(connection, job_id)) is not None:
+        raise NotFound(
+            f"job {job_id} is set aside: {aside[0]}; nothing else is known of it, see app.explain({job_id}) or "
+            f"`penstock explain {job_id}`"
+        )
     if not found:
         raise NotFound(f"job {job_id} is not stored: it never was, or its history has been pruned or archived")
     return found[0]

@@ -18,7 +18,7 @@ from penstock.errors import PenstockError
 from penstock.model.limits import DEFAULT_PRIORITY
 from penstock.policy.cron import Schedule
 from penstock.storage import catalogue, crons
-from penstock.storage.database import Connection
+from penstock.storage.database import Connection, DatabaseError, first_line, is_about_data
 from penstock.storage.shards import Shards, read_identity
 
 __all__ = ["fire_crons", "move_crons"]
@@ -30,16 +30,39 @@ LATE = timedelta(seconds=10)
 
 
 def fire_crons(connection: Connection) -> int:
-    """Write the jobs of all entries that are due and at home; how many."""
+    """Write the jobs of all entries that are due and at home; how many. An entry whose job is refused stays due, and is
+    told by an error when all the others have fired.
+    """
     fired = 0
     last: crons.DueCron | None = None
+    refused: list[str] = []
     while True:
         with connection.transaction():
             due = crons.due(connection, last)
-            if not due:
-                return fired
-            fired += _fire(connection, due)
+            fired += _fire_in_pieces(connection, due, refused)
+        if not due:
+            break
         last = due[-1]
+    if refused:
+        raise PenstockError("; ".join(refused[:10]) + ("; ..." if len(refused) > 10 else ""))
+    return fired
+
+
+def _fire_in_pieces(connection: Connection, due: list[crons.DueCron], refused: list[str]) -> int:
+    """Fire these, by halves where that is refused; what is refused alone is added to `refused`."""
+    if not due:
+        return 0
+    try:
+        with connection.transaction():
+            return _fire(connection, due)
+    except DatabaseError as error:
+        if not is_about_data(error):
+            raise
+        if len(due) == 1:
+            refused.append(f"cron {due[0].name!r} cannot fire: {first_line(error)}")
+            return 0
+    half = len(due) // 2
+    return _fire_in_pieces(connection, due[:half], refused) + _fire_in_pieces(connection, due[half:], refused)
 
 
 def _fire(connection: Connection, due: list[crons.DueCron]) -> int:

@@ -26,6 +26,7 @@ from penstock.storage.database import (
     Connection,
     Database,
     DatabaseError,
+    first_line,
     is_about_data,
     is_cancelled,
     is_lost,
@@ -311,9 +312,15 @@ class Conductor:
         that is cancelled would keep every other job waiting.
         """
         some, rest = children[:CHILDREN_A_TURN], children[CHILDREN_A_TURN:]
-        _, cancelled = self._with_connection(lambda connection: unblock_next(connection, some))
-        if rest or cancelled:
-            self.on_children(rest + cancelled)
+        try:
+            _, next_ones = self._with_connection(lambda connection: unblock_next(connection, some))
+        except DatabaseError as error:
+            if not is_about_data(error):
+                raise
+            log.warning("children could not be looked at, upkeep goes on trying: %s", first_line(error))
+            next_ones = some
+        if rest or next_ones:
+            self.on_children(rest + next_ones)
 
     def _take_up_partitions(self) -> None:
         for partition, queue in self._by_partition.items():

@@ -177,6 +177,22 @@ begin atomic
       from gone cross join lateral unnest(penstock.positions(low, high, members)) as m;
 end;
 
+-- Tells that a duty of upkeep left a job where it is, because it could neither be moved nor set aside. Written down every
+-- half minute, as other troubles are: whoever meets it in between waits for nobody.
+create function penstock.note_left(p_duty text, p_job bigint, p_error text) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    if exists (select from penstock.trouble where duty = p_duty and noted_at > clock_timestamp() - interval '30 s') then
+        return;
+    end if;
+    insert into penstock.trouble as t (duty, error, since)
+    values (p_duty, format('job %s stays where it is, and cannot be set aside: %s', p_job, left(p_error, 1000)), clock_timestamp())
+    on conflict (duty) do update set error = excluded.error, noted_at = excluded.noted_at,
+        since = case when t.noted_at > clock_timestamp() - interval '2 minutes' then t.since else excluded.since end;
+exception when insufficient_privilege then
+    null; -- Who only enqueues keeps no notes.
+end $$;
+
 -- Why a job is set aside that is needed and is in no table of jobs.
 create function penstock.not_stored() returns text
 language sql immutable parallel safe
@@ -225,7 +241,6 @@ declare
     v_moved  tid[];
     v_queues int[];
     v_epochs int[];
-    v_count  int;
     v_shut   int[] := penstock.shut_partitions();
 begin
     -- What is due of a paused load waits on, in the order it was due. Whoever resumes it waits until this is done.
@@ -257,13 +272,88 @@ begin
         v_rows := array(select unnest(v_rows) except select unnest(v_moved));
     end if;
 
+    if v_rows = '{}' then
+        return 0;
+    end if;
+    return penstock.promote_some(v_rows, v_queues, v_epochs);
+end $$;
+
+-- Makes these rows ready, which the caller has locked, by maps that it holds; where that is refused, by halves, then job by
+-- job. A job that is refused alone is set aside, and where not even that can be written it stays where it is, and is told.
+create function penstock.promote_some(p_rows tid[], p_queues int[], p_epochs int[]) returns int
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_error text;
+    v_job   bigint;
+begin
+    begin
+        return penstock.promote_rows(p_rows, p_queues, p_epochs);
+    exception when data_exception or integrity_constraint_violation or data_corrupted or index_corrupted then
+        get stacked diagnostics v_error = message_text;
+    end;
+    if cardinality(p_rows) = 1 then
+        p_rows := penstock.take_scheduled_apart(p_rows[1]);
+    end if;
+    if cardinality(p_rows) > 1 then
+        -- What is due first takes its place first.
+        p_rows := array(select ctid from penstock.scheduled where ctid = any (p_rows)
+                         order by due_at, range, penstock.first_member(low, members));
+        return penstock.promote_some(p_rows[:cardinality(p_rows) / 2], p_queues, p_epochs)
+             + penstock.promote_some(p_rows[cardinality(p_rows) / 2 + 1:], p_queues, p_epochs);
+    end if;
+    select range * 1024 + low into v_job from penstock.scheduled where ctid = p_rows[1];
+    begin
+        perform penstock.set_scheduled_aside(p_rows[1], 'it is due and cannot be made ready: ' || v_error);
+        return 1;
+    exception when data_exception or integrity_constraint_violation or data_corrupted or index_corrupted then
+        perform penstock.note_left('promote', v_job, v_error);
+        return 0;
+    end;
+end $$;
+
+-- Gives each job of a scheduled row a row of its own, like it; where those are.
+create function penstock.take_scheduled_apart(p_row tid) returns tid[]
+language sql
+begin atomic
+    with gone as (
+        delete from penstock.scheduled where ctid = p_row returning *
+    ), parts as (
+        insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, attempt, rescues, pos, epoch, task)
+        select due_at, partition_id, priority, range, m, m + 1, attempt, rescues, pos, epoch, task
+          from gone cross join lateral unnest(penstock.positions(low, high, members)) as m
+        returning ctid
+    )
+    select array(select ctid from parts);
+end;
+
+-- Sets the one job of a scheduled row aside.
+create function penstock.set_scheduled_aside(p_row tid, p_reason text) returns void
+language sql
+begin atomic
+    with gone as (
+        delete from penstock.scheduled where ctid = p_row returning *
+    ), aside as (
+        insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, rescues, is_parked, reason, task)
+        select partition_id, priority, coalesce(pos, penstock.draw_range()), range, low, high, attempt, rescues, true,
+               left(p_reason, 1000), task
+          from gone
+    )
+    insert into penstock.tally (partition_id, opened, scheduled) select partition_id, 1, -1 from gone;
+end;
+
+-- Makes these rows ready, all or none; how many jobs.
+create function penstock.promote_rows(p_rows tid[], p_queues int[], p_epochs int[]) returns int
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_count int;
+begin
     with due as (
-        delete from penstock.scheduled where ctid = any (v_rows) returning *
+        delete from penstock.scheduled where ctid = any (p_rows) returning *
     ), given as materialized (
         select d.*, p.queue_id, m.partition_ids, m.epoch as map_epoch,
                m.epoch is not null and d.pos is null and d.epoch is distinct from m.epoch as is_moved
           from due as d join penstock.partition as p on p.id = d.partition_id
-          left join unnest(v_queues, v_epochs) as h(queue_id, epoch) on h.queue_id = p.queue_id
+          left join unnest(p_queues, p_epochs) as h(queue_id, epoch) on h.queue_id = p.queue_id
           left join penstock.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
     ), moved as materialized (
         -- One that is not stored has a key that nobody knows, and so no place: it is set aside where it was.
@@ -342,50 +432,121 @@ end;
 create function penstock.unblock(p_children bigint[], p_after bigint, p_limit int,
                                  out looked_at int, out freed int, out last_id bigint, out cancelled bigint[])
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
-declare
-    v_free   bigint[];
-    v_queues int[];
-    v_epochs int[];
-    v_shut   int[] := penstock.shut_partitions();
 begin
-    with child as materialized (
-        (select b.* from penstock.blocked as b where p_children is null and b.job_id > p_after
-          order by b.job_id limit p_limit)
-        union all
-        select b.* from penstock.blocked as b where b.job_id = any (p_children)
-    ), judged as materialized (
-        select c.job_id, c.runs_on_failure, e.n_open, e.n_failed
-          from child as c
-         cross join lateral (
-               select count(*) filter (where o is null) as n_open, count(*) filter (where o <> 0) as n_failed
-                 from unnest(c.parents) as p(id) cross join lateral penstock.outcome_of(p.id) as o) as e
-    ), locked as materialized (
-        select b.job_id from penstock.blocked as b
-         where b.job_id in (select job_id from judged where n_open = 0 or (n_failed > 0 and not runs_on_failure))
-           and (v_shut = '{}' or b.partition_id <> all (v_shut))
-         order by b.job_id for update skip locked
-    )
-    select (select count(*) from child), (select max(job_id) from child), array(select job_id from locked),
-           array(select j.job_id from judged as j join locked as l on l.job_id = j.job_id
-                  where j.n_failed > 0 and not j.runs_on_failure)
-      into looked_at, last_id, v_free, cancelled;
-    freed := cardinality(v_free);
-    if freed = 0 then
+    if p_children is null then
+        p_children := array(select job_id from penstock.blocked where job_id > p_after order by job_id limit p_limit);
+    end if;
+    looked_at := cardinality(p_children);
+    last_id := p_children[looked_at];
+    select s.freed, s.cancelled into freed, cancelled from penstock.unblock_some(p_children) as s;
+end $$;
+
+-- Looks at these children, and lets go what may; where that is refused, by halves. A child that is refused alone is set
+-- aside. One whose parents' ends cannot be read stays blocked, for it may have to wait; so does one that cannot even be
+-- set aside, and both are told.
+create function penstock.unblock_some(p_children bigint[], out freed int, out cancelled bigint[])
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_shut  int[] := penstock.shut_partitions();
+    v_free  bigint[];
+    v_error text;
+    v_half  int;
+    v_first record;
+    v_rest  record;
+begin
+    begin
+        with child as materialized (
+            select b.* from penstock.blocked as b where b.job_id = any (p_children)
+        ), judged as materialized (
+            select c.job_id, c.runs_on_failure, e.n_open, e.n_failed
+              from child as c
+             cross join lateral (
+                   select count(*) filter (where o is null) as n_open, count(*) filter (where o <> 0) as n_failed
+                     from unnest(c.parents) as p(id) cross join lateral penstock.outcome_of(p.id) as o) as e
+        ), locked as materialized (
+            select b.job_id from penstock.blocked as b
+             where b.job_id in (select job_id from judged where n_open = 0 or (n_failed > 0 and not runs_on_failure))
+               and (v_shut = '{}' or b.partition_id <> all (v_shut))
+             order by b.job_id for update skip locked
+        )
+        select array(select job_id from locked),
+               array(select j.job_id from judged as j join locked as l on l.job_id = j.job_id
+                      where j.n_failed > 0 and not j.runs_on_failure)
+          into v_free, cancelled;
+        freed := cardinality(v_free);
+        if freed > 0 then
+            perform penstock.let_go(v_free, cancelled);
+        end if;
+        return;
+    exception when data_exception or integrity_constraint_violation or data_corrupted or index_corrupted then
+        get stacked diagnostics v_error = message_text;
+    end;
+    p_children := coalesce(v_free, p_children);
+    v_half := cardinality(p_children) / 2;
+    if v_half > 0 then
+        v_first := penstock.unblock_some(p_children[:v_half]);
+        v_rest := penstock.unblock_some(p_children[v_half + 1:]);
+        freed := v_first.freed + v_rest.freed;
+        cancelled := v_first.cancelled || v_rest.cancelled;
         return;
     end if;
+    freed := 0;
+    begin
+        if v_free is null then
+            perform penstock.note_left('unblock', p_children[1], v_error);
+        else
+            freed := penstock.set_blocked_aside(p_children[1],
+                case when cancelled = '{}' then 'its parents have ended and it cannot be let go: '
+                     else 'a parent did not succeed and it cannot be cancelled: ' end || v_error);
+        end if;
+    exception when data_exception or integrity_constraint_violation or data_corrupted or index_corrupted then
+        perform penstock.note_left('unblock', p_children[1], v_error);
+    end;
+    cancelled := '{}';
+end $$;
 
+-- Sets a child aside whose parents have ended; whether it was blocked still, as a number.
+create function penstock.set_blocked_aside(p_job bigint, p_reason text) returns int
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_count int;
+begin
+    with gone as (
+        delete from penstock.blocked where job_id = p_job returning *
+    ), edges as (
+        delete from penstock.dependency as d using gone as g where d.child_id = g.job_id and d.parent_id = any (g.parents)
+    ), aside as (
+        insert into penstock.ready (partition_id, priority, pos, range, low, high, is_parked, reason, task)
+        select g.partition_id, g.priority, penstock.draw_range(), g.job_id / 1024, g.job_id % 1024, g.job_id % 1024 + 1, true,
+               left(p_reason, 1000), case when q.is_owned then '' else g.task end
+          from gone as g join penstock.partition as p on p.id = g.partition_id join penstock.queue as q on q.id = p.queue_id
+    ), counted as (
+        insert into penstock.tally (partition_id, blocked, opened) select partition_id, -1, 1 from gone
+    )
+    select count(*) into v_count from gone;
+    return v_count;
+end $$;
+
+-- Lets these children go, which the caller has locked: those of p_cancelled are cancelled.
+create function penstock.let_go(p_free bigint[], p_cancelled bigint[]) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_queues int[];
+    v_epochs int[];
+    v_woken  int;
+begin
     -- Where a queue has an owner they take their place by the map of now, or are sent to the shard their key lives on.
     v_queues := array(select distinct q.id
                         from penstock.blocked as b join penstock.partition as p on p.id = b.partition_id
                         join penstock.queue as q on q.id = p.queue_id
-                       where b.job_id = any (v_free) and q.is_owned);
+                       where b.job_id = any (p_free) and q.is_owned);
     v_epochs := array(select penstock.hold_map(q) from unnest(v_queues) as q);
 
     with gone as (
-        delete from penstock.blocked where job_id = any (v_free) returning *
+        delete from penstock.blocked where job_id = any (p_free) returning *
     ), free as materialized (
         select g.job_id, g.partition_id, g.priority, g.run_at, g.parents, p.queue_id, m.epoch,
-               case when m.epoch is null then g.task else '' end as task, g.job_id = any (cancelled) as is_cancelled,
+               case when m.epoch is null then g.task else '' end as task, g.job_id = any (p_cancelled) as is_cancelled,
                g.run_at is not null and g.run_at > now() as is_later,
                case when m.epoch is not null and j.id is null then penstock.not_stored() end as reason,
                case when m.epoch is null or j.id is null then g.partition_id
@@ -426,8 +587,7 @@ begin
               from free as f left join sent as s on s.job_id = f.job_id where not f.is_cancelled and not f.is_later) as c
          group by partition_id
     )
-    select count(penstock.wake(queue_id)) into freed from (select distinct queue_id from free) as q;
-    freed := cardinality(v_free);
+    select count(penstock.wake(queue_id)) into v_woken from (select distinct queue_id from free) as q;
 end $$;
 
 -- park: rows whose task no live worker knows leave the order, so that they never stand at the head; they

@@ -143,6 +143,14 @@ select duty, error, extract(epoch from clock_timestamp() - since)::double precis
 -- Where a job is being carried to, and what it will be there. Index: outbox_of_job.
 select shard, coalesce(facts ->> 'state', 'ready') from penstock.outbox where job_id = %(id)s limit 1
 
+-- name: is_worker_gone
+-- Whether the worker that holds a job is not heard of any more. Index: lease_of_range, the primary key.
+select exists (
+       select from penstock.lease as l
+        where l.range = %(id)s / 1024 and penstock.has_member(l.low, l.high, l.members, (%(id)s %% 1024)::int)
+          and not exists (select from penstock.worker as w
+                           where w.id = l.worker_id and w.renewed_at > now() - make_interval(secs => w.lease_seconds)))
+
 -- name: why_set_aside
 -- Why a job was set aside, since when it waits, and in which queue. Index: ready_of_range.
 select r.reason, r.ready_at, q.name
@@ -150,6 +158,7 @@ select r.reason, r.ready_at, q.name
  where r.range = %(id)s / 1024 and penstock.has_member(r.low, r.high, r.members, (%(id)s %% 1024)::int) and r.reason is not null
 
 -- name: jobs_set_aside
--- How many jobs were set aside, and the first of them with its reason. Index: ready_parked.
-select count(*), (array_agg(range * 1024 + low order by range, low))[1], (array_agg(reason order by range, low))[1]
+-- How many jobs were set aside, the first hundred of them, and the reason of the first. Index: ready_parked.
+select count(*), coalesce((array_agg(range * 1024 + low order by range, low))[:100], '{}'),
+       (array_agg(reason order by range, low))[1]
   from penstock.ready where is_parked and reason is not null
