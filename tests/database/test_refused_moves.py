@@ -102,6 +102,56 @@ def test_children_are_let_go_but_for_the_one_that_is_refused(
     scene.assert_conserved()
 
 
+def damage(message: str) -> str:
+    return f"raise exception using errcode = 'XX001', message = '{message}';"
+
+
+def test_a_child_whose_parents_end_cannot_be_read_stays_blocked_and_is_told(scene: Scene) -> None:
+    """Set aside, it could be let back in before its parents have ended."""
+    parents = scene.enqueue(9)
+    children = [scene.enqueue(after=[parent])[0] for parent in parents]
+    scene.succeed(scene.claim(9))
+    whole = scene.one("select pg_get_functiondef('penstock.outcome_of(bigint)'::regprocedure)")
+    scene.connection.execute(
+        (
+            "create or replace function penstock.outcome_of(p_job bigint) returns int language plpgsql as $$ begin"
+            f" if p_job = {parents[4]} then {damage('missing chunk number 0')} end if; return 0; end $$"
+        ).encode()
+    )
+    assert sweep.unblock_all(scene.connection) == 8
+    assert [job for _, job in scene.claim(100)] == [job for job in children if job != children[4]]
+    assert aside(scene) == {}
+    assert told(scene)["unblock"].startswith(f"job {children[4]} stays where it is")
+    scene.connection.execute(whole.encode())
+    assert sweep.unblock_all(scene.connection) == 1
+    scene.assert_conserved()
+
+
+def test_damaged_data_is_met_as_a_refusal_is(scene: Scene) -> None:
+    (parent,) = scene.enqueue()
+    children = [scene.enqueue(after=[parent])[0] for _ in range(4)]
+    later = scene.enqueue(4, run_at=LATER)
+    scene.succeed(scene.claim())
+    scene.connection.execute("update penstock.scheduled set due_at = now()")
+    bad = (children[1], later[1])
+    met = " or ".join(
+        f"(new.range = {job // 1024} and penstock.has_member(new.low, new.high, new.members, {job % 1024}))"
+        for job in bad
+    )
+    scene.connection.execute(
+        (
+            "create function penstock.meet() returns trigger language plpgsql as $$ begin"
+            f" if not new.is_parked and ({met}) then {damage('invalid page in block 7')} end if; return new; end $$;"
+            "create trigger meet before insert on penstock.ready for each row execute function penstock.meet()"
+        ).encode()
+    )
+    assert sweep.promote(scene.connection) == 4
+    assert sweep.unblock_all(scene.connection) == 4
+    assert sorted(aside(scene)) == sorted(bad)
+    assert [job for _, job in scene.claim(100)] == sorted({*children, *later}.difference(bad))
+    scene.assert_conserved()
+
+
 def test_children_are_cancelled_but_for_the_one_whose_history_is_refused(scene: Scene) -> None:
     (parent,) = scene.dead()
     children = [scene.enqueue(after=[parent])[0] for _ in range(9)]
