@@ -103,7 +103,14 @@ def test_explain_names_the_one_reason(scene: Scene) -> None:
     (blocked,) = scene.enqueue(after=[first, second])
     assert reason(blocked) == f"blocked by {first}, {second}"
     held = scene.claim(1)
-    assert reason(first).startswith(f"running on worker-a#{scene.worker} since")
+    assert reason(first).startswith(f"running on worker-a#{scene.worker:014x}"[:26])
+    renewed = scene.one("select renewed_at from penstock.worker where id = %s", scene.worker)
+    scene.connection.execute(
+        "update penstock.worker set renewed_at = now() - interval '1 hour', started_at = now() - interval '2 hours'"
+    )
+    assert ", and its worker has not been heard of for 36" in reason(first)
+    assert reason(first).endswith("; no worker is alive: start one")
+    scene.connection.execute("update penstock.worker set renewed_at = %s", (renewed,))
     admin.cancel(scene.shards, first)
     assert reason(first).endswith("asked to stop")
     scene.succeed(held)
@@ -111,6 +118,24 @@ def test_explain_names_the_one_reason(scene: Scene) -> None:
     assert (said.reason, said.state, str(said)) == ("finished: succeeded", State.SUCCEEDED, "finished: succeeded")
     scene.connection.execute("update penstock.worker set renewed_at = now() - interval '1 hour'")
     assert reason(second).startswith("no worker")
+
+
+def test_explain_of_a_job_whose_worker_has_ended_says_so(scene: Scene) -> None:
+    (job,) = scene.enqueue()
+    scene.claim(1)
+    other = scene.register(("t",))
+    scene.connection.execute("delete from penstock.worker where id = %s", (scene.worker,))
+    ended = f"was running on worker {scene.worker} since"
+    again = "and its worker has ended: it runs again when a worker's upkeep finds it"
+    said = admin.explain(scene.shards, job).reason
+    assert said.startswith(ended)
+    assert said.endswith(again)
+    scene.connection.execute("delete from penstock.worker where id = %s", (other,))
+    assert admin.explain(scene.shards, job).reason.endswith(f"{again}; no worker is alive: start one")
+    # Whether it stopped gently or was killed is not known.
+    scene.connection.execute("select penstock.rescue()")
+    (error,) = scene.connection.execute("select error from penstock.failure").fetchone() or ("",)
+    assert error == f"WorkerDied: worker {scene.worker} ended or died while it held this job"
 
 
 def test_the_doctor_finds_a_sound_database_sound(scene: Scene) -> None:

@@ -248,7 +248,7 @@ def test_explain_names_the_rescue_that_fails_while_a_worker_is_gone(scene: Scene
     assert "rescue" not in explain(scene.shards, job).reason
     scene.connection.execute("update penstock.worker set renewed_at = '-infinity'")
     reason = explain(scene.shards, job).reason
-    assert "which is gone; upkeep's rescue fails: no room on the disk" in reason
+    assert "; no worker is alive: start one; upkeep's rescue fails: no room on the disk" in reason
     scene.connection.execute("delete from penstock.worker")
     assert explain(scene.shards, job).reason.endswith("upkeep's rescue fails: no room on the disk")
 

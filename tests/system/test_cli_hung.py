@@ -47,8 +47,22 @@ def test_g13_a_worker_that_is_stuck_exits_with_75_and_says_why(penstock: Command
     assert run.code == 75, run
     assert "q/hang" in run.err.splitlines()[-1]
     assert "start the process again" in run.err.splitlines()[-1]
+    assert "hung.py:12)" in run.err.splitlines()[-1]
     # Where it hung is in the log.
     assert "time.sleep(1e9)" in run.err
+
+
+def test_g13_a_blocked_loop_is_told_in_a_line_and_where_it_is_in_lines_of_their_own(penstock: CommandLine) -> None:
+    (penstock.folder / "hung.py").write_text(
+        TASKS + "\n@queue.task(max_attempts=1)\nasync def block() -> None:\n    time.sleep(1e9)\n"
+    )
+    penstock.done("enqueue", "hung:app", "block")
+    run = penstock("work", "hung:app", "--grace", "1")
+    assert run.code == 75, run
+    lines = run.err.splitlines()
+    told = next(number for number, line in enumerate(lines) if line.startswith("error: "))
+    assert lines[told].endswith("It is at:")
+    assert lines[-1].strip() == "time.sleep(1e9)"
 
 
 def test_g13_a_worker_that_is_told_to_stop_ends_though_a_thread_of_a_handler_does_not(

@@ -143,6 +143,15 @@ def test_bad_input_is_refused_in_one_line(in_process: InProcess, words: tuple[st
     assert "secret" not in run.err
 
 
+@pytest.mark.parametrize("command", ["work", "up"])
+def test_a_worker_that_cannot_be_is_refused_before_it_says_that_it_works(penstock: CommandLine, command: str) -> None:
+    (penstock.folder / "tasks.py").write_text("from penstock import App\napp = App()\napp.queue('q')\n")
+    for option in ("concurrency", "grace"):
+        said = penstock.refused(command, "tasks:app", f"--{option}", "0")
+        assert f"{option}: " in said
+        assert "working on" not in said
+
+
 def test_a_broken_module_is_refused_with_the_place_where_it_broke(penstock: CommandLine) -> None:
     (penstock.folder / "broken.py").write_text("x = 1\ny = x / 0\n")
     said = penstock.refused("work", "broken:app")

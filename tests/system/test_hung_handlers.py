@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -100,6 +101,11 @@ def test_g13_more_hung_handlers_than_slots_end_the_worker_and_another_goes_on(
     with caplog.at_level(logging.WARNING, "penstock"), pytest.raises(penstock.WorkerStuck, match=r"q/hang.*start") as e:
         app.work(concurrency=2)
     assert "3 handlers" in str(e.value)
+    # Where they are: the handler's own line, not that of what it called.
+    assert re.search(rf"q/hang \(at {re.escape(__file__)}:\d+\)", str(e.value))
+    assert "gives up its partitions and ends" in str(e.value)
+    behind = [record.getMessage() for record in caplog.records if "left behind" in record.getMessage()]
+    assert "the number of such is 3 (the worker ends when it is more than 2)" in behind[-1]
     assert any(str(e.value) == record.getMessage() for record in caplog.records)
     # It has left: nobody waits for its lease, and what it held is not held any more.
     assert not app.workers()

@@ -126,6 +126,13 @@ def test_a_time_zone_that_is_none_is_refused_with_a_remedy(zone: str) -> None:
     assert refused.value.field == "timezone"
 
 
+def test_whoever_wrote_seconds_is_told_of_six_fields() -> None:
+    with pytest.raises(InvalidJob, match=r"write six fields such as .* \(second, minute"):
+        Schedule("61 0 3 * * *")
+    with pytest.raises(InvalidJob, match=r"write five fields such as .* \(minute"):
+        Schedule("61 3 * * *")
+
+
 def test_an_expression_whose_fields_never_meet_is_refused() -> None:
     with pytest.raises(InvalidJob, match="names no day that ever comes"):
         Schedule("0 0 */29 2 0#2")  # the second Sunday of February, if it is the 1st

@@ -17,8 +17,8 @@ from penstock.storage import Connection
 from penstock.storage.crons import database_now
 from penstock.storage.health import (
     Waiting,
+    holder_of_job,
     is_asked_to_stop,
-    is_worker_gone,
     on_its_way,
     open_parents,
     troubles,
@@ -75,13 +75,23 @@ def _explain(connection: Connection, job_id: int) -> Explanation:
         named = ", ".join(map(str, parents[:10])) or "parents that have just ended: upkeep lets it go"
         failing = {} if parents else _failing(connection, "unblock_untold", "unblock")
         return _said(job, f"blocked by {named}", failing, parents=parents)
-    running = f"running on {job.worker} since {job.started_at}"
-    failing = _failing(connection, "rescue") if is_worker_gone(connection, job_id) else {}
-    if failing:
-        return _said(job, f"{running}, which is gone", failing, worker=job.worker, since=job.started_at)
-    if is_asked_to_stop(connection, job_id):
-        return _said(job, f"{running}, asked to stop", worker=job.worker)
-    return _said(job, running, worker=job.worker, since=job.started_at)
+    return _running(connection, job)
+
+
+def _running(connection: Connection, job: Job) -> Explanation:
+    reason = f"running on {job.worker} since {job.started_at}"
+    failing: dict[str, str] = {}
+    holder = holder_of_job(connection, job.id)
+    if holder is not None and (holder.is_gone or holder.silent_seconds is not None):
+        reason = f"was running on {job.worker} since {job.started_at}, and its worker has " + (
+            "ended" if holder.silent_seconds is None else f"not been heard of for {holder.silent_seconds:.0f} s"
+        )
+        reason += ": it runs again when a worker's upkeep finds it"
+        reason += "" if holder.workers_alive else "; no worker is alive: start one"
+        failing = _failing(connection, "rescue")
+    if is_asked_to_stop(connection, job.id):
+        return _said(job, f"{reason}, asked to stop", failing, worker=job.worker)
+    return _said(job, reason, failing, worker=job.worker, since=job.started_at)
 
 
 def _failing(connection: Connection, *duties: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from penstock.cli.parameter import AsJson
 from penstock.cli.terminal import complain, say, show_json
 from penstock.errors import PenstockError, WorkerStuck
 from penstock.version import __version__
+from penstock.visible import visible
 
 __all__ = ["main", "program", "run"]
 
@@ -89,7 +90,9 @@ def _exit_code() -> int:
         code = program(prog_name="penstock", standalone_mode=False)
         sys.stdout.flush()
     except WorkerStuck as error:
-        complain(str(error))
+        said, _, stack = str(error).partition("\n")
+        complain(said)
+        sys.stderr.write(visible(f"{stack}\n" if stack else "", keeps_lines=True))
         leave_at_once(STUCK_STATUS)
     except PenstockError as error:
         complain(str(error))

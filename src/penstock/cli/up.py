@@ -15,6 +15,7 @@ from penstock.cli.parameter import AsJson, Grace
 from penstock.cli.target import ensure_answering, find_app
 from penstock.cli.terminal import say, show_json
 from penstock.cli.work import log_to_stderr
+from penstock.model.limits import checked_concurrency, checked_seconds
 
 __all__ = ["up"]
 
@@ -33,6 +34,8 @@ def up(
     as_json: AsJson = False,
 ) -> None:
     """Run embedded servers in ./.penstock and an app's jobs, until Ctrl-C."""
+    checked_concurrency(concurrency)
+    checked_seconds("grace", grace)
     app = None if target is None else find_app(target)
     if app is not None and not app.is_embedded and shards is not None:
         raise typer.BadParameter("the app names its databases itself: leave --shards out")

@@ -12,6 +12,7 @@ from penstock.cli.target import ensure_answering, find_app
 from penstock.cli.terminal import show_json
 from penstock.clock import system
 from penstock.errors import NotFound
+from penstock.model.limits import checked_concurrency, checked_seconds
 from penstock.visible import visible
 
 __all__ = ["log_to_stderr", "work"]
@@ -30,6 +31,8 @@ def work(
     as_json: AsJson = False,
 ) -> None:
     """Run an app's jobs, until SIGTERM or Ctrl-C."""
+    checked_concurrency(concurrency)
+    checked_seconds("grace", grace)
     app = find_app(target)
     log_to_stderr()
     with app:

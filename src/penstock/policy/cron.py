@@ -27,6 +27,10 @@ _ALIASES = {
     "@yearly": "0 0 1 1 *",
 }
 _EXAMPLE = "write five fields such as '0 3 * * *' (minute, hour, day of month, month, day of week)"
+_EXAMPLE_OF_SIX = (
+    "write six fields such as '30 0 3 * * *' (second, minute, hour, day of month, month, day of week), or five without "
+    "the seconds"
+)
 _ANY_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -38,12 +42,13 @@ class Schedule:
         self.timezone = checked_name("timezone", timezone)
         self._zone = _zone(self.timezone)
         self._fields = _ALIASES.get(self.expression.lower(), self.expression)
+        example = _EXAMPLE_OF_SIX if len(self._fields.split()) == 6 else _EXAMPLE
         try:
             next(CronSim(self._fields, _ANY_DAY.astimezone(self._zone)))
         except CronSimError as error:
-            raise InvalidJob("expression", f"{self.expression!a} is no cron expression ({error}); {_EXAMPLE}") from None
+            raise InvalidJob("expression", f"{self.expression!a} is no cron expression ({error}); {example}") from None
         except StopIteration:
-            raise InvalidJob("expression", f"{self.expression!a} names no day that ever comes; {_EXAMPLE}") from None
+            raise InvalidJob("expression", f"{self.expression!a} names no day that ever comes; {example}") from None
 
     def next_after(self, instant: datetime) -> datetime:
         """The first time it is due later than this instant."""

@@ -18,6 +18,7 @@ __all__ = [
     "ArchiveFacts",
     "CatalogueFacts",
     "DividedTasks",
+    "Holder",
     "ServerFacts",
     "ShardFacts",
     "TablesAhead",
@@ -28,8 +29,8 @@ __all__ = [
     "catalogue_facts",
     "dead_tuples",
     "divided_tasks",
+    "holder_of_job",
     "is_asked_to_stop",
-    "is_worker_gone",
     "jobs_nobody_knows",
     "jobs_set_aside",
     "notification_seconds",
@@ -68,6 +69,15 @@ class Waiting:
     rate: float | None
     rate_opens_in: float | None
     earlier_shard: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The worker of a job that runs. `silent_seconds`: for how long it has not renewed a lease that has run out."""
+
+    is_gone: bool
+    silent_seconds: float | None
+    workers_alive: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +209,10 @@ def is_asked_to_stop(connection: Connection, job_id: int) -> bool:
     return bool(_row(connection, "is_asked_to_stop", {"id": job_id})[0])
 
 
-def is_worker_gone(connection: Connection, job_id: int) -> bool:
-    """Whether the worker that holds a running job is not heard of any more."""
-    return bool(_row(connection, "is_worker_gone", {"id": job_id})[0])
+def holder_of_job(connection: Connection, job_id: int) -> Holder | None:
+    """How it is with the worker that has a job under its lease; None where none has."""
+    row = connection.execute(query("holder_of_job"), {"id": job_id}).fetchone()
+    return None if row is None else Holder(*row)
 
 
 def server_facts(connection: Connection) -> ServerFacts:

@@ -741,9 +741,8 @@ class Conductor:
         if turn.lost:
             lease, position = turn.lost[0]
             log.warning(
-                "LeaseLost: %d jobs were no longer this worker's when they ended (lease %d, position %d ...): "
-                "nothing was written about them",
-                len(turn.lost),
+                "LeaseLost: %s no longer this worker's at the end (lease %d, position %d ...): nothing was written",
+                "1 job was" if len(turn.lost) == 1 else f"{len(turn.lost)} jobs were",
                 lease,
                 position,
             )

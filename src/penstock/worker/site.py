@@ -246,7 +246,13 @@ class Site:
                 if not self.holds_jobs and not len(self.line):
                     return
                 if system.monotonic() > self._stop_at:
-                    log.warning("%d handlers did not end in time; their jobs go to other workers", self.line.running)
+                    count = self.line.running
+                    said = (
+                        "1 handler did not end in time; its job goes"
+                        if count == 1
+                        else (f"{count} handlers did not end in time; their jobs go")
+                    )
+                    log.warning("%s to another worker", said)
                     return
             elif quiet is not None:
                 if did_something or not conductor.is_empty:

@@ -12,9 +12,11 @@ the worker's grace, the worker is stuck too.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import sys
 import traceback
+from collections.abc import Iterable, Iterator
 
 from penstock.clock import ticks
 from penstock.errors import WorkerStuck
@@ -93,8 +95,8 @@ class Watch:
             log.warning("job %d (%s/%s) timed out on the blocked event loop", job.id, task.queue, task.name)
             return
         log.warning(
-            "job %d (%s/%s) ran past its timeout of %g s, and its handler goes on: it is left behind, as %d of at most "
-            "%d, and another %s takes its slot%s",
+            "job %d (%s/%s) ran past its timeout of %g s, and its handler goes on: it is left behind, the number of "
+            "such is %d (the worker ends when it is more than %d), and another %s takes its slot%s",
             *(job.id, task.queue, task.name, task.timeout),
             *(len(self._floor.left_behind), self._floor.concurrency),
             "thread" if is_thread else "coroutine",
@@ -110,12 +112,22 @@ class Watch:
         ]
         if len(left) <= self._floor.concurrency:
             return None
-        tasks = sorted({f"{job.task.queue}/{job.task.name}" for slot in left if (job := slot.current) is not None})
+        tasks = sorted({f"{job.task.queue}/{job.task.name}{self._place(slot, job)}" for slot, job in _at(left)})
         return WorkerStuck(
             f"{len(left)} handlers ran past their timeout and have not returned, more than the worker has slots "
-            f"({self._floor.concurrency}): {', '.join(tasks)}. The worker gave up its partitions and ended: start the "
+            f"({self._floor.concurrency}): {', '.join(tasks)}. The worker gives up its partitions and ends: start the "
             "process again, and give what these handlers wait for a timeout, or declare them with executor='process'"
         )
+
+    def _place(self, slot: Slot, job: HeldJob) -> str:
+        """Where a handler is, as far as its thread shows it: the line it is at, not one of what it called."""
+        if slot.thread_id == self._lanes.thread_id or job.task.runs_in_process:
+            return ""
+        frame = sys._current_frames().get(slot.thread_id)
+        code = getattr(inspect.unwrap(job.task.function), "__code__", None)
+        while frame is not None and frame.f_code is not code:
+            frame = frame.f_back
+        return "" if frame is None else f" (at {frame.f_code.co_filename}:{frame.f_lineno})"
 
     def _look_at_loop(self) -> WorkerStuck | None:
         now = ticks()
@@ -163,13 +175,20 @@ class Watch:
             if job is not None and job.task.is_async:
                 self._floor.take_away(slot, job, RuntimeError(text))
         return WorkerStuck(
-            f"{text}. The worker gave up its partitions and ended: start the process again, and see that what blocks "
+            f"{text}. The worker gives up its partitions and ends: start the process again, and see that what blocks "
             f"the loop awaits, runs in asyncio.to_thread, or is a plain function. It is at:\n{stack}"
         )
 
     def _blocking(self) -> str:
         job = self._lanes.current_job()
         return "" if job is None else f" by job {job.id} ({job.task.queue}/{job.task.name})"
+
+
+def _at(slots: Iterable[Slot]) -> Iterator[tuple[Slot, HeldJob]]:
+    """Those that have a job in hand, with it."""
+    for slot in slots:
+        if (job := slot.current) is not None:
+            yield slot, job
 
 
 def _stack_of(thread_id: int | None) -> str:

@@ -22,7 +22,7 @@ begin
           left join penstock.cancellation as c on c.job_id = o.range * 1024 + m.pos
     ), attempts as (
         insert into penstock.failure (job_id, attempt, worker, error)
-        select job_id, attempt, 'worker ' || worker_id, 'WorkerDied: worker ' || worker_id || ' died while it held this job'
+        select job_id, attempt, 'worker ' || worker_id, 'WorkerDied: worker ' || worker_id || ' ended or died while it held this job'
           from member where fate in ('again', 'dead') and not is_cancelled
     ), again as (
         insert into penstock.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at,
@@ -36,7 +36,7 @@ begin
     ), dead_letters as (
         insert into penstock.dead (job_id, partition_id, task, attempt, started_at, worker, error)
         select job_id, partition_id, job_task, attempt, claimed_at, 'worker ' || worker_id,
-               'WorkerDied: worker ' || worker_id || ' died while it held this job'
+               'WorkerDied: worker ' || worker_id || ' ended or died while it held this job'
           from member where fate = 'dead' and not is_cancelled
     ), halts as (
         insert into penstock.halted (queue_id, key, job_id, epoch)

@@ -41,6 +41,16 @@ select p.id from penstock.blocked as b, unnest(b.parents) as p(id)
 -- name: is_asked_to_stop
 select exists (select from penstock.cancellation where job_id = %(id)s)
 
+-- name: holder_of_job
+-- Of a job under a lease: whether its worker has left or was declared dead, for how long it has not been heard of (null
+-- where that is within its lease), and how many workers are alive. Index: lease_of_range.
+select w.id is null,
+       case when w.renewed_at <= now() - make_interval(secs => w.lease_seconds)
+            then extract(epoch from now() - greatest(w.renewed_at, w.started_at))::double precision end,
+       (select count(*) from penstock.worker as o where o.renewed_at > now() - make_interval(secs => o.lease_seconds))
+  from penstock.lease as l left join penstock.worker as w on w.id = l.worker_id
+ where l.range = %(id)s / 1024 and penstock.has_member(l.low, l.high, l.members, (%(id)s %% 1024)::int)
+
 -- name: shard_facts
 -- Whether a shard takes writes, the partitions that queues use on it, jobs ready and under a lease.
 select current_setting('default_transaction_read_only') = 'on' or pg_is_in_recovery(),
@@ -142,14 +152,6 @@ select duty, error, extract(epoch from clock_timestamp() - since)::double precis
 -- name: on_its_way
 -- Where a job is being carried to, and what it will be there. Index: outbox_of_job.
 select shard, coalesce(facts ->> 'state', 'ready') from penstock.outbox where job_id = %(id)s limit 1
-
--- name: is_worker_gone
--- Whether the worker that holds a job is not heard of any more. Index: lease_of_range, the primary key.
-select exists (
-       select from penstock.lease as l
-        where l.range = %(id)s / 1024 and penstock.has_member(l.low, l.high, l.members, (%(id)s %% 1024)::int)
-          and not exists (select from penstock.worker as w
-                           where w.id = l.worker_id and w.renewed_at > now() - make_interval(secs => w.lease_seconds)))
 
 -- name: why_set_aside
 -- Why a job was set aside, since when it waits, and in which queue. Index: ready_of_range.
