@@ -46,6 +46,12 @@ class Deadline:
         if self.renews:
             self.at = self._clock.monotonic() + self.seconds
 
+    def put_off(self, seconds: float) -> None:
+        """So much of the time that has passed is not the call's."""
+        self.at += seconds
+        if self.outer is not None:
+            self.outer.put_off(seconds)
+
     def note_written(self) -> None:
         """Something was sent that may be written by now."""
         self.may_have_written = True

@@ -147,12 +147,17 @@ class WorkerStuck(PenstockError):
 
 
 class ResultTimeout(PenstockError, TimeoutError):
-    """The job has not ended within the time app.result was given; it is untouched and may still end."""
+    """The job has not ended within the time app.result was given, or nobody could be asked whether it has.
 
-    def __init__(self, job_id: int, timeout_seconds: float) -> None:
+    It is untouched and may still end.
+    """
+
+    def __init__(self, job_id: int, timeout_seconds: float, *, unanswered: str | None = None) -> None:
         super().__init__(
             f"job {job_id} has not ended within {timeout_seconds:g} s; it goes on: "
             f"wait longer, or ask app.explain({job_id})"
+            if unanswered is None
+            else f"whether job {job_id} has ended could not be asked within {timeout_seconds:g} s: {unanswered}"
         )
         self.job_id = job_id
         self.timeout_seconds = timeout_seconds

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 
 import psycopg
 import pytest
 from tests.fault.proxy import Proxy, called
 from tests.fault.stage import eventually
 
-from penstock.clock import ticks
+from penstock.clock import system, ticks
 from penstock.spark.conversation import Conversation
 from penstock.spark.pulse import Pulse
+from penstock.storage import flow as flow_module
 from penstock.storage import workers
 from penstock.storage.database import Connection, Database, is_lost
+from penstock.storage.flow import Flow, Flows, Session
 
 
 @pytest.fixture
@@ -153,3 +156,39 @@ def test_a_session_whose_machine_is_gone_does_not_last_for_hours(distant: Databa
     assert 0 < idle + interval * count <= 60
     notice = distant.run(lambda c: c.execute("show client_connection_check_interval").fetchone())
     assert notice == ("2s",)
+
+
+class Numbered(Flow):
+    """A connection whose server process is gone, and whose number is another's by now."""
+
+    is_cut = False
+
+    def cut(self) -> None:
+        self.is_cut = True
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+def test_a_session_that_has_the_number_of_one_that_is_gone_is_not_ended(
+    database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch, is_left: bool
+) -> None:
+    monkeypatch.setattr(flow_module, "LEAST_SECONDS", 0.0)
+    flows = Flows(lease_seconds=0.0)
+    with (
+        Numbered.connect(database_url, autocommit=True) as stranger,
+        psycopg.connect(database_url, autocommit=True) as probe,
+    ):
+        row = stranger.execute("select pg_backend_pid(), backend_start from pg_stat_get_activity(pg_backend_pid())")
+        process, began_at = row.fetchone() or (0, None)
+        gone = Session(process, began_at - timedelta(hours=1))
+        flows.add(stranger)
+        stranger.session = gone
+        if is_left:
+            assert stranger.on_cut is not None
+            stranger.on_cut(gone)
+        else:
+            stranger.waiting_since = system.monotonic() - 3600
+        dead = flows.find_out(probe)
+        assert [each.process for each in dead] == ([] if is_left else [process])
+        assert stranger.is_cut is not is_left
+        assert not flows.has_left
+        assert stranger.execute("select 1").fetchone() == (1,)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 from psycopg import sql
+from tests.fault.proxy import Proxy
 
 from penstock import App
-from penstock.errors import PartitionUnavailable, RequestTimeout, SchemaMismatch
+from penstock.client.pending import PendingJob
+from penstock.errors import PartitionUnavailable, RequestTimeout, ResultTimeout, SchemaMismatch
 from penstock.storage.database import Connection, Database
 from penstock.storage.sweep import promote
 
@@ -90,10 +94,7 @@ def test_g2_g13_what_takes_longer_than_a_statement_may_is_settled_in_halves_and_
     app.close()
     worked = app.work(concurrency=16, until_idle=True)
     assert worked.succeeded == 16
-    assert (
-        "canceling statement due to statement timeout; where its role or database has a statement_timeout"
-        in caplog.text
-    )
+    assert "canceling statement due to statement timeout; it waited for a lock" in caplog.text
 
 
 def test_g12_a_call_that_is_cancelled_each_time_is_refused_and_says_why(
@@ -106,11 +107,72 @@ def test_g12_a_call_that_is_cancelled_each_time_is_refused_and_says_why(
     app.close()
     with psycopg.connect(database_url, options="-c statement_timeout=0") as holder:
         holder.execute("lock table penstock.job")
-        # The last attempt may be ended by the call's own time before the role's: both causes are true here.
-        why = "has a statement_timeout, raise that|holds a lock"
+        # The last attempt may be ended by the call's own time before the role's, or not be made: all are true here.
+        why = "it waited for a lock .* or takes longer than the statement_timeout|holds a lock|were over"
         with pytest.raises(RequestTimeout, match=why) as refused:
             app.enqueue_many([keyed.job() for _ in range(150)])
         assert refused.value.outcome == "not written"
+        assert "when it does" not in str(refused.value)
+
+
+@pytest.mark.parametrize("act", ["purge", "cancel", "retry"])
+@pytest.mark.parametrize("trouble", ["a lock", "cancelled each time"])
+def test_g12_what_an_act_of_many_statements_has_done_before_one_is_in_the_way_is_not_called_unwritten(
+    make_app: MakeApp, database_url: str, setting: Setting, act: str, trouble: str
+) -> None:
+    app = make_app(request_timeout=2.0)
+    queue = app.queue("q")
+    work = queue.task(name="work")(lambda: None)
+    later = datetime.now(UTC) + timedelta(days=1)
+    app.enqueue_many([work.options(run_at=later).job() for _ in range(10)])
+    ready = work.enqueue()
+    acts: dict[str, Callable[[], object]] = {
+        "purge": lambda: app.purge(queue),
+        "cancel": lambda: app.cancel(queue=queue),
+        "retry": lambda: app.retry(queue=queue, state="scheduled"),
+    }
+    if trouble == "cancelled each time":
+        setting("statement_timeout", "200ms")
+        app.close()
+    with psycopg.connect(database_url, options="-c statement_timeout=0") as holder:
+        holder.execute("lock table penstock.ready in exclusive mode")
+        with pytest.raises(PartitionUnavailable) as refused:
+            acts[act]()
+        assert refused.value.outcome == "unknown"
+        # What is one statement is done or not.
+        with pytest.raises(PartitionUnavailable) as refused:
+            app.cancel(ready)
+        assert refused.value.outcome == "not written"
+
+
+def test_a_call_of_a_coroutine_has_the_time_that_it_is_given(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = make_app(request_timeout=1.0)
+    work = app.queue("q").task(name="work")(lambda: None)
+    given: list[float | None] = []
+    send = app.send
+
+    def note(jobs: Sequence[PendingJob], connection: object, timeout: float | None) -> list[int]:
+        given.append(timeout)
+        return send(jobs, connection, timeout)
+
+    monkeypatch.setattr(app, "send", note)
+    assert len(asyncio.run(app.aenqueue_many([work.job()], request_timeout=60.0))) == 1
+    assert given == [60.0]
+
+
+def test_g12_who_waits_for_a_result_is_told_where_the_database_does_not_answer(database_url: str) -> None:
+    proxy = Proxy(database_url)
+    with App(proxy.url, request_timeout=30.0) as app:
+        job = app.queue("q").task(name="work")(lambda: None).enqueue()
+        with pytest.raises(ResultTimeout, match="it goes on: wait longer"):
+            app.result(job, timeout=2.0)
+        proxy.stall()
+        with pytest.raises(ResultTimeout, match=f"whether job {job} has ended could not be asked .* does not answer"):
+            app.result(job, timeout=1.0)
+        proxy.flow()
+    proxy.close()
 
 
 def test_g12_a_call_whose_sessions_are_ended_each_time_is_refused_and_says_why(

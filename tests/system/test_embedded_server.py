@@ -6,6 +6,7 @@ and `start` itself returns when the server accepts connections.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import select
@@ -26,10 +27,15 @@ import psycopg
 import pytest
 from tests.system.facts import eventually
 
-from penstock import embedded
+from penstock import App, embedded
+from penstock.app import connecting
 from penstock.embedded import Server
+from penstock.embedded import server as embedded_server
+from penstock.embedded.server import Launching
 from penstock.embedded.supervisor import PATIENCE_SECONDS
-from penstock.errors import PenstockError
+from penstock.errors import PartitionUnavailable, PenstockError
+from penstock.storage import Connection
+from penstock.storage import migrate as storage_migrate
 
 CLIENT = """
 import sys
@@ -388,3 +394,99 @@ def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     with pytest.raises(PenstockError, match="cannot use"):
         start(tmp_path / "file" / ".penstock")
+
+
+@contextmanager
+def suspended(home: Path) -> Iterator[int]:
+    """The server gets no time from the machine."""
+    process = server_process(home)
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield process
+    finally:
+        os.kill(process, signal.SIGCONT)
+
+
+def test_g12_who_finds_a_server_that_runs_and_does_not_answer_is_told_when_its_time_is_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start(folder)
+    eventually(lambda: answer(server.url) == 42, "it is ready")
+    monkeypatch.chdir(folder.parent)
+    monkeypatch.delenv("PENSTOCK_URL", raising=False)
+    with suspended(folder) as process, App(request_timeout=1.0) as app:
+        work = app.queue("q").task(name="work")(lambda: None)
+        told = f"process {process}, runs, and does not answer within 1 s"
+        for call in (app.queues, work.enqueue, lambda: app.unchecked_databases):
+            with pytest.raises(PartitionUnavailable, match=told) as refused:
+                call()
+            assert refused.value.outcome == "not written"
+        # Threads wait for the same at the same time.
+        ends: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                app.queues()
+            except PenstockError as error:
+                ends.append(error)
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert [type(each) for each in ends] == [PartitionUnavailable] * 4
+
+
+def test_g12_who_comes_while_a_server_does_not_stop_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded_server, "STOP_SECONDS", 0.5)
+    server = start(folder)
+    eventually(lambda: answer(server.url) == 42, "it is ready")
+    with suspended(folder):
+        server.close()
+        clients = folder / "clients.lock"
+        eventually(lambda: is_locked(clients), "it is being stopped")
+        with pytest.raises(PartitionUnavailable, match="is being stopped, and has not ended"):
+            embedded.start(folder, seconds=0.1)
+
+
+def is_locked(path: Path) -> bool:
+    with path.open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+def test_g12_making_a_server_and_its_schema_is_not_counted_nor_for_a_thread_that_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    making, migrate, start = threading.Event(), storage_migrate.migrate, embedded.start
+
+    def start_slowly(folder: Path, *, launching: Launching, **options: float) -> Server:
+        with launching():
+            making.set()
+            time.sleep(4.0)
+        return start(folder, launching=launching, **options)  # type: ignore[arg-type]
+
+    def migrate_slowly(connection: Connection) -> list[str]:
+        time.sleep(4.0)
+        return migrate(connection)
+
+    monkeypatch.setattr(embedded, "start", start_slowly)
+    monkeypatch.setattr(connecting, "migrate", migrate_slowly)
+    monkeypatch.delenv("PENSTOCK_URL", raising=False)
+    with open_folder() as folder:
+        monkeypatch.chdir(folder.parent)
+        with App(request_timeout=3.0) as app:
+            work = app.queue("q").task(name="work")(lambda: None)
+            written: list[int] = []
+            second = threading.Thread(target=lambda: written.append(work.enqueue()))
+            first = threading.Thread(target=lambda: written.extend(asyncio.run(app.aenqueue_many([work.job()]))))
+            first.start()
+            assert making.wait(60.0)
+            second.start()
+            first.join()
+            second.join()
+            assert len(written) == 2

@@ -14,7 +14,9 @@ from tests.system.conftest import Working
 from tests.system.facts import eventually
 
 from penstock import App, Context
+from penstock.client import producer
 from penstock.errors import LeaseLost
+from penstock.storage import enqueue
 
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "gated": {"limit": 100}, "owned": {"order": "key"}}
 
@@ -116,3 +118,36 @@ def test_g2_what_was_settled_and_is_leased_again_in_the_copy_runs_again(
     assert sorted(ran) == ["open", "settled", "settled"]
     assert _run(url, "select count(*) from penstock.lease") == [(0,)]
     app.close()
+
+
+def test_g1_a_call_whose_answer_is_lost_is_written_once_by_who_knew_the_server_before(
+    server_url: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, other = App(url), App(url)
+    note = app.queue("q").task(name="note")(lambda name: None)
+    of_other = other.queue("q").task(name="note")(lambda name: None)
+    note.enqueue(name="before")
+    backup = Backup(server_url, url)
+    for _ in range(60):
+        note.enqueue(name="gone")
+    backup.restore()
+    of_other.enqueue(name="another")
+    drive = enqueue.drive
+    lost: list[bool] = []
+
+    def lose_answer(connection: psycopg.Connection[Any], steps: Any) -> Any:
+        answer = drive(connection, steps)
+        if not lost:
+            lost.append(True)
+            # So many that the ids of the server before are reached again.
+            for _ in range(70):
+                of_other.enqueue(name="another")
+            connection.close()
+            raise psycopg.OperationalError("the answer was lost")
+        return answer
+
+    monkeypatch.setattr(producer, "drive", lose_answer)
+    job = note.enqueue(name="once")
+    assert _run(url, "select id from penstock.job where args->>'name' = 'once'") == [(job,)]
+    app.close()
+    other.close()

@@ -261,7 +261,9 @@ class App:
         seconds = (
             self.request_timeout if request_timeout is None else checked_seconds("request_timeout", request_timeout)
         )
-        return await beside(lambda: self.enqueue_many(jobs, connection=connection), seconds)
+        return await beside(
+            lambda: self.enqueue_many(jobs, connection=connection, request_timeout=request_timeout), seconds
+        )
 
     def send(self, jobs: Sequence[PendingJob], connection: Any, timeout: float | None) -> list[int]:
         """Where every enqueue arrives."""
@@ -386,8 +388,10 @@ class App:
 
     def _await_result(self, job_id: int | str, deadline: Deadline | None = None) -> Any:
         pause = 0.002
+        is_seen = False
         while True:
-            job = self._look_for_result(job_id, deadline)
+            job = self._look_for_result(job_id, deadline, is_seen=is_seen)
+            is_seen = True
             if job.state == State.SUCCEEDED:
                 return job.result
             if job.state in FINAL:
@@ -398,8 +402,9 @@ class App:
             system.sleep(min(pause, left))
             pause = min(pause * 1.5, 0.25)
 
-    def _look_for_result(self, job_id: int | str, deadline: Deadline | None) -> Job:
+    def _look_for_result(self, job_id: int | str, deadline: Deadline | None, *, is_seen: bool) -> Job:
         """A job; its shard is waited for where that is down, but no longer than this."""
+        asked_at = system.monotonic()
         try:
             if deadline is not None:
                 return admin.job(self.databases, job_id, waits=True)
@@ -409,7 +414,10 @@ class App:
             # It is given up up to half a second before, where the next try would come too late.
             if deadline is None or deadline.left() > 0.5:
                 raise
-            raise ResultTimeout(int(job_id), deadline.seconds) from error
+            # A look that the end of the time cut short says nothing about the database.
+            is_short = is_seen and system.monotonic() - asked_at < 0.5
+            unanswered = None if is_short else str(error)
+            raise ResultTimeout(int(job_id), deadline.seconds, unanswered=unanswered) from error
 
     # Asking
 
@@ -723,9 +731,10 @@ class App:
 
     def _bounded(self, seconds: float | None = None, *, is_change: bool = True, renews: bool = False) -> Bounded:
         """A call begins: from here on its time counts. Servers of our own are started before it does."""
+        given = self.request_timeout if seconds is None else seconds
         if self._testing is None:
-            self._connecting.start()
-        return Bounded(self.request_timeout if seconds is None else seconds, is_change=is_change, renews=renews)
+            self._connecting.start(given)
+        return Bounded(given, is_change=is_change, renews=renews)
 
     def _producer_for(self, is_bound: bool, count: int) -> Producer:
         try:

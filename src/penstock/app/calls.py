@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ParamSpec, Self, TypeVar, cast
 
+from penstock.clock import system
 from penstock.deadline import Deadline, current_deadline, within
 from penstock.errors import PartitionUnavailable
 
@@ -19,6 +20,8 @@ __all__ = ["Bounded", "change", "change_in_steps", "held", "question"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+# Between two looks whether waiting for a lock still is excused.
+STEP_SECONDS = 0.1
 
 
 class Bounded:
@@ -66,16 +69,37 @@ def change_in_steps(function: Callable[P, T]) -> Callable[P, T]:
 
 
 @contextmanager
-def held(lock: threading.RLock | threading.Lock, doing: str) -> Iterator[None]:
-    """Hold a lock, and wait for it no longer than this call may take: who has it may have more time."""
+def held(
+    lock: threading.RLock | threading.Lock, doing: str, *, is_excused: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
+    """Hold a lock, and wait for it no longer than this call may take: who has it may have more time.
+
+    While what that does is excused, the waiting is not counted.
+    """
     deadline = current_deadline()
-    if not lock.acquire(timeout=-1 if deadline is None else max(deadline.left(), 0.0)):
-        seconds = 0.0 if deadline is None else deadline.seconds
-        raise PartitionUnavailable(
-            f"another thread was still {doing} after {seconds:g} s; see that the database runs and accepts "
-            "connections, then call again"
-        )
+    if deadline is None:
+        lock.acquire()
+    else:
+        _acquire(lock, doing, deadline, is_excused)
     try:
         yield
     finally:
         lock.release()
+
+
+def _acquire(
+    lock: threading.RLock | threading.Lock, doing: str, deadline: Deadline, is_excused: Callable[[], bool]
+) -> None:
+    while True:
+        began_at, excused = system.monotonic(), is_excused()
+        if lock.acquire(timeout=min(STEP_SECONDS, max(deadline.left(), 0.0))):
+            break
+        if excused:
+            deadline.put_off(system.monotonic() - began_at)
+        elif deadline.left() <= 0.0:
+            raise PartitionUnavailable(
+                f"another thread was still {doing} after {deadline.seconds:g} s; see that the database runs and "
+                "accepts connections, then call again"
+            )
+    if excused:
+        deadline.put_off(system.monotonic() - began_at)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from penstock import embedded
 from penstock.app.calls import held
 from penstock.clock import system
-from penstock.deadline import current_deadline, without_deadline
+from penstock.deadline import current_deadline, within, without_deadline
 from penstock.errors import InvalidJob, PartitionUnavailable, PenstockError
 from penstock.forking import renew_in_children
 from penstock.model.limits import MOST_SHARDS, checked_count
@@ -57,11 +58,14 @@ class Connecting:
         self._servers: list[embedded.Server] = []
         self._shards: Shards | None = None
         self._unchecked: list[Database] = []
+        # Whether whoever has the lock makes a server of our own, or its schema.
+        self._is_making = False
         self._lock = threading.RLock()
         renew_in_children(self, Connecting._renew_after_fork)
 
     def _renew_after_fork(self) -> None:
         """In a forked child: nobody is connecting. Its hold on embedded servers is its own from here on."""
+        self._is_making = False
         self._lock = threading.RLock()
 
     @property
@@ -73,16 +77,16 @@ class Connecting:
         """The URLs of the databases; reading them starts embedded servers."""
         return self._given if self._given is not None else [server.url for server in self._started()]
 
-    def start(self) -> None:
-        """Start embedded servers, where these are meant and do not run."""
+    def start(self, seconds: float) -> None:
+        """Start embedded servers, where these are meant; those that run already have so long to answer."""
         if self._given is None and not self._servers:
-            self._started()
+            self._started(seconds)
 
     def shards(self) -> Shards:
         """The databases, with a schema this code fits."""
         if self._shards is not None:
             return self._shards
-        with held(self._lock, "connecting"):
+        with self._held():
             if self._shards is None:
                 self._shards = self._open(migrate if self.is_embedded else check_schema)
             return self._shards
@@ -104,7 +108,7 @@ class Connecting:
 
     def unchecked(self) -> list[Database]:
         """The databases as they are, for those who look what is wrong with them."""
-        with self._lock:
+        with self._held():
             if self._shards is not None:
                 return list(self._shards)
             if not self._unchecked:
@@ -113,14 +117,14 @@ class Connecting:
 
     def learn(self) -> None:
         """Take in shards that were added since."""
-        with held(self._lock, "connecting"):
+        with self._held():
             shards = self.shards()
             for database in joining.further_shards(shards, self._database):
                 shards.add(database)
 
     def add(self, url: str) -> int:
         """Make a database a further shard, with the schema; its number."""
-        with held(self._lock, "connecting"):
+        with self._held():
             shards = self.shards()
             database = self._database(checked_url(url))
             self._refuse_data_loss(database, None)
@@ -157,7 +161,7 @@ class Connecting:
                 timeout = None if waits else _first_contact_seconds(self.request_timeout, len(databases))
                 self._refuse_data_loss(database, timeout, waits=waits)
                 if self.is_embedded or must_answer:
-                    with without_deadline():
+                    with self._not_counted(), without_deadline():
                         database.run(ready, timeout=timeout, waits=waits)
                 else:
                     database.run(ready, timeout=timeout, waits=waits, writes=False)
@@ -184,20 +188,52 @@ class Connecting:
             is_pooled=self._pooled,
         )
 
-    def _started(self) -> list[embedded.Server]:
-        with self._lock:
+    def _started(self, seconds: float | None = None) -> list[embedded.Server]:
+        with within(self.request_timeout if seconds is None else seconds), self._held():
             if not self._servers:
-                found = len(list(self._folder.glob("shard-*"))) + 1
-                folders = [self._folder, *(self._folder / f"shard-{n}" for n in range(2, MOST_SHARDS))]
-                for folder in folders[: max(self._embedded_shards, found)]:
-                    try:
-                        self._servers.append(embedded.start(folder))
-                    except OSError as error:
-                        raise PenstockError(
-                            f"no PostgreSQL can be kept in {folder} ({error.strerror or error}): "
-                            "work in another folder, or set PENSTOCK_URL to a server"
-                        ) from error
+                self._servers = self._start_all()
             return self._servers
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        with held(self._lock, "connecting", is_excused=lambda: self._is_making):
+            yield
+
+    @contextmanager
+    def _not_counted(self) -> Iterator[None]:
+        """Make a server of our own, or its schema: no call, here or in a thread that waits for it, pays for that."""
+        began_at = system.monotonic()
+        self._is_making = True
+        try:
+            yield
+        finally:
+            self._is_making = False
+            call = current_deadline()
+            if call is not None:
+                call.put_off(system.monotonic() - began_at)
+
+    def _start_all(self) -> list[embedded.Server]:
+        found = len(list(self._folder.glob("shard-*"))) + 1
+        folders = [self._folder, *(self._folder / f"shard-{n}" for n in range(2, MOST_SHARDS))]
+        servers: list[embedded.Server] = []
+        with ExitStack() as undo:
+            for folder in folders[: max(self._embedded_shards, found)]:
+                server = self._start_one(folder)
+                undo.callback(server.close)
+                servers.append(server)
+            undo.pop_all()
+        return servers
+
+    def _start_one(self, folder: Path) -> embedded.Server:
+        call = current_deadline()
+        try:
+            seconds = None if call is None else max(call.left(), 0.0)
+            return embedded.start(folder, seconds=seconds, launching=self._not_counted)
+        except OSError as error:
+            raise PenstockError(
+                f"no PostgreSQL can be kept in {folder} ({error.strerror or error}): "
+                "work in another folder, or set PENSTOCK_URL to a server"
+            ) from error
 
     def _refuse_data_loss(self, database: Database, timeout: float | None, *, waits: bool = True) -> None:
         unsafe = database.unsafe_settings(timeout, waits=waits)

@@ -51,7 +51,8 @@ from penstock.storage.enqueue import (
     drive,
     drive_async,
     drive_transaction,
-    newest_id,
+    newest_of,
+    note_newest,
     read_place,
     refused_parent,
     set_ids,
@@ -95,7 +96,6 @@ class Producer:
         self._depths = Depths(shards, self._threads)
         self._planner = Planner(find_queue, self._depths)
         self._clock, self._request_timeout = shards.lead.clock, shards.lead.request_timeout
-        self._newest_ids: dict[int, int] = {}
         self._callers: WeakKeyDictionary[Any, Caller] = WeakKeyDictionary()
 
     def enqueue(self, jobs: Sequence[PendingJob], connection: Any = None, timeout: float | None = None) -> list[int]:
@@ -304,10 +304,7 @@ class Producer:
         if database.is_pooled:
             receipt.keep(call.deadline.seconds)
         elif part.is_few:
-            newest = self._newest_ids.get(part.shard)
-            if newest is None:
-                newest = self._newest_ids[part.shard] = newest_id(connection)
-            receipt.after = newest - 1024
+            receipt.after = newest_of(connection) - 1024
         if database.is_pooled or part.is_few:
             receipt.token = database.clock.random_token()
 
@@ -318,7 +315,7 @@ class Producer:
             receipt.is_sent = True
             is_written = drive(connection, write_few(part.spans[0], ids, receipt))
             if is_written:
-                self._newest_ids[part.shard] = ids[part.spans[0].places[-1]]
+                note_newest(connection, ids[part.spans[0].places[-1]])
             return is_written
         if receipt is not None:
             return drive_transaction(connection, write_spans(part.spans, ids, receipt), receipt)
@@ -400,7 +397,7 @@ class Producer:
             where = f"{database.breaker.label} {'does not answer' if is_lost(error) else 'rolled them back each time'}"
         return RequestTimeout(
             f"{_counted(part)} could not be written within {call.deadline.seconds:g} s: {where} "
-            f"({with_remedy(error)}); none of them was written, call again when it does",
+            f"({with_remedy(error)}); none of them was written, so the call may be repeated",
             outcome="not written",
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import socket
 import struct
@@ -11,19 +12,23 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from penstock.embedded.account import server_account
 from penstock.embedded.binaries import find_binaries
 from penstock.embedded.cluster import DATABASE, ROLE, make_cluster, write_settings
 from penstock.embedded.home import find_home
-from penstock.errors import PenstockError
+from penstock.errors import PartitionUnavailable, PenstockError
 
 POLL_SECONDS = 0.01
 ANSWER_SECONDS = 5.0
+# A server that is stopped is waited for at least so long: what asks for it next launches a new one.
+STOP_SECONDS = 5.0
 LOG_BYTES = 16 * 1024 * 1024
 PROTOCOL_3 = 196_608
+Launching = Callable[[], AbstractContextManager[None]]
 
 
 class Server:
@@ -50,15 +55,26 @@ class Server:
         return f"Server({str(self.home)!r})"
 
 
-def start(folder: Path, *, settings: Mapping[str, str] | None = None) -> Server:
-    """The running server of this folder. Whoever comes first makes and launches it, with these settings on top."""
+def start(
+    folder: Path,
+    *,
+    settings: Mapping[str, str] | None = None,
+    seconds: float | None = None,
+    launching: Launching = nullcontext,
+) -> Server:
+    """The running server of this folder. Whoever comes first makes and launches it, with these settings on top.
+
+    One that runs already is given so many seconds to answer; making and launching one, inside of the block that
+    `launching` opens, takes as long as it takes.
+    """
     home = find_home(folder)
+    wait = _Wait(home, seconds)
     # Waits while a supervisor whose last client is gone stops the server.
-    hold = _lock(home / "clients.lock", fcntl.LOCK_SH)
+    hold = wait.for_lock(home / "clients.lock", fcntl.LOCK_SH, wait.refuse_stopping)
     try:
-        starter = _lock(home / "start.lock", fcntl.LOCK_EX)
+        starter = wait.for_lock(home / "start.lock", fcntl.LOCK_EX, wait.refuse_silent)
         try:
-            _ensure_accepting(home, settings or {})
+            _ensure_accepting(home, settings or {}, wait, launching)
         finally:
             _unlock(starter)
     except BaseException:
@@ -67,19 +83,73 @@ def start(folder: Path, *, settings: Mapping[str, str] | None = None) -> Server:
     return Server(home, hold)
 
 
-def _ensure_accepting(home: Path, settings: Mapping[str, str]) -> None:
-    is_launched = False
-    while True:
-        if _is_supervised(home):
-            if _is_accepting(_port(home)):
+class _Wait:
+    """How long a client waits for a server that it has not launched itself."""
+
+    def __init__(self, home: Path, seconds: float | None) -> None:
+        self._home = home
+        self._seconds = math.inf if seconds is None else seconds
+        self._began_at = time.monotonic()
+
+    @property
+    def left(self) -> float:
+        return self._seconds - self._spent
+
+    @property
+    def _spent(self) -> float:
+        return time.monotonic() - self._began_at
+
+    def for_lock(self, path: Path, kind: int, refuse: Callable[[], None]) -> int:
+        """Get a lock, unless whoever has it is not worth waiting for any more."""
+        while True:
+            with suppress(BlockingIOError):
+                return _lock(path, kind | fcntl.LOCK_NB)
+            refuse()
+            time.sleep(POLL_SECONDS)
+
+    def refuse_silent(self) -> None:
+        """Raise where the server is up and does not answer in time: who has the lock waits for the same."""
+        if self.left <= 0.0 and _is_supervised(self._home) and _is_marked_ready(self._home):
+            self.refuse()
+
+    def refuse_stopping(self) -> None:
+        """Raise where the server does not come to its end: one that is well needs a moment for it."""
+        if self._spent > max(self._seconds, STOP_SECONDS):
+            raise PartitionUnavailable(
+                f"{self._named} is being stopped, and has not ended within {self._spent:.0f} s; see whether it hangs "
+                f"({self._home / 'postgresql.log'} tells more), then call again"
+            )
+
+    def refuse(self) -> None:
+        """Raise: it runs, and that is all."""
+        seconds = round(self._seconds, 1)
+        raise PartitionUnavailable(
+            f"{self._named} runs, and does not answer within {seconds:g} s; see whether it is suspended or hangs "
+            f"({self._home / 'postgresql.log'} tells more), then call again"
+        )
+
+    @property
+    def _named(self) -> str:
+        mark = _mark(self._home)
+        return f"the embedded PostgreSQL in {self._home}" + (f", process {mark[0]}," if mark else "")
+
+
+def _ensure_accepting(home: Path, settings: Mapping[str, str], wait: _Wait, launching: Launching) -> None:
+    while _is_supervised(home):
+        # At least a moment: an answer may be there already.
+        if _is_accepting(_port(home), min(max(wait.left, POLL_SECONDS), ANSWER_SECONDS)):
+            return
+        if wait.left <= 0.0:
+            wait.refuse()
+        time.sleep(POLL_SECONDS)
+    with launching():
+        _launch(home, settings)
+        while _is_supervised(home):
+            if _is_accepting(_port(home), ANSWER_SECONDS):
                 return
             time.sleep(POLL_SECONDS)
-        elif is_launched:
-            log = home / "postgresql.log"
-            raise PenstockError(f"the embedded PostgreSQL did not start: {_last_words(log)}; {log} tells more")
-        else:
-            _launch(home, settings)
-            is_launched = True
+    log = home / "postgresql.log"
+    raise PenstockError(f"the embedded PostgreSQL did not start: {_last_words(log)}; {log} tells more")
 
 
 def _launch(home: Path, settings: Mapping[str, str]) -> None:
@@ -137,6 +207,18 @@ def _is_supervised(home: Path) -> bool:
     return False
 
 
+def _mark(home: Path) -> list[str]:
+    """What the server tells of itself: its process first, what it does last."""
+    try:
+        return (home / "data" / "postmaster.pid").read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _is_marked_ready(home: Path) -> bool:
+    return [line.strip() for line in _mark(home)[-1:]] == ["ready"]
+
+
 def _port(home: Path) -> int | None:
     try:
         return int((home / "port").read_text())
@@ -144,13 +226,13 @@ def _port(home: Path) -> int | None:
         return None
 
 
-def _is_accepting(port: int | None) -> bool:
+def _is_accepting(port: int | None, seconds: float) -> bool:
     """Ask for a session as any client would: only a server that is ready asks back for a password."""
     if port is None:
         return False
     request = struct.pack("!i", PROTOCOL_3) + f"user\0{ROLE}\0database\0{DATABASE}\0\0".encode()
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
             connection.sendall(struct.pack("!i", len(request) + 4) + request)
             # Read whole: an answer left unread would reset the connection, and the server would log it.
             return connection.recv(4096)[:1] == b"R"

@@ -27,7 +27,7 @@ from penstock.deadline import Deadline, current_deadline
 from penstock.errors import InvalidJob, PartitionUnavailable, PenstockError, SchemaMismatch
 from penstock.forking import renew_in_children
 from penstock.storage.breaker import Breaker
-from penstock.storage.flow import DeadlinePassed, Flow, Session, SessionEnded
+from penstock.storage.flow import DeadlinePassed, Flow, Session, SessionEnded, has_done
 from penstock.storage.queries import query
 from penstock.storage.sqlstate import ABOUT_DATA, CANCELLED, Decision, decide, remedy
 
@@ -179,6 +179,7 @@ class Lent:
                 break
         if self._is_bounded:
             self._connection.deadline = deadline
+            self._connection.has_done = False
         breaker.calls[id(self)] = now
         return self._connection
 
@@ -356,14 +357,22 @@ class Database:
         call = current_deadline()
         deadline = self._deadline(timeout, call)
         pause = 0.02
+        failing_since: float | None = None
         while True:
             is_begun = False
+            began_at = self.clock.monotonic()
             try:
                 with Lent(self, self._stock or self._opened(), deadline, is_bounded=call is not None) as connection:
                     if call is not None and writes:
                         refuse_cut(connection)
                     is_begun = True
-                    done = act(connection)
+                    try:
+                        done = act(connection)
+                    except BaseException:
+                        # Of an act of several statements those before the one that failed are committed.
+                        if call is not None and writes and has_done(connection):
+                            call.note_written()
+                        raise
                 if call is not None and writes:
                     call.note_written()
                 return done
@@ -379,6 +388,11 @@ class Database:
                 # One that takes no writes is read: only who would write to it is told at once.
                 is_refused = isinstance(error, psycopg.errors.ReadOnlySqlTransaction) and not self.breaker.is_writable
                 is_given_up = not waits and (self.breaker.is_down or is_refused)
+                # The answers on the way to what fails each time renew a deadline that counts from the last one.
+                now = self.clock.monotonic()
+                if failing_since is None or now - began_at > deadline.seconds:
+                    failing_since = now
+                is_given_up = is_given_up or (deadline.renews and now - failing_since > deadline.seconds)
                 if is_given_up or deadline.left() <= pause:
                     raise self.unavailable(error) from error
                 self.clock.sleep(pause)

@@ -30,6 +30,7 @@ from psycopg.rows import tuple_row
 from penstock.errors import InvalidJob
 from penstock.storage.arrays import members_text
 from penstock.storage.database import Connection
+from penstock.storage.flow import Flow
 from penstock.storage.queries import query
 from penstock.storage.receipts import NOT_NOTED, Receipt
 
@@ -43,6 +44,8 @@ __all__ = [
     "drive_transaction",
     "is_few",
     "newest_id",
+    "newest_of",
+    "note_newest",
     "read_place",
     "refused_parent",
     "set_ids",
@@ -203,6 +206,20 @@ def newest_id(connection: Connection) -> int:
     """An id below all that are drawn from now on."""
     row = connection.execute(query("newest_range")).fetchone()
     return int(row[0]) * RANGE if row else 0
+
+
+def newest_of(connection: Connection) -> int:
+    """The same, of what this session has seen; the server is asked once."""
+    assert isinstance(connection, Flow)  # noqa: S101
+    if connection.newest_id is None:
+        connection.newest_id = newest_id(connection)
+    return connection.newest_id
+
+
+def note_newest(connection: Connection, written_id: int) -> None:
+    """This session has written a job of that id."""
+    assert isinstance(connection, Flow)  # noqa: S101
+    connection.newest_id = written_id
 
 
 def is_few(spans: Sequence[Span]) -> bool:

@@ -28,13 +28,14 @@ from weakref import WeakSet
 
 import psycopg
 from psycopg.abc import PQGen
+from psycopg.pq import TransactionStatus
 
 from penstock.clock import system
 from penstock.deadline import Deadline
 from penstock.forking import let_go
 from penstock.storage.queries import query
 
-__all__ = ["CommitUnsure", "DeadlinePassed", "Flow", "Flows", "Session", "SessionEnded", "session_of"]
+__all__ = ["CommitUnsure", "DeadlinePassed", "Flow", "Flows", "Session", "SessionEnded", "has_done", "session_of"]
 
 RV = TypeVar("RV")
 # The driver wakes so often to see whether the program was interrupted.
@@ -45,13 +46,14 @@ LEAST_SECONDS = 1.0
 GRACE_SECONDS = 0.5
 # And nobody is trusted for longer, however long it is.
 MOST_SECONDS = 5.0
-# So long it is looked whether a session that was cut is gone; its number may be another's afterwards.
+# So long it is looked whether a session that was cut is gone.
 LEFT_SECONDS = 60.0
 # Where the server waits for its standbys, and where a prepared statement is checked against the tables it uses: the
 # messages themselves are in the server's language.
 SYNCHRONOUS_WAIT = "SyncRepWaitForLSN"
 CACHED_PLAN = "RevalidateCachedQuery"
 monotonic = system.monotonic
+IDLE = TransactionStatus.IDLE
 
 
 class SessionEnded(psycopg.OperationalError):
@@ -90,10 +92,14 @@ class Flow(psycopg.Connection[tuple[Any, ...]]):
     # After how long it is cut, whatever the server says.
     cut_after: float | None = None
     asked_at = 0.0
-    # Told which server process was left behind when it is cut.
-    on_cut: Callable[[int], None] | None = None
+    # Told which session was left behind when it is cut.
+    on_cut: Callable[[Session], None] | None = None
     # Of the call that it is lent to: who waits on it looks at the clock.
     deadline: Deadline | None = None
+    # Whether a statement of that call has ended outside a transaction: what it wrote is committed.
+    has_done = False
+    # The newest id that it has seen on this server: another may be a copy of former days, with smaller ones.
+    newest_id: int | None = None
     # Until when the server may say what became of a statement that was cancelled.
     _grace_until = 0.0
     _is_listening = False
@@ -123,6 +129,8 @@ class Flow(psycopg.Connection[tuple[Any, ...]]):
             answer = self._wait(gen, interval, left)
         except psycopg.errors._WaitTimeout:
             return self._give_up(deadline, gen, interval)
+        if self.pgconn.transaction_status == IDLE:
+            self.has_done = True
         deadline.renew()
         return answer
 
@@ -185,8 +193,8 @@ class Flow(psycopg.Connection[tuple[Any, ...]]):
     def cut(self) -> None:
         """From any thread: shut the socket, which wakes whoever waits on it."""
         with contextlib.suppress(OSError, psycopg.Error):
-            if self.on_cut is not None:
-                self.on_cut(self.info.backend_pid)
+            if self.on_cut is not None and self.session is not None:
+                self.on_cut(self.session)
             handle = socket.socket(fileno=os.dup(self.fileno()))
             try:
                 handle.shutdown(socket.SHUT_RDWR)
@@ -227,14 +235,19 @@ def session_of(connection: psycopg.Connection[Any]) -> Session | None:
     return connection.session if isinstance(connection, Flow) else None
 
 
+def has_done(connection: psycopg.Connection[Any]) -> bool:
+    """Whether something that a connection was lent for is done already, whatever becomes of the rest."""
+    return isinstance(connection, Flow) and connection.has_done
+
+
 class Flows:
     """All connections to one database."""
 
     def __init__(self, lease_seconds: float) -> None:
         self._lease_seconds = lease_seconds
         self._flows: WeakSet[Flow] = WeakSet()
-        # Server processes whose connection was cut, and when: where the flow is dead they do not hear of it.
-        self._left: dict[int, float] = {}
+        # Sessions whose connection was cut, and when: where the flow is dead they do not hear of it.
+        self._left: dict[Session, float] = {}
         self._lock = threading.Lock()
 
     @property
@@ -295,41 +308,50 @@ class Flows:
         left = dict(self._left)
         if not asked and not left:
             return []
-        rows = connection.execute(query("session_states"), {"pids": [*asked, *left]}).fetchall()
+        pids = [*asked, *(session.pid for session in left)]
+        rows = connection.execute(query("session_states"), {"pids": pids}).fetchall()
         states = {process: SessionState(*rest) for process, *rest in rows}
         if connection.info.backend_pid not in states:
             self._left.clear()
             return []
         now = monotonic()
-        for process, cut_at in left.items():
-            state = states.get(process)
+        for session, cut_at in left.items():
+            state = _state_of(session.pid, session, states)
             is_idle = state is not None and not state.is_at_work and (state.seconds or 0.0) > LEAST_SECONDS
-            if is_idle and process not in asked:
-                self._end(connection, process, state)
+            if is_idle and session.pid not in asked:
+                self._end(connection, session)
             if state is None or is_idle or now - cut_at > LEFT_SECONDS:
-                self._left.pop(process, None)
+                self._left.pop(session, None)
         dead: list[Dead] = []
         for process, (flow, since) in asked.items():
-            state = states.get(process)
+            state = _state_of(process, flow.session, states)
             if state is not None and state.is_at_work:
                 flow.asked_at = now
             elif flow.waiting_since == since and (state is None or state.owes(now - since, self._lease_seconds)):
                 flow.cut()
-                self._end(connection, process, state)
+                # One that has not told when it began has done nothing yet that would have to be undone.
+                if state is not None and flow.session is not None:
+                    self._end(connection, flow.session)
                 dead.append(Dead(process, now - since))
         return dead
 
     @staticmethod
-    def _end(connection: psycopg.Connection[tuple[Any, ...]], process: int, state: SessionState | None) -> None:
-        if state is not None:
-            connection.execute(query("end_backend"), {"pid": process, "started_at": state.started_at})
+    def _end(connection: psycopg.Connection[tuple[Any, ...]], session: Session) -> None:
+        connection.execute(query("end_backend"), {"pid": session.pid, "started_at": session.started_at})
 
-    def _note_left(self, process: int) -> None:
-        self._left[process] = monotonic()
+    def _note_left(self, session: Session) -> None:
+        self._left[session] = monotonic()
 
     def _all(self) -> list[Flow]:
         with self._lock:
             return list(self._flows)
+
+
+def _state_of(process: int, session: Session | None, states: dict[int, SessionState]) -> SessionState | None:
+    """What a session does; None where it is gone, though its number may be another's by now."""
+    state = states.get(process)
+    is_another = state is not None and session is not None and state.started_at != session.started_at
+    return None if is_another else state
 
 
 def _ends_session(error: psycopg.Error) -> bool:

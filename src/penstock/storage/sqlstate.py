@@ -85,7 +85,10 @@ ABOUT_DATA: Final = ("22", "23", "XX001", "XX002")
 
 # What a person can do about errors that come again and again.
 REMEDIES: Final[dict[str, str]] = {
-    CANCELLED: "where its role or database has a statement_timeout, raise that",
+    CANCELLED: (
+        "it waited for a lock (pg_blocking_pids names who holds one), or takes longer than the statement_timeout of "
+        "its role or database allows: end that transaction, or raise that"
+    ),
     "55P03": "where its role or database has a lock_timeout, raise that; pg_blocking_pids names who holds the lock",
     "25P03": "raise the idle_in_transaction_session_timeout of its role or database",
     "25P04": "raise the transaction_timeout of its role or database",
