@@ -118,7 +118,7 @@ def cli_page() -> str:
         BY_HAND,
         "",
         "`python -m penstock` is the same as `penstock`. Commands that print take `--json`. Exit codes: 0 done, 1 "
-        "refused, 2 wrong use.",
+        "refused, 2 wrong use, 75 a worker is stuck and is to be started again, 130 interrupted.",
         "",
     ]
     panel = ""
