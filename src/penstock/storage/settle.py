@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,7 +15,16 @@ from penstock.storage.claim import Lease
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
 
-__all__ = ["End", "EndKind", "Succeeded", "note_started", "settle_alone", "split_lease", "succeeded_parameters"]
+__all__ = [
+    "End",
+    "EndKind",
+    "Succeeded",
+    "note_started",
+    "settle_alone",
+    "split_alone",
+    "split_lease",
+    "succeeded_parameters",
+]
 
 EndKind = Literal["retry", "snooze", "failed", "release", "cancelled", "discarded", "expired"]
 
@@ -88,11 +98,18 @@ def succeeded_parameters(worker: int, name: str, done: Sequence[Succeeded]) -> d
     }
 
 
+@contextmanager
+def _impatient(connection: Connection) -> Iterator[None]:
+    """A transaction that does not wait long for locks."""
+    with connection.transaction():
+        connection.execute("select set_config('lock_timeout', '1s', true)")
+        yield
+
+
 def settle_alone(connection: Connection, worker: int, name: str, end: End) -> Literal["settled", "not held", "busy"]:
     """Settle one job in a transaction of its own, without waiting long for somebody who has its lease locked."""
     try:
-        with connection.transaction():
-            connection.execute("select set_config('lock_timeout', '1s', true)")
+        with _impatient(connection):
             lost = connection.execute(
                 query("settle_ended_if_leased"),
                 {"worker": worker, "name": name, "ends": msgspec.json.encode([end]).decode()},
@@ -121,3 +138,14 @@ def split_lease(connection: Connection, worker: int, lease: int, token: int, job
         {"worker": worker, "lease": lease, "token": token, "range": job_id // 1024, "position": job_id % 1024},
     ).fetchone()
     return row[0] if row else None
+
+
+def split_alone(
+    connection: Connection, worker: int, lease: int, token: int, job_id: int
+) -> int | Literal["busy"] | None:
+    """The same without waiting long for somebody who has the lease locked."""
+    try:
+        with _impatient(connection):
+            return split_lease(connection, worker, lease, token, job_id)
+    except errors.LockNotAvailable:
+        return "busy"

@@ -84,7 +84,7 @@ def end_taken_away(line: Line) -> list[HeldJob]:
     """The jobs whose handlers do not come back, with what becomes of them: their leases end now.
 
     A job with a lease of its own is settled in a transaction of its handler's, which holds that lease: nobody else can
-    end it before.
+    end it before. While its handler waits to hear which lease that is, it is left to it.
     """
     ended = []
     for _ in range(len(line.taken_away)):
@@ -95,14 +95,13 @@ def end_taken_away(line: Line) -> list[HeldJob]:
         verdict = judge(job.task, job.lease.attempt, error, system.random_unit(), is_cancelled=job.is_cancelled)
         if verdict.error and where:
             verdict = verdict._replace(error=storable_text(f"{verdict.error}\n{where}"))
-        job.is_abandoned = True
-        if job.own_lease is None and not job.is_splitting:
+        with job.taking:
+            job.is_abandoned = not job.is_split
+        if job.is_abandoned:
             # A copy: what the handler still does to the job counts for nothing.
             ended.append(copy(job))
             ended[-1].verdict = verdict
-            continue
-        job.is_abandoned = False
-        if job.own_lease is None:
+        elif job.is_splitting and job.own_lease is None:
             line.taken_away.append((job, error, where))
         else:
             line.own_leases.time_out(job, verdict)

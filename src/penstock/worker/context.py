@@ -114,20 +114,24 @@ class Context:
         return msgspec.json.decode(self._job.attributes) if self._job.attributes else {}
 
     def _own_lease(self) -> int:
-        job = self._job
-        # Set before the look: whoever takes the job away looks at this after it has said so. One of the two sees it.
-        job.is_splitting = True
-        try:
+        job, worker = self._job, self._workplace.worker_id
+        with job.taking:
             if job.is_abandoned:
                 raise self._lost()
-            if job.own_lease is None:
-                worker = self._workplace.worker_id
-                job.own_lease = self._workplace.database.run(
-                    lambda connection: split_lease(connection, worker, job.lease.id, job.lease.token, job.id)
-                )
-            if job.own_lease is None:
+            job.is_splitting = job.is_split = True
+        try:
+            # Looked at after that is set: who ran the handler looks after its end, in which a thread may be left over.
+            if job.ended != job.started:
                 raise self._lost()
-            return job.own_lease
+            if job.own_lease is not None:
+                return job.own_lease
+            own = self._workplace.database.run(
+                lambda connection: split_lease(connection, worker, job.lease.id, job.lease.token, job.id)
+            )
+            if own is None:
+                raise self._lost()
+            job.own_lease = own
+            return own
         finally:
             job.is_splitting = False
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from typing import ClassVar
 
 from penstock.storage.claim import Lease, LeasedJob
 from penstock.task.definition import TaskDefinition
@@ -30,9 +32,13 @@ class HeldJob:
     is_abandoned = False
     # Settled already, in its handler's transaction.
     is_settled = False
-    # The lease of its own that context.settle gave it, and whether that is being asked for.
-    own_lease: int | None = None
+    # Whether context.settle asked for a lease of its own, which it may have from then on; whether it waits for the
+    # answer; and the lease, once it is known.
+    is_split = False
     is_splitting = False
+    own_lease: int | None = None
+    # Held while a job is taken away or asks for that lease: it does not do both. One for all, as both are rare.
+    taking: ClassVar[threading.Lock] = threading.Lock()
     # Ran past its timeout with a lease of its own: its end is written apart from its handler.
     is_late = False
     # Stops a handler that can be stopped: an async one, one in a process.

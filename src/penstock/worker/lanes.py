@@ -110,7 +110,10 @@ class Lanes:
             if job is not None and job.ended == job.started > 0:
                 note_error(job, RuntimeError("a handler ended the event loop that this one ran on"))
                 job.ended = ticks()
-                slot.line.end(job)
+                if job.is_split:
+                    _settle(job, slot.line)
+                else:
+                    slot.line.end(job)
             self._floor.drop(slot)
 
     async def _main(self, started: threading.Event) -> None:
@@ -194,10 +197,10 @@ class Lanes:
             note_error(job, error)
         job.interrupt = None
         job.ended = ticks()
-        if job.own_lease is None:
-            line.end(job)
-        else:
+        if job.is_split:
             await loop.run_in_executor(self._settlers, _settle, job, line)
+        else:
+            line.end(job)
         while lane.cancelling():
             lane.uncancel()
 

@@ -1,10 +1,11 @@
 """After a handler used context.settle: did its transaction commit?
 
-The job has a lease of its own, which that transaction deletes. If the lease is gone, the job is settled. If it is
-still there, the transaction was rolled back: a handler that raised is judged as usual, and one that returned all the
-same is retried, since what it did is undone. Where a transaction that is still open holds the lease's row, or the
-database is away, the slot does not wait: a thread of the site's own asks again until it is known. So it does for a
-handler that ran past its timeout, whether that returns or not.
+The job has a lease of its own, which that transaction deletes. If the lease is gone, the job is settled. If it is still
+there, the transaction was rolled back: a handler that raised is judged as usual, and one that returned all the same is
+retried, since what it did is undone. A handler may end before it heard which lease that is (it timed out, or the answer
+was lost): then that is asked for again first, since nothing else ends what a living worker holds. Where a transaction
+that is still open holds the lease's row, or the database is away, the slot does not wait: a thread of the site's own
+asks again until it is known. So it does for a handler that ran past its timeout, whether that returns or not.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import logging
 import threading
 from collections.abc import Callable
 from copy import copy
+from typing import Literal
 
 from penstock.clock import ticks
 from penstock.errors import PenstockError
-from penstock.storage.database import DatabaseError
-from penstock.storage.settle import End, settle_alone
+from penstock.storage.database import Connection, DatabaseError
+from penstock.storage.exchange import settled_by
+from penstock.storage.settle import End, settle_alone, split_alone
 from penstock.task.verdict import Verdict
 from penstock.worker.context import Workplace
 from penstock.worker.job import HeldJob
@@ -52,8 +55,7 @@ class OwnLeases:
         with self._lock:
             if job.is_late:
                 return False
-        end = _end_where_rolled_back(job)
-        if not self._workplace.database.breaker.is_down and self._has_ended(job, end):
+        if not self._workplace.database.breaker.is_down and self._has_ended(job):
             return True
         with self._lock:
             self._settle_later(job)
@@ -87,17 +89,15 @@ class OwnLeases:
             for job in self.open:
                 if self._stop.is_set():
                     return
-                if job.is_abandoned or self._has_ended(job, _end_where_rolled_back(job)):
+                if job.is_abandoned or self._has_ended(job):
                     with self._lock:
                         self._open.remove(job)
                     self._hand_in(job)
 
-    def _has_ended(self, job: HeldJob, end: End) -> bool:
-        workplace = self._workplace
+    def _has_ended(self, job: HeldJob) -> bool:
         try:
-            found = workplace.database.run(
-                lambda connection: settle_alone(connection, workplace.worker_id, workplace.name, end),
-                timeout=ANSWER_SECONDS,
+            found = self._workplace.database.run(
+                lambda connection: self._write_end(connection, job), timeout=ANSWER_SECONDS
             )
         except PenstockError:
             # The database is away; the heart finds out whether the worker is still alive when it is back.
@@ -107,21 +107,34 @@ class OwnLeases:
             return False
         if found == "busy":
             return False
-        job.is_settled = True
+        # What was lost is handed in as it is: the conductor tells of it.
+        job.is_settled = found != "lost"
         if found == "not held":
             job.verdict = None
         return True
 
+    def _write_end(self, connection: Connection, job: HeldJob) -> Literal["settled", "not held", "busy", "lost"]:
+        worker, name = self._workplace.worker_id, self._workplace.name
+        own = job.own_lease
+        if own is None:
+            found = split_alone(connection, worker, job.lease.id, job.lease.token, job.id)
+            if found == "busy":
+                return "busy"
+            if found is None:
+                # Its handler may have heard of it late, and settled.
+                return "not held" if settled_by(connection, name, [(job.id, job.lease.attempt)]) else "lost"
+            own = job.own_lease = found
+        return settle_alone(connection, worker, name, _end_where_rolled_back(job, own))
 
-def _end_where_rolled_back(job: HeldJob) -> End:
+
+def _end_where_rolled_back(job: HeldJob, own_lease: int) -> End:
     if job.verdict is None:
         exhausted = job.lease.attempt >= job.task.max_attempts
         text = "the transaction that settled the job was rolled back"
         job.verdict = Verdict("failed" if exhausted else "retry", text)
-    assert job.own_lease is not None  # noqa: S101
     verdict, now = job.verdict, ticks()
     return End(
-        lease=job.own_lease,
+        lease=own_lease,
         token=job.lease.token,
         position=job.position,
         range=job.lease.range,

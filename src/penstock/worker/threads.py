@@ -76,7 +76,7 @@ class Threads:
                         child.run(job, workplace)
                     else:
                         run_inline(job, workplace, hooks)
-                        if job.own_lease is not None and not line.own_leases.settle(job):
+                        if job.is_split and not line.own_leases.settle(job):
                             continue
                     line.end(job)
         finally:
