@@ -5,8 +5,10 @@ else goes on, and a person can repair it.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -25,6 +27,7 @@ from penstock.storage.enqueue import Child
 from penstock.storage.prune import prune
 from penstock.storage.resize import resize
 
+REPAIR = Path(__file__).parents[2] / "docs" / "how-to" / "look-and-repair.md"
 LATER = datetime.now(UTC) + timedelta(days=1)
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -89,6 +92,7 @@ def test_a_job_whose_row_is_missing_is_set_aside_and_can_be_repaired(
     ids: list[int] = []
     for size in SIZES:
         ids += shop.enqueue(*range(len(ids), len(ids) + size))
+    shop.app.databases.lead.run(lambda c: c.execute("create table public.restored_job as select * from penstock.job"))
     lost = {job: shop.take_away(job) for job in (ids[0], ids[3], ids[20])}
     with caplog.at_level(logging.ERROR, "penstock"):
         shop.work()
@@ -99,13 +103,10 @@ def test_a_job_whose_row_is_missing_is_set_aside_and_can_be_repaired(
         with pytest.raises(PenstockError, match="bring its row back"):
             shop.app.retry(job)
     repaired, cancelled, _ = lost
-    row = lost[repaired]
-    shop.fetch(
-        "insert into penstock.job_kept values (%s, %s, %s, %s, %s, %s, %s, %s) returning 1",
-        *row[:6],
-        row[6].decode(),
-        None if row[7] is None else row[7].decode(),
-    )
+    # As the manual says.
+    (find, bring_back) = re.findall(r"^(?:select|insert).*?;$", REPAIR.read_text(), re.M | re.S)
+    assert [row[0] for row in shop.fetch(find)] == sorted(lost)
+    shop.fetch(bring_back.replace("2048;", f"{repaired} returning 1"))
     shop.ran.clear()
     shop.work()
     assert shop.ran == [], "it waits for a person"
