@@ -13,6 +13,7 @@ from penstock import admin
 from penstock.errors import InvalidJob, NotFound
 from penstock.model.state import State
 from penstock.storage import Database
+from penstock.storage.sqlstate import CANCELLED, remedy
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 
@@ -177,7 +178,8 @@ def test_the_doctor_names_a_timeout_that_ends_its_statements(scene: Scene) -> No
     (check,) = [check for check in admin.doctor([database]) if not check.ok]
     database.close()
     assert "statement timeout" in check.found
-    assert "statement_timeout, raise that" in check.advice
+    assert check.advice == remedy(CANCELLED)
+    assert "statement_timeout" in check.advice
 
 
 def test_the_doctor_finds_workers_of_an_owned_queue_that_divide_its_tasks(scene: Scene) -> None:
