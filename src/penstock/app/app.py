@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from math import inf
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, Unpack, overload
@@ -68,6 +69,8 @@ from penstock.worker import Event, FoundSite, Hooks, Worked, Worker
 __all__ = ["App"]
 
 log = logging.getLogger("penstock")
+# What a look at a job has, where whoever waits for its end gives less.
+LOOK_SECONDS = 0.5
 
 FILTERS = ("queue", "state", "task", "key", "load", "tag")
 RETENTION_DAYS = {"succeeded": 7.0, "failed": 30.0, "cancelled": 7.0, "discarded": 7.0, "expired": 7.0}
@@ -383,10 +386,12 @@ class App:
             return self._testing.result(int(job_id))
         if timeout is None:
             return self._await_result(job_id)
-        with self._bounded(max(timeout, 0.0), is_change=False) as call:
-            return self._await_result(job_id, call.deadline)
+        # However short it is, the job is looked at once.
+        with self._bounded(max(timeout, LOOK_SECONDS), is_change=False) as call:
+            return self._await_result(job_id, call.deadline, max(timeout, 0.0))
 
-    def _await_result(self, job_id: int | str, deadline: Deadline | None = None) -> Any:
+    def _await_result(self, job_id: int | str, deadline: Deadline | None = None, seconds: float = inf) -> Any:
+        until = system.monotonic() + seconds
         pause = 0.002
         is_seen = False
         while True:
@@ -396,9 +401,9 @@ class App:
                 return job.result
             if job.state in FINAL:
                 raise JobFailed(job.id, job.state, job.error)
-            left = pause if deadline is None else deadline.left()
-            if deadline is not None and left <= 0:
-                raise ResultTimeout(job.id, deadline.seconds)
+            left = until - system.monotonic()
+            if left <= 0:
+                raise ResultTimeout(job.id, seconds)
             system.sleep(min(pause, left))
             pause = min(pause * 1.5, 0.25)
 
@@ -727,7 +732,7 @@ class App:
         """`result` for coroutines."""
         if timeout is None:
             return await asyncio.to_thread(self.result, job_id)
-        return await beside(lambda: self.result(job_id, timeout), max(timeout, 0.0))
+        return await beside(lambda: self.result(job_id, timeout), max(timeout, LOOK_SECONDS))
 
     def _bounded(self, seconds: float | None = None, *, is_change: bool = True, renews: bool = False) -> Bounded:
         """A call begins: from here on its time counts. Servers of our own are started before it does."""

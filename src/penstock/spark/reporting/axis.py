@@ -76,7 +76,7 @@ def round_top(highest: float) -> float:
     if highest <= 0:
         return 1.0
     size = 10.0 ** math.floor(math.log10(highest))
-    return next(size * step for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if size * step >= highest * (1 - 1e-9))
+    return next(size * step for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if size * step >= highest * (1 - 1e-12))
 
 
 def marks(top: float) -> list[float]:
