@@ -17,7 +17,7 @@ from penstock.storage.enqueue import Child, Span, drive, write_spans
 from penstock.storage.queries import query
 from penstock.storage.settle import Succeeded, succeeded_parameters
 from penstock.storage.shards import Shards
-from penstock.storage.workers import register
+from penstock.storage.workers import full_name, register
 
 # What the claims of a scene bear, but for those made elsewhere.
 TOKEN = 4_611_686_018_427_387_905
@@ -117,7 +117,7 @@ class Scene:
             each.results = [b'{"done":true}' for _ in each.positions]
         rows = (connection or self.connection).execute(
             query("settle_succeeded_if_leased"),
-            succeeded_parameters(self.worker, f"worker-a#{self.worker}", list(done.values())),
+            succeeded_parameters(self.worker, full_name("worker-a", self.worker), list(done.values())),
         )
         return len(rows.fetchall())
 

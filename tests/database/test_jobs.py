@@ -14,6 +14,7 @@ from penstock.storage.jobs import find_job, list_jobs
 from penstock.storage.queries import query
 from penstock.storage.selection import Selection
 from penstock.storage.sweep import fold, promote
+from penstock.storage.workers import full_name
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 
@@ -29,7 +30,7 @@ def test_a_job_is_found_in_every_state_it_goes_through(scene: Scene) -> None:
 
     held = scene.claim()
     job = find_job(scene.connection, id_)
-    assert (job.state, job.attempt, job.worker) == ("running", 1, f"worker-a#{scene.worker}")
+    assert (job.state, job.attempt, job.worker) == ("running", 1, full_name("worker-a", scene.worker))
     assert job.started_at is not None
 
     scene.end(held, "retry", error="ValueError: first", due_in=3600)
