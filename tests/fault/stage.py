@@ -102,6 +102,8 @@ class Stage:
 
     def worker(self, **orders: Any) -> WorkerProcess:
         """Start a worker process with these orders on top."""
+        if len(self.urls) > 1:
+            self.app.databases  # noqa: B018  (new databases become shards of one system by one program, not by two at once)
         process = spawner().start(msgspec.structs.replace(self.orders, **orders), self._log)
         self._workers.append(process)
         return process
@@ -234,7 +236,8 @@ class Stage:
         """How many jobs wait or run, as far as anybody answers."""
         found = 0
         for url in self.urls:
-            with suppress(psycopg.OperationalError), psycopg.connect(url, connect_timeout=2) as connection:
+            # A role's timeouts, which are the driver's InternalError, end this session as any other.
+            with suppress(psycopg.Error), psycopg.connect(url, connect_timeout=2, autocommit=True) as connection:
                 (row,) = connection.execute("select coalesce(sum(opened), 0) from penstock.depth").fetchall()
                 found += int(row[0])
         return found
