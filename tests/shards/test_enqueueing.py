@@ -575,6 +575,30 @@ def test_a_map_that_is_not_open_yet_is_waited_for(scene: Scene, count: int) -> N
     assert scene.counted() == once(count)
 
 
+@pytest.mark.parametrize("when", ["the map is learnt anew", "the part is tried again"])
+def test_what_a_call_waited_for_is_told_wherever_its_time_runs_out(scene: Scene, when: str) -> None:
+    task = task_on(scene.app, partitions=4, order="key")
+    key = key_on(scene.app, 2)
+    task.options(key=key).enqueue(n=-1)
+    producer = scene.app._producer
+    owner, name = (producer, "_find_queue_now") if when == "the map is learnt anew" else (producer, "_try")
+    act, seen = getattr(owner, name), 0
+
+    def slowly(*args: Any) -> Any:
+        nonlocal seen
+        seen += 1
+        if name == "_find_queue_now" or seen > 1:
+            time.sleep(1.1)
+        return act(*args)
+
+    with closed_map(scene), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(owner, name, slowly)
+        with pytest.raises(PartitionUnavailable, match="another map") as refused:
+            task.options(key=key, request_timeout=1.0).enqueue_many(rows(150))
+    assert refused.value.shard == 2
+    assert scene.counted() == Counter()
+
+
 # From SQL
 
 

@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from penstock import App
 from penstock.admin.doctor import doctor
 from penstock.errors import InvalidJob, SchemaMismatch
+from penstock.storage import joining
 from penstock.storage.shards import plain_address, read_digest, read_identity, reserve_shard
 
 
@@ -35,6 +37,21 @@ def test_databases_keep_their_numbers_whatever_the_order_of_their_urls(shard_url
     first = opened(shard_urls)
     assert sorted(first.values()) == [1, 2]
     assert opened(shard_urls[::-1]) == first
+
+
+def test_two_programs_may_set_up_a_system_at_the_same_moment(
+    shard_urls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_up = joining._try_taking_up
+    by_the_other: list[dict[str, int]] = []
+
+    def set_up_by_another_first(*args: Any, **named: Any) -> None:
+        monkeypatch.setattr(joining, "_try_taking_up", take_up)
+        by_the_other.append(opened(shard_urls))
+        take_up(*args, **named)
+
+    monkeypatch.setattr(joining, "_try_taking_up", set_up_by_another_first)
+    assert opened(shard_urls) == by_the_other[0]
 
 
 def test_one_url_is_enough_to_find_the_others(shard_urls: list[str]) -> None:

@@ -235,6 +235,7 @@ class Producer:
     def _write(self, call: Call, part: Part, avoid: frozenset[int] = frozenset()) -> None:
         """Write a part in a transaction of its own, here or elsewhere."""
         pause = FIRST_PAUSE_SECONDS
+        awaits_map = False
         while True:
             try:
                 is_written = self._try(call, part)
@@ -249,7 +250,10 @@ class Producer:
                 if not may_repeat(error):
                     raise
                 if call.deadline.left() <= pause:
+                    if awaits_map and call.deadline.left() <= 0.0:
+                        raise self._map_not_open(call, part) from error
                     raise self._refusal(call, part, error) from error
+                awaits_map = False
                 if not is_lost(error):
                     # It was rolled back.
                     pause = self._wait(call, part, pause)
@@ -262,8 +266,15 @@ class Producer:
                 if is_written:
                     call.done.append(part)
                     return
-                pause = self._await_map(call, part, pause)
-                waves = self._planner.plan(call.jobs(), part.places, avoid)
+                awaits_map = True
+                try:
+                    pause = self._await_map(call, part, pause)
+                    waves = self._planner.plan(call.jobs(), part.places, avoid)
+                except PartitionUnavailable as error:
+                    # What the time ran out for is the map, whatever was asked when it did.
+                    if call.deadline.left() > 0.0:
+                        raise
+                    raise self._map_not_open(call, part) from error
             if len(waves) > 1 or len(waves[0]) > 1:
                 self._write_waves(call, waves, avoid)
                 return
@@ -359,23 +370,24 @@ class Producer:
 
     def _await_map(self, call: Call, part: Part, pause: float) -> float:
         """Learn the maps of a part's queues anew, after a pause where they are what they were: one is not open yet."""
-        held = {span.queue_id for span in part.spans if span.epoch is not None or span.held is not None}
-        # Where none is held, a shard that is drained has refused the part.
-        held = held or set(part.entries)
-        entries = [entry for queue, entry in part.entries.items() if queue in held]
+        entries = _mapped(part)
         fresh = [self._find_queue_now(entry.name) for entry in entries]
         if any(new.epoch != old.epoch for new, old in zip(fresh, entries, strict=True)):
             return FIRST_PAUSE_SECONDS
         if call.deadline.left() <= pause:
-            names = ", ".join(repr(entry.name) for entry in entries)
-            raise PartitionUnavailable(
-                f"{_counted(part)} could not be written within {call.deadline.seconds:g} s: queue {names} gets another "
-                "map of its keys, and not all its shards have it; see `penstock shards`, and call again",
-                shard=part.shard,
-                partition=part.partitions[0],
-            )
+            raise self._map_not_open(call, part)
         self._clock.sleep(pause)
         return min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+    @staticmethod
+    def _map_not_open(call: Call, part: Part) -> PartitionUnavailable:
+        names = ", ".join(repr(entry.name) for entry in _mapped(part))
+        return PartitionUnavailable(
+            f"{_counted(part)} could not be written within {call.deadline.seconds:g} s: queue {names} gets another "
+            "map of its keys, and not all its shards have it; see `penstock shards`, and call again",
+            shard=part.shard,
+            partition=part.partitions[0],
+        )
 
     def _refusal(self, call: Call, part: Part, error: BaseException) -> PenstockError:
         """The error for a part that nobody took in time."""
@@ -500,6 +512,14 @@ def _told(call: Call, errors: Sequence[BaseException]) -> BaseException:
 
 def _children(span: Span) -> Collection[Child]:
     return () if span.children is None else span.children.values()
+
+
+def _mapped(part: Part) -> list[QueueEntry]:
+    """The queues whose maps a part was written by."""
+    held = {span.queue_id for span in part.spans if span.epoch is not None or span.held is not None}
+    # Where none is held, a shard that is drained has refused the part.
+    held = held or set(part.entries)
+    return [entry for queue, entry in part.entries.items() if queue in held]
 
 
 def _counted(part: Part) -> str:

@@ -165,6 +165,10 @@ def _take_up(
     for database in databases:
         if database in known and known[database].identity is None:
             if is_set_up:
+                # Another program that starts at this moment may have set it up: it has numbered all by then.
+                known[database] = database.run(read_identity)
+                if known[database].identity is not None:
+                    continue
                 raise InvalidJob(
                     "shards",
                     f"the database at {database.address} is no shard of this system yet: "
