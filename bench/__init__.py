@@ -27,6 +27,7 @@ with a fresh database and right after a checkpoint; sides take turns, so that a 
     spark_process     jobs run by Spark's executors, against plain workers
     peers             other queues for Python on the same server; only when named, because it installs them
 
+    compare     what is here beside an earlier commit: `python -m bench compare COMMIT [name …]`
     run         a question under way: how large, how often, what was found
     report      figures, with their bars, as a table and as JSON
     server      the PostgreSQL that is thrown away

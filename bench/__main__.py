@@ -1,4 +1,7 @@
-"""`python -m bench [name …] [--quick] [--repeats N] [--output FOLDER]`: measure, print tables, write JSON."""
+"""`python -m bench [name …] [--quick] [--repeats N] [--output FOLDER]`: measure, print tables, write JSON.
+
+`python -m bench compare COMMIT [name …]`: the same beside an earlier commit (see `compare`).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bench import compare
 from bench.report import Figure
 from bench.run import Run
 from bench.server import started_server
@@ -48,9 +52,11 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def main() -> None:
-    options = _options()
     # Ended from outside, everything that was started is still cleared away.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    if sys.argv[1:2] == ["compare"]:
+        sys.exit(compare.main(sys.argv[2:]))
+    options = _options()
     console = Console(width=None if sys.stdout.isatty() else 160)
     found: list[tuple[str, Figure]] = []
     for name in options.names or QUESTIONS:
