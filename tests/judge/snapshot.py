@@ -62,7 +62,11 @@ def _read(url: str) -> Snapshot:
         connection.execute("set transaction isolation level repeatable read, read only")
         labels = {
             int(job): str(label or job)
-            for job, label in connection.execute("select id, args ->> 'label' from penstock.job_stored").fetchall()
+            for job, label in connection.execute(
+                # What was staged by a load that came to nothing is no job, and goes with the janitor.
+                "select id, args ->> 'label' from penstock.job_stored"
+                " where id / 1024 not in (select range from penstock.load_range where load_id is null)"
+            ).fetchall()
         }
         places = [
             (int(job), str(state))

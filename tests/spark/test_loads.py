@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
+from tests.fault.proxy import Proxy
 from tests.spark.staged import Loader
 
 from penstock import App, InvalidJob, NotFound, PenstockError
@@ -324,3 +326,23 @@ def test_a_load_paused_under_its_owner_keeps_the_order_of_its_key_g5(app: App) -
     app.stop()
     worker.join()
     assert seen == list(range(300))
+
+
+def test_a_task_that_loses_its_session_before_it_wrote_anything_goes_on(loader: Loader) -> None:
+    with closing(Proxy(loader.app.url)) as proxy:
+        with loader.app.database.connection() as connection:
+            entry = find_queue(connection, "q")
+        jobs = pa.table({
+            "partition_id": pa.array([entry.partition_ids[0]], pa.int32()),
+            "priority": pa.array([5], pa.int16()),
+            "task": ["t"],
+            "args": ['{"n":1}'],
+        })  # fmt: skip
+        for _ in range(2):
+            proxy.cut_next("unsent", lambda chunk, _: b"enter_stage" in chunk)
+        proxy.cut_next("ended", lambda chunk, _: b"enter_stage" in chunk)
+        Stage(proxy.url, "cut", "load", 4).write(
+            jobs, [StagedRange(1, entry.partition_ids[0], 5, "t", None, False, None)]
+        )
+        assert proxy.cut_count == 3
+    assert loader.publish("l", ("cut", 1)).rows == 1

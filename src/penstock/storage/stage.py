@@ -9,7 +9,7 @@ without making a Python object of each value.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -79,21 +79,33 @@ class Stage:
         deadline = self._clock.monotonic() + CONNECT_SECONDS
         pause = 0.02
         while True:
+            connection = None
             try:
                 connection = driver.connect(utf8_conninfo(self._url))
+                with closing(connection.cursor()) as cursor:
+                    cursor.execute(query("enter_stage"), (self._load, self._places))
+                    is_entered = cursor.fetchone()[0]
             except driver.Error as error:
+                # Nothing is written yet: a session that is lost here costs a moment.
+                _close(connection)
+                if connection is not None and not isinstance(error, driver.OperationalError):
+                    raise PenstockError(f"jobs could not be staged: {_said(error)}") from None
                 if self._clock.monotonic() >= deadline:
                     which = "the database" if self._shard is None else f"shard {self._shard}"
                     raise PartitionUnavailable(f"{which} does not answer: {_said(error)}", shard=self._shard) from None
             else:
-                deadline = self._clock.monotonic() + CONNECT_SECONDS
-                with closing(connection.cursor()) as cursor:
-                    cursor.execute(query("enter_stage"), (self._load, self._places))
-                    if cursor.fetchone()[0]:
-                        return connection
+                if is_entered:
+                    return connection
                 connection.close()
+                deadline = self._clock.monotonic() + CONNECT_SECONDS
             self._clock.sleep(pause)
             pause = min(pause * 2, 0.25)
+
+
+def _close(connection: Any) -> None:
+    if connection is not None:
+        with suppress(Exception):
+            connection.close()
 
 
 def _numbered(jobs: pa.Table, ranges: Sequence[StagedRange], numbers: Sequence[int], at: datetime) -> pa.Table:
