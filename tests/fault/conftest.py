@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg import sql
 from tests.fault.own_server import OwnServer
-from tests.fault.stage import MakeStage, Stage
+from tests.fault.stage import MakeStage, Stage, is_long_run
 from tests.fault.tally import tally
 from tests.servers import created_database, started_server
 
@@ -23,10 +23,16 @@ from penstock.storage.migrate import migrate
 MIXED: dict[str, Any] = {"ordered": 4, "limit": 3, "work_seconds": 0.003, "lease": 1.0}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = []
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.fault)
+            if item.get_closest_marker("one_database_in_suite") and "two shards" in item.name and not is_long_run():
+                left_out.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(autouse=True)

@@ -31,7 +31,7 @@ from penstock.client.options import Options
 from penstock.client.pending import PLAIN, prepare
 from penstock.errors import PenstockError
 
-__all__ = ["ROOT", "MakeStage", "OwnServer", "Stage", "batched", "eventually", "is_stopped", "times"]
+__all__ = ["ROOT", "MakeStage", "OwnServer", "Stage", "batched", "eventually", "is_long_run", "is_stopped", "times"]
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
@@ -43,7 +43,12 @@ MOST_OPEN_JOBS = 1_000
 
 def times(in_the_suite: int, in_a_round: int) -> int:
     """How often a fault is brought about: by `make test`, and by one round of `make fault`."""
-    return in_a_round if os.environ.get("PENSTOCK_FAULT") == "full" else in_the_suite
+    return in_a_round if is_long_run() else in_the_suite
+
+
+def is_long_run() -> bool:
+    """Whether it is `make fault` that runs."""
+    return os.environ.get("PENSTOCK_FAULT") == "full"
 
 
 def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -7,6 +7,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 from tests.fault.stage import ROOT, Stage, times
 from tests.fault.tally import brought, came_to
 
@@ -38,6 +39,7 @@ def turn_over(database: Database) -> int:
     return len(pruned.slices) + len(pruned.job_parts)
 
 
+@pytest.mark.one_database_in_suite
 def test_g2_g3_g8_tables_are_pruned_and_archived_at_full_speed_beside_the_load(
     mixed_stage: Stage, tmp_path: Path
 ) -> None:
