@@ -71,7 +71,7 @@ def test_g2_g3_g8_tables_are_pruned_and_archived_at_full_speed_beside_the_load(
             stack.callback(database.close)
         stack.enter_context(stage.producing_anything())
         assert archiver.stdout.readline() == "archived 1\n", log.read_text()[-3000:]
-        for number in range(times(10, 30)):
+        for number in range(times(10, 15)):
             went += sum(turn_over(database) for database in databases)
             if number % 5 == 4:
                 victim = stage.random.randrange(2)
