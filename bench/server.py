@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 
 from penstock import embedded
-from penstock.storage.migrate import migrate
+from penstock.storage.schema import migrate
 
 __all__ = ["DURABILITY", "Connection", "Server", "connect", "started_server", "wal_position"]
 

@@ -16,7 +16,7 @@ from tests.jvm import shorten_starts
 from tests.servers import created_database, started_server
 
 from penstock.storage import Database
-from penstock.storage.migrate import migrate
+from penstock.storage.schema import migrate
 
 TEMPLATE = "penstock_template"
 

@@ -169,9 +169,9 @@ def test_the_doctor_says_what_is_wrong_and_what_to_do(scene: Scene, monkeypatch:
 def test_the_doctor_names_a_timeout_that_ends_its_statements(scene: Scene) -> None:
     name = psycopg.conninfo.conninfo_to_dict(scene.database.url)["dbname"]
     # However fast the server is, this takes longer.
-    scene.connection.execute("alter table penstock.migration rename to migration_kept")
+    scene.connection.execute("alter table penstock.table_file rename to table_file_kept")
     scene.connection.execute(
-        "create view penstock.migration as select m.* from penstock.migration_kept as m, pg_sleep(60)"
+        "create view penstock.table_file as select f.* from penstock.table_file_kept as f, pg_sleep(60)"
     )
     scene.connection.execute(f"alter database {name} set statement_timeout = '2s'")
     database = Database(scene.database.url)

@@ -100,10 +100,10 @@ def test_g13_a_connection_that_only_listens_is_left_in_peace(distant: Database) 
 def test_g13_the_pulse_of_a_spark_worker_beats_on_when_its_flow_goes_dead(proxy: Proxy, distant: Database) -> None:
     beats: list[int] = []
 
-    def renew(connection: Connection) -> str:
+    def renew(connection: Connection) -> workers.Renewal:
         row = connection.execute("select pg_backend_pid()").fetchone()
         beats.append(row[0] if row else 0)
-        return "here"
+        return workers.Renewal("here", 1)
 
     pulse = Pulse(distant, 1.5, renew, ticks())
     eventually(lambda: beats, "it beats")

@@ -17,7 +17,7 @@ from tests.fault.stage import MakeStage, Stage, is_long_run
 from tests.fault.tally import tally
 from tests.servers import created_database, started_server
 
-from penstock.storage.migrate import migrate
+from penstock.storage.schema import migrate
 
 # What most faults are brought about on: every kind of queue, on one database or on two.
 MIXED: dict[str, Any] = {"ordered": 4, "limit": 3, "work_seconds": 0.003, "lease": 1.0}

@@ -19,7 +19,7 @@ from penstock import App
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue import find_queue
 from penstock.storage.exchange import ClaimWish, exchange, settled_by
-from penstock.storage.migrate import migrate
+from penstock.storage.schema import migrate
 from penstock.storage.sessions import confirm_replicated
 from penstock.storage.settle import Succeeded
 from penstock.storage.workers import register

@@ -16,7 +16,7 @@ from tests.fault.tally import brought
 from tests.servers import open_folder
 
 from penstock import embedded
-from penstock.storage.migrate import migrate
+from penstock.storage.schema import migrate
 
 # Little room, so that it is soon full; the log is kept small.
 DISK = "400m"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from psycopg import sql
 from tests.security.conftest import KINDS, ROLES, Realm
@@ -9,12 +11,12 @@ from tests.security.conftest import KINDS, ROLES, Realm
 from penstock import InvalidJob, admin
 from penstock.storage import Connection, Database
 from penstock.storage.ahead import rotate_slice
-from penstock.storage.migrate import MIGRATIONS, migrate
+from penstock.storage.schema import OURS, TableFile, migrate
 
 Matrix = dict[tuple[str, str], dict[str, set[str]]]
 
 # Of the owner's: what others may at most read.
-OWNERS_TABLES = {"migration", "grantee"}
+OWNERS_TABLES = {"table_file", "function_set", "grantee"}
 # Run with the owner's rights, and who may call them; a trigger's function is called by nobody.
 OWNERS_FUNCTIONS = {
     "add_job_part": {"worker"},
@@ -107,20 +109,20 @@ def test_tables_made_later_are_open_to_the_same(realm: Realm) -> None:
 
 def test_what_later_migrations_make_is_granted_and_closed_by_them(realm: Realm) -> None:
     """Roles that were granted before a migration find after it what they would have been granted after it."""
-    (roles,) = [migration for migration in MIGRATIONS if migration.name == "roles"]
+    later = TableFile(OURS.tables[-1].number + 1, "later", "create table penstock.later (n int);")
+    function = "create or replace function penstock.later() returns int language sql return 1;"
     with realm.connect("owner") as connection:
-        connection.execute("drop schema penstock cascade")
-        with pytest.MonkeyPatch.context() as patched:
-            until = tuple(migration for migration in MIGRATIONS if migration.number <= roles.number)
-            patched.setattr("penstock.storage.migrate.MIGRATIONS", until)
-            migrate(connection)
-            for kind in KINDS:
-                connection.execute("select penstock.grant_to(%s, %s)", [kind, kind])
-        migrate(connection)
-        connection.execute("create table penstock.later (n int)")
-        connection.execute("create function penstock.later() returns int language sql as 'select 1'")
-        connection.execute("select penstock.renew_grants()")
+        assert migrate(
+            connection,
+            replace(
+                OURS,
+                tables=(*OURS.tables, later),
+                functions={**OURS.functions, "98_later.sql": function},
+                version=OURS.version + 1,
+            ),
+        ) == [later.title, f"functions {OURS.version + 1}"]
         assert_as_promised(connection)
+        assert {("table", "later"), ("function", "later")} <= set(matrix(connection))
 
 
 def test_a_grant_is_given_twice_changed_and_taken_back(realm: Realm) -> None:

@@ -225,7 +225,7 @@ def test_a_worker_stages_and_publishes_loads(realm: Realm) -> None:
 
 def test_a_worker_that_would_have_to_migrate_is_told_who_must(realm: Realm) -> None:
     with realm.connect("owner") as owner:
-        owner.execute("delete from penstock.migration where name = 'roles'")
+        owner.execute("delete from penstock.table_file where name = 'roles'")
     app = works(realm.url("worker")).app
     with app, pytest.raises(PenstockError, match="as the role that owns it"):
         app.migrate()

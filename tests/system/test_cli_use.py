@@ -15,7 +15,7 @@ from tests.system.cli_runs import CommandLine, Run
 from penstock.cli import main
 from penstock.cli.program import program
 from penstock.storage.database import Database
-from penstock.storage.migrate import MIGRATIONS, check_schema
+from penstock.storage.schema import EMPTY, OURS, check_schema, plan
 from penstock.version import __version__
 
 COMMANDS = [
@@ -166,10 +166,11 @@ def test_a_broken_module_is_refused_with_the_place_where_it_broke(penstock: Comm
 def test_a_database_without_the_schema_is_refused_until_it_is_migrated(tmp_path: Path, empty_database_url: str) -> None:
     penstock = CommandLine(tmp_path, empty_database_url)
     assert "run `penstock migrate`" in penstock.refused("stats")
-    newest = f"{MIGRATIONS[-1].number:04} {MIGRATIONS[-1].name}"
+    newest = OURS.tables[-1].title
     made = penstock.done("migrate", "--json").json
-    assert (len(made["applied"]), made["newest"]) == (len(MIGRATIONS), newest)
-    assert penstock.done("migrate").out == f"the schema is up to date: {newest}\n"
+    steps = [step.name for step in plan(EMPTY, OURS)]
+    assert made == {"applied": steps, "tables": newest, "functions": OURS.version}
+    assert penstock.done("migrate").out == f"the schema is up to date: {newest}, functions {OURS.version}\n"
     assert "no queue yet" in penstock.done("stats").out
 
 
@@ -179,7 +180,19 @@ def test_the_sql_that_is_printed_makes_the_same_schema(tmp_path: Path, empty_dat
         connection.execute(penstock.done("sql").out.encode())
         check_schema(connection)
     assert penstock.done("migrate", "--json").json["applied"] == []
-    assert [each["number"] for each in penstock.done("sql", "--json").json] == [m.number for m in MIGRATIONS]
+    assert penstock.done("sql").out == "-- There is nothing to do.\n"
+
+
+def test_the_sql_that_is_printed_is_what_the_database_lacks(tmp_path: Path, database_url: str) -> None:
+    penstock = CommandLine(tmp_path, database_url)
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("update penstock.function_set set version = 0")
+        assert [each["name"] for each in penstock.done("sql", "--json").json] == [f"functions {OURS.version}"]
+        connection.execute(penstock.done("sql").out.encode())
+        check_schema(connection)
+    everything = [step.name for step in plan(EMPTY, OURS)]
+    without_url = CommandLine(tmp_path, "")
+    assert [each["name"] for each in without_url.done("sql", "--json").json] == everything
 
 
 def test_the_doctor_says_what_is_wrong_by_its_exit_code(penstock: CommandLine, database_url: str) -> None:

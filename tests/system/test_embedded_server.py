@@ -35,7 +35,7 @@ from penstock.embedded.server import Launching
 from penstock.embedded.supervisor import PATIENCE_SECONDS
 from penstock.errors import PartitionUnavailable, PenstockError
 from penstock.storage import Connection
-from penstock.storage import migrate as storage_migrate
+from penstock.storage.schema import migrate as migrate_at_once
 
 CLIENT = """
 import sys
@@ -462,7 +462,7 @@ def is_locked(path: Path) -> bool:
 def test_g12_making_a_server_and_its_schema_is_not_counted_nor_for_a_thread_that_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    making, migrate, start = threading.Event(), storage_migrate.migrate, embedded.start
+    making, migrate, start = threading.Event(), migrate_at_once, embedded.start
 
     def start_slowly(folder: Path, *, launching: Launching, **options: float) -> Server:
         with launching():

@@ -10,8 +10,8 @@ from penstock.deadline import in_this_call, within
 from penstock.errors import InvalidJob, PenstockError, SchemaMismatch
 from penstock.storage import Connection, Database, health
 from penstock.storage.database import ConnectionLost
-from penstock.storage.migrate import MIGRATIONS, check_schema
 from penstock.storage.roles import kind_of_role
+from penstock.storage.schema import check_schema, describe, read_state
 from penstock.storage.sqlstate import remedy
 
 __all__ = ["Check", "doctor"]
@@ -171,7 +171,7 @@ def _schema(connection: Connection) -> Check:
         return Check("schema", False, found, advice)
     except PenstockError as error:
         return Check("schema", False, str(error), "connect as its owner, or as a worker or a reader")
-    return Check("schema", True, f"version {MIGRATIONS[-1].number:04}")
+    return Check("schema", True, describe(read_state(connection)))
 
 
 def _role(connection: Connection) -> Check:

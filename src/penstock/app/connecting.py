@@ -19,7 +19,7 @@ from penstock.forking import renew_in_children
 from penstock.model.limits import MOST_SHARDS, checked_count
 from penstock.storage import Connection, Database, joining
 from penstock.storage.database import checked_url, checked_urls
-from penstock.storage.migrate import check_schema, migrate
+from penstock.storage.schema import check_schema, migrate
 from penstock.storage.shards import Shards
 
 __all__ = ["Connecting"]

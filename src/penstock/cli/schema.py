@@ -16,43 +16,49 @@ from penstock.cli.parameter import AsJson, Url
 from penstock.cli.target import asked, ensure_answering, opened, suppress_warnings
 from penstock.cli.terminal import Column, is_terminal, say, show_json, show_table
 from penstock.errors import PenstockError
-from penstock.storage.migrate import MIGRATIONS, PINNED, Migration
+from penstock.storage import Connection
+from penstock.storage.schema import EMPTY, OURS, State, describe, plan, read_state, refuse, script
 
 __all__ = ["doctor", "grant", "migrate", "sql"]
 
-# What `migrate` does before the first migration; a test sees to it that the two agree.
-PREAMBLE = """\
--- The schema of Penstock. Run by psql, it does to a database without it what `penstock migrate` does.
-create schema if not exists penstock;
-create table if not exists penstock.migration (number int primary key, name text not null,
-    checksum text not null, is_breaking boolean not null, applied_at timestamptz not null default now());
-"""
+SqlUrl = Annotated[
+    str | None, typer.Option("--url", help="The database, or several; else $PENSTOCK_URL, else an empty one.")
+]
 
 
 def migrate(url: Url = None, as_json: AsJson = False) -> None:
-    """Create or upgrade the schema."""
-    with asked(url) as app:
+    """Create or upgrade the schema; programs may run meanwhile."""
+    with opened(url) as app:
+        ensure_answering(app)
         applied = app.migrate()
-    newest = f"{MIGRATIONS[-1].number:04} {MIGRATIONS[-1].name}"
+        states = [database.run(read_state, writes=False) for database in app.databases]
+    versions = [state.functions.version for state in states if state.functions is not None]
     if as_json:
-        show_json({"applied": applied, "newest": newest})
+        show_json({"applied": applied, "tables": OURS.tables[-1].title, "functions": max(versions)})
         return
     for name in applied:
         say(f"applied {name}")
-    say(f"the schema is up to date: {newest}")
+    for sentence in dict.fromkeys(describe(state) for state in states):
+        say(sentence)
 
 
-def sql(as_json: AsJson = False) -> None:
-    """Print the schema's SQL, to be reviewed or run by psql."""
-    if as_json:
-        show_json(
-            [
-                {"number": m.number, "name": m.name, "breaking": m.is_breaking, "checksum": m.checksum, "sql": m.text}
-                for m in MIGRATIONS
-            ]
-        )
+def sql(url: SqlUrl = None, as_json: AsJson = False) -> None:
+    """Print what `migrate` would do, to be reviewed or run by psql."""
+    if url is None and not os.environ.get("PENSTOCK_URL"):
+        steps = plan(EMPTY, OURS)
     else:
-        sys.stdout.write(PREAMBLE + "".join(_script(migration) for migration in MIGRATIONS))
+        with opened(url) as app:
+            ensure_answering(app)
+            found = [plan(database.run(_fitting_state, writes=False), OURS) for database in app.unchecked_databases]
+        if any(each != found[0] for each in found):
+            raise PenstockError("the shards lack different things: name one of them with --url, then the next")
+        steps = found[0]
+    if as_json:
+        show_json([{"name": step.name, "sql": step.body.as_string(None)} for step in steps])
+    elif steps:
+        sys.stdout.write(f"-- What `penstock migrate` does. Run by psql it does the same.\n\n{script(steps)}")
+    else:
+        sys.stdout.write("-- There is nothing to do.\n")
 
 
 def grant(
@@ -97,10 +103,7 @@ def doctor(url: Url = None, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def _script(migration: Migration) -> str:
-    """A migration as a transaction that records itself."""
-    record = f"{migration.number}, '{migration.name}', '{migration.checksum}', {str(migration.is_breaking).lower()}"
-    return (
-        f"\n-- {migration.number:04} {migration.name}\n\nbegin;\n{PINNED};\n\n{migration.text.strip()}\n\n"
-        f"insert into penstock.migration (number, name, checksum, is_breaking)\nvalues ({record});\ncommit;\n"
-    )
+def _fitting_state(connection: Connection) -> State:
+    state = read_state(connection)
+    refuse(state)
+    return state

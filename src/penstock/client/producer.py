@@ -62,8 +62,8 @@ from penstock.storage.enqueue import (
 from penstock.storage.flow import session_of
 from penstock.storage.handler_transaction import (
     async_connection_beneath,
+    callers_session,
     connection_beneath,
-    encodable,
     part_of_transaction,
     part_of_transaction_async,
 )
@@ -136,7 +136,7 @@ class Producer:
         pause = FIRST_PAUSE_SECONDS
         while True:
             part = await asyncio.to_thread(self._plan_through, call, partial(self._planner.plan, jobs), caller)
-            with encodable(beneath):
+            with callers_session(beneath):
                 if part.is_few:
                     is_written = await drive_async(beneath, write_few(part.spans[0], call.ids))
                 else:
@@ -184,7 +184,7 @@ class Producer:
         pause = FIRST_PAUSE_SECONDS
         while True:
             part = self._plan_through(call, plan, caller)
-            with encodable(connection):
+            with callers_session(connection):
                 if self._send(connection, part, call.ids, None):
                     return
             pause = self._await_map(call, part, pause)

@@ -76,6 +76,9 @@ class Claimer:
         if self._worker and self._pulse.is_lost:
             log.warning("LeaseLost: this stream's worker was silent for too long; what it held goes to others")
             self._end()
+        if self._worker and self._pulse.mismatch is not None:
+            self.settle(done)
+            raise self._pulse.mismatch
         if not self._worker:
             self._register()
         if self._owed is not None:
@@ -172,7 +175,7 @@ class Claimer:
                 lease_seconds=self._lease_seconds,
                 tasks=[(self._queue.id, task) for task in self._tasks],
             )
-            return worker, workers.renew(connection, worker)
+            return worker, workers.begin(connection, worker)
 
         worker, server = self._database.run(register)
         self._begin(worker, workers.full_name(name, worker), registered_at, server)

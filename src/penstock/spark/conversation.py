@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from penstock.clock import system
 from penstock.storage import workers
-from penstock.storage.database import Connection, Database, DatabaseError, may_repeat
+from penstock.storage.database import Connection, Database, DatabaseError, may_repeat, mismatch
 from penstock.storage.exchange import ClaimWish, Turn, exchange, held_leases, settled_by
 from penstock.storage.flow import Session, session_of
 from penstock.storage.owner import Choice
@@ -65,6 +65,8 @@ class Conversation:
                 number = self._turn_number
                 return exchange(connection, self._worker, self.name, succeeded, ends, wish, choices, freed, number)
             except DatabaseError as error:
+                if (told := mismatch(error, self._database.breaker.label)) is not None:
+                    raise told from error
                 if not may_repeat(error):
                     raise
             self._is_in_doubt, self._in_doubt = True, session
@@ -104,6 +106,8 @@ class Conversation:
                         workers.note_session(self._connection, self._worker)
                 return act(self._connection)
             except DatabaseError as error:
+                if (told := mismatch(error, self._database.breaker.label)) is not None:
+                    raise told from error
                 if not may_repeat(error):
                     raise
                 self.close()

@@ -259,7 +259,7 @@ class _Run:
         host, pid, registered_at = socket.gethostname(), os.getpid(), ticks()
 
         def register(connection: Connection) -> int:
-            return workers.register(
+            driver = workers.register(
                 connection,
                 name=f"{self._name}driver {host}:{pid}",
                 host=host,
@@ -269,10 +269,12 @@ class _Run:
                 lease_seconds=self._lease_seconds,
                 tasks=(),
             )
+            workers.begin(connection, driver)
+            return driver
 
         driver = database.run(register, timeout=self._patience)
 
-        def renew(connection: Connection) -> str | None:
+        def renew(connection: Connection) -> workers.Renewal | None:
             if self._stop.is_set():
                 workers.remove(connection, driver)
             return workers.renew(connection, driver)

@@ -11,7 +11,9 @@ import threading
 from collections.abc import Callable
 
 from penstock.clock import ticks
+from penstock.errors import SchemaMismatch
 from penstock.storage.database import Connection, Database, is_lost, with_remedy
+from penstock.storage.workers import Renewal
 
 __all__ = ["Pulse"]
 
@@ -19,13 +21,13 @@ log = logging.getLogger("penstock")
 
 
 class Pulse:
-    """A thread with a connection of its own. `renew` says which server heard it; None: the worker is dead there."""
+    """A thread with a connection of its own. `renew` returns None where the worker is dead there."""
 
     def __init__(
         self,
         database: Database,
         lease_seconds: float,
-        renew: Callable[[Connection], str | None],
+        renew: Callable[[Connection], Renewal | None],
         registered_at: int,
         server: str | None = None,
     ) -> None:
@@ -36,6 +38,8 @@ class Pulse:
         self._stop = threading.Event()
         self._beaten = threading.Condition()
         self.is_lost = False
+        # Why this program may take no more: the database has functions for which it is too old.
+        self.mismatch: SchemaMismatch | None = None
         # Which server heard it last, and whether that was another before: then who holds what has to be looked up.
         self._server = server
         self._has_moved = False
@@ -72,7 +76,7 @@ class Pulse:
             sent_at = ticks()
             try:
                 connection = connection or self._database.connect("pulse", carries_lease=True)
-                server = self._renew(connection)
+                renewal = self._renew(connection)
             except Exception as error:  # Whatever it is, a pulse that stopped would cost every job that is held.
                 level = logging.DEBUG if is_lost(error) else logging.WARNING
                 log.log(level, "the pulse missed a beat: %s", with_remedy(error))
@@ -80,8 +84,10 @@ class Pulse:
                     connection.close()
                     connection = None
                 continue
+            server = None if renewal is None else renewal.server
             with self._beaten:
-                self.is_lost = server is None
+                self.is_lost = renewal is None
+                self.mismatch = None if renewal is None else renewal.mismatch
                 self._has_moved |= self._server not in (None, server)
                 self._server = server
                 self._valid_until = sent_at + int(self._lease_seconds * 1e9)

@@ -113,10 +113,13 @@ class Seat:
 
     @property
     def reason_to_end(self) -> str | None:
-        """Why it takes no more: it was declared dead, or its driver is gone."""
+        """Why it takes no more: it was declared dead, its driver is gone, or it is too old for the database by now.
+
+        Of that last the driver hears when it begins the next round.
+        """
         if self._pulse.is_lost:
             return "dead"
-        return None if self._has_driver else "stopped"
+        return None if self._has_driver and self._pulse.mismatch is None else "stopped"
 
     def take(self) -> None:
         """Become a worker on the shard."""
@@ -136,7 +139,7 @@ class Seat:
                 lease_seconds=plan.lease_seconds,
                 tasks=[(plan.queue_id, task) for task in self.tasks],
             )
-            return worker, workers.renew(connection, worker)
+            return worker, workers.begin(connection, worker)
 
         self._worker, server = self._database.run(register)
         name = workers.full_name(f"{plan.run}{host}:{pid}", self._worker)
@@ -273,10 +276,10 @@ class Seat:
             on_lost=self._taking.forget,
         )
 
-    def _renew(self, connection: Connection) -> str | None:
-        server, self._has_driver = slots.renew(connection, self._worker, self._plan.drivers[self._shard])
+    def _renew(self, connection: Connection) -> workers.Renewal | None:
+        renewal, self._has_driver = slots.renew(connection, self._worker, self._plan.drivers[self._shard])
         running = self._running
         if running is not None and ticks() - running[0] > STARTED_NANOSECONDS:
             note_started(connection, self._worker, running[1])
             self._running = None
-        return server
+        return renewal

@@ -1,7 +1,7 @@
 """The tables and every act on them. Nothing above this layer speaks SQL, nothing but this layer knows the driver.
 
 database    connections, and what to do when one breaks
-migrate     the schema's versions
+schema      tables and functions, and how a database comes to a newer version of them
 catalogue   queues, partitions, tasks
 enqueue     writing jobs
 claim       ready ranges become leases

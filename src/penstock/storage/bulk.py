@@ -1,8 +1,9 @@
 """Reading in bulk: history, waiting jobs and failures as Arrow batches, in parts that are read side by side.
 
 A part is an interval of range numbers and is read by one statement. A job moves from table to table, but stays in its
-range: read in one snapshot it is met once, whatever happens meanwhile. The statements call the functions of migration
-12, which are inlined: a column nobody asks for costs nothing, and conditions are met before arguments are looked up.
+range: read in one snapshot it is met once, whatever happens meanwhile. The statements call functions
+(`schema/functions/73_read_in_bulk.sql`) that are inlined: a column nobody asks for costs nothing, and conditions are
+met before arguments are looked up.
 """
 
 from __future__ import annotations

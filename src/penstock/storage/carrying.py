@@ -1,4 +1,4 @@
-"""Carrying jobs to the shard their key lives on by now; see 0015_carrying.
+"""Carrying jobs to the shard their key lives on by now; see `schema/functions/shards/64_carry.sql`.
 
     carry         what was sent is made ready on its shard, once, in its order, and departs from here
     clean         what was remembered of that is forgotten when nobody can ask for it any more

@@ -29,7 +29,7 @@ from penstock.forking import renew_in_children
 from penstock.storage.breaker import Breaker
 from penstock.storage.flow import DeadlinePassed, Flow, Session, SessionEnded, has_done
 from penstock.storage.queries import query
-from penstock.storage.sqlstate import ABOUT_DATA, CANCELLED, Decision, decide, remedy
+from penstock.storage.sqlstate import ABOUT_DATA, ABOUT_SCHEMA, CANCELLED, Decision, decide, remedy
 
 __all__ = [
     "Connection",
@@ -47,6 +47,7 @@ __all__ = [
     "is_denial",
     "is_lost",
     "may_repeat",
+    "mismatch",
     "one_transaction",
     "refuse_cut",
     "stops",
@@ -223,6 +224,8 @@ class Lent:
             ) from error
         if error is not None and is_lost(error):
             self._breaker.failed()
+        if error is not None and (told := mismatch(error, self._breaker.label)) is not None:
+            raise told from error
 
 
 class Database:
@@ -611,7 +614,7 @@ def is_denial(error: BaseException) -> bool:
 
 
 def is_refused(error: BaseException) -> bool:
-    """Whether the database says that nothing may be written to it any more: it is drained; see 0017_draining."""
+    """Whether the database says that nothing may be written to it any more: it is drained (penstock.seal_shard)."""
     return getattr(error, "sqlstate", None) == "PS007"
 
 
@@ -627,6 +630,13 @@ def is_about_data(error: BaseException) -> bool:
     return isinstance(error, ValueError)  # The driver could not make sense of what it was sent.
 
 
+def mismatch(error: BaseException, label: str) -> SchemaMismatch | None:
+    """The error for whoever called, where a statement named what the schema has not: it is of another version."""
+    if not isinstance(error, psycopg.Error) or is_lost(error) or not (error.sqlstate or "").startswith(ABOUT_SCHEMA):
+        return None
+    return SchemaMismatch(f"{label} has another version of the schema than this program: {with_remedy(error)}")
+
+
 def is_cancelled(error: BaseException) -> bool:
     """Whether a statement was cancelled, by somebody or by a role's statement_timeout: half as much may do."""
     return _decision(error) == "repeat" and getattr(error, "sqlstate", None) == CANCELLED
@@ -636,8 +646,7 @@ def stops(error: BaseException, label: str) -> PenstockError | None:
     """The error for whoever started a worker, where nothing can be done there until a person comes."""
     if _decision(error) != "stop":
         return None
-    kind = PenstockError if getattr(error, "sqlstate", None) in ("42501", "XX001", "XX002") else SchemaMismatch
-    return kind(f"{label} cannot be worked on: {with_remedy(error)}")
+    return mismatch(error, label) or PenstockError(f"{label} cannot be worked on: {with_remedy(error)}")
 
 
 def with_remedy(error: BaseException) -> str:

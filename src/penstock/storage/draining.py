@@ -1,4 +1,4 @@
-"""Draining a shard: everything leaves it, while it and all others run; see 0017_draining.
+"""Draining a shard: everything leaves it, while it and all others run; see `schema/functions/shards/96_drain.sql`.
 
     begin   nothing is placed there any more
     go_on   its partitions are taken over by others, what cannot end there is sent; it is drained when nothing is left

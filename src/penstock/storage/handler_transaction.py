@@ -16,13 +16,14 @@ from psycopg.rows import tuple_row
 
 from penstock.errors import InvalidJob
 from penstock.model.encoding import encode_result
+from penstock.storage.database import mismatch
 from penstock.storage.queries import query
 from penstock.storage.settle import Succeeded, succeeded_parameters
 
 __all__ = [
     "async_connection_beneath",
+    "callers_session",
     "connection_beneath",
-    "encodable",
     "is_async",
     "part_of_transaction",
     "part_of_transaction_async",
@@ -98,10 +99,14 @@ async def part_of_transaction_async(connection: psycopg.AsyncConnection[Any]) ->
 
 
 @contextmanager
-def encodable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Iterator[None]:
-    """Text that the caller's session cannot carry in the block is an InvalidJob."""
+def callers_session(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Iterator[None]:
+    """In the block, text that the caller's session cannot carry is an InvalidJob, what it lacks a SchemaMismatch."""
     try:
         yield
+    except psycopg.Error as error:
+        if (told := mismatch(error, "the caller's database")) is not None:
+            raise told from error
+        raise
     except UnicodeEncodeError:
         encoding = connection.info.parameter_status("client_encoding")
         raise InvalidJob(

@@ -34,7 +34,7 @@ log = logging.getLogger("penstock")
 # By shard, in the order their jobs have: each stage with its ranges.
 Stages = Mapping[int, Sequence[tuple[str, int]]]
 
-# What the functions of migration 11 raise.
+# What the functions of loads raise.
 _STAGES_ARE_GONE = "PS002"
 _KEYS_MOVED = "PS003"
 _AGAIN = frozenset({"PS004", "PS005", "55P03"})

@@ -5,7 +5,7 @@
     producer  calls the SQL function `penstock.enqueue`, and nothing else
     reader    looks
 
-What each may do with which table and function is told by `penstock.rights` in the migration `roles`.
+What each may do with which table and function is told by `penstock.rights` in `schema/functions/95_roles.sql`.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
+from penstock.storage.workers import Renewal
 
 __all__ = [
     "charge_nothing",
@@ -25,10 +26,10 @@ __all__ = [
 ]
 
 
-def renew(connection: Connection, worker: int, driver: int) -> tuple[str | None, bool]:
-    """Say that a slot lives; which server heard it (None: it was declared dead), and whether its driver lives."""
+def renew(connection: Connection, worker: int, driver: int) -> tuple[Renewal | None, bool]:
+    """Say that a slot lives (None: it was declared dead), and hear whether its driver lives."""
     row = connection.execute(query("renew_slot_if_alive"), {"worker": worker, "driver": driver}).fetchone()
-    return (None, False) if row is None else (str(row[0]), bool(row[1]))
+    return (None, False) if row is None else (Renewal(row[0], row[1]), bool(row[2]))
 
 
 def run_is_busy(connection: Connection, run: str, worker: int, partitions: Iterable[int]) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-__all__ = ["ABOUT_DATA", "CANCELLED", "DECISIONS", "Decision", "decide", "remedy"]
+__all__ = ["ABOUT_DATA", "ABOUT_SCHEMA", "CANCELLED", "DECISIONS", "Decision", "decide", "remedy"]
 
 Decision = Literal["lost", "repeat", "stop", "refuse"]
 
@@ -82,6 +82,9 @@ CANCELLED: Final = "57014"
 # Classes and codes of what is wrong with the data that a statement was given or met. A worker whose statement was about
 # many jobs finds out which of them it is, sets that one aside and goes on.
 ABOUT_DATA: Final = ("22", "23", "XX001", "XX002")
+
+# Codes and classes of what the schema has not: it is one of another version than the statement.
+ABOUT_SCHEMA: Final = ("3F", "42703", "42883", "42P01")
 
 # What a person can do about errors that come again and again.
 REMEDIES: Final[dict[str, str]] = {

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from penstock.clock import system
+from penstock.errors import SchemaMismatch
 from penstock.model.worker import WorkerInfo
 from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
+from penstock.storage.schema import refuse_newer
 
 __all__ = [
+    "Renewal",
     "add_tasks",
     "asked_to_stop",
+    "begin",
     "fall_asleep",
     "full_name",
     "has_work",
@@ -94,10 +99,35 @@ def full_name(name: str, worker: int, instance: str | None = None) -> str:
     return f"{name}#{(instance or f'{worker:014x}')[:6]}"
 
 
-def renew(connection: Connection, worker: int) -> str | None:
-    """Say that the worker lives; which server heard it. None: it was declared dead, and all it held is lost."""
+class Renewal(NamedTuple):
+    """Which server heard that a worker lives, and how old a program may be to work there."""
+
+    server: str
+    oldest_program: int
+
+    @property
+    def mismatch(self) -> SchemaMismatch | None:
+        """Why this program may not go on."""
+        try:
+            refuse_newer(self.oldest_program)
+        except SchemaMismatch as error:
+            return error
+        return None
+
+
+def renew(connection: Connection, worker: int) -> Renewal | None:
+    """Say that the worker lives. None: it was declared dead, and all it held is lost."""
     row = connection.execute(query("renew_worker_if_alive"), {"worker": worker}).fetchone()
-    return None if row is None else str(row[0])
+    return None if row is None else Renewal(*row)
+
+
+def begin(connection: Connection, worker: int) -> str | None:
+    """The first renewal of a worker that was just registered: which server heard it; refused where it is too old."""
+    renewal = renew(connection, worker)
+    if renewal is None:
+        return None
+    refuse_newer(renewal.oldest_program)
+    return renewal.server
 
 
 def remove(connection: Connection, worker: int) -> None:

@@ -1,7 +1,8 @@
 """The heart: renews the worker's one row, and brings back who wants what stopped.
 
 The lease is counted from when a renewal was *sent*, on this machine's own clock: past it nothing new is started,
-whatever the network does. A renewal that finds no row means the worker was declared dead.
+whatever the network does. A renewal that finds no row means the worker was declared dead. Each also hears how old a
+program may be for the functions that the database has by now; one that is too old ends as if it was told to stop.
 
 A worker whose heart beats while its conductor cannot be heard would hold its jobs for ever. So the heart stops where
 the conductor, whose connection was cut and made anew, has had no answer at all for a lease in which the heart had them:
@@ -16,6 +17,7 @@ import threading
 from collections.abc import Callable
 
 from penstock.clock import system, ticks
+from penstock.errors import SchemaMismatch
 from penstock.storage import workers
 from penstock.storage.database import Connection, Database, is_lost, with_remedy
 from penstock.worker.line import Line
@@ -38,6 +40,7 @@ class Heart:
         on_paused: Callable[[set[int]], None],
         unheard_since: Callable[[], float | None],
         on_server: Callable[[str], None],
+        on_mismatch: Callable[[SchemaMismatch], None],
     ) -> None:
         self._database = database
         self._line = line
@@ -49,6 +52,8 @@ class Heart:
         self._answered_since = 0.0
         self._is_still = False
         self._on_server = on_server
+        self._on_mismatch = on_mismatch
+        self._is_outdated = False
         self._rarely = Rarely(log)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -117,13 +122,17 @@ class Heart:
     def _renew(self, connection: Connection) -> None:
         worker_id = self.worker_id
         sent_at = ticks()
-        server = workers.renew(connection, worker_id)
-        if server is None:
+        renewal = workers.renew(connection, worker_id)
+        if renewal is None:
             if worker_id == self.worker_id:
                 self._line.valid_until = 0
                 self._on_dead()
             return
-        self._on_server(server)
+        if renewal.mismatch is not None and not self._is_outdated:
+            # What runs may end: it is renewed until then.
+            self._is_outdated = True
+            self._on_mismatch(renewal.mismatch)
+        self._on_server(renewal.server)
         was_invalid = self._line.valid_until < sent_at
         self._line.valid_until = sent_at + int(self._lease_seconds * 1e9)
         if was_invalid:

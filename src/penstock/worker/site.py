@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.clock import system, ticks
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, SchemaMismatch
 from penstock.storage import workers
 from penstock.storage.database import Connection, Database, stops
 from penstock.storage.health import divided_tasks
@@ -76,6 +76,7 @@ class Site:
         sweeper: Sweeper,
         quiet: Quiet | None,
         is_alone: Callable[[], bool],
+        end_with: Callable[[PenstockError], None],
     ) -> None:
         self.number = number
         self.database = database
@@ -106,6 +107,7 @@ class Site:
             self._note_paused,
             lambda: self._conductor.unheard_since,
             self._note_server,
+            end_with,
         )
         self._listener = Listener(database, [queue.queue_id for queue in self.served], self._signal)
         if quiet is not None:
@@ -171,7 +173,7 @@ class Site:
                 tasks=tasks,
                 untimed=untimed,
             )
-            return worker, workers.renew(connection, worker)
+            return worker, workers.begin(connection, worker)
 
         worker_id, self._conductor.server = self.database.run(register, timeout=timeout)
         self._workplace.worker_id = worker_id
@@ -195,6 +197,8 @@ class Site:
                         self.database.breaker.label,
                     )
                 return None
+            except SchemaMismatch:
+                raise
             except Exception as error:
                 told = stops(error, self.database.breaker.label)
                 if self._is_alone() or self._stop_at is not None:
@@ -282,6 +286,8 @@ class Site:
                 raise DatabaseAway
             try:
                 return self.register(REGISTER_SECONDS)
+            except SchemaMismatch:
+                raise
             except PenstockError as error:
                 log.log(logging.DEBUG if has_told else logging.WARNING, "%s", error)
                 has_told = True

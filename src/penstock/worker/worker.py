@@ -148,6 +148,13 @@ class Worker:
                 site.stop(self._stop_at)
             self._changed.notify_all()
 
+    def _end_with(self, problem: PenstockError) -> None:
+        """From any thread: end gently, and with this error."""
+        if self._problem is None:
+            log.error("%s", problem)
+            self._problem = problem
+            self.stop(may_hurry=False)
+
     def _site(self, found: FoundSite) -> Site:
         site = Site(
             found.number,
@@ -160,6 +167,7 @@ class Worker:
             sweeper=self._sweepers(found.database),
             quiet=self._quiet,
             is_alone=lambda: len(self._sites) == 1,
+            end_with=self._end_with,
         )
         self._sites[found.number] = site
         return site
@@ -203,10 +211,8 @@ class Worker:
         """Wait until all have ended their work, but not for one whose database is away and keeps it."""
         while True:
             stuck = self._watch.look()
-            if stuck is not None and self._problem is None:
-                log.error("%s", stuck)
-                self._problem = stuck
-                self.stop(may_hurry=False)
+            if stuck is not None:
+                self._end_with(stuck)
             with self._changed:
                 if not self._at_work:
                     # None is taken up any more.

@@ -2,7 +2,8 @@
 -- A Spark task says that it lives, and hears whether its driver does, and which server heard it. No row: it was declared
 -- dead.
 update penstock.worker set renewed_at = now() where id = %(worker)s
-returning penstock.this_server(), exists (select from penstock.worker as d where d.id = %(driver)s)
+returning penstock.this_server(), (select oldest_program from penstock.function_set),
+          exists (select from penstock.worker as d where d.id = %(driver)s)
 
 -- name: run_is_busy
 -- Whether jobs of these partitions are held by another worker of a run, or by one that is gone and not rescued yet.

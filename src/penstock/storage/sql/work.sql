@@ -77,8 +77,9 @@ select %(worker)s, q, t, (q, t) not in (select * from unnest(%(untimed_queues)s:
 
 -- name: renew_worker_if_alive
 -- One row a worker, not one a job. No row: the worker was declared dead, and every lease it held is lost. Which server
--- it was: another than before may not know what was written last.
-update penstock.worker set renewed_at = now() where id = %(worker)s returning penstock.this_server()
+-- it was: another than before may not know what was written last; and how old a program may be.
+update penstock.worker set renewed_at = now() where id = %(worker)s
+returning penstock.this_server(), (select oldest_program from penstock.function_set)
 
 -- name: remove_worker
 delete from penstock.worker where id = %(worker)s

@@ -1,0 +1,86 @@
+"""The files of a schema, as one value."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+__all__ = ["AROUND", "OURS", "Schema", "TableFile"]
+
+_TABLE_FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
+_FUNCTION_FILE = re.compile(r"^\d\d_\w+\.sql$")
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """One file of `tables/`."""
+
+    number: int
+    name: str
+    text: str
+
+    @property
+    def title(self) -> str:
+        return f"{self.number:04} {self.name}"
+
+    @property
+    def checksum(self) -> str:
+        return _checksum(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What a program brings: its table files, and its set of functions and views by the names of their files.
+
+    `version` is the set's; `oldest_program` that of the oldest set whose programs still work with this one.
+    """
+
+    tables: tuple[TableFile, ...]
+    functions: dict[str, str]
+    version: int
+    oldest_program: int
+
+    @classmethod
+    def read(cls, folder: Traversable, version: int, oldest_program: int) -> Schema:
+        """The schema in a folder with `tables` and `functions`."""
+        tables = [
+            TableFile(int(match[1]), match[2], file.read_text(encoding="utf-8"))
+            for file in folder.joinpath("tables").iterdir()
+            if (match := _TABLE_FILE.match(file.name))
+        ]
+        functions = {file.name: file.read_text(encoding="utf-8") for file in _below(folder.joinpath("functions"))}
+        return cls(tuple(sorted(tables, key=lambda file: file.number)), functions, version, oldest_program)
+
+    @property
+    def function_text(self) -> str:
+        """The set, in the order of its files' names."""
+        return "\n".join(self.functions[name] for name in sorted(self.functions))
+
+    @property
+    def checksum(self) -> str:
+        """The set's."""
+        return _checksum(f"{self.version} {self.oldest_program}\n{self.function_text}")
+
+
+def _below(folder: Traversable) -> Iterator[Traversable]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _below(entry)
+        elif _FUNCTION_FILE.match(entry.name):
+            yield entry
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# Raised with every release that changes a function or a view. The oldest program is raised where a release takes away
+# what programs before it use, or gives it another meaning.
+OURS = Schema.read(files(__package__), version=1, oldest_program=1)
+
+# What is done before and after the functions, in their transaction.
+AROUND = tuple(files(__package__).joinpath("around", f"{name}.sql").read_text("utf-8") for name in ("before", "after"))

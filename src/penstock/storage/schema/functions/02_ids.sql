@@ -1,0 +1,18 @@
+-- What an id tells, and what is said with an error.
+
+create or replace function penstock.here() returns smallint
+language sql stable parallel safe
+begin atomic
+    select number from penstock.catalogue;
+end;
+
+create or replace function penstock.shard_of(p_job bigint) returns int
+language sql immutable strict parallel safe
+return ((p_job >> 10) & 1023)::int;
+
+-- Refuses bad input with one kind of error, which names the field.
+create or replace function penstock.refuse(field text, problem text) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    raise exception using errcode = '22023', message = format('InvalidJob: %s: %s', field, problem);
+end $$;

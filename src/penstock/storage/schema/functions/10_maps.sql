@@ -1,0 +1,110 @@
+-- The map of keys to partitions that somebody writes by.
+
+-- Holds a map of keys to partitions for this transaction: false where the queue has another by now, and then nothing
+-- may be written by this one. A resize sets the new map first and calls the old one closed when nobody holds it, so
+-- the lock comes before the look, which is a statement of its own. Above READ COMMITTED the look would see the
+-- past: there the map's row is locked against all changes, and the caller is told to begin again (40001) where it changed
+-- since. False also where the map is not open yet. Never waits for a resize; shared with all other producers. A row's lock
+-- and not an advisory one: that could be taken by anybody who may connect, and would hold up every producer.
+create or replace function penstock.lock_map(p_queue int, p_epoch int) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_epoch   int;
+    v_is_open boolean;
+begin
+    perform from penstock.queue_map where queue_id = p_queue and epoch = p_epoch for key share;
+    select epoch, is_open into v_epoch, v_is_open from penstock.queue where id = p_queue;
+    if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+        if p_epoch > v_epoch then
+            raise exception using errcode = '40001',
+                message = format('queue %s was resized since this transaction began: begin it again', p_queue);
+        elsif p_epoch = v_epoch then
+            perform from penstock.queue_map where queue_id = p_queue and epoch = p_epoch for share;
+        end if;
+    end if;
+    return p_epoch = v_epoch and v_is_open;
+end $$;
+
+-- Holds the map that a queue has now; its epoch. Waits a moment for one that is not open yet.
+create or replace function penstock.hold_map(p_queue int) returns int
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_epoch   int;
+    v_is_open boolean;
+begin
+    for v_try in 1..250 loop
+        select epoch, is_open into v_epoch, v_is_open from penstock.queue where id = p_queue;
+        if v_epoch is null or penstock.lock_map(p_queue, v_epoch) then
+            return v_epoch;
+        end if;
+        if not v_is_open then
+            perform pg_sleep(0.02);
+        end if;
+    end loop;
+    raise exception using errcode = '55P03',
+        message = format('queue %s gets another map of its keys, and a shard does not answer: try again', p_queue);
+end $$;
+
+-- The same as lock_map for several queues; the arrays are parallel.
+create or replace function penstock.lock_maps(p_queues int[], p_epochs int[]) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    for i in 1..cardinality(p_queues) loop
+        if not penstock.lock_map(p_queues[i], p_epochs[i]) then
+            return false;
+        end if;
+    end loop;
+    return true;
+end $$;
+
+-- The partition of a job by a map: its key's. Without a key its own, or where the map has not got that any more, another
+-- one of this shard; where there is none, its own still, which is served until it is empty, unless it came from elsewhere.
+create or replace function penstock.place_by(p_ids int[], p_key bytea, p_own int) returns int
+language plpgsql stable parallel safe set search_path = pg_catalog, pg_temp as $$
+declare
+    v_here int[];
+begin
+    if p_key is not null then
+        return p_ids[1 + penstock.partition_of(p_key, cardinality(p_ids))];
+    elsif p_own = any (p_ids) then
+        return p_own;
+    end if;
+    select array_agg(id order by number) into v_here
+      from penstock.partition where id = any (p_ids) and shard = penstock.here();
+    if v_here is null then
+        v_here := case when exists (select from penstock.partition where id = p_own and shard = penstock.here())
+                       then array[p_own] else p_ids end;
+    end if;
+    return v_here[1 + (select number from penstock.partition where id = p_own) % cardinality(v_here)];
+end $$;
+
+-- The partitions of queues whose map is not open: nothing can take a place by it.
+create or replace function penstock.shut_partitions() returns int[]
+language sql stable
+begin atomic
+    select array(select p.id from penstock.queue as q join penstock.partition as p on p.queue_id = q.id
+                  where not q.is_open and q.is_owned);
+end;
+
+-- Has the owners of these partitions read them anew before they start anything more: jobs of them left their places, and
+-- may come back to others, where an owner that has read the old ones would not look. What it holds stays its own, under
+-- the next epoch. To be called before any ready row is locked. Locks: the partitions' rows, by id.
+create or replace function penstock.read_anew(p_partitions int[]) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    perform from penstock.partition where id = any (p_partitions) order by id for no key update;
+    update penstock.partition set owner_epoch = owner_epoch + 1 where id = any (p_partitions);
+end $$;
+
+-- Where a job of a queue with an owner becomes ready, by the map of now, which is held.
+create or replace function penstock.place_by_map(p_partition int, p_job bigint, out partition_id int, out epoch int)
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_home penstock.partition;
+begin
+    select * into v_home from penstock.partition where id = p_partition;
+    epoch := penstock.hold_map(v_home.queue_id);
+    select penstock.place_by(m.partition_ids, j.key, p_partition) into partition_id
+      from penstock.queue_map as m left join lateral (select key from penstock.job_stored where id = p_job limit 1) as j on true
+     where m.queue_id = v_home.queue_id and m.epoch = place_by_map.epoch;
+end $$;

@@ -1,0 +1,139 @@
+-- Owner: where a queue has rules about keys, each partition is held by one worker at a time, which decides in memory
+-- what starts next. It only reads ahead; a job gets its lease when it starts. Whoever is not the owner any more is told
+-- so before it has taken anything: the row of the partition is locked first and looked at by the next statement.
+
+-- Brings a worker to its share of the partitions of the queues it serves: takes what nobody alive holds, as long as it
+-- has less than its share, and says which of its own are more than that. The shares differ by one at most; who has the
+-- one more depends on the queue, so that many small queues are spread too. Partitions that a resize removed are
+-- shared out by themselves: most of them are empty. Only who knows the most tasks of the queue has a share: while a new
+-- version of a program is rolled out, a key must not wait for a task that its owner does not know and another does.
+create or replace function penstock.share_partitions(p_worker bigint)
+returns table (partition_id int, queue_id int, owner_epoch bigint, is_surplus boolean)
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_shares json;
+begin
+    with knowing as (
+        select t.queue_id, t.worker_id, count(*) = max(count(*)) over (partition by t.queue_id) as is_able
+          from penstock.worker_task as t join penstock.queue as q on q.id = t.queue_id and q.is_owned
+         group by t.queue_id, t.worker_id
+    ), crew as (
+        select k.*, count(*) filter (where k.is_able) over (partition by k.queue_id) as size,
+               row_number() over (partition by k.queue_id, k.is_able order by k.worker_id) - 1 as place
+          from knowing as k
+    ), held as (
+        select p.queue_id, p.is_current, count(*) as n,
+               count(*) filter (where p.owner_id = p_worker) as mine
+          from penstock.partition as p join penstock.queue as q on q.id = p.queue_id
+         where q.is_owned and p.shard = penstock.here() and not penstock.is_still(p.id) group by 1, 2
+    )
+    select json_agg(json_build_object('queue', h.queue_id, 'is_current', h.is_current, 'mine', h.mine,
+               'share', case when c.is_able
+                             then h.n / c.size + ((c.place + h.queue_id) % c.size < h.n % c.size)::int else 0 end))
+      into v_shares
+      from crew as c join held as h on h.queue_id = c.queue_id where c.worker_id = p_worker;
+
+    with share as (
+        select * from json_to_recordset(v_shares) as s(queue int, is_current boolean, mine int, share int)
+    ), free as (
+        select p.id, s.share - s.mine as wanted,
+               row_number() over (partition by p.queue_id, s.is_current order by p.number) as place
+          from penstock.partition as p join share as s on s.queue = p.queue_id and s.is_current = p.is_current
+         where p.shard = penstock.here() and not penstock.is_still(p.id)
+           and (p.owner_id is null or not exists (select from penstock.worker as w where w.id = p.owner_id))
+    ), chosen as (
+        select p.id from penstock.partition as p
+         where p.id in (select id from free where place <= wanted) and p.shut_by is null
+           and (p.owner_id is null or not exists (select from penstock.worker as w where w.id = p.owner_id))
+         order by p.id for update skip locked
+    )
+    update penstock.partition as p set owner_id = p_worker, owner_epoch = p.owner_epoch + 1
+      from chosen as c where p.id = c.id;
+
+    return query
+    select p.id, p.queue_id, p.owner_epoch,
+           row_number() over (partition by p.queue_id, s.is_current order by p.number) > s.share
+      from penstock.partition as p
+      join json_to_recordset(v_shares) as s(queue int, is_current boolean, share int)
+        on s.queue = p.queue_id and s.is_current = p.is_current
+     where p.owner_id = p_worker and not penstock.is_still(p.id)
+     order by p.id;
+end $$;
+
+-- Gives partitions up, for others to take at once. What runs keeps its lease: the next owner waits for it key by key.
+create or replace function penstock.give_up_partitions(p_worker bigint, p_partitions int[]) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    perform from penstock.partition where id = any (p_partitions) order by id for update;
+    update penstock.partition set owner_id = null where id = any (p_partitions) and owner_id = p_worker;
+    perform penstock.wake(q.queue_id)
+       from (select distinct queue_id from penstock.partition where id = any (p_partitions)) as q;
+end $$;
+
+-- Tells this run of the server and these tables from every other: a promoted standby, a restored backup, a dump that was
+-- read into the same server. There numbers of transactions may have gone back, so that a snapshot taken elsewhere is void.
+create or replace function penstock.this_server() returns text
+language sql stable
+begin atomic
+    select format('%s.%s.%s', (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint, d.oid, 'penstock.lease'::regclass::oid)
+      from pg_database as d where d.datname = current_database();
+end;
+
+-- Which of these partitions a worker holds, in these epochs, and goes on holding until this transaction ends; without
+-- those of a queue that is paused. None, if it looked at them on another server.
+create or replace function penstock.held_partitions(p_worker bigint, p_server text, p_partitions int[], p_epochs bigint[]) returns int[]
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    if p_server is distinct from penstock.this_server() then
+        return '{}';
+    end if;
+    perform from penstock.partition where id = any (p_partitions) order by id for share;
+    return array(select p.id from unnest(p_partitions, p_epochs) as g(id, epoch)
+                   join penstock.partition as p on p.id = g.id and p.owner_epoch = g.epoch and p.owner_id = p_worker
+                   join penstock.queue as q on q.id = p.queue_id and not q.is_paused
+                  where exists (select from penstock.worker where id = p_worker));
+end $$;
+
+-- Gives the owner leases of the jobs it chose, an element a range and map of members; what is not ready any more
+-- (cancelled, say) is left out, and so is what lies in partitions that it does not hold any more. Rows are locked by one
+-- statement and read by the next, as in penstock.take. Locks: rows of partitions for share, then ready rows by range.
+create or replace function penstock.lease_chosen(
+    p_worker bigint, p_token bigint, p_server text, p_partitions int[], p_epochs bigint[], p_ranges bigint[],
+    p_masks bit(1024)[], p_aheads boolean[])
+returns setof penstock.lease
+language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
+declare
+    v_none constant bit(1024) := repeat('0', 1024)::bit(1024);
+    v_held int[] := penstock.held_partitions(p_worker, p_server, p_partitions, p_epochs);
+begin
+    if v_held = '{}' then
+        return;
+    end if;
+    delete from penstock.quiet where partition_id = any (v_held);
+    perform from penstock.ready where range = any (p_ranges) and partition_id = any (v_held) order by range, low for update;
+    return query
+    with given as (
+        select * from unnest(p_ranges, p_masks, p_aheads) as g(range, mask, is_ahead)
+    ), met as materialized (
+        select r.tid, r.partition_id, r.priority, r.pos, r.range, r.low, r.high, r.members, r.attempt, r.rescues, r.ready_at,
+               r.epoch, r.task, g.is_ahead, coalesce(r.members, penstock.span(r.low, r.high)) as map,
+               coalesce(r.members, penstock.span(r.low, r.high)) & g.mask as part
+          from given as g
+         cross join lateral (
+               select ctid as tid, * from penstock.ready
+                where range = g.range and partition_id = any (v_held) offset 0) as r
+    ), cut as (
+        select tid, (array_agg(map))[1] & ~bit_or(part) as rest from met where part <> v_none group by tid
+    ), gone as (
+        delete from penstock.ready where ctid = any (array(select tid from cut where rest = v_none))
+    ), kept as (
+        update penstock.ready as r set members = c.rest from cut as c
+         where r.ctid = c.tid and r.ctid = any (array(select tid from cut where rest <> v_none))
+    )
+    insert into penstock.lease (token, worker_id, partition_id, priority, pos, range, low, high, members,
+                                attempt, rescues, is_ahead, ready_at, epoch, task)
+    select p_token, p_worker, partition_id, priority, pos, range, low, high, case when part <> map or members is not null then part end,
+           attempt, rescues, is_ahead, ready_at, epoch, task
+      from met where part <> v_none order by pos, range, low
+    returning *;
+end $$;

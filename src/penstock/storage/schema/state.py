@@ -1,0 +1,143 @@
+"""What a database has of the schema, and whether a program fits it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from psycopg import errors
+
+from penstock.errors import InvalidJob, PenstockError, SchemaMismatch
+from penstock.storage.database import Connection
+from penstock.storage.queries import query
+from penstock.storage.schema.files import OURS, Schema
+
+__all__ = [
+    "EMPTY",
+    "FunctionSet",
+    "State",
+    "check_schema",
+    "describe",
+    "read_state",
+    "refuse",
+    "refuse_newer",
+    "refuse_server",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSet:
+    """The functions that a database has."""
+
+    version: int
+    oldest_program: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What was applied to a database: the checksums of table files by number, and the set of functions."""
+
+    # Whether there are tables to note it in.
+    has_books: bool
+    tables: dict[int, tuple[str, str]]
+    functions: FunctionSet | None
+
+
+EMPTY = State(False, {}, None)
+
+
+def read_state(connection: Connection) -> State:
+    """What this database has; one made before the first release is refused."""
+    try:
+        row = connection.execute(query("find_books")).fetchone()
+        assert row is not None  # noqa: S101
+        has_former, has_books = row
+        if has_former:
+            raise SchemaMismatch(
+                "the database's schema was made before the first release of penstock, and is not taken over: use a new"
+                " database, or drop schema penstock cascade, with all its jobs, and run `penstock migrate`"
+            )
+        if not has_books:
+            return EMPTY
+        tables = connection.execute(query("read_table_files")).fetchall()
+        functions = connection.execute(query("read_function_set")).fetchone()
+    except errors.InsufficientPrivilege:
+        raise PenstockError(
+            f"the database role {connection.info.user!r} may not use Penstock's tables: let their owner run `penstock"
+            f" grant worker {connection.info.user}`, or reader; a producer has only penstock.enqueue, in SQL"
+        ) from None
+    return State(
+        True,
+        {number: (name, checksum) for number, name, checksum in tables},
+        None if functions is None else FunctionSet(*functions),
+    )
+
+
+def check_schema(connection: Connection, schema: Schema = OURS) -> None:
+    """Refuse a schema that this program does not fit, and say what to do."""
+    refuse_server(connection)
+    state = read_state(connection)
+    if not state.tables:
+        raise SchemaMismatch("the database has no Penstock schema yet: run `penstock migrate`, or app.migrate()")
+    refuse(state, schema)
+    lacking = [file.title for file in schema.tables if file.number not in state.tables]
+    if state.functions is None or state.functions.version < schema.version:
+        lacking.append(f"functions {schema.version}")
+    if lacking:
+        raise SchemaMismatch(
+            f"the database lacks {', '.join(lacking)}: run `penstock migrate`, or app.migrate(), with this version of"
+            " penstock; programs of the version before may go on meanwhile"
+        )
+
+
+def refuse(state: State, schema: Schema = OURS) -> None:
+    """Refuse what was applied in another form than the program has it, and functions that are too new for it."""
+    for file in schema.tables:
+        if file.number in state.tables and state.tables[file.number][1] != file.checksum:
+            raise SchemaMismatch(
+                f"table file {file.title} was applied in another form than this program has:"
+                " use the version of penstock that made this database, or a new database"
+            )
+    functions = state.functions
+    if functions is None:
+        return
+    if functions.version == schema.version and functions.checksum != schema.checksum:
+        raise SchemaMismatch(
+            f"the database's functions have the version of this program's, {schema.version}, and are others:"
+            " use the version of penstock that made them, or a new database"
+        )
+    refuse_newer(functions.oldest_program, schema)
+
+
+def refuse_newer(oldest_program: int, schema: Schema = OURS) -> None:
+    """Refuse functions for which this program is too old."""
+    if oldest_program > schema.version:
+        raise SchemaMismatch(
+            f"the database's functions are for programs of version {oldest_program} or later, and this one has version"
+            f" {schema.version}: upgrade penstock"
+        )
+
+
+def describe(state: State, schema: Schema = OURS) -> str:
+    """How a database that the program fits stands to it, in one sentence."""
+    if state.functions is not None and state.functions.version > schema.version:
+        return (
+            f"the schema is newer than this program: functions {state.functions.version}, not {schema.version}; they"
+            " work with it, and stay as they are"
+        )
+    return f"the schema is up to date: {schema.tables[-1].title}, functions {schema.version}"
+
+
+def refuse_server(connection: Connection) -> None:
+    """Refuse a server that is too old, and a database that cannot hold every text."""
+    if connection.info.server_version < 140_000:
+        raise SchemaMismatch(
+            f"PostgreSQL {connection.info.server_version // 10_000} is too old: Penstock needs 14 or later"
+        )
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise InvalidJob(
+            "url",
+            f"the encoding of database {connection.info.dbname!r} is {encoding}, and Penstock's must be UTF8: make one"
+            " with create database … encoding 'UTF8' template template0",
+        )

@@ -1,0 +1,60 @@
+"""The steps between what a database has and what a program brings, each a transaction: the same for whoever does them
+here and for whoever prints them to be run by psql."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from penstock.storage.queries import query
+from penstock.storage.schema.files import AROUND, Schema, TableFile
+from penstock.storage.schema.state import State
+
+__all__ = ["BEGIN", "Step", "plan", "script"]
+
+# What functions mean is decided when they are created: by nothing that others may have put into a schema of the path.
+# A lock that somebody holds is asked for no longer than this, as others wait behind whoever asks.
+BEGIN = query("begin_step")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one transaction does."""
+
+    name: str
+    body: sql.Composed
+
+
+def plan(state: State, schema: Schema) -> list[Step]:
+    """What is left to do, in order."""
+    steps = [] if state.has_books else [Step("schema", sql.SQL("{}").format(sql.SQL(query("open_books"))))]
+    steps += [_table_step(file) for file in schema.tables if file.number not in state.tables]
+    if state.functions is None or state.functions.version < schema.version:
+        steps.append(_function_step(schema))
+    return steps
+
+
+def _table_step(file: TableFile) -> Step:
+    record = sql.SQL(query("note_table_file")).format(
+        number=sql.Literal(file.number), name=sql.Literal(file.name), checksum=sql.Literal(file.checksum)
+    )
+    return Step(file.title, sql.SQL("{}\n{};").format(sql.SQL(file.text), record))
+
+
+def _function_step(schema: Schema) -> Step:
+    record = sql.SQL(query("note_function_set")).format(
+        version=sql.Literal(schema.version),
+        oldest_program=sql.Literal(schema.oldest_program),
+        checksum=sql.Literal(schema.checksum),
+    )
+    before, after = AROUND
+    texts = [sql.SQL(text) for text in (before, schema.function_text)]
+    body = sql.SQL("\n").join([*texts, sql.SQL("{};\n").format(record), sql.SQL(after)])
+    return Step(f"functions {schema.version}", body)
+
+
+def script(steps: Sequence[Step]) -> str:
+    """The steps, to be run by psql."""
+    return "\n".join(f"-- {step.name}\n\nbegin;\n{BEGIN};\n\n{step.body.as_string(None)}\ncommit;\n" for step in steps)

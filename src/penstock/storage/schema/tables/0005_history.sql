@@ -1,0 +1,101 @@
+-- What ended, and the counts.
+
+-- What ended. One row for what one settle ended of one lease in one way, the facts of its jobs in arrays;
+-- `finished_job` unfolds them. Dropped slice by slice.
+create table penstock.finished (
+    slice        int not null,
+    range        bigint not null,
+    partition_id int not null,
+    outcome      smallint not null,
+    attempt      smallint not null,
+    finished_at  timestamptz not null default now(),
+    worker       text,
+    positions    smallint[] not null,
+    start_ages   bigint[],
+    run_times    bigint[],
+    results      json[],
+    errors       text[],
+    constraint outcome_is_known check (outcome between 0 and 4)
+) partition by list (slice);
+
+create index finished_of_range on penstock.finished (range);
+
+comment on column penstock.finished.start_ages is 'Microseconds from start to finished_at, job by job.';
+comment on column penstock.finished.run_times is 'Microseconds a handler ran, job by job.';
+
+create table penstock.slice (
+    number          int primary key,
+    opened_at       timestamptz,
+    is_detached     boolean not null default false,
+    writers         text[],
+    taken_at        timestamptz,
+    counts          bigint[],
+    carried_pages   int not null default 0,
+    forgotten_pages int not null default 0
+);
+
+comment on column penstock.slice.is_detached is 'It is being let go: what is kept of it was carried, nobody needs the rest.';
+comment on column penstock.slice.writers is 'The transactions in progress when it was closed; null while it is open.';
+comment on column penstock.slice.taken_at is 'When an archive took it: from then on only an archive lets it go.';
+comment on column penstock.slice.counts is 'Rows by outcome when it was sealed.';
+
+-- Dead letters: work, not history.
+create table penstock.dead (
+    job_id       bigint primary key,
+    partition_id int not null,
+    task         text not null,
+    attempt      smallint not null,
+    started_at   timestamptz,
+    failed_at    timestamptz not null default now(),
+    worker       text,
+    error        text
+);
+
+create index dead_of_partition on penstock.dead (partition_id, job_id);
+create index dead_by_time on penstock.dead (failed_at);
+
+create table penstock.failure (
+    job_id  bigint not null,
+    attempt smallint not null,
+    at      timestamptz not null default now(),
+    worker  text,
+    error   text not null
+);
+
+create index failure_of_job on penstock.failure (job_id, attempt);
+
+-- Keys that wait for a person, since a job of theirs is a dead letter.
+create table penstock.halted (
+    queue_id int not null references penstock.queue,
+    key      bytea not null,
+    job_id   bigint not null,
+    -- The map of keys that the job was routed by.
+    epoch    int not null,
+    since    timestamptz not null default now(),
+    primary key (queue_id, key)
+);
+
+-- Depth and lifetime totals: one appended row a transaction, folded by upkeep. No counter row on anybody's path.
+create table penstock.tally (
+    partition_id int not null,
+    opened       int not null default 0,
+    scheduled    int not null default 0,
+    blocked      int not null default 0,
+    dead         int not null default 0,
+    enqueued     int not null default 0,
+    completed    int not null default 0,
+    failed       int not null default 0
+);
+
+create table penstock.total (
+    partition_id int primary key references penstock.partition,
+    opened       bigint not null default 0,
+    scheduled    bigint not null default 0,
+    blocked      bigint not null default 0,
+    dead         bigint not null default 0,
+    enqueued     bigint not null default 0,
+    completed    bigint not null default 0,
+    failed       bigint not null default 0
+) with (fillfactor = 50);
+
+comment on column penstock.total.opened is 'Jobs ready or leased.';

@@ -1,0 +1,312 @@
+"""The schema: made once, by whoever comes first, taken further by newer programs, and every query fits it."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import psycopg
+import pytest
+
+from penstock.errors import PenstockError, SchemaMismatch
+from penstock.storage import Connection, Database
+from penstock.storage.queries import QUERIES
+from penstock.storage.schema import (
+    EMPTY,
+    OURS,
+    Schema,
+    TableFile,
+    check_schema,
+    describe,
+    migrate,
+    plan,
+    read_state,
+    script,
+)
+
+_PARAMETER = re.compile(r"%\((\w+)\)s")
+# What `plan` fills in, or sends together.
+_NOT_PREPARED = {"begin_step", "open_books", "note_table_file", "note_function_set"}
+EVERYTHING = [step.name for step in plan(EMPTY, OURS)]
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[Connection]:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        yield connection
+
+
+def successor(
+    schema: Schema = OURS, *, function: str = "", oldest_program: int = 1, tables: tuple[TableFile, ...] = ()
+) -> Schema:
+    """The next version, with a further file of functions."""
+    return replace(
+        schema,
+        tables=(*schema.tables, *tables),
+        functions={**schema.functions, "98_next.sql": function},
+        version=schema.version + 1,
+        oldest_program=oldest_program,
+    )
+
+
+def constant(name: str, value: int) -> str:
+    return f"create or replace function penstock.{name}() returns int language sql immutable return {value};"
+
+
+def names(connection: Connection) -> set[str]:
+    rows = connection.execute("select proname from pg_proc where pronamespace = 'penstock'::regnamespace")
+    return {name for (name,) in rows}
+
+
+def test_every_query_prepares_against_the_schema(database: Database) -> None:
+    refused = {}
+    with database.connection() as connection:
+        for name, text in QUERIES.items():
+            if text.startswith("copy ") or name in _NOT_PREPARED:
+                continue
+            numbers: dict[str, int] = {}
+            for parameter in _PARAMETER.findall(text):
+                numbers.setdefault(parameter, len(numbers) + 1)
+            numbered = _PARAMETER.sub(lambda match, numbers=numbers: f"${numbers[match[1]]}", text)  # type: ignore[misc]
+            result = connection.pgconn.prepare(name.encode(), numbered.replace("%%", "%").encode())
+            if result.status != psycopg.pq.ExecStatus.COMMAND_OK:
+                refused[name] = result.error_message.decode()
+    assert refused == {}
+
+
+def test_an_empty_database_is_refused_and_told_how_to_migrate(empty_database_url: str) -> None:
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        with pytest.raises(SchemaMismatch, match="penstock migrate"):
+            check_schema(connection)
+        assert migrate(connection) == EVERYTHING
+        check_schema(connection)
+        assert migrate(connection) == []
+
+
+def test_every_definition_of_the_set_may_be_made_again_and_is_whole() -> None:
+    made = re.compile(r"^(create|alter|drop|insert|do|select)\b[^\n]*", re.MULTILINE)
+    statements = [match[0] for match in made.finditer(OURS.function_text)]
+    assert [each for each in statements if not each.startswith(("create or replace function", "create view"))] == []
+    # Every column in its final form: a table is not changed by a later file of the same release.
+    assert [file.title for file in OURS.tables if "alter table" in file.text] == []
+
+
+def test_a_newer_set_is_taken_once_and_an_older_program_leaves_it_as_it_is(connection: Connection) -> None:
+    newer = successor(function=constant("answer", 42))
+    assert migrate(connection, newer) == ["functions 2"]
+    assert migrate(connection, newer) == []
+    # The older program: it fits, does nothing, and says so.
+    check_schema(connection)
+    assert migrate(connection) == []
+    assert "answer" in names(connection)
+    said = "the schema is newer than this program: functions 2, not 1; they work with it, and stay as they are"
+    assert describe(read_state(connection)) == said
+
+
+def test_a_newer_program_waits_for_its_functions(connection: Connection) -> None:
+    with pytest.raises(SchemaMismatch, match=r"lacks functions 2: run `penstock migrate`.* may go on meanwhile"):
+        check_schema(connection, successor())
+
+
+def test_functions_of_the_same_version_that_are_others_are_refused(connection: Connection) -> None:
+    other = replace(successor(function=constant("answer", 42)), version=OURS.version)
+    for act in (check_schema, migrate):
+        with pytest.raises(SchemaMismatch, match="have the version of this program's, 1, and are others"):
+            act(connection, other)
+    assert "answer" not in names(connection)
+
+
+def test_a_program_that_is_too_old_for_the_functions_is_refused(connection: Connection) -> None:
+    migrate(connection, successor(oldest_program=2))
+    for act in (check_schema, migrate):
+        with pytest.raises(SchemaMismatch, match="are for programs of version 2 or later, and this one has version 1"):
+            act(connection)
+
+
+def test_a_table_file_applied_in_another_form_is_refused(connection: Connection) -> None:
+    connection.execute("update penstock.table_file set checksum = 'x' where number = 1")
+    for act in (check_schema, migrate):
+        with pytest.raises(SchemaMismatch, match="0001 catalogue was applied in another form"):
+            act(connection)
+
+
+def test_a_database_of_before_the_first_release_is_refused(empty_database_url: str) -> None:
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute("create schema penstock; create table penstock.migration (number int)")
+        for act in (check_schema, migrate):
+            with pytest.raises(SchemaMismatch, match=r"before the first release.* drop schema penstock cascade"):
+                act(connection)
+
+
+def test_what_the_set_does_not_make_any_more_goes_and_what_tables_need_stays(connection: Connection) -> None:
+    grown = TableFile(
+        OURS.tables[-1].number + 1,
+        "grown",
+        "create function penstock.first_value() returns int language sql immutable return 1;"
+        "create function penstock.is_small(n int) returns boolean language sql immutable return n < 10;"
+        "create function penstock.twice(n int) returns int language sql immutable return 2 * n;"
+        "create table penstock.grown (n int default penstock.first_value(), check (penstock.is_small(n)));"
+        "create index on penstock.grown (penstock.twice(n));",
+    )
+    # One that calls the other: neither could be dropped alone.
+    leaving = "create or replace function penstock.caller() returns int language sql return penstock.answer() + 1;"
+    second = successor(function=f"{constant('answer', 42)}\n{leaving}", tables=(grown,))
+    migrate(connection, second)
+    before = names(connection)
+    assert {"answer", "caller", "first_value", "is_small", "twice", "mend_shortage", "refuse_sealed"} <= before
+    migrate(connection, successor(second))
+    assert before - names(connection) == {"answer", "caller"}
+
+
+def test_functions_are_the_same_whether_made_anew_or_over_others(connection: Connection) -> None:
+    def definitions() -> dict[str, tuple[str, str]]:
+        rows = connection.execute(
+            "select oid::regprocedure::text, pg_get_functiondef(oid), coalesce(proacl::text, '')"
+            " from pg_proc where pronamespace = 'penstock'::regnamespace"
+        )
+        return {name: (text, rights) for name, text, rights in rows}
+
+    before = definitions()
+    connection.execute("alter function penstock.enqueue security invoker")
+    connection.execute("alter function penstock.claim reset all")
+    migrate(connection, successor())
+    assert definitions() == before
+
+
+@pytest.mark.parametrize("built_on", ["depth", "waiting_in(int)"])
+def test_what_somebody_built_on_our_views_is_not_taken_with_them(connection: Connection, built_on: str) -> None:
+    """A function that is bound to a view falls with it, and so would a view that calls it."""
+    source = "penstock.waiting_in(1) as n" if "(" in built_on else "n.opened from penstock.depth as n"
+    connection.execute(f"create view public.mine as select {source}")
+    with pytest.raises(PenstockError, match=r"view public.mine: drop what was built on"):
+        migrate(connection, successor())
+    assert connection.execute("select count(*) from public.mine").fetchone() is not None
+    check_schema(connection)
+    connection.execute("drop view public.mine")
+    assert migrate(connection, successor()) == ["functions 2"]
+
+
+def test_a_function_that_goes_away_stays_where_somebody_uses_it(connection: Connection) -> None:
+    second = successor(function=constant("answer", 42))
+    migrate(connection, second)
+    connection.execute("create view public.mine as select penstock.answer()")
+    with pytest.raises(
+        PenstockError, match=r"view public.mine depends on function penstock.answer\(\).*: drop what was built"
+    ):
+        migrate(connection, successor(second))
+    check_schema(connection, second)
+
+
+def in_threads(*acts: Callable[[], object]) -> list[object]:
+    """What each returned or raised, all at once."""
+    results: list[object] = [None] * len(acts)
+    ready = threading.Barrier(len(acts))
+
+    def run(number: int) -> None:
+        ready.wait()
+        try:
+            results[number] = acts[number]()
+        except Exception as error:
+            results[number] = error
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(acts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_each_step_is_done_once_however_many_migrate(empty_database_url: str) -> None:
+    def run() -> list[str]:
+        with psycopg.connect(empty_database_url, autocommit=True) as connection:
+            return migrate(connection)
+
+    results = in_threads(run, run, run)
+    done = [step for result in results if isinstance(result, list) for step in result]
+    assert (sorted(done), [each for each in results if not isinstance(each, list)]) == (sorted(EVERYTHING), [])
+
+
+def test_programs_of_two_versions_that_migrate_at_once_leave_the_newer_functions(empty_database_url: str) -> None:
+    newer = successor(function=constant("answer", 42))
+
+    def run(schema: Schema) -> list[str]:
+        with psycopg.connect(empty_database_url, autocommit=True) as connection:
+            return migrate(connection, schema)
+
+    results = in_threads(lambda: run(OURS), lambda: run(newer), lambda: run(OURS), lambda: run(newer))
+    assert [each for each in results if not isinstance(each, list)] == []
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        check_schema(connection, newer)
+        assert "answer" in names(connection)
+
+
+@pytest.mark.parametrize("number", range(len(EVERYTHING)))
+def test_a_migration_that_was_killed_is_taken_up_where_it_was(
+    empty_database_url: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its session ends within step `number`: that one is undone, those before stay."""
+    with (
+        psycopg.connect(empty_database_url, autocommit=True) as connection,
+        closing(psycopg.connect(empty_database_url, autocommit=True)) as killed,
+    ):
+        steps = plan(EMPTY, OURS)
+        deadly = [
+            replace(step, body=psycopg.sql.SQL("{}\nselect pg_terminate_backend(pg_backend_pid());").format(step.body))
+            if place == number
+            else step
+            for place, step in enumerate(steps)
+        ]
+        monkeypatch.setattr(
+            "penstock.storage.schema.migration.plan",
+            lambda state, schema: [each for each in deadly if each.name in {s.name for s in plan(state, schema)}],
+        )
+        with pytest.raises(psycopg.OperationalError):
+            migrate(killed)
+        monkeypatch.undo()
+        with pytest.raises(SchemaMismatch, match="run `penstock migrate`"):
+            check_schema(connection)
+        assert migrate(connection) == EVERYTHING[number:]
+        check_schema(connection)
+
+
+def test_a_step_gives_way_to_whoever_holds_what_it_needs_and_says_who_that_is(
+    connection: Connection, database_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.storage.schema.migration.SAY_SECONDS", 0.0)
+    grow = TableFile(OURS.tables[-1].number + 1, "grow", "alter table penstock.ready add column more int;")
+    schema = successor(tables=(grow,))
+    with psycopg.connect(database_url, application_name="reader") as holder:
+        holder.execute("select count(*) from penstock.ready, penstock.depth")
+        done: list[object] = []
+        thread = threading.Thread(target=lambda: done.append(migrate(connection, schema)))
+        thread.start()
+        while len(caplog.records) < 2:
+            assert thread.is_alive()
+            # Whoever comes meanwhile is not kept waiting for long: the lock is asked for 100 ms at a time.
+            with psycopg.connect(database_url) as other:
+                other.execute("set lock_timeout = '5s'; select count(*) from penstock.ready")
+        holder.rollback()
+        thread.join()
+    assert done == [[grow.title, "functions 2"]]
+    assert re.search(r"grow waits for .* process \d+ \(reader\) has used Penstock's tables", caplog.messages[0])
+
+
+def test_the_script_does_the_same_as_the_migration(empty_database_url: str, connection: Connection) -> None:
+    with psycopg.connect(empty_database_url, autocommit=True) as other:
+        other.execute(script(plan(EMPTY, OURS)).encode())
+        check_schema(other)
+        assert names(other) == names(connection)
+        newer = successor(function=constant("answer", 42))
+        other.execute(script(plan(read_state(other), newer)).encode())
+        check_schema(other, newer)
+        assert "answer" in names(other)
+
+
+def test_a_migration_is_no_part_of_a_transaction(connection: Connection) -> None:
+    """By what its own transaction wrote it knows which functions went away."""
+    with connection.transaction(), pytest.raises(PenstockError, match="in none"):
+        migrate(connection, successor())
