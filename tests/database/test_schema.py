@@ -310,3 +310,27 @@ def test_a_migration_is_no_part_of_a_transaction(connection: Connection) -> None
     """By what its own transaction wrote it knows which functions went away."""
     with connection.transaction(), pytest.raises(PenstockError, match="in none"):
         migrate(connection, successor())
+
+
+def test_no_statement_takes_whatever_columns_a_table_has() -> None:
+    """A table grows while functions of before use it, and those that were taken out of it do not grow with it."""
+    texts = {**OURS.functions, **QUERIES}
+    stars = re.compile(r"\b(?:select|returning|,)\s+\*(?!\))", re.IGNORECASE)
+    found = {name for name, text in texts.items() if stars.search(text)}
+    for name, text in texts.items():
+        # Of what is made in the statement itself, a list of columns or a function's rows, all may be meant.
+        for statement in re.split(r"\n\n(?=--|create)", text):
+            for alias in re.findall(r"\b(\w+)\.\*", statement):
+                if re.search(rf"\bpenstock\.(?:{alias}\b|\w+ as {alias}\b)", statement):
+                    found.add(f"{name}: {alias}.*")
+    assert found == set()
+
+
+def test_no_function_returns_the_row_of_a_table(connection: Connection) -> None:
+    """That changes when the table grows, and the function does not."""
+    rows = connection.execute(
+        "select p.proname from pg_proc as p join pg_type as t on t.oid = p.prorettype"
+        " join pg_class as c on c.oid = t.typrelid"
+        " where p.pronamespace = 'penstock'::regnamespace and p.proretset and c.relkind <> 'c'"
+    ).fetchall()
+    assert rows == []

@@ -4,9 +4,9 @@
 -- them are planned. Locks: none. Index: the primary keys, *_of_range and failure_of_job.
 with stored as (
     select distinct on (j.id) j.* from (
-        select * from penstock.job where id = any (%(ids)s::bigint[])
+        select id, enqueued_at, partition_id, priority, task, key, args, attributes from penstock.job where id = any (%(ids)s::bigint[])
         union all
-        select * from penstock.job_kept where id = any (%(ids)s::bigint[])) as j
+        select id, enqueued_at, partition_id, priority, task, key, args, attributes from penstock.job_kept where id = any (%(ids)s::bigint[])) as j
 )
 select j.id, q.name, p.name, j.task, j.args, j.key, j.attributes, j.priority, j.enqueued_at,
        s.place, s.outcome, s.attempt, s.run_at, s.started_at, s.finished_at, s.worker, s.result, s.error,
@@ -39,7 +39,8 @@ select j.id, q.name, p.name, j.task, j.args, j.key, j.attributes, j.priority, j.
               e.finished_at - make_interval(secs => e.start_ages[e.n] / 1e6),
               e.finished_at - make_interval(secs => greatest(0, e.start_ages[e.n] - e.run_times[e.n]) / 1e6),
               e.worker, e.results[e.n], e.errors[e.n]
-         from (select f.*, array_position(f.positions, (j.id %% 1024)::smallint) as n
+         from (select f.outcome, f.attempt, f.finished_at, f.start_ages, f.run_times, f.worker, f.results, f.errors,
+                      array_position(f.positions, (j.id %% 1024)::smallint) as n
                  from penstock.finished as f where f.range = j.id / 1024) as e
         where e.n is not null
        limit 1) as s
@@ -135,7 +136,7 @@ with look as materialized (
 )
 select case when count(*) = %(looks)s then min(range) end,
        array_agg(range order by range desc) filter (where m), array_agg(n order by range desc) filter (where m)
-  from (select *, %(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]) as m from look) as seen
+  from (select range, n, %(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]) as m from look) as seen
 
 -- name: look_at_scheduled
 -- Index: scheduled_of_range, backwards.
@@ -165,7 +166,7 @@ with look as materialized (
 )
 select case when count(*) = %(looks)s then min(range) end,
        array_agg(range order by range desc) filter (where m), array_agg(n order by range desc) filter (where m)
-  from (select *, outcome = %(outcome)s and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[])) as m
+  from (select range, n, outcome = %(outcome)s and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[])) as m
           from look) as seen
 
 -- name: look_at_blocked

@@ -76,7 +76,7 @@ select name, created_at from penstock.load order by id desc limit %(limit)s
 -- ranges are looked at, never jobs. Index: load_name_is_unique, load_range_of_load, *_of_range.
 select l.name, q.name, l.is_stream, l.is_paused, l.cancelled_at, b.batches, b.rows, b.duplicates, b.age_seconds, b.last_at,
        w.ready, w.scheduled, w.running, w.dead, w.lately
-  from (select * from penstock.load where name = any (%(names)s::text[])) as l
+  from (select id, name, queue_id, is_stream, is_paused, cancelled_at from penstock.load where name = any (%(names)s::text[])) as l
   join penstock.queue as q on q.id = l.queue_id
  cross join lateral (
        select count(*) as batches, coalesce(sum(rows), 0)::bigint as rows, coalesce(sum(duplicates), 0)::bigint as duplicates,

@@ -33,10 +33,10 @@ select pg_current_snapshot()::text, penstock.this_server()
 -- ahead: it is not new.
 select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.rescues, r.epoch,
        extract(epoch from r.ready_at)::double precision
-  from (select * from penstock.ready
+  from (select priority, pos, range, low, high, members, attempt, rescues, epoch, ready_at, changed from penstock.ready
          where partition_id = %(partition)s and changed >= pg_snapshot_xmax(%(before)s::pg_snapshot)
         union all
-        select * from penstock.ready
+        select priority, pos, range, low, high, members, attempt, rescues, epoch, ready_at, changed from penstock.ready
          where partition_id = %(partition)s and changed = any (array(select pg_snapshot_xip(%(before)s::pg_snapshot)))) as r
  where r.pos < (%(from)s::bigint[])[r.priority + 1]
    and r.changed < pg_snapshot_xmax(pg_current_snapshot())
@@ -47,7 +47,7 @@ select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.
        extract(epoch from r.ready_at)::double precision
   from generate_series(0, 9) as level(priority)
  cross join lateral (
-       select * from penstock.ready
+       select priority, pos, range, low, high, members, attempt, rescues, epoch, ready_at from penstock.ready
         where partition_id = %(partition)s and not is_parked and priority = level.priority
           and pos >= (%(from)s::bigint[])[level.priority + 1]
         order by pos fetch first (%(rows)s) rows with ties) as r
@@ -97,7 +97,7 @@ select exists (
 -- looked at first, so that ranges of many keys cost next to nothing. Index: the primary key of job.
 select g.low, g.high, f.key, f.task, f.attributes ->> 'tenant'
   from unnest(%(lows)s::bigint[], %(highs)s::bigint[]) as g(low, high)
- cross join lateral (select * from penstock.job where id = g.low and key is not null offset 0) as f
+ cross join lateral (select key, task, attributes from penstock.job where id = g.low and key is not null offset 0) as f
  cross join lateral (select key from penstock.job where id = g.high - 1 offset 0) as l
  cross join lateral (select key from penstock.job where id = (g.low + g.high) / 2 offset 0) as m
  where l.key = f.key and m.key = f.key

@@ -56,7 +56,7 @@ select distinct on (b.key) b.key, b.job_id, b.since, b.due_at, b.can_retry
           from penstock.partition as p
           join penstock.scheduled as s on s.partition_id = p.id and s.pos is not null
          cross join lateral unnest(penstock.positions(s.low, s.high, s.members)) as m
-         cross join lateral (select * from penstock.job_stored where id = s.range * 1024 + m limit 1) as j
+         cross join lateral (select id, key, enqueued_at from penstock.job_stored where id = s.range * 1024 + m limit 1) as j
          where p.queue_id = %(queue)s and j.key is not null
         union all
         select h.key, h.job_id, null, exists (select from penstock.dead as d where d.job_id = h.job_id), h.since

@@ -137,7 +137,7 @@ select d.parent_id from penstock.dependency as d
 
 -- name: enter_parent_ends
 insert into penstock.parent_end (job_id, has_succeeded)
-select * from unnest(%(ids)s::bigint[], %(succeeded)s::boolean[]) on conflict do nothing
+select g.id, g.has_succeeded from unnest(%(ids)s::bigint[], %(succeeded)s::boolean[]) as g(id, has_succeeded) on conflict do nothing
 
 -- name: clean_parent_ends
 -- Forgets the ends of parents that nobody here waits for. Index: the primary keys.

@@ -72,7 +72,7 @@ select penstock.renew_turns(%(worker)s)
 
 -- name: register_worker_tasks
 insert into penstock.worker_task (worker_id, queue_id, task, has_timeout)
-select %(worker)s, q, t, (q, t) not in (select * from unnest(%(untimed_queues)s::int[], %(untimed)s::text[]))
+select %(worker)s, q, t, (q, t) not in (select u.q, u.t from unnest(%(untimed_queues)s::int[], %(untimed)s::text[]) as u(q, t))
   from unnest(%(queues)s::int[], %(tasks)s::text[]) as g(q, t) on conflict do nothing
 
 -- name: renew_worker_if_alive

@@ -30,7 +30,7 @@ update penstock.writing set state = %(state)s, changed_at = now()
 with begun as (
     update penstock.writing set state = 'abandoned', changed_at = now()
      where lake = %(lake)s and state = 'begun' and duty <> %(duty)s
-    returning *
+    returning identity, slice, duty, lake, location, folder, state, jobs, checksum, files, bytes
 ), former as (
     delete from penstock.writing where state = 'abandoned' and changed_at < now() - interval '30 days'
 )

@@ -100,11 +100,11 @@ end $$;
 create or replace function penstock.place_by_map(p_partition int, p_job bigint, out partition_id int, out epoch int)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_home penstock.partition;
+    v_queue int;
 begin
-    select * into v_home from penstock.partition where id = p_partition;
-    epoch := penstock.hold_map(v_home.queue_id);
+    select queue_id into v_queue from penstock.partition where id = p_partition;
+    epoch := penstock.hold_map(v_queue);
     select penstock.place_by(m.partition_ids, j.key, p_partition) into partition_id
       from penstock.queue_map as m left join lateral (select key from penstock.job_stored where id = p_job limit 1) as j on true
-     where m.queue_id = v_home.queue_id and m.epoch = place_by_map.epoch;
+     where m.queue_id = v_queue and m.epoch = place_by_map.epoch;
 end $$;

@@ -25,22 +25,24 @@ begin
         end if;
     end if;
     if p_queue.partitions = 1 then
-        select * into v_place from penstock.partition where queue_id = p_queue.id and is_current;
+        v_place := (select p from penstock.partition as p where p.queue_id = p_queue.id and p.is_current limit 1);
     elsif p_key is null then
-        select p.* into v_place from penstock.partition as p left join penstock.depth as d on d.partition_id = p.id
-         where p.queue_id = p_queue.id and p.is_current and p.shard = v_here
-         order by coalesce(case when p_is_ready then d.opened else penstock.expected_in(d) end, 0), p.number limit 1;
+        v_place := (
+            select p from penstock.partition as p left join penstock.depth as d on d.partition_id = p.id
+             where p.queue_id = p_queue.id and p.is_current and p.shard = v_here
+             order by coalesce(case when p_is_ready then d.opened else penstock.expected_in(d) end, 0), p.number limit 1);
         if v_place.id is null then
-            select * into v_place from penstock.partition where queue_id = p_queue.id and is_current order by number limit 1;
+            v_place := (select p from penstock.partition as p where p.queue_id = p_queue.id and p.is_current order by p.number limit 1);
         end if;
     elsif v_is_homed then
         v_ids := array(select id from penstock.partition
                         where queue_id = p_queue.id and is_current and shard = v_here order by number);
-        select * into v_place from penstock.partition where id = v_ids[1 + penstock.partition_of(p_key, cardinality(v_ids))];
+        v_place := (select p from penstock.partition as p where p.id = v_ids[1 + penstock.partition_of(p_key, cardinality(v_ids))]);
     else
-        select p.* into v_place from penstock.queue_map as m
-          join penstock.partition as p on p.id = m.partition_ids[1 + penstock.partition_of(p_key, m.partitions)]
-         where m.queue_id = p_queue.id and m.epoch = p_queue.epoch;
+        v_place := (
+            select p from penstock.queue_map as m
+              join penstock.partition as p on p.id = m.partition_ids[1 + penstock.partition_of(p_key, m.partitions)]
+             where m.queue_id = p_queue.id and m.epoch = p_queue.epoch);
     end if;
     if v_place.shard <> v_here then
         perform penstock.refuse(case when p_key is null then 'queue' else 'key' end, format(
@@ -70,7 +72,7 @@ declare
     v_field      text;
     v_value      text;
 begin
-    select * into v_queue from penstock.queue where name = enqueue.queue;
+    v_queue := (select q from penstock.queue as q where q.name = enqueue.queue);
     if v_queue.id is null then
         raise exception using errcode = '42704',
             message = format('NotFound: queue %L does not exist: declare it with app.queue(...) and app.migrate()', enqueue.queue);
@@ -117,7 +119,7 @@ begin
     if v_queue.is_owned or v_once is not null then
         while not penstock.lock_map(v_queue.id, v_queue.epoch) loop
             perform penstock.hold_map(v_queue.id);
-            select * into v_queue from penstock.queue where id = v_queue.id;
+            v_queue := (select q from penstock.queue as q where q.id = v_queue.id);
         end loop;
     end if;
     v_partition := penstock.place(v_queue, v_key, v_once,

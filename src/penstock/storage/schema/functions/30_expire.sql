@@ -82,7 +82,8 @@ create or replace function penstock.take_ready_apart(p_row tid) returns tid[]
 language sql
 begin atomic
     with gone as (
-        delete from penstock.ready where ctid = p_row returning *
+        delete from penstock.ready where ctid = p_row
+        returning partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at, changed, epoch, task
     ), parts as (
         insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, rescues, ready_at, changed, epoch, task)
         select partition_id, priority, pos, range, m, m + 1, attempt, rescues, ready_at, changed, epoch, task

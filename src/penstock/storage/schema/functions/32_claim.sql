@@ -10,7 +10,7 @@
 -- Locks: ready rows in order, skipping those others hold.
 create or replace function penstock.take(
     p_worker bigint, p_token bigint, p_partition int, p_priority int, p_from bigint, p_until timestamptz, p_tasks text[],
-    p_slots int, p_wanted int, p_rows int, p_has_suspect boolean default false) returns setof penstock.lease
+    p_slots int, p_wanted int, p_rows int, p_has_suspect boolean default false) returns setof penstock.claimed
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_rows tid[];
@@ -30,7 +30,8 @@ begin
 
     return query
     with head as materialized (
-        select ctid as tid, * from penstock.ready where ctid = any (v_rows)
+        select ctid as tid, partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at, task
+          from penstock.ready where ctid = any (v_rows)
     ), counted as (
         select h.*, penstock.members_count(low, high, members) as n,
                sum(penstock.members_count(low, high, members)) over (order by pos, range, low)
@@ -47,10 +48,10 @@ begin
         select c.*, coalesce(bool_and(n_taken = n) over (order by pos, range, low rows between unbounded preceding and 1 preceding), true) as is_reached
           from capped as c
     ), cut as (
-        select r.*, case when n_taken = n then high
+        select w.*, case when n_taken = n then high
                          when members is null then (low + n_taken)::smallint
                          else (penstock.positions(low, high, members))[n_taken + 1] end as cut
-          from reached as r where is_reached and n_taken > 0
+          from reached as w where is_reached and n_taken > 0
     ), parted as (
         -- What starts at once and what follows are leases of their own: after a crash only the first is sure to have begun.
         select c.*, case when before >= p_slots then low
@@ -74,7 +75,7 @@ begin
      cross join lateral (values (p.low, p.middle, false), (p.middle, p.cut, true)) as g(low, high, is_ahead)
      where g.low < g.high
      order by pos, range, g.low
-    returning *;
+    returning id, partition_id, priority, pos, range, low, high, members, attempt, rescues, is_ahead, ready_at, task;
 end $$;
 
 -- Claims up to p_slots jobs that start at once and p_ahead more that start within moments, from the
@@ -89,14 +90,14 @@ end $$;
 -- Partitions with an owner are passed over. Locks: gates, then ready rows in order, skipping those others hold.
 create or replace function penstock.claim(
     p_worker bigint, p_token bigint, p_partitions int[], p_from bigint[], p_slots int, p_ahead int,
-    p_has_suspect boolean default false, p_settled int[] default null) returns setof penstock.lease
+    p_has_suspect boolean default false, p_settled int[] default null) returns setof penstock.claimed
 language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp as $$
 declare
     v_partition record;
     v_first     record;
     v_second    timestamptz;
-    v_lease     penstock.lease;
+    v_lease     penstock.claimed;
     v_open      int[];
     v_taken     int := 0;
     v_rows      int;
@@ -171,9 +172,11 @@ begin
             v_got := 0;
             v_leases := 0;
             for v_lease in
-                select * from penstock.take(p_worker, p_token, v_partition.id, v_first.priority, v_first.pos_from,
+                select t.id, t.partition_id, t.priority, t.pos, t.range, t.low, t.high, t.members,
+                       t.attempt, t.rescues, t.is_ahead, t.ready_at, t.task
+                  from penstock.take(p_worker, p_token, v_partition.id, v_first.priority, v_first.pos_from,
                     greatest(v_second - v_first.priority * interval '60 s', v_first.ready_at), v_partition.tasks,
-                    greatest(least(p_slots, v_most) - v_taken, 0), v_asked, v_rows, v_has_suspect)
+                    greatest(least(p_slots, v_most) - v_taken, 0), v_asked, v_rows, v_has_suspect) as t
             loop
                 v_got := v_got + penstock.members_count(v_lease.low, v_lease.high, v_lease.members);
                 v_leases := v_leases + 1;

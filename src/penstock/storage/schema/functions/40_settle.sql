@@ -13,7 +13,7 @@ begin
         select g.lease_id, count(*) as n from unnest(p_parts) as g group by g.lease_id
     ), found as (
         select l.id, c.n = penstock.members_count(l.low, l.high, l.members) as is_whole
-          from cleared as c cross join lateral (select * from penstock.lease where id = c.lease_id limit 1) as l
+          from cleared as c cross join lateral (select id, low, high, members from penstock.lease where id = c.lease_id limit 1) as l
     ), whole as (
         delete from penstock.lease where id = any (array(select id from found where is_whole))
     ), masks as (
@@ -42,14 +42,14 @@ begin
     perform from penstock.lease where id = any (p_leases) and worker_id = p_worker order by id for update;
 
     with given as (
-        select * from unnest(p_leases, p_tokens, p_ranges, p_counts, p_masks, p_positions, p_ages, p_runs, p_results)
-                      with ordinality as g(lease_id, token, range, n, mask, positions, ages, runs, results, place)
+        select g.* from unnest(p_leases, p_tokens, p_ranges, p_counts, p_masks, p_positions, p_ages, p_runs, p_results)
+                        with ordinality as g(lease_id, token, range, n, mask, positions, ages, runs, results, place)
     ), held as materialized (
         select l.id, l.partition_id, l.attempt, g.*,
                penstock.members_count(l.low, l.high, l.members) = g.n as is_whole
           from given as g
          cross join lateral (
-               select * from penstock.lease
+               select id, partition_id, low, high, members, attempt from penstock.lease
                 where id = g.lease_id and worker_id = p_worker and token = g.token and range = g.range limit 1) as l
          where case when g.mask is null then penstock.members_count(l.low, l.high, l.members) = g.n
                     else coalesce(l.members, penstock.span(l.low, l.high)) & g.mask = g.mask end
@@ -84,7 +84,7 @@ begin
         select l.id, l.partition_id, l.attempt, g.*
           from given as g
          cross join lateral (
-               select * from penstock.lease
+               select id, partition_id, low, high, members, attempt from penstock.lease
                 where id = g.lease_id and worker_id = p_worker and token = g.token and range = g.range limit 1) as l
          where penstock.has_member(l.low, l.high, l.members, g.pos)
     ), history as (
@@ -102,7 +102,7 @@ begin
         select g.lease_id, u.pos from unnest(p_leases, p_positions) with ordinality as g(lease_id, positions, place)
          cross join lateral unnest(g.positions::smallint[]) as u(pos)
          where g.place <> all (coalesce(v_whole, '{}'))
-        except select * from unnest(v_settled);
+        except select lease_id, pos from unnest(v_settled);
 end $$;
 
 -- Settles every other end, an object a job in p_ends: lease, token, range, position, end, error, due_in, age, run. The ends:
@@ -136,10 +136,12 @@ begin
           from json_to_recordset(p_ends) as g(lease bigint, token bigint, range bigint, position smallint, "end" text,
                                               error text, due_in double precision, age bigint, run bigint)
          cross join lateral (
-               select * from penstock.lease
+               select id, range, partition_id, priority, pos, low, high, members, attempt, rescues, ready_at, task, epoch
+                 from penstock.lease
                 where id = g.lease and worker_id = p_worker and token = g.token and range = g.range limit 1) as l
          cross join lateral (
-               select queue.* from penstock.partition join penstock.queue on queue.id = partition.queue_id
+               select queue.id, is_owned, per_key, holds_on_retry, halts_on_dead
+                 from penstock.partition join penstock.queue on queue.id = partition.queue_id
                 where partition.id = l.partition_id limit 1) as q
          where penstock.has_member(l.low, l.high, l.members, g.position)
     ), attempts as (
@@ -197,7 +199,7 @@ begin
     perform penstock.clear_bits(v_settled);
     return query
         select (value ->> 'lease')::bigint, (value ->> 'position')::smallint from json_array_elements(p_ends)
-        except select * from unnest(v_settled);
+        except select lease_id, pos from unnest(v_settled);
 end $$;
 
 -- Moves one running job to a lease of its own, so that its handler's transaction can settle it without
@@ -209,8 +211,9 @@ set search_path = pg_catalog, pg_temp as $$
 declare
     v_lease penstock.lease;
 begin
-    select * into v_lease from penstock.lease
-      where id = p_lease and worker_id = p_worker and token = p_token and range = p_range for update;
+    v_lease := (
+        select l from penstock.lease as l
+         where l.id = p_lease and l.worker_id = p_worker and l.token = p_token and l.range = p_range for update);
     if v_lease.id is null or not penstock.has_member(v_lease.low, v_lease.high, v_lease.members, p_position) then
         -- Asked again after a lost answer: it may have a lease of its own already.
         return (select l.id from penstock.lease as l
@@ -219,10 +222,10 @@ begin
     end if;
     perform penstock.clear_bits(array[row(p_lease, p_position)::penstock.part_of_lease]);
     v_lease.id := nextval('penstock.lease_number');
-    v_lease.low := p_position;
-    v_lease.high := p_position + 1;
-    v_lease.members := null;
-    v_lease.is_ahead := false;
-    insert into penstock.lease select v_lease.*;
+    insert into penstock.lease (id, token, worker_id, partition_id, priority, pos, range, low, high, attempt, rescues,
+                                is_ahead, ready_at, claimed_at, epoch, task)
+    values (v_lease.id, v_lease.token, v_lease.worker_id, v_lease.partition_id, v_lease.priority, v_lease.pos, v_lease.range,
+            p_position, p_position + 1, v_lease.attempt, v_lease.rescues, false, v_lease.ready_at, v_lease.claimed_at,
+            v_lease.epoch, v_lease.task);
     return v_lease.id;
 end $$;

@@ -34,7 +34,7 @@ begin
       from crew as c join held as h on h.queue_id = c.queue_id where c.worker_id = p_worker;
 
     with share as (
-        select * from json_to_recordset(v_shares) as s(queue int, is_current boolean, mine int, share int)
+        select s.* from json_to_recordset(v_shares) as s(queue int, is_current boolean, mine int, share int)
     ), free as (
         select p.id, s.share - s.mine as wanted,
                row_number() over (partition by p.queue_id, s.is_current order by p.number) as place
@@ -100,7 +100,7 @@ end $$;
 create or replace function penstock.lease_chosen(
     p_worker bigint, p_token bigint, p_server text, p_partitions int[], p_epochs bigint[], p_ranges bigint[],
     p_masks bit(1024)[], p_aheads boolean[])
-returns setof penstock.lease
+returns setof penstock.claimed
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_none constant bit(1024) := repeat('0', 1024)::bit(1024);
@@ -113,14 +113,15 @@ begin
     perform from penstock.ready where range = any (p_ranges) and partition_id = any (v_held) order by range, low for update;
     return query
     with given as (
-        select * from unnest(p_ranges, p_masks, p_aheads) as g(range, mask, is_ahead)
+        select g.* from unnest(p_ranges, p_masks, p_aheads) as g(range, mask, is_ahead)
     ), met as materialized (
         select r.tid, r.partition_id, r.priority, r.pos, r.range, r.low, r.high, r.members, r.attempt, r.rescues, r.ready_at,
                r.epoch, r.task, g.is_ahead, coalesce(r.members, penstock.span(r.low, r.high)) as map,
                coalesce(r.members, penstock.span(r.low, r.high)) & g.mask as part
           from given as g
          cross join lateral (
-               select ctid as tid, * from penstock.ready
+               select ctid as tid, partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at, epoch, task
+                 from penstock.ready
                 where range = g.range and partition_id = any (v_held) offset 0) as r
     ), cut as (
         select tid, (array_agg(map))[1] & ~bit_or(part) as rest from met where part <> v_none group by tid
@@ -135,5 +136,5 @@ begin
     select p_token, p_worker, partition_id, priority, pos, range, low, high, case when part <> map or members is not null then part end,
            attempt, rescues, is_ahead, ready_at, epoch, task
       from met where part <> v_none order by pos, range, low
-    returning *;
+    returning id, partition_id, priority, pos, range, low, high, members, attempt, rescues, is_ahead, ready_at, task;
 end $$;

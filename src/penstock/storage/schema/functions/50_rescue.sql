@@ -5,7 +5,8 @@ create or replace function penstock.rescue_leases(p_leases bigint[], out jobs in
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     with orphan as materialized (
-        select l.*, p.queue_id, q.is_owned, q.halts_on_dead
+        select l.id, l.worker_id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.members, l.attempt, l.rescues,
+               l.is_ahead, l.ready_at, l.claimed_at, l.epoch, l.task, p.queue_id, q.is_owned, q.halts_on_dead
           from penstock.lease as l
           join penstock.partition as p on p.id = l.partition_id join penstock.queue as q on q.id = p.queue_id
          where l.id = any (p_leases)
@@ -66,7 +67,9 @@ create or replace function penstock.take_apart(p_lease bigint) returns bigint[]
 language sql
 begin atomic
     with gone as (
-        delete from penstock.lease where id = p_lease returning *
+        delete from penstock.lease where id = p_lease
+        returning token, worker_id, partition_id, priority, pos, range, low, high, members, attempt, rescues, is_ahead, ready_at,
+                  claimed_at, epoch, task
     ), parts as (
         insert into penstock.lease (token, worker_id, partition_id, priority, pos, range, low, high, attempt, rescues, is_ahead,
                                     ready_at, claimed_at, epoch, task)

@@ -37,7 +37,8 @@ create or replace function penstock.set_lease_aside(p_lease bigint, p_reason tex
 language sql
 begin atomic
     with gone as (
-        delete from penstock.lease where id = p_lease returning *
+        delete from penstock.lease where id = p_lease
+        returning partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at, task
     )
     insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, rescues, is_parked, reason, ready_at, task)
     select partition_id, priority, pos, range, m, m + 1, attempt, rescues, true, left(p_reason, 1000), ready_at, task
@@ -75,7 +76,8 @@ declare
     v_job   record;
     v_place record;
 begin
-    select r.ctid as tid, r.*, p.queue_id, q.is_owned into v_row
+    select r.ctid as tid, r.partition_id, r.pos, r.range, r.low, r.high, r.attempt, r.rescues, r.ready_at, r.epoch, p.queue_id,
+           q.is_owned into v_row
       from penstock.ready as r join penstock.partition as p on p.id = r.partition_id join penstock.queue as q on q.id = p.queue_id
      where r.range = p_job / 1024 and penstock.has_member(r.low, r.high, r.members, (p_job % 1024)::int) and r.reason is not null
        for update of r;
@@ -101,7 +103,7 @@ begin
                 v_row.ready_at, case when v_row.is_owned then pg_current_xact_id() end, v_place.epoch,
                 case when v_row.is_owned then '' else v_job.task end);
         insert into penstock.tally (partition_id, opened)
-        select * from (values (v_row.partition_id, -1), (v_place.partition_id, 1)) as c(id, n)
+        select c.id, c.n from (values (v_row.partition_id, -1), (v_place.partition_id, 1)) as c(id, n)
          where v_row.partition_id <> v_place.partition_id;
         perform penstock.wake(v_row.queue_id);
     end if;

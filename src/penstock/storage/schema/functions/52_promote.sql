@@ -87,7 +87,8 @@ create or replace function penstock.take_scheduled_apart(p_row tid) returns tid[
 language sql
 begin atomic
     with gone as (
-        delete from penstock.scheduled where ctid = p_row returning *
+        delete from penstock.scheduled where ctid = p_row
+        returning due_at, partition_id, priority, range, low, high, members, attempt, rescues, pos, epoch, task
     ), parts as (
         insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, attempt, rescues, pos, epoch, task)
         select due_at, partition_id, priority, range, m, m + 1, attempt, rescues, pos, epoch, task
@@ -102,7 +103,8 @@ create or replace function penstock.set_scheduled_aside(p_row tid, p_reason text
 language sql
 begin atomic
     with gone as (
-        delete from penstock.scheduled where ctid = p_row returning *
+        delete from penstock.scheduled where ctid = p_row
+        returning due_at, partition_id, priority, range, low, high, members, attempt, rescues, pos, epoch, task
     ), aside as (
         insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, rescues, is_parked, reason, task)
         select partition_id, priority, coalesce(pos, penstock.draw_range()), range, low, high, attempt, rescues, true,
@@ -119,7 +121,8 @@ declare
     v_count int;
 begin
     with due as (
-        delete from penstock.scheduled where ctid = any (p_rows) returning *
+        delete from penstock.scheduled where ctid = any (p_rows)
+        returning due_at, partition_id, priority, range, low, high, members, attempt, rescues, pos, epoch, task
     ), given as materialized (
         select d.*, p.queue_id, m.partition_ids, m.epoch as map_epoch,
                m.epoch is not null and d.pos is null and d.epoch is distinct from m.epoch as is_moved

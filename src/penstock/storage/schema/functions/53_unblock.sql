@@ -32,7 +32,7 @@ declare
 begin
     begin
         with child as materialized (
-            select b.* from penstock.blocked as b where b.job_id = any (p_children)
+            select b.job_id, b.runs_on_failure, b.parents from penstock.blocked as b where b.job_id = any (p_children)
         ), judged as materialized (
             select c.job_id, c.runs_on_failure, e.n_open, e.n_failed
               from child as c
@@ -88,7 +88,7 @@ declare
     v_count int;
 begin
     with gone as (
-        delete from penstock.blocked where job_id = p_job returning *
+        delete from penstock.blocked where job_id = p_job returning job_id, partition_id, priority, task, parents
     ), edges as (
         delete from penstock.dependency as d using gone as g where d.child_id = g.job_id and d.parent_id = any (g.parents)
     ), aside as (
@@ -119,7 +119,8 @@ begin
     v_epochs := array(select penstock.hold_map(q) from unnest(v_queues) as q);
 
     with gone as (
-        delete from penstock.blocked where job_id = any (p_free) returning *
+        delete from penstock.blocked where job_id = any (p_free)
+        returning job_id, partition_id, priority, task, run_at, parents
     ), free as materialized (
         select g.job_id, g.partition_id, g.priority, g.run_at, g.parents, p.queue_id, m.epoch,
                case when m.epoch is null then g.task else '' end as task, g.job_id = any (p_cancelled) as is_cancelled,

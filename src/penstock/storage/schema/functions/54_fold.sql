@@ -46,7 +46,8 @@ begin
         return 0;
     end if;
     with gone as (
-        delete from penstock.tally returning *
+        delete from penstock.tally
+        returning partition_id, opened, scheduled, blocked, dead, enqueued, completed, failed
     ), folded as (
         insert into penstock.total as t (partition_id, opened, scheduled, blocked, dead, enqueued, completed, failed)
         select partition_id, sum(opened), sum(scheduled), sum(blocked), sum(dead), sum(enqueued), sum(completed), sum(failed)

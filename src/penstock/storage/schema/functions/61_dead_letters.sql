@@ -98,7 +98,7 @@ begin atomic
     with gone as (
         delete from penstock.dead where job_id = any (array(
             select job_id from penstock.dead where job_id = any (p_ids) order by job_id for update skip locked))
-        returning *
+        returning job_id, partition_id, attempt, started_at, failed_at, worker, error
     ), ended as (
         insert into penstock.finished (slice, range, partition_id, outcome, attempt, finished_at, worker, positions, start_ages, errors)
         select penstock.current_slice(), job_id / 1024, partition_id, 1, attempt, failed_at, worker,

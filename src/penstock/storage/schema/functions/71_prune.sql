@@ -1,14 +1,14 @@
 -- What is kept of tables that are let go, and what goes with them.
 
 -- The rows of ranges [p_low, p_high) of slices on their way to a lake, which no longer are parts of `finished`.
-create or replace function penstock.taken_rows(p_low bigint, p_high bigint) returns setof penstock.finished
+create or replace function penstock.taken_rows(p_low bigint, p_high bigint) returns table (range bigint, positions smallint[])
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     v_slice int;
 begin
     for v_slice in select number from penstock.slice where taken_at is not null loop
         begin
-            return query execute format('select * from penstock.finished_%s where range >= $1 and range < $2', v_slice)
+            return query execute format('select range, positions from penstock.finished_%s where range >= $1 and range < $2', v_slice)
                 using p_low, p_high;
         exception when undefined_table then
             null; -- It is in the lake and was dropped since the list of slices was read.
@@ -59,7 +59,8 @@ begin
     end if;
     execute format('lock table penstock.job_%s in share mode', p_low);
     execute format('with moved as (
-            delete from penstock.job_%s where id in (select penstock.wanted(%s, %s)) returning *
+            delete from penstock.job_%s where id in (select penstock.wanted(%s, %s))
+            returning id, enqueued_at, partition_id, priority, task, key, args, attributes
         )
         insert into penstock.job_kept (id, enqueued_at, partition_id, priority, task, key, args, attributes)
         select id, enqueued_at, partition_id, priority, task, key, args, attributes from moved
@@ -101,7 +102,7 @@ begin
              where ctid >= %L::tid and ctid < %L::tid
                and (finished_at > now() - make_interval(secs => 86400 * ($1)[outcome + 1])
                     or range in (select parent_id / 1024 from penstock.waited_for))
-            returning *)
+            returning range, partition_id, outcome, attempt, finished_at, worker, positions, start_ages, run_times, results, errors)
         insert into penstock.finished (slice, range, partition_id, outcome, attempt, finished_at, worker, positions,
                                        start_ages, run_times, results, errors)
         select penstock.current_slice(), range, partition_id, outcome, attempt, finished_at, worker, positions,
@@ -120,7 +121,8 @@ declare
     v_count bigint;
 begin
     execute format('with gone as (
-            delete from penstock.finished_%s where range in (select parent_id / 1024 from penstock.waited_for) returning *
+            delete from penstock.finished_%s where range in (select parent_id / 1024 from penstock.waited_for)
+            returning range, partition_id, outcome, attempt, finished_at, worker, positions, start_ages, run_times, results, errors
         ), carried as (
             insert into penstock.finished (slice, range, partition_id, outcome, attempt, finished_at, worker, positions,
                                            start_ages, run_times, results, errors)

@@ -5,7 +5,9 @@
 -- The rows of history of ranges [p_low, p_high): of slice p_only, or of all slices but p_cold. Slices of p_hot, and
 -- those that came after them, must be among them: which are gone is told by an error, for the caller to look elsewhere.
 create or replace function penstock.finished_rows(p_low bigint, p_high bigint, p_only int, p_hot int[], p_cold int[])
-returns setof penstock.finished
+returns table (
+    range bigint, partition_id int, outcome smallint, attempt smallint, finished_at timestamptz, worker text,
+    positions smallint[], start_ages bigint[], run_times bigint[], results json[], errors text[])
 language plpgsql stable rows 1000 set search_path = pg_catalog, pg_temp as $$
 declare
     v_slice int;
@@ -24,7 +26,8 @@ begin
          where opened_at is not null and (number = p_only or p_only is null and number <> all (p_cold)) order by number
     loop
         begin
-            return query execute format('select * from penstock.finished_%s where range >= $1 and range < $2', v_slice)
+            return query execute format('select range, partition_id, outcome, attempt, finished_at, worker, positions, start_ages, run_times, results, errors
+                      from penstock.finished_%s where range >= $1 and range < $2', v_slice)
                 using p_low, p_high;
         exception when undefined_table then
             raise exception using errcode = 'PS001', message = format('slices of history are gone: %s;', v_slice);
@@ -33,12 +36,14 @@ begin
 end $$;
 
 -- The jobs of ranges [p_low, p_high), each once.
-create or replace function penstock.jobs_between(p_low bigint, p_high bigint) returns setof penstock.job
+create or replace function penstock.jobs_between(p_low bigint, p_high bigint) returns table (
+    id bigint, enqueued_at timestamptz, partition_id int, priority smallint, task text, key bytea, args json, attributes jsonb)
 language sql stable
 begin atomic
-    select * from penstock.job where id >= p_low * 1024 and id < p_high * 1024
+    select j.id, j.enqueued_at, j.partition_id, j.priority, j.task, j.key, j.args, j.attributes
+      from penstock.job as j where j.id >= p_low * 1024 and j.id < p_high * 1024
     union all
-    select k.* from penstock.job_kept as k
+    select k.id, k.enqueued_at, k.partition_id, k.priority, k.task, k.key, k.args, k.attributes from penstock.job_kept as k
      where k.id >= p_low * 1024 and k.id < p_high * 1024 and not exists (select from penstock.job as j where j.id = k.id);
 end;
 

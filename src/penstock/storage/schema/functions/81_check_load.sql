@@ -13,10 +13,10 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_queue penstock.queue;
 begin
-    select * into v_queue from penstock.queue where name = p_queue;
+    v_queue := (select q from penstock.queue as q where q.name = p_queue);
     if v_queue.is_owned or exists (select from penstock.shard where number <> penstock.here()) then
         perform penstock.hold_map(v_queue.id);
-        select * into v_queue from penstock.queue where id = v_queue.id;
+        v_queue := (select q from penstock.queue as q where q.id = v_queue.id);
     end if;
     return v_queue;
 end $$;

@@ -85,7 +85,7 @@ begin
          group by o.range, o.place, t.id, o.priority, o.run_at, o.size, o.has_once, o.task
     )
     select array(select row(r.*)::penstock.part_of_load from routed as r)
-        || array(select row(p.*)::penstock.part_of_load from unnest(p_parts) as p where p.epoch is null or p.epoch = p_queue.epoch)
+        || array(select row(k.*)::penstock.part_of_load from unnest(p_parts) as k where k.epoch is null or k.epoch = p_queue.epoch)
       into v_routed;
     if exists (select from unnest(v_routed) as r join penstock.partition as p on p.id = r.partition_id
                 where p.shard <> penstock.here()) then
@@ -167,7 +167,7 @@ declare
 begin
     insert into penstock.load (name, queue_id, is_stream, origin) values (p_name, v_queue.id, p_is_stream, p_origin)
         on conflict do nothing;
-    select * into v_load from penstock.load where name = p_name for no key update;
+    v_load := (select l from penstock.load as l where l.name = p_name for no key update);
     perform penstock.check_load(v_load, v_queue, p_is_stream, p_origin);
     -- Whoever hands all of this over to another shard waits for it, and then it is not decided here any more.
     perform pg_advisory_xact_lock_shared(hashtext('penstock.loads'));
@@ -188,7 +188,7 @@ begin
         update penstock.load_range as r set load_id = v_load.id
           from unnest(p_stages) with ordinality as s(stage, place)
          where r.stage = s.stage and r.load_id is null and r.attempt is null
-        returning r.*, s.place as given_place
+        returning r.range, s.place as given_place, r.partition_id, r.priority, r.run_at, r.size, r.epoch, r.has_once, r.task
     )
     select coalesce(array_agg(row(range, given_place, partition_id, priority, run_at, size, epoch, has_once, task, null)::penstock.part_of_load),
                     '{}')

@@ -12,7 +12,7 @@ begin
     with gone as (
         delete from penstock.ready as r using penstock.load_range as l
          where l.load_id = p_load and r.range = l.range
-        returning r.*
+        returning r.pos, r.partition_id, r.priority, r.range, r.low, r.high, r.members, r.attempt, r.rescues, r.epoch, r.task
     ), held as (
         insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, members, attempt, rescues, epoch, task)
         select penstock.paused_at(pos), partition_id, priority, range, low, high, members, attempt, rescues, epoch, task from gone

@@ -89,13 +89,13 @@ create or replace function penstock.change_map(p_queue penstock.queue, p_version
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_homes smallint[] := penstock.homes_by(p_queue.homes, p_ids);
-    v_early penstock.partition;
+    v_early record;
 begin
     if not p_queue.is_open then
         raise exception using errcode = '55006',
             message = format('another change of the partitions of queue %s is under way', quote_literal(p_queue.name));
     end if;
-    select p.* into v_early from penstock.partition as p
+    select p.number, p.shard into v_early from penstock.partition as p
      where p.id = any (p_ids) and not p.is_current and not penstock.may_return(p) order by p.number limit 1;
     if found then
         raise exception using errcode = '55006', message = format(
@@ -122,7 +122,7 @@ begin
         return false;
     end if;
     v_version := penstock.next_version();
-    select * into v_queue from penstock.queue where name = p_name;
+    v_queue := (select q from penstock.queue as q where q.name = p_name);
     if v_queue.partitions = p_partitions then
         return false;
     end if;
@@ -152,9 +152,9 @@ create or replace function penstock.undo_map(p_queue int, p_epoch int) returns b
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_version bigint := penstock.next_version();
-    v_before  penstock.queue_map;
+    v_before  record;
 begin
-    select m.* into v_before
+    select m.partition_ids, m.homes into v_before
       from penstock.queue as q join penstock.queue_map as m on m.queue_id = q.id and m.epoch = q.epoch - 1
      where q.id = p_queue and q.epoch = p_epoch and not q.is_open;
     if not found then

@@ -64,11 +64,11 @@ begin
     v_version := penstock.next_version();
     select array_agg(queue_id), array_agg(epoch) into v_queues, v_epochs
       from (select queue_id, epoch from penstock.queue_map
-             where (queue_id, epoch) in (select * from unnest(v_queues, v_epochs)) and is_closed and not is_drained
+             where (queue_id, epoch) in (select g.queue, g.epoch from unnest(v_queues, v_epochs) as g(queue, epoch)) and is_closed and not is_drained
              order by queue_id, epoch for update skip locked) as m;
     with drained as (
         update penstock.queue_map as m set is_drained = true
-         where (m.queue_id, m.epoch) in (select * from unnest(v_queues, v_epochs)) and not penstock.has_left(m)
+         where (m.queue_id, m.epoch) in (select g.queue, g.epoch from unnest(v_queues, v_epochs) as g(queue, epoch)) and not penstock.has_left(m)
         returning m.queue_id, m.epoch
     ), told as (
         update penstock.queue as q set version = v_version from (select distinct queue_id from drained) as d where q.id = d.queue_id

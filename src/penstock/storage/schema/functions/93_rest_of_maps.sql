@@ -29,12 +29,12 @@ begin
         exit when v_left <= 0;
         insert into penstock.map_rest (queue_id, epoch, partition_id) values (v_part.queue_id, v_part.epoch, v_part.id)
             on conflict do nothing;
-        select * into v_rest from penstock.map_rest
-         where queue_id = v_part.queue_id and epoch = v_part.epoch and partition_id = v_part.id;
+        v_rest := (select r from penstock.map_rest as r
+                    where r.queue_id = v_part.queue_id and r.epoch = v_part.epoch and r.partition_id = v_part.id);
         -- A range may be in so many parts: one more, and the first is whole.
         v_rows := greatest(v_left, 1024) + 1;
         with next_rows as materialized (
-            select * from (
+            select l.range, l.low, l.high, l.members from (
                 select range, low, high, members from penstock.ready where partition_id = v_part.id and epoch = v_part.epoch
                 union all
                 select range, low, high, members from penstock.lease where partition_id = v_part.id and epoch = v_part.epoch
@@ -43,8 +43,8 @@ begin
                  where partition_id = v_part.id and epoch = v_part.epoch and pos is not null) as l
              where range > v_rest.through order by range limit v_rows
         ), page as materialized (
-            select * from (
-                select *, sum(penstock.members_count(low, high, members))
+            select l.range, l.low, l.high, l.members from (
+                select range, low, high, members, sum(penstock.members_count(low, high, members))
                           over (order by range groups between unbounded preceding and 1 preceding) as jobs_before
                   from next_rows
                  where (select count(*) from next_rows) < v_rows or range < (select max(range) from next_rows)) as l

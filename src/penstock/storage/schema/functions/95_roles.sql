@@ -59,7 +59,7 @@ begin
         execute format('alter default privileges for role %s in schema penstock grant %s on tables to %I', v_owner,
                        case p_kind when 'worker' then 'select, insert, update, delete' else 'select' end, p_role);
     end if;
-    for v_right in select * from penstock.rights(p_kind) loop
+    for v_right in select r.object, r.privileges from penstock.rights(p_kind) as r loop
         execute format('revoke all on %s from %I', v_right.object, p_role);
         if v_right.privileges is not null then
             execute format('grant %s on %s to %I', v_right.privileges, v_right.object, p_role);

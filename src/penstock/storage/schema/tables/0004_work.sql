@@ -186,4 +186,10 @@ create table penstock.cron (
 
 create index cron_by_next_time on penstock.cron (next_at) where not is_paused and not is_leaving;
 
+-- What a claim gives: of a lease, what its worker needs to know.
+create type penstock.claimed as (
+    id bigint, partition_id int, priority smallint, pos bigint, range bigint, low smallint, high smallint, members bit(1024),
+    attempt smallint, rescues smallint, is_ahead boolean, ready_at timestamptz, task text);
+
+-- A job of a lease.
 create type penstock.part_of_lease as (lease_id bigint, pos smallint);

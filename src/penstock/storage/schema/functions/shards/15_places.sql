@@ -38,7 +38,7 @@ language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     v_place penstock.partition;
 begin
-    select * into v_place from penstock.partition where id = p_partition;
+    v_place := (select p from penstock.partition as p where p.id = p_partition);
     return v_place.shut_by is not null
         or exists (select from penstock.partition as o
                     where o.queue_id = v_place.queue_id and o.number = v_place.number and o.id <> p_partition)

@@ -37,7 +37,7 @@ declare
     v_before  int[];
     v_ids     int[];
 begin
-    select * into v_queue from penstock.queue where name = p_name;
+    v_queue := (select q from penstock.queue as q where q.name = p_name);
     select m.partition_ids into v_before
       from penstock.queue_map as m where m.queue_id = v_queue.id and m.epoch = v_queue.epoch;
     insert into penstock.partition (queue_id, number, name, shard, is_current)

@@ -24,7 +24,7 @@ declare
     v_here penstock.catalogue;
 begin
     perform set_config('lock_timeout', '2s', true);
-    select * into v_here from penstock.catalogue for no key update;
+    v_here := (select c from penstock.catalogue as c for no key update);
     if v_here.system <> (p_given ->> 'system')::uuid then
         raise exception using errcode = '22023', message = 'the catalogues are of different systems';
     end if;

@@ -7,7 +7,7 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_here penstock.catalogue;
 begin
-    select * into v_here from penstock.catalogue for no key update;
+    v_here := (select c from penstock.catalogue as c for no key update);
     if v_here.identity is not null then
         return;
     end if;

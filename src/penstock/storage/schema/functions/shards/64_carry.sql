@@ -31,8 +31,10 @@ language sql stable set enable_seqscan = off set jit = off set search_path = pg_
                'args', j.args::text, 'attributes', j.attributes::text,
                'failures', (select json_agg(json_build_object('attempt', f.attempt, 'at', f.at, 'worker', f.worker, 'error', f.error))
                               from penstock.failure as f where f.job_id = o.job_id)) order by o.id)
-      from (select * from penstock.outbox where shard = p_shard order by id limit p_limit) as o
-     cross join lateral (select * from penstock.job_stored where id = o.job_id limit 1) as j
+      from (select id, job_id, attempt, facts, epoch from penstock.outbox where shard = p_shard order by id limit p_limit) as o
+     cross join lateral (
+           select enqueued_at, partition_id, priority, task, key, args, attributes
+             from penstock.job_stored where id = o.job_id limit 1) as j
 $$;
 
 -- Sets aside what could not be read of the next jobs for a shard: they are in no table of jobs. Index: outbox_by_shard.

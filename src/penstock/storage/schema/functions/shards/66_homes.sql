@@ -24,7 +24,7 @@ language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     v_queue penstock.queue;
 begin
-    select * into v_queue from penstock.queue where id = p_queue;
+    v_queue := (select q from penstock.queue as q where q.id = p_queue);
     is_current := v_queue.epoch = p_epoch;
     if not is_current then
         return;

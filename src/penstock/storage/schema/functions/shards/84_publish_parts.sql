@@ -16,15 +16,15 @@ begin
     if found then
         return v_rows;
     end if;
-    select * into v_load from penstock.load where name = p_name;
-    if found then
+    v_load := (select l from penstock.load as l where l.name = p_name);
+    if v_load.id is not null then
         perform penstock.check_load(v_load, v_queue, p_is_stream, p_origin);
     end if;
     with held as (
         update penstock.load_range as r set attempt = p_attempt, place = s.place
           from unnest(p_stages) with ordinality as s(stage, place)
          where r.stage = s.stage and r.load_id is null and r.attempt is null
-        returning r.*
+        returning r.range, r.place, r.partition_id, r.priority, r.run_at, r.size, r.epoch, r.has_once, r.task
     )
     select coalesce(array_agg(row(range, place, partition_id, priority, run_at, size, epoch, has_once, task, null)::penstock.part_of_load),
                     '{}'),
@@ -46,24 +46,24 @@ language plpgsql set enable_seqscan = off set jit = off set search_path = pg_cat
 declare
     v_queue penstock.queue;
     v_load  penstock.load;
-    v_hold  penstock.load_hold;
+    v_hold  record;
     v_parts penstock.part_of_load[];
 begin
-    select * into v_queue from penstock.queue where name = p_queue;
+    v_queue := (select q from penstock.queue as q where q.name = p_queue);
     insert into penstock.load (name, queue_id, is_stream, origin, is_paused)
     values (p_name, v_queue.id, p_is_stream, p_origin, p_is_paused) on conflict do nothing;
-    select * into v_load from penstock.load where name = p_name for no key update;
+    v_load := (select l from penstock.load as l where l.name = p_name for no key update);
     select b.rows, b.duplicates into rows, duplicates
       from penstock.load_batch as b where b.load_id = v_load.id and b.batch = p_batch;
     if found then
         return;
     end if;
     perform penstock.check_load(v_load, v_queue, p_is_stream, p_origin);
-    delete from penstock.load_hold where attempt = p_attempt returning * into v_hold;
+    delete from penstock.load_hold where attempt = p_attempt returning epoch, ranges into v_hold;
     with taken as (
         update penstock.load_range as r set load_id = v_load.id, attempt = null
          where r.attempt = p_attempt and r.load_id is null
-        returning r.*
+        returning r.range, r.place, r.partition_id, r.priority, r.run_at, r.size, r.epoch, r.has_once, r.task
     )
     select coalesce(array_agg(row(range, place, partition_id, priority, run_at, size, epoch, has_once, task, null)::penstock.part_of_load),
                     '{}')

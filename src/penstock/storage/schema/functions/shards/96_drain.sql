@@ -113,7 +113,7 @@ declare
     v_count int := 0;
 begin
     for v_part in
-        select l.* from penstock.partitions_left() as l
+        select l.id, l.is_owned, l.is_draining, l.has_moved from penstock.partitions_left() as l
          where (l.is_owned or l.has_moved) and l.shut_by is null
            and not (l.is_owned and exists (select from penstock.queue_map as m join penstock.queue as q on q.id = m.queue_id
                                             where m.queue_id = l.queue_id and m.epoch < q.epoch and not m.is_closed))

@@ -31,7 +31,8 @@ begin
                      where partition_id = any (v_all) and (pos is null or partition_id = any (v_shut))
                      order by partition_id, range limit p_rows for update skip locked);
     with gone as (
-        delete from penstock.scheduled where ctid = any (v_rows) returning *
+        delete from penstock.scheduled where ctid = any (v_rows)
+        returning due_at, partition_id, priority, range, low, high, members, attempt, rescues, pos, epoch, task
     ), member as (
         select g.*, l.by_ids, l.number, g.range * 1024 + m.position as job_id, j.key
           from gone as g join penstock.partitions_left() as l on l.id = g.partition_id
@@ -56,7 +57,8 @@ begin
     v_ids := array(select job_id from penstock.blocked where partition_id = any (v_all)
                     order by job_id limit p_rows for update skip locked);
     with gone as (
-        delete from penstock.blocked where job_id = any (v_ids) returning *
+        delete from penstock.blocked where job_id = any (v_ids)
+        returning job_id, partition_id, run_at, runs_on_failure, parents
     ), edges as (
         delete from penstock.dependency as d using gone as g where d.child_id = g.job_id and d.parent_id = any (g.parents)
     ), sent as (
@@ -82,9 +84,10 @@ begin
                       and (d.partition_id = any (v_shut) or not exists (select from penstock.halted as h where h.job_id = d.job_id))
                     order by d.job_id limit p_rows for update skip locked);
     with gone as (
-        delete from penstock.dead where job_id = any (v_ids) returning *
+        delete from penstock.dead where job_id = any (v_ids)
+        returning job_id, partition_id, attempt, started_at, failed_at, worker, error
     ), released as (
-        delete from penstock.halted where job_id = any (v_ids) returning *
+        delete from penstock.halted where job_id = any (v_ids) returning job_id, epoch, since
     ), sent as (
         insert into penstock.outbox (shard, job_id, partition_id, attempt, epoch, facts)
         select penstock.shard_by(l.by_ids, j.key, l.number), g.job_id, g.partition_id, g.attempt, h.epoch,
@@ -115,7 +118,8 @@ begin
                                                         where t.queue_id = l.queue_id and t.task = r.task))
                      limit p_rows for update of r skip locked);
     with gone as (
-        delete from penstock.ready where ctid = any (v_rows) returning *
+        delete from penstock.ready where ctid = any (v_rows)
+        returning partition_id, priority, range, low, high, members, attempt, rescues, pos, ready_at, epoch
     ), member as (
         select g.*, l.by_ids, l.number, g.range * 1024 + m.position as job_id, j.key
           from gone as g join penstock.partitions_left() as l on l.id = g.partition_id
