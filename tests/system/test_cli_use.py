@@ -190,6 +190,11 @@ def test_the_sql_that_is_printed_is_what_the_database_lacks(tmp_path: Path, data
         assert [each["name"] for each in penstock.done("sql", "--json").json] == [f"functions {OURS.version}"]
         connection.execute(penstock.done("sql").out.encode())
         check_schema(connection)
+        connection.execute("update penstock.function_set set version = 9, checksum = 'x'")
+    # A newer version's: they stay.
+    assert penstock.done("sql").out == "-- There is nothing to do.\n"
+    said = "the schema is newer than this program: functions 9, not 1; they work with it, and stay as they are\n"
+    assert penstock.done("migrate").out == said
     everything = [step.name for step in plan(EMPTY, OURS)]
     without_url = CommandLine(tmp_path, "")
     assert [each["name"] for each in without_url.done("sql", "--json").json] == everything

@@ -191,7 +191,10 @@ def history(connection: Connection) -> set[int]:
     return {job for (job,) in rows}
 
 
-def test_a_slice_that_was_taken_out_of_history_is_read_before_between_and_after(database: Database) -> None:
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_a_slice_that_was_taken_out_of_history_is_read_before_between_and_after(
+    database: Database, is_interrupted: bool
+) -> None:
     with App(database.url) as app:
         task = app.queue("q").task(name="t")(lambda: None)
         done = set(task.enqueue_many([{}] * 5))
@@ -199,7 +202,12 @@ def test_a_slice_that_was_taken_out_of_history_is_read_before_between_and_after(
         with database.connect() as connection:
             rotate_slice(connection)
             connection.execute("update penstock.slice set taken_at = now() where number = 1")
-            assert detach(database, connection, "finished", "finished_1", "attached")
+            with database.connect() as reader, reader.transaction():
+                if is_interrupted:
+                    reader.execute("select from penstock.finished")
+                    connection.execute("set lock_timeout = '100ms'")
+                assert detach(database, connection, "finished", "finished_1", "attached") is not is_interrupted
+            connection.execute("set lock_timeout = 0")
             # A child on another shard waits for one of them.
             connection.execute("insert into penstock.awaited (parent_id, shard) values (%s, 2)", [min(done)])
             for schema in (GROWN, NEXT_ONE):

@@ -6,20 +6,26 @@ alter table penstock.queue add column grown int not null default 7;
 alter table penstock.queue_map add column grown int not null default 7;
 alter table penstock.partition add column grown int not null default 7;
 alter table penstock.worker add column grown int not null default 7;
-alter table penstock.job add column grown int not null default 7;
 alter table penstock.job_kept add column grown int not null default 7;
-alter table penstock.finished add column grown int not null default 7;
 
+-- Where taking a table partition out was interrupted, that is brought to its end first: the table would not grow with the
+-- others, and could not be taken out any more. Those that were taken out grow by themselves.
+lock table penstock.job, penstock.finished in access exclusive mode;
 do $$
 declare
-    v_table regclass;
+    v_pending record;
+    v_apart   regclass;
 begin
-    for v_table in
+    for v_pending in select inhparent::regclass as parent, inhrelid::regclass as name from pg_inherits where inhdetachpending loop
+        execute format('alter table %s detach partition %s finalize', v_pending.parent, v_pending.name);
+    end loop;
+    alter table penstock.job add column grown int not null default 7;
+    alter table penstock.finished add column grown int not null default 7;
+    for v_apart in
         select oid from pg_class
-         where relnamespace = 'penstock'::regnamespace and relkind = 'r' and relname ~ '^(job|finished)_[0-9]+$'
-           and not exists (select from pg_inherits where inhrelid = pg_class.oid)
+         where relnamespace = 'penstock'::regnamespace and relname ~ '^(job|finished)_[0-9]+$' and relkind = 'r' and not relispartition
     loop
-        execute format('alter table %s add column grown int not null default 7', v_table);
+        execute format('alter table %s add column grown int not null default 7', v_apart);
     end loop;
 end $$;
 
