@@ -25,7 +25,7 @@ NAMES = {
 APP = {
     "__init__": (
         "url= * shards= embedded_shards= request_timeout= lease= retention= pool_size= imports= accept_data_loss= "
-        "pooled= **unavailable"
+        "pooled= schema= **unavailable"
     ),
     "queue": (
         "name * partitions= order= per_key= limit= rate= per_key_rate= fair_by= weights= on_retry= on_dead= "

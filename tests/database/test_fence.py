@@ -128,7 +128,7 @@ def test_g14_it_is_not_split_not_noted_as_started_and_not_settled_by_a_handler(r
     note_started(connection, worker, [old])
     assert connection.execute("update penstock.lease set is_ahead = false where is_ahead").rowcount == 1
     with psycopg.connect(restored.database.url) as own:
-        assert not settle_in(own, worker, "w", old.id, old.token, old.range * 1024, {"of": "another"})
+        assert not settle_in(own, "penstock", worker, "w", old.id, old.token, old.range * 1024, {"of": "another"})
     restored.assert_untouched()
 
 

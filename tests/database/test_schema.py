@@ -262,7 +262,7 @@ def test_a_migration_that_was_killed_is_taken_up_where_it_was(
         ]
         monkeypatch.setattr(
             "penstock.storage.schema.migration.plan",
-            lambda state, schema: [each for each in deadly if each.name in {s.name for s in plan(state, schema)}],
+            lambda state, schema, *_: [each for each in deadly if each.name in {s.name for s in plan(state, schema)}],
         )
         with pytest.raises(psycopg.OperationalError):
             migrate(killed)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StringType, StructField, StructType
 
+from penstock import PenstockError
 from penstock.spark.writer import LoadWriter
 
 __all__ = ["LoadDriver"]
 
 
 class LoadDriver:
-    """A load as Spark's driver and its tasks make it, without a JVM: two tasks stage, the driver commits or dies."""
+    """A load as Spark's driver and its tasks make it, without a JVM: two tasks stage, the driver commits."""
 
     def __init__(self, url: str, name: str, labels: list[str]) -> None:
         self._options = {"url": url, "queue": "work", "task": "plain", "load": name}
@@ -21,4 +25,13 @@ class LoadDriver:
         writer = LoadWriter(StructType([StructField("label", StringType())]), False, self._options)
         half = len(self._labels) // 2
         parts = [self._labels[:half], self._labels[half:]]
-        writer.commit([writer.write(iter([pa.record_batch({"label": part})])) for part in parts])
+        staged: list[WriterCommitMessage | None] = []
+        try:
+            for part in parts:
+                staged.append(writer.write(iter([pa.record_batch({"label": part})])))  # noqa: PERF401  (part by part)
+            writer.commit(staged)
+        except Exception:
+            # As Spark does.
+            with suppress(PenstockError):
+                writer.abort(staged)
+            raise

@@ -20,7 +20,7 @@ from penstock.storage.schema import OURS, Schema, check_schema, describe, migrat
 __all__ = ["LAST_ONE", "NEXT_ONE"]
 
 _RETIRED = re.compile(
-    r"-- The name of the load that a job came with\.\ncreate or replace function penstock\.load_of.*?\nend;\n", re.S
+    r"-- The name of the load that a job came with\.\ncreate or replace function @schema@\.load_of.*?\nend;\n", re.S
 )
 
 

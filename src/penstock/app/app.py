@@ -95,7 +95,8 @@ class App:
     silent before it counts as dead, `request_timeout` how long an enqueue keeps trying, `retention` how many days
     ended jobs are kept, by final state; `imports` names modules that hold tasks. Settings of the database that could
     lose acknowledged jobs are refused, unless `accept_data_loss` says that this is meant. `pooled` says whether the
-    database is behind a transaction pooler; without it that is found out.
+    database is behind a transaction pooler; without it that is found out. `schema` is where in the database all of it
+    lies: with two of them, two environments live in one database.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class App:
         imports: Sequence[str] = (),
         accept_data_loss: bool = False,
         pooled: bool | None = None,
+        schema: str = "penstock",
         **unavailable: object,
     ) -> None:
         for name in unavailable:
@@ -131,6 +133,7 @@ class App:
             lease_seconds=self._lease_seconds,
             accept_data_loss=accept_data_loss,
             pooled=pooled,
+            schema=schema,
         )
         self._declarations = Declarations(self._connecting.shards, self._connecting.learn)
         self._producer: Producer | None = None

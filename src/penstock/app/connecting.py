@@ -20,6 +20,7 @@ from penstock.model.limits import MOST_SHARDS, checked_count
 from penstock.storage import Connection, Database, joining
 from penstock.storage.database import checked_url, checked_urls
 from penstock.storage.schema import check_schema, migrate
+from penstock.storage.schema_name import SCHEMA, checked_schema, split_schema, with_schema
 from penstock.storage.shards import Shards
 
 __all__ = ["Connecting"]
@@ -45,8 +46,11 @@ class Connecting:
         lease_seconds: float,
         accept_data_loss: bool,
         pooled: bool | None,
+        schema: str,
     ) -> None:
-        self._given = _given_urls(url, shards, embedded_shards)
+        self._schema = checked_schema(schema)
+        given = _given_urls(url, shards, embedded_shards)
+        self._given = None if given is None else [self._named(each) for each in given]
         # Fixed here: a program that changes its folder later keeps its servers.
         self._folder = Path.cwd() / ".penstock"
         self._embedded_shards = embedded_shards or 1
@@ -75,7 +79,7 @@ class Connecting:
     @property
     def urls(self) -> list[str]:
         """The URLs of the databases; reading them starts embedded servers."""
-        return self._given if self._given is not None else [server.url for server in self._started()]
+        return self._given if self._given is not None else [self._named(server.url) for server in self._started()]
 
     def start(self, seconds: float) -> None:
         """Start embedded servers, where these are meant; those that run already have so long to answer."""
@@ -126,7 +130,7 @@ class Connecting:
         """Make a database a further shard, with the schema; its number."""
         with self._held():
             shards = self.shards()
-            database = self._database(checked_url(url))
+            database = self._database(self._named(checked_url(url)))
             self._refuse_data_loss(database, None)
             with without_deadline():
                 database.run(migrate)
@@ -174,6 +178,15 @@ class Connecting:
         for database in joining.further_shards(shards, self._database):
             shards.add(database)
         return shards
+
+    def _named(self, url: str) -> str:
+        """The URL with the schema that the app was given."""
+        named = split_schema(url).schema
+        if self._schema == SCHEMA:
+            return url
+        if named not in (SCHEMA, self._schema):
+            raise InvalidJob("schema", f"the URL names {named!r}, and schema= {self._schema!r}; give one of them")
+        return with_schema(url, self._schema)
 
     def _databases(self) -> list[Database]:
         return [self._database(url) for url in self.urls]

@@ -49,7 +49,10 @@ def sql(url: SqlUrl = None, as_json: AsJson = False) -> None:
     else:
         with opened(url) as app:
             ensure_answering(app)
-            found = [plan(database.run(_fitting_state, writes=False), OURS) for database in app.unchecked_databases]
+            found = [
+                plan(database.run(_fitting_state, writes=False), OURS, database.schema)
+                for database in app.unchecked_databases
+            ]
         if any(each != found[0] for each in found):
             raise PenstockError("the shards lack different things: name one of them with --url, then the next")
         steps = found[0]

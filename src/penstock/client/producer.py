@@ -95,6 +95,8 @@ class Producer:
         self._threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="penstock-enqueue")
         self._depths = Depths(shards, self._threads)
         self._planner = Planner(find_queue, self._depths)
+        # On connections of callers, which know nothing of it.
+        self._schema = shards.lead.schema
         self._clock, self._request_timeout = shards.lead.clock, shards.lead.request_timeout
         self._callers: WeakKeyDictionary[Any, Caller] = WeakKeyDictionary()
 
@@ -132,16 +134,17 @@ class Producer:
     async def _enqueue_in_async(self, call: Call, jobs: Sequence[PendingJob], beneath: Any) -> list[int]:
         caller = self._known_caller(beneath)
         if caller is None:
-            caller = await asyncio.to_thread(self._checked_caller, beneath, *await drive_async(beneath, read_place()))
+            found = await drive_async(beneath, read_place(), self._schema)
+            caller = await asyncio.to_thread(self._checked_caller, beneath, *found)
         pause = FIRST_PAUSE_SECONDS
         while True:
             part = await asyncio.to_thread(self._plan_through, call, partial(self._planner.plan, jobs), caller)
             with callers_session(beneath):
                 if part.is_few:
-                    is_written = await drive_async(beneath, write_few(part.spans[0], call.ids))
+                    is_written = await drive_async(beneath, write_few(part.spans[0], call.ids), self._schema)
                 else:
                     async with part_of_transaction_async(beneath):
-                        is_written = await drive_async(beneath, write_spans(part.spans, call.ids))
+                        is_written = await drive_async(beneath, write_spans(part.spans, call.ids), self._schema)
             if is_written:
                 return call.ids
             pause = await asyncio.to_thread(self._await_map, call, part, pause)
@@ -180,7 +183,9 @@ class Producer:
 
     def _write_through(self, call: Call, plan: Callable[..., Waves], connection: Connection) -> None:
         """Write a call in the transaction of its caller, on the shard that the connection leads to."""
-        caller = self._known_caller(connection) or self._checked_caller(connection, *drive(connection, read_place()))
+        caller = self._known_caller(connection)
+        if caller is None:
+            caller = self._checked_caller(connection, *drive(connection, read_place(), self._schema))
         pause = FIRST_PAUSE_SECONDS
         while True:
             part = self._plan_through(call, plan, caller)
@@ -322,7 +327,7 @@ class Producer:
     def _send(self, connection: Connection, part: Part, ids: list[int], receipt: Receipt | None) -> bool:
         if part.is_few:
             if receipt is None:
-                return drive(connection, write_few(part.spans[0], ids))
+                return drive(connection, write_few(part.spans[0], ids), self._schema)
             receipt.is_sent = True
             is_written = drive(connection, write_few(part.spans[0], ids, receipt))
             if is_written:
@@ -331,7 +336,7 @@ class Producer:
         if receipt is not None:
             return drive_transaction(connection, write_spans(part.spans, ids, receipt), receipt)
         with part_of_transaction(connection):
-            return drive(connection, write_spans(part.spans, ids))
+            return drive(connection, write_spans(part.spans, ids), self._schema)
 
     def _was_written(self, call: Call, part: Part, database: Database, receipt: Receipt) -> bool:
         try:

@@ -30,6 +30,7 @@ from penstock.spark.reaching import Reach, reached
 from penstock.spark.table_columns import chosen_table
 from penstock.storage.bulk import Part, SlicesGone, parts, read
 from penstock.storage.database import Database, checked_urls
+from penstock.storage.schema_name import split_schema
 from penstock.storage.writing import writings_of
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class TableReader(DataSourceReader):
         names = list(dict.fromkeys("key" if name == "key_bytes" else name for name in self._schema.names))
         while True:
             try:
-                statement = part.statement(names, self._choice.conditions(part.table))
+                statement = part.statement(names, self._choice.conditions(part.table), split_schema(piece.url).schema)
                 for batch in read(piece.url, statement, piece.name):
                     yield arriving(batch, self._schema)
                 return

@@ -20,6 +20,7 @@ from psycopg import sql
 from penstock.errors import PartitionUnavailable, PenstockError
 from penstock.storage.database import Connection, utf8_conninfo
 from penstock.storage.queries import query
+from penstock.storage.schema_name import SCHEMA
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +34,7 @@ _BATCH_BYTES = 4 * 1024 * 1024
 # Times 1,024 it still is a bigint.
 _BEYOND_ALL = 2**53 - 1
 _GONE = re.compile(r"slices of history are gone: ([\d,]+);")
-_DROPPED = re.compile(r'"penstock\.finished_\d+"')
+_DROPPED = re.compile(r'"\w+\.finished_\d+"')
 
 
 class SlicesGone(PenstockError):
@@ -73,19 +74,19 @@ class Part:
         """The same, not counting on these slices."""
         return replace(self, cold=(*self.cold, *slices))
 
-    def statement(self, columns: Sequence[str], conditions: Sequence[Condition]) -> str:
+    def statement(self, columns: Sequence[str], conditions: Sequence[Condition], schema: str = SCHEMA) -> str:
         """What reads it. The values are written into it: a COPY, which is the fastest way out, takes no parameters."""
         chosen = sql.SQL(", ").join(map(sql.Identifier, columns))
         source: sql.Composable
         match self.table:
             case "finished":
-                source = sql.SQL("penstock.history_between({}, {}, {}, {}::int[], {}::int[])").format(
-                    self.low, self.high, self.only, list(self.hot), list(self.cold)
+                source = sql.SQL("{}.history_between({}, {}, {}, {}::int[], {}::int[])").format(
+                    sql.Identifier(schema), self.low, self.high, self.only, list(self.hot), list(self.cold)
                 )
             case "jobs":
-                source = sql.SQL("penstock.waiting_between({}, {})").format(self.low, self.high)
+                source = sql.SQL("{}.waiting_between({}, {})").format(sql.Identifier(schema), self.low, self.high)
             case "failures":
-                source = sql.SQL("penstock.failures_between({}, {})").format(self.low, self.high)
+                source = sql.SQL("{}.failures_between({}, {})").format(sql.Identifier(schema), self.low, self.high)
         text = sql.SQL("select {} from {}").format(chosen, source)
         if conditions:
             text += sql.SQL(" where ") + sql.SQL(" and ").join(map(_condition, conditions))

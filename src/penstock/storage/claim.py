@@ -17,6 +17,7 @@ from psycopg import sql
 from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection, DatabaseError, first_line, is_about_data
 from penstock.storage.enqueue import RANGE
+from penstock.storage.flow import schema_of
 
 __all__ = ["Lease", "LeasedJob", "Stored", "members_of", "others_than", "parts_of", "read_facts", "read_jobs"]
 
@@ -139,7 +140,7 @@ def read_facts(connection: Connection, columns: LiteralString, spans: Sequence[S
     for low, high in bounds:
         which = sql.SQL("id >= {} and id < {}").format(sql.Literal(low), sql.Literal(high))
         try:
-            rows = cursor.execute(_statement(columns, "job", which), prepare=False).fetchall()
+            rows = cursor.execute(_statement(columns, schema_of(connection), "job", which), prepare=False).fetchall()
         except (DatabaseError, ValueError) as error:
             if not is_about_data(error):
                 raise
@@ -164,7 +165,8 @@ def _read(
 ) -> None:
     """Read those of these jobs that a table holds; where that fails, by halves, until the one it fails for is known."""
     try:
-        rows = cursor.execute(_statement(columns, table, _any(ids)), prepare=False).fetchall()
+        statement = _statement(columns, schema_of(cursor.connection), table, _any(ids))
+        rows = cursor.execute(statement, prepare=False).fetchall()
     except (DatabaseError, ValueError) as error:
         if not is_about_data(error):
             raise
@@ -178,9 +180,9 @@ def _read(
         jobs.update({row[0]: row for row in rows})
 
 
-def _statement(columns: LiteralString, table: str, which: sql.Composable) -> sql.Composed:
+def _statement(columns: LiteralString, schema: str, table: str, which: sql.Composable) -> sql.Composed:
     statement = sql.SQL("select {columns} from {table} where {which}")
-    return statement.format(columns=sql.SQL(columns), table=sql.Identifier("penstock", table), which=which)
+    return statement.format(columns=sql.SQL(columns), table=sql.Identifier(schema, table), which=which)
 
 
 def _any(ids: Sequence[int]) -> sql.Composable:

@@ -29,6 +29,7 @@ from penstock.forking import renew_in_children
 from penstock.storage.breaker import Breaker
 from penstock.storage.flow import DeadlinePassed, Flow, Session, SessionEnded, has_done
 from penstock.storage.queries import query
+from penstock.storage.schema_name import SCHEMA, split_schema
 from penstock.storage.sqlstate import ABOUT_DATA, ABOUT_SCHEMA, CANCELLED, Decision, decide, remedy
 
 __all__ = [
@@ -245,7 +246,8 @@ class Database:
         is_pooled: bool | None = None,
     ) -> None:
         self.url = url
-        self._target = writable(url)
+        conninfo, self.schema = split_schema(url)
+        self._target = writable(conninfo)
         self.shard = shard
         self.lease_seconds = lease_seconds
         self.breaker = Breaker(self._target, f"the database at {self.address}", clock, lease_seconds)
@@ -342,7 +344,7 @@ class Database:
     @property
     def _connect_seconds(self) -> int:
         """What each host of a URL is given; the driver's least are 2 seconds."""
-        hosts = str(psycopg.conninfo.conninfo_to_dict(self.url).get("host") or "").split(",")
+        hosts = str(psycopg.conninfo.conninfo_to_dict(self._target).get("host") or "").split(",")
         return max(int(min(self.request_timeout, MOST_CONNECT_SECONDS) / len(hosts)), 2)
 
     def run(
@@ -427,8 +429,9 @@ class Database:
     @property
     def address(self) -> str:
         """Where the database is, without the password."""
-        options = psycopg.conninfo.conninfo_to_dict(self.url)
-        return f"{options.get('host') or 'localhost'}:{options.get('port') or 5432}/{options.get('dbname') or ''}"
+        options = psycopg.conninfo.conninfo_to_dict(self._target)
+        where = f"{options.get('host') or 'localhost'}:{options.get('port') or 5432}/{options.get('dbname') or ''}"
+        return where if self.schema == SCHEMA else f"{where}, schema {self.schema}"
 
     def unsafe_settings(self, timeout: float | None = None, *, waits: bool = True) -> list[str]:
         """The settings that would lose acknowledged jobs in a crash, as name=value; empty where all is well."""
@@ -486,6 +489,7 @@ class Database:
 
     def _configure(self, connection: Flow) -> None:
         self.breaker.flows.add(connection)
+        connection.use_schema(self.schema)
         connection.add_notice_handler(connection.heed)
         connection.adapters.register_loader("json", _RawJson)
         connection.adapters.register_loader("json", _RawJsonBinary)
@@ -536,7 +540,7 @@ def one_transaction(connection: Connection, *, is_one_statement: bool = False) -
 
 def utf8_conninfo(url: str) -> str:
     """The same database for another driver, in sessions that speak UTF-8."""
-    return psycopg.conninfo.make_conninfo(url, client_encoding=ENCODING)
+    return psycopg.conninfo.make_conninfo(split_schema(url).conninfo, client_encoding=ENCODING)
 
 
 def _told_by_environment() -> bool | None:
@@ -566,7 +570,7 @@ def checked_url(url: object) -> str:
     if url.count("://") > 1:
         raise InvalidJob("url", "it holds several URLs; write App(shards=[url, url]), or PENSTOCK_URL='url url'")
     try:
-        parts = psycopg.conninfo.conninfo_to_dict(url)
+        parts = psycopg.conninfo.conninfo_to_dict(split_schema(url).conninfo)
     except psycopg.Error:
         parts = None
     # An @ or / of a password that is not written as %40 or %2F ends up in the name of the host or the database.

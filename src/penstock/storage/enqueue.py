@@ -20,7 +20,7 @@ from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar
 
 import msgspec
 import psycopg
@@ -33,6 +33,7 @@ from penstock.storage.database import Connection
 from penstock.storage.flow import Flow
 from penstock.storage.queries import query
 from penstock.storage.receipts import NOT_NOTED, Receipt
+from penstock.storage.schema_name import SCHEMA
 
 __all__ = [
     "FEW",
@@ -131,13 +132,13 @@ Rows = list[tuple[Any, ...]]
 Steps = Generator[tuple[str, Parameters], Rows, T]
 
 
-def drive(connection: Connection, steps: Steps[T]) -> T:
-    """Send what the steps yield; what they return."""
+def drive(connection: Connection, steps: Steps[T], schema: str = SCHEMA) -> T:
+    """Send what the steps yield; what they return. `schema`: the one meant on a connection that is not ours."""
     cursor = connection.cursor(row_factory=tuple_row)
     try:
         name, parameters = next(steps)
         while True:
-            name, parameters = steps.send(_sent(cursor, name, parameters))
+            name, parameters = steps.send(_sent(cursor, query(name, schema), parameters))
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
 
@@ -162,7 +163,7 @@ def drive_transaction(connection: Connection, steps: Steps[T], receipt: Receipt)
                     connection.execute("commit")
                 rows = cursor.fetchall()
             else:
-                rows = _sent(cursor, name, parameters)
+                rows = _sent(cursor, query(name), parameters)
     except StopIteration as end:
         connection.commit()
         return end.value  # type: ignore[no-any-return]
@@ -177,15 +178,15 @@ def drive_transaction(connection: Connection, steps: Steps[T], receipt: Receipt)
         raise
 
 
-def _sent(cursor: psycopg.Cursor[tuple[Any, ...]], name: str, parameters: Parameters) -> Rows:
+def _sent(cursor: psycopg.Cursor[tuple[Any, ...]], text: LiteralString, parameters: Parameters) -> Rows:
     if isinstance(parameters, Copy):
-        with cursor.copy(query(name)) as copy:
+        with cursor.copy(text) as copy:
             copy.write(parameters)
         return []
-    return cursor.execute(query(name), parameters).fetchall()
+    return cursor.execute(text, parameters).fetchall()
 
 
-async def drive_async(connection: psycopg.AsyncConnection[Any], steps: Steps[T]) -> T:
+async def drive_async(connection: psycopg.AsyncConnection[Any], steps: Steps[T], schema: str = SCHEMA) -> T:
     """The same on an asynchronous connection."""
     cursor = connection.cursor(row_factory=tuple_row)
     try:
@@ -193,10 +194,10 @@ async def drive_async(connection: psycopg.AsyncConnection[Any], steps: Steps[T])
         while True:
             rows: Rows = []
             if isinstance(parameters, Copy):
-                async with cursor.copy(query(name)) as copy:
+                async with cursor.copy(query(name, schema)) as copy:
                     await copy.write(parameters)
             else:
-                rows = await (await cursor.execute(query(name), parameters)).fetchall()
+                rows = await (await cursor.execute(query(name, schema), parameters)).fetchall()
             name, parameters = steps.send(rows)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]

@@ -23,19 +23,31 @@ import socket
 import threading
 from collections.abc import Callable, Generator
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 from weakref import WeakSet
 
 import psycopg
-from psycopg.abc import PQGen
+from psycopg.abc import PQGen, Query
 from psycopg.pq import TransactionStatus
+from psycopg.rows import Row
 
 from penstock.clock import system
 from penstock.deadline import Deadline
 from penstock.forking import let_go
-from penstock.storage.queries import query
+from penstock.storage.queries import query, texts_in
+from penstock.storage.schema_name import SCHEMA
 
-__all__ = ["CommitUnsure", "DeadlinePassed", "Flow", "Flows", "Session", "SessionEnded", "has_done", "session_of"]
+__all__ = [
+    "CommitUnsure",
+    "DeadlinePassed",
+    "Flow",
+    "Flows",
+    "Session",
+    "SessionEnded",
+    "has_done",
+    "schema_of",
+    "session_of",
+]
 
 RV = TypeVar("RV")
 # The driver wakes so often to see whether the program was interrupted.
@@ -82,8 +94,26 @@ class DeadlinePassed(psycopg.OperationalError):
     """The time of a call was up; where something had been sent, the server did not answer."""
 
 
+class _CursorInSchema(psycopg.Cursor[Row]):
+    """Sends a query of the storage as it is in the schema of its connection."""
+
+    def execute(self, query: Query, *args: Any, **named: Any) -> Self:
+        return super().execute(self._in_schema(query), *args, **named)
+
+    def executemany(self, query: Query, *args: Any, **named: Any) -> None:
+        super().executemany(self._in_schema(query), *args, **named)
+
+    def copy(self, statement: Query, *args: Any, **named: Any) -> Any:
+        return super().copy(self._in_schema(statement), *args, **named)
+
+    def _in_schema(self, query: Query) -> Query:
+        return texts_in(schema_of(self.connection)).get(query, query) if isinstance(query, str) else query
+
+
 class Flow(psycopg.Connection[tuple[Any, ...]]):
     """A connection of Penstock's own. Used by one thread at a time; the watcher only looks at it, and cuts it."""
+
+    schema = SCHEMA
 
     # The server's side of it. A pooler's tells nothing.
     session: Session | None = None
@@ -105,6 +135,12 @@ class Flow(psycopg.Connection[tuple[Any, ...]]):
     _is_listening = False
     # Whether the server gave up waiting for its standby: it has committed, and only it may have what was.
     _is_alone = False
+
+    def use_schema(self, schema: str) -> None:
+        """From here on mean that schema."""
+        if schema != SCHEMA:
+            self.schema = schema
+            self.cursor_factory = _CursorInSchema
 
     def wait(self, gen: PQGen[RV], interval: float = INTERVAL_SECONDS, timeout: float | None = None) -> RV:
         """Every exchange with the server goes through here."""
@@ -228,6 +264,11 @@ class SessionState(NamedTuple):
             # It waits for its client: so it does, too, while something large travels slowly.
             return waited_seconds > max(lease_seconds, LEAST_SECONDS)
         return (self.seconds or 0.0) > LEAST_SECONDS
+
+
+def schema_of(connection: psycopg.Connection[Any]) -> str:
+    """The schema that a connection means; one that is not ours means the one that everybody does."""
+    return connection.schema if isinstance(connection, Flow) else SCHEMA
 
 
 def session_of(connection: psycopg.Connection[Any]) -> Session | None:

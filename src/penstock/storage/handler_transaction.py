@@ -124,16 +124,20 @@ def _settle_parameters(worker: int, name: str, lease: int, token: int, job_id: i
     return succeeded_parameters(worker, name, [done])
 
 
-def settle_in(given: Any, worker: int, name: str, lease: int, token: int, job_id: int, result: Any) -> bool:
+def settle_in(
+    given: Any, schema: str, worker: int, name: str, lease: int, token: int, job_id: int, result: Any
+) -> bool:
     """Settle one job as succeeded in the caller's transaction; False where it is not held."""
     cursor = connection_beneath(given).cursor(row_factory=tuple_row)
     parameters = _settle_parameters(worker, name, lease, token, job_id, result)
-    return not cursor.execute(query("settle_succeeded_if_leased"), parameters).fetchall()
+    return not cursor.execute(query("settle_succeeded_if_leased", schema), parameters).fetchall()
 
 
-async def settle_in_async(given: Any, worker: int, name: str, lease: int, token: int, job_id: int, result: Any) -> bool:
+async def settle_in_async(
+    given: Any, schema: str, worker: int, name: str, lease: int, token: int, job_id: int, result: Any
+) -> bool:
     """The same on an asynchronous connection."""
     cursor = (await async_connection_beneath(given)).cursor(row_factory=tuple_row)
     parameters = _settle_parameters(worker, name, lease, token, job_id, result)
-    await cursor.execute(query("settle_succeeded_if_leased"), parameters)
+    await cursor.execute(query("settle_succeeded_if_leased", schema), parameters)
     return not await cursor.fetchall()

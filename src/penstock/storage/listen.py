@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from psycopg import sql
 
 from penstock.storage.database import Connection
+from penstock.storage.flow import schema_of
 
 __all__ = ["hears_itself", "listen", "notify", "wait_for_notification"]
 
@@ -14,13 +15,13 @@ __all__ = ["hears_itself", "listen", "notify", "wait_for_notification"]
 def listen(connection: Connection, queues: Sequence[int]) -> None:
     """Listen for the producers of these queues."""
     for queue in queues:
-        connection.execute(sql.SQL("listen {}").format(sql.Identifier(f"penstock_{queue}")))
+        connection.execute(sql.SQL("listen {}").format(sql.Identifier(_channel(connection, queue))))
 
 
 def notify(connection: Connection, queues: Sequence[int]) -> None:
     """Wake those who listen for these queues."""
     for queue in queues:
-        connection.execute("select pg_notify(%s, '')", [f"penstock_{queue}"])
+        connection.execute("select pg_notify(%s, '')", [_channel(connection, queue)])
 
 
 def hears_itself(connection: Connection, timeout: float = 2.0) -> bool:
@@ -31,6 +32,10 @@ def hears_itself(connection: Connection, timeout: float = 2.0) -> bool:
     heard = any(n.channel == channel for n in connection.notifies(timeout=timeout, stop_after=1))
     connection.execute(sql.SQL("unlisten {}").format(sql.Identifier(channel)))
     return heard
+
+
+def _channel(connection: Connection, queue: int) -> str:
+    return f"{schema_of(connection)}_{queue}"
 
 
 def wait_for_notification(connection: Connection, timeout: float) -> bool:

@@ -28,6 +28,7 @@ from penstock.model.state import OUTCOME, State
 from penstock.storage.ahead import make_ahead, open_daily_slice
 from penstock.storage.control import bury_dead
 from penstock.storage.database import Connection, Database, DatabaseError, first_line, is_about_data
+from penstock.storage.flow import schema_of
 from penstock.storage.queries import query
 from penstock.storage.roles import owns_tables
 
@@ -92,7 +93,7 @@ def detach(database: Database, connection: Connection, parent: str, table: str, 
     try:
         connection.execute(
             sql.SQL(f"alter table {{}} detach partition {{}} {end}").format(
-                sql.Identifier("penstock", parent), sql.Identifier("penstock", table)
+                sql.Identifier(schema_of(connection), parent), sql.Identifier(schema_of(connection), table)
             )
         )
     except HELD:

@@ -3,15 +3,24 @@
 Each file of `sql/` holds the queries of one subject. A query begins with `-- name:` and lasts until the next; what
 follows the name, up to the first line that is no comment, explains it: what it does, the locks it takes, the index it
 uses. No SQL is built from strings anywhere else.
+
+`@schema@` stands for the name of the schema. A text as `query` gives it is of the schema `penstock`; a connection to
+another one sends what `texts_in` has in its place.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from typing import LiteralString
 
-__all__ = ["QUERIES", "query"]
+from penstock.storage.schema_name import SCHEMA
+
+__all__ = ["PLACEHOLDER", "QUERIES", "query", "texts_in"]
+
+PLACEHOLDER = "@schema@"
 
 _HEADING = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
@@ -28,9 +37,23 @@ def _load() -> dict[str, LiteralString]:
     return found
 
 
-QUERIES = _load()
+_QUERIES = _load()
 
 
-def query(name: str) -> LiteralString:
+@cache
+def _filled(schema: str) -> dict[str, LiteralString]:
+    return {name: text.replace(PLACEHOLDER, schema) for name, text in _QUERIES.items()}
+
+
+QUERIES = _filled(SCHEMA)
+
+
+def query(name: str, schema: str = SCHEMA) -> LiteralString:
     """The text of a query. An unknown name is a programming error and shows when the module is imported."""
-    return QUERIES[name]
+    return QUERIES[name] if schema == SCHEMA else _filled(schema)[name]
+
+
+@cache
+def texts_in(schema: str) -> Mapping[str, LiteralString]:
+    """By the text of each query, what it is in another schema."""
+    return {text: query(name, schema) for name, text in QUERIES.items()}

@@ -21,6 +21,7 @@ from penstock.errors import NotFound, PartitionUnavailable, SchemaMismatch
 from penstock.forking import renew_in_children
 from penstock.storage.database import Connection, Database
 from penstock.storage.queries import query
+from penstock.storage.schema_name import split_schema, with_schema
 
 __all__ = [
     "Answers",
@@ -324,14 +325,15 @@ def set_shard_state(connection: Connection, number: int, state: str) -> bool:
 
 def plain_address(url: str) -> str:
     """Where a database is, without who connects to it and how."""
-    parts: dict[str, Any] = conninfo.conninfo_to_dict(url)
+    parts: dict[str, Any] = conninfo.conninfo_to_dict(split_schema(url).conninfo)
     return conninfo.make_conninfo(**{name: parts[name] for name in ("host", "port", "dbname") if parts.get(name)})
 
 
 def at_address(address: str, url: str) -> str:
     """The URL of a shard from its address in the catalogue, with the credentials and options of one that was given."""
     place: dict[str, Any] = conninfo.conninfo_to_dict(address)
-    return conninfo.make_conninfo(url, **place)
+    given = split_schema(url)
+    return with_schema(conninfo.make_conninfo(given.conninfo, **place), given.schema)
 
 
 def _catalogue_since(connection: Connection, version: int) -> dict[str, Any]:

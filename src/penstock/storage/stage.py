@@ -21,6 +21,7 @@ from penstock.errors import PartitionUnavailable, PenstockError
 from penstock.storage.database import utf8_conninfo
 from penstock.storage.enqueue import RANGE
 from penstock.storage.queries import query
+from penstock.storage.schema_name import split_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +51,7 @@ class Stage:
         self, url: str, name: str, load: str, places: int, clock: Clock = system, shard: int | None = None
     ) -> None:
         self._url = url
+        self._schema = split_schema(url).schema
         self._shard = shard
         self._name = name
         self._load = load
@@ -60,14 +62,14 @@ class Stage:
         """Write jobs, which follow each other range by range; their ids and times are given here."""
         with closing(self._entered()) as connection, closing(connection.cursor()) as cursor:
             try:
-                cursor.execute(query("draw_staged_ranges"), (len(ranges),))
+                cursor.execute(query("draw_staged_ranges", self._schema), (len(ranges),))
                 numbers = cursor.fetch_arrow_table().column("range").to_pylist()
-                cursor.execute(query("stage_time"))
+                cursor.execute(query("stage_time", self._schema))
                 cursor.adbc_ingest(
-                    "job", _numbered(jobs, ranges, numbers, cursor.fetchone()[0]), "append", db_schema_name="penstock"
+                    "job", _numbered(jobs, ranges, numbers, cursor.fetchone()[0]), "append", db_schema_name=self._schema
                 )
                 noted = [{"range": number, **asdict(each)} for number, each in zip(numbers, ranges, strict=True)]
-                cursor.execute(query("stage_ranges"), (self._name, msgspec.json.encode(noted).decode()))
+                cursor.execute(query("stage_ranges", self._schema), (self._name, msgspec.json.encode(noted).decode()))
                 connection.commit()
             except Exception as error:
                 raise PenstockError(f"jobs could not be staged: {_said(error)}") from None
@@ -83,7 +85,7 @@ class Stage:
             try:
                 connection = driver.connect(utf8_conninfo(self._url))
                 with closing(connection.cursor()) as cursor:
-                    cursor.execute(query("enter_stage"), (self._load, self._places))
+                    cursor.execute(query("enter_stage", self._schema), (self._load, self._places))
                     is_entered = cursor.fetchone()[0]
             except driver.Error as error:
                 # Nothing is written yet: a session that is lost here costs a moment.

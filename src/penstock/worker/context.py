@@ -99,14 +99,16 @@ class Context:
         """Complete the job inside the handler's own transaction: it succeeds if and only if that commits."""
         lease = self._own_lease()
         job, workplace = self._job, self._workplace
-        if not settle_in(connection, workplace.worker_id, workplace.name, lease, job.lease.token, job.id, result):
+        schema, worker, name = workplace.database.schema, workplace.worker_id, workplace.name
+        if not settle_in(connection, schema, worker, name, lease, job.lease.token, job.id, result):
             raise self._not_found(lease)
 
     async def asettle(self, connection: Any, result: Any = None) -> None:
         """The same on an asynchronous connection."""
         lease = await asyncio.to_thread(self._own_lease)
         job, worker, name = self._job, self._workplace.worker_id, self._workplace.name
-        if not await settle_in_async(connection, worker, name, lease, job.lease.token, job.id, result):
+        schema = self._workplace.database.schema
+        if not await settle_in_async(connection, schema, worker, name, lease, job.lease.token, job.id, result):
             raise await asyncio.to_thread(self._not_found, lease)
 
     @property

@@ -16,6 +16,7 @@ from psycopg.pq import TransactionStatus
 from penstock.clock import system
 from penstock.errors import PenstockError
 from penstock.storage.database import Connection, first_line
+from penstock.storage.flow import schema_of
 from penstock.storage.queries import query
 from penstock.storage.schema.files import OURS, Schema
 from penstock.storage.schema.state import check_schema, read_state, refuse, refuse_server
@@ -37,7 +38,8 @@ def migrate(connection: Connection, schema: Schema = OURS) -> list[str]:
     state = read_state(connection)
     refuse(state, schema)
     try:
-        applied = [step.name for step in plan(state, schema) if _apply_patiently(connection, step, schema)]
+        steps = plan(state, schema, schema_of(connection))
+        applied = [step.name for step in steps if _apply_patiently(connection, step, schema)]
     except errors.InsufficientPrivilege as error:
         raise PenstockError(
             f"this database role may not create or change the schema ({error.diag.message_primary}): run"
@@ -88,8 +90,8 @@ def _refuse_foreign_schema(connection: Connection) -> None:
     row = connection.execute(query("foreign_owner")).fetchone()
     if row is not None:
         raise PenstockError(
-            f"the schema penstock belongs to the database role {row[0]}, who could change what is made in it: run"
-            f" `penstock migrate` as {row[0]}, or drop that schema first"
+            f"the schema {schema_of(connection)} belongs to the database role {row[0]}, who could change what is made"
+            f" in it: run `penstock migrate` as {row[0]}, or drop that schema first"
         )
 
 

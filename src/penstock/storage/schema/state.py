@@ -8,6 +8,7 @@ from psycopg import errors
 
 from penstock.errors import InvalidJob, PenstockError, SchemaMismatch
 from penstock.storage.database import Connection
+from penstock.storage.flow import schema_of
 from penstock.storage.queries import query
 from penstock.storage.schema.files import OURS, Schema
 
@@ -55,7 +56,8 @@ def read_state(connection: Connection) -> State:
         if has_former:
             raise SchemaMismatch(
                 "the database's schema was made before the first release of penstock, and is not taken over: use a new"
-                " database, or drop schema penstock cascade, with all its jobs, and run `penstock migrate`"
+                f" database, or drop schema {schema_of(connection)} cascade, with all its jobs, and run"
+                " `penstock migrate`"
             )
         if not has_books:
             return EMPTY

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from penstock.storage.queries import query
+from penstock.storage.queries import PLACEHOLDER, query
 from penstock.storage.schema.files import AROUND, Schema, TableFile
 from penstock.storage.schema.state import State
+from penstock.storage.schema_name import SCHEMA
 
 __all__ = ["BEGIN", "Step", "plan", "script"]
 
@@ -27,32 +28,36 @@ class Step:
     body: sql.Composed
 
 
-def plan(state: State, schema: Schema) -> list[Step]:
-    """What is left to do, in order."""
-    steps = [] if state.has_books else [Step("schema", sql.SQL("{}").format(sql.SQL(query("open_books"))))]
-    steps += [_table_step(file) for file in schema.tables if file.number not in state.tables]
+def plan(state: State, schema: Schema, name: str = SCHEMA) -> list[Step]:
+    """What is left to do, in order, in the schema of that name."""
+    steps = [] if state.has_books else [Step("schema", sql.SQL("{}").format(sql.SQL(query("open_books", name))))]
+    steps += [_table_step(file, name) for file in schema.tables if file.number not in state.tables]
     if state.functions is None or state.functions.version < schema.version:
-        steps.append(_function_step(schema))
+        steps.append(_function_step(schema, name))
     return steps
 
 
-def _table_step(file: TableFile) -> Step:
-    record = sql.SQL(query("note_table_file")).format(
+def _table_step(file: TableFile, name: str) -> Step:
+    record = sql.SQL(query("note_table_file", name)).format(
         number=sql.Literal(file.number), name=sql.Literal(file.name), checksum=sql.Literal(file.checksum)
     )
-    return Step(file.title, sql.SQL("{}\n{};").format(sql.SQL(file.text), record))
+    return Step(file.title, sql.SQL("{}\n{};").format(_in_schema(file.text, name), record))
 
 
-def _function_step(schema: Schema) -> Step:
-    record = sql.SQL(query("note_function_set")).format(
+def _function_step(schema: Schema, name: str) -> Step:
+    record = sql.SQL(query("note_function_set", name)).format(
         version=sql.Literal(schema.version),
         oldest_program=sql.Literal(schema.oldest_program),
         checksum=sql.Literal(schema.checksum),
     )
     before, after = AROUND
-    texts = [sql.SQL(text) for text in (before, schema.function_text)]
-    body = sql.SQL("\n").join([*texts, sql.SQL("{};\n").format(record), sql.SQL(after)])
+    texts = [_in_schema(text, name) for text in (before, schema.function_text)]
+    body = sql.SQL("\n").join([*texts, sql.SQL("{};\n").format(record), _in_schema(after, name)])
     return Step(f"functions {schema.version}", body)
+
+
+def _in_schema(text: str, name: str) -> sql.SQL:
+    return sql.SQL(text.replace(PLACEHOLDER, name))
 
 
 def script(steps: Sequence[Step]) -> str:

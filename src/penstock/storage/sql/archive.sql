@@ -1,19 +1,19 @@
 -- name: identity
 -- By this a lake tells the slices of this database from those of others. None until an app has taken it up.
-select coalesce(identity::text, 'none') from penstock.catalogue
+select coalesce(identity::text, 'none') from @schema@.catalogue
 
 -- name: slices
 -- Every slice whose rows a reader of history must look for here. Read before the lake is asked: what leaves later is in
 -- the lake by then.
-select number from penstock.slice where opened_at is not null order by number
+select number from @schema@.slice where opened_at is not null order by number
 
 -- name: try_duty_of_archiving
 -- One at a time, until the transaction ends. It may last, so the server must not end it for being idle.
-select set_config('idle_in_transaction_session_timeout', '0', true), pg_try_advisory_xact_lock(hashtext('penstock.archive'))
+select set_config('idle_in_transaction_session_timeout', '0', true), pg_try_advisory_xact_lock(hashtext('@schema@.archive'))
 
 -- name: take_duty_of_archiving
 -- From now on whoever had it before can do nothing more. Locks: the duty; whoever is in the middle of an act is waited for.
-update penstock.archive_duty
+update @schema@.archive_duty
    set number = number + 1, token = gen_random_uuid(), location = %(location)s, began_at = now(), ended_at = null
 returning number, token::text
 
@@ -21,47 +21,47 @@ returning number, token::text
 -- No row where another has taken it. Nobody takes it until this transaction ends, which may be a while.
 -- Locks: the duty.
 select set_config('idle_in_transaction_session_timeout', '0', true), set_config('lock_timeout', '60s', true)
-  from penstock.archive_duty where number = %(duty)s and token = %(token)s::uuid for update
+  from @schema@.archive_duty where number = %(duty)s and token = %(token)s::uuid for update
 
 -- name: end_duty_of_archiving
-update penstock.archive_duty set ended_at = now()
+update @schema@.archive_duty set ended_at = now()
 
 -- name: wait_for_duty_of_pruning
 -- Locks: prune's; a run of it lasts some seconds.
-select pg_advisory_xact_lock(hashtext('penstock.prune'))
+select pg_advisory_xact_lock(hashtext('@schema@.prune'))
 
 -- name: has_ended
-select penstock.has_ended()
+select @schema@.has_ended()
 
 -- name: unsealed_slices
 -- Closed slices that somebody may still write to.
-select number from penstock.slice
- where number < penstock.current_slice() and taken_at is null and not is_detached
-   and not penstock.is_sealed(writers, 'penstock.finished')
+select number from @schema@.slice
+ where number < @schema@.current_slice() and taken_at is null and not is_detached
+   and not @schema@.is_sealed(writers, '@schema@.finished')
  order by number
 
 -- name: take_slices
-select penstock.take_slices()
+select @schema@.take_slices()
 
 -- name: taken_slices
-select number, penstock.standing('finished_' || number, 'penstock.finished') from penstock.slice
+select number, @schema@.standing('finished_' || number, '@schema@.finished') from @schema@.slice
  where taken_at is not null order by number
 
 -- name: standing_of_slice
-select penstock.standing('finished_' || %(number)s::int, 'penstock.finished')
+select @schema@.standing('finished_' || %(number)s::int, '@schema@.finished')
 
 -- name: queues_of_slice
 -- The names of the queues that a lake makes folders of.
-select name from penstock.queue
+select name from @schema@.queue
 
 -- name: checksum_slice
-select jobs, checksum from penstock.checksum_slice(%(number)s, %(low)s, %(high)s)
+select jobs, checksum from @schema@.checksum_slice(%(number)s, %(low)s, %(high)s)
 
 -- name: has_rows_of_slice
-select penstock.has_rows(%(number)s)
+select @schema@.has_rows(%(number)s)
 
 -- name: hold_slice
-select penstock.hold_slice(%(number)s)
+select @schema@.hold_slice(%(number)s)
 
 -- name: let_slice_go
-select penstock.let_slice_go(%(number)s, %(days)s)
+select @schema@.let_slice_go(%(number)s, %(days)s)

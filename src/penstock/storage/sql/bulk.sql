@@ -1,9 +1,9 @@
 -- name: history_bounds
 -- Locks: none but those of reading. Scans at most about 100,000 rows of each slice.
-select penstock.history_bounds(%(parts)s, %(only)s, %(cold)s::int[])
+select @schema@.history_bounds(%(parts)s, %(only)s, %(cold)s::int[])
 
 -- name: waiting_bounds
-select penstock.waiting_bounds(%(parts)s)
+select @schema@.waiting_bounds(%(parts)s)
 
 -- name: failure_bounds
-select penstock.failure_bounds(%(parts)s)
+select @schema@.failure_bounds(%(parts)s)

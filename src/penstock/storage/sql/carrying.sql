@@ -1,71 +1,71 @@
 -- name: outbox_shards
 -- The shards that something is to be carried to. Index: outbox_by_shard, by one jump each.
 with recursive found as (
-    (select shard from penstock.outbox order by shard limit 1)
+    (select shard from @schema@.outbox order by shard limit 1)
     union all
-    select (select o.shard from penstock.outbox as o where o.shard > f.shard order by o.shard limit 1)
+    select (select o.shard from @schema@.outbox as o where o.shard > f.shard order by o.shard limit 1)
       from found as f where f.shard is not null
 )
 select shard from found where shard is not null
 
 -- name: begin_carrying
-select penstock.begin_carrying()
+select @schema@.begin_carrying()
 
 -- name: set_aside_unsent
--- See penstock.set_aside_unsent.
-select penstock.set_aside_unsent(%(shard)s, %(limit)s)
+-- See @schema@.set_aside_unsent.
+select @schema@.set_aside_unsent(%(shard)s, %(limit)s)
 
 -- name: read_outbox
--- See penstock.read_outbox. Index: outbox_by_shard.
-select penstock.read_outbox(%(shard)s, %(limit)s)
+-- See @schema@.read_outbox. Index: outbox_by_shard.
+select @schema@.read_outbox(%(shard)s, %(limit)s)
 
 -- name: read_clock
 select clock_timestamp()
 
 -- name: take_arrivals
--- See penstock.take_arrivals. Locks: arrivals, the queues' maps (shared).
-select penstock.take_arrivals(%(from)s, %(as_of)s, %(jobs)s::json)
+-- See @schema@.take_arrivals. Locks: arrivals, the queues' maps (shared).
+select @schema@.take_arrivals(%(from)s, %(as_of)s, %(jobs)s::json)
 
 -- name: depart
--- See penstock.depart.
-select penstock.depart(%(ids)s::bigint[])
+-- See @schema@.depart.
+select @schema@.depart(%(ids)s::bigint[])
 
 -- name: whereabouts
-select penstock.whereabouts(%(id)s)
+select @schema@.whereabouts(%(id)s)
 
 -- name: are_here
 -- Index: *_of_range, the primary keys.
 select id from unnest(%(ids)s::bigint[]) as id
- where penstock.is_here(id) or exists (select from penstock.outbox where job_id = id)
+ where @schema@.is_here(id) or exists (select from @schema@.outbox where job_id = id)
 
 -- name: ask_elsewhere
--- See penstock.ask_elsewhere. Index: the primary key of dependency.
-select penstock.ask_elsewhere()
+-- See @schema@.ask_elsewhere. Index: the primary key of dependency.
+select @schema@.ask_elsewhere()
 
 -- name: old_arrivals
 -- Index: arrival_by_time.
 select shard, array_agg(outbox_id)
-  from (select shard, outbox_id from penstock.arrival where at < now() - interval '1 day' order by at limit %(limit)s) as a
+  from (select shard, outbox_id from @schema@.arrival where at < now() - interval '1 day' order by at limit %(limit)s) as a
  group by shard
 
 -- name: still_in_outbox
-select id from penstock.outbox where id = any (%(ids)s::bigint[])
+select id from @schema@.outbox where id = any (%(ids)s::bigint[])
 
 -- name: forget_arrivals
-delete from penstock.arrival where shard = %(shard)s and outbox_id = any (%(ids)s::bigint[])
+delete from @schema@.arrival where shard = %(shard)s and outbox_id = any (%(ids)s::bigint[])
 
 -- name: old_forwards
 -- Index: forward_by_time.
 select shard, array_agg(job_id)
-  from (select shard, job_id from penstock.forward where at < now() - interval '1 day' order by at limit %(limit)s) as f
+  from (select shard, job_id from @schema@.forward where at < now() - interval '1 day' order by at limit %(limit)s) as f
  group by shard
 
 -- name: still_placed
-select id from unnest(%(ids)s::bigint[]) as id where penstock.has_place(id)
+select id from unnest(%(ids)s::bigint[]) as id where @schema@.has_place(id)
 
 -- name: renew_forwards
 -- Those that are still somewhere are asked for again in a day.
-update penstock.forward set at = now() where job_id = any (%(ids)s::bigint[])
+update @schema@.forward set at = now() where job_id = any (%(ids)s::bigint[])
 
 -- name: forget_forwards
-delete from penstock.forward where job_id = any (%(ids)s::bigint[])
+delete from @schema@.forward where job_id = any (%(ids)s::bigint[])

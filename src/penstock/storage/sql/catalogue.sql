@@ -1,18 +1,18 @@
 -- name: queue_exists
-select exists (select from penstock.queue where name = %(name)s)
+select exists (select from @schema@.queue where name = %(name)s)
 
 -- name: declare_queue
--- See penstock.declare_queue. Locks: the catalogue, where there is no such queue yet; nothing a producer or worker wants.
-select penstock.declare_queue(%(name)s, %(partitions)s, %(max_length)s, %(max_wait)s, %(limit)s, %(rate)s, %(per_key)s,
+-- See @schema@.declare_queue. Locks: the catalogue, where there is no such queue yet; nothing a producer or worker wants.
+select @schema@.declare_queue(%(name)s, %(partitions)s, %(max_length)s, %(max_wait)s, %(limit)s, %(rate)s, %(per_key)s,
                               %(per_key_rate)s, %(fair_by)s, %(weights)s::json, %(holds_on_retry)s, %(halts_on_dead)s,
                               %(avoid)s::int[])
 
 -- name: declare_task
 -- Announces a task and how many attempts its jobs have; the last word wins. Whether its queue is known here: a shard
 -- hears of a new queue a moment after the one that leads.
-with known as (select q.id from penstock.queue as q where q.id = %(queue_id)s),
+with known as (select q.id from @schema@.queue as q where q.id = %(queue_id)s),
      announced as (
-    insert into penstock.task (queue_id, name, max_attempts) select id, %(name)s, %(max_attempts)s from known
+    insert into @schema@.task (queue_id, name, max_attempts) select id, %(name)s, %(max_attempts)s from known
     on conflict (queue_id, name) do update set max_attempts = excluded.max_attempts
      where task.max_attempts <> excluded.max_attempts
 )
@@ -27,44 +27,44 @@ select q.id, q.name, q.max_length, q.max_wait_seconds, q.is_paused, q.per_key, q
        array_agg(p.shard order by p.is_current desc, p.number, p.id), q.homes, q.version,
        (select json_agg(json_build_array(m.epoch, array(
                    select o.shard from unnest(m.partition_ids) with ordinality as i(id, place)
-                     join penstock.partition as o on o.id = i.id order by i.place), m.homes) order by m.epoch)
-          from penstock.queue_map as m where m.queue_id = q.id and not m.is_carried)
-  from penstock.queue as q join penstock.partition as p on p.queue_id = q.id
+                     join @schema@.partition as o on o.id = i.id order by i.place), m.homes) order by m.epoch)
+          from @schema@.queue_map as m where m.queue_id = q.id and not m.is_carried)
+  from @schema@.queue as q join @schema@.partition as p on p.queue_id = q.id
  where %(name)s::text is null or q.name = %(name)s
  group by q.id order by q.name
 
 -- name: queue_of_partition_name
 -- The queue a name already belongs to as a partition.
-select q.name from penstock.partition as p join penstock.queue as q on q.id = p.queue_id where p.name = %(name)s
+select q.name from @schema@.partition as p join @schema@.queue as q on q.id = p.queue_id where p.name = %(name)s
 
 -- name: set_paused
 -- Locks: the catalogue, the queue's row.
-update penstock.queue set is_paused = %(is_paused)s, version = penstock.next_version()
+update @schema@.queue set is_paused = %(is_paused)s, version = @schema@.next_version()
  where name = %(name)s and is_paused <> %(is_paused)s
 
 -- name: set_limits
 -- Of two who change a queue's limits at once neither undoes the other's: the caller holds the catalogue. Locks: the
 -- queue's row.
-update penstock.queue
+update @schema@.queue
    set max_length = %(max_length)s, max_wait_seconds = %(max_wait)s, running_limit = %(limit)s, rate = %(rate)s,
        key_rate = %(per_key_rate)s, weights = %(weights)s::json, version = %(version)s
  where name = %(name)s
 
 -- name: next_version
 -- Begins a change of the catalogue. Locks: its one row.
-select penstock.next_version()
+select @schema@.next_version()
 
 -- name: fit_buckets
--- See penstock.fit_buckets. Locks: the partitions' rows by number.
-select penstock.fit_buckets(%(queue_id)s)
+-- See @schema@.fit_buckets. Locks: the partitions' rows by number.
+select @schema@.fit_buckets(%(queue_id)s)
 
 -- name: wake_queue
-select penstock.wake(%(queue_id)s)
+select @schema@.wake(%(queue_id)s)
 
 -- name: read_depths
 -- Jobs open in each partition given, and with them those to come: folded plus unfolded. Bounded: upkeep folds the tally
 -- every few seconds.
-select partition_id, opened, penstock.expected_in(d) from penstock.depth as d where partition_id = any (%(partitions)s)
+select partition_id, opened, @schema@.expected_in(d) from @schema@.depth as d where partition_id = any (%(partitions)s)
 
 -- name: waiting_in
-select penstock.waiting_in(%(partition)s)
+select @schema@.waiting_in(%(partition)s)

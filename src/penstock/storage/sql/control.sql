@@ -1,41 +1,41 @@
 -- name: cancel_in_ranges
--- See penstock.cancel_in_range; range after range, ascending.
+-- See @schema@.cancel_in_range; range after range, ascending.
 select g.range, c.cancelled::text, c.asked::text
   from unnest(%(ranges)s::bigint[], %(masks)s::bit(1024)[]) as g(range, mask)
- cross join lateral penstock.cancel_in_range(g.range, g.mask) as c
+ cross join lateral @schema@.cancel_in_range(g.range, g.mask) as c
 
 -- name: retry_dead
--- See penstock.retry_dead. Locks: the dead letters by id, then maps of their queues, shared.
-select penstock.retry_dead(%(ids)s::bigint[])
+-- See @schema@.retry_dead. Locks: the dead letters by id, then maps of their queues, shared.
+select @schema@.retry_dead(%(ids)s::bigint[])
 
 -- name: reschedule_job
-select penstock.reschedule_job(%(id)s, coalesce(%(run_at)s::timestamptz, now()))
+select @schema@.reschedule_job(%(id)s, coalesce(%(run_at)s::timestamptz, now()))
 
 -- name: let_back
--- See penstock.let_back. Locks: the job's ready row, its queue's map (shared). Index: ready_of_range.
-select penstock.let_back(%(id)s)
+-- See @schema@.let_back. Locks: the job's ready row, its queue's map (shared). Index: ready_of_range.
+select @schema@.let_back(%(id)s)
 
 -- name: make_scheduled_ready
--- See penstock.reschedule_job; one after the other, ascending.
-select count(penstock.reschedule_job(id, now()))
+-- See @schema@.reschedule_job; one after the other, ascending.
+select count(@schema@.reschedule_job(id, now()))
   from (select id from unnest(%(ids)s::bigint[]) as id order by id) as given
 
 -- name: purge_ready
-select place, jobs, ranges from penstock.purge_ready(%(partition)s, %(priority)s, %(from)s, %(until)s, %(limit)s)
+select place, jobs, ranges from @schema@.purge_ready(%(partition)s, %(priority)s, %(from)s, %(until)s, %(limit)s)
 
 -- name: purge_parked
-select place, jobs, ranges from penstock.purge_parked(%(partition)s, %(from)s, %(until)s, %(limit)s)
+select place, jobs, ranges from @schema@.purge_parked(%(partition)s, %(from)s, %(until)s, %(limit)s)
 
 -- name: purge_scheduled
-select place, jobs, ranges from penstock.purge_scheduled(%(partition)s, %(from)s, %(until)s, %(limit)s)
+select place, jobs, ranges from @schema@.purge_scheduled(%(partition)s, %(from)s, %(until)s, %(limit)s)
 
 -- name: purge_blocked
-select place, jobs, ranges from penstock.purge_blocked(%(partition)s, %(from)s, %(until)s, %(limit)s)
+select place, jobs, ranges from @schema@.purge_blocked(%(partition)s, %(from)s, %(until)s, %(limit)s)
 
 -- name: bury_dead
-select penstock.bury_dead(%(ids)s::bigint[])
+select @schema@.bury_dead(%(ids)s::bigint[])
 
 -- name: dead_before
 -- Dead letters that have lain longer than that. Index: dead_by_time.
-select job_id from penstock.dead where failed_at < now() - make_interval(secs => %(age_seconds)s)
+select job_id from @schema@.dead where failed_at < now() - make_interval(secs => %(age_seconds)s)
  order by failed_at limit %(limit)s

@@ -1,97 +1,97 @@
 -- name: enqueue_one
 -- Writes one job that may run now, in one round trip and one transaction: what most producers do most of the time.
 -- Locks: none that another producer wants.
-select penstock.enqueue_one(%(queue)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s, %(attributes)s)
+select @schema@.enqueue_one(%(queue)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s, %(attributes)s)
 
 -- name: enqueue_few
 -- Writes one range of a few jobs and makes it visible, in one round trip and one transaction.
 -- Locks: none that another producer wants. args is a JSON array of the jobs' arguments, taken apart verbatim.
 with drawn as materialized (
-    select penstock.draw_range() as range, json_array_length(%(args)s::json)::smallint as size, due_at,
+    select @schema@.draw_range() as range, json_array_length(%(args)s::json)::smallint as size, due_at,
            coalesce(due_at > now(), false) as is_later
       from (select coalesce(%(run_at)s::timestamptz, now() + make_interval(secs => %(delay)s))) as given(due_at)
 ), written as (
-    insert into penstock.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
+    insert into @schema@.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
     select d.range * 1024 + a.n - 1, now(), %(partition)s, %(priority)s, %(task)s,
            (%(keys)s::bytea[])[a.n], a.value, nullif(%(attributes)s::jsonb -> (a.n - 1)::int, 'null')
       from drawn as d, json_array_elements(%(args)s::json) with ordinality as a(value, n)
 ), at_once as (
-    insert into penstock.ready (partition_id, priority, pos, range, low, high, task)
+    insert into @schema@.ready (partition_id, priority, pos, range, low, high, task)
     select %(partition)s, %(priority)s, range, range, 0, size, %(task)s from drawn where not is_later
 ), later as (
-    insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, task)
+    insert into @schema@.scheduled (due_at, partition_id, priority, range, low, high, task)
     select due_at, %(partition)s, %(priority)s, range, 0, size, %(task)s from drawn where is_later
 ), counted as (
-    insert into penstock.tally (partition_id, enqueued, opened, scheduled)
+    insert into @schema@.tally (partition_id, enqueued, opened, scheduled)
     select %(partition)s, size, case when is_later then 0 else size end, case when is_later then size else 0 end
       from drawn
 )
 select case when %(token)s::bigint is null then range * 1024
-            else penstock.note_written(%(token)s::bigint, %(kept_seconds)s, range * 1024) end as first_id,
-       case when exists (select from penstock.sleeper where queue_id = %(queue)s)
-            then pg_notify('penstock_' || %(queue)s::int, '') end
+            else @schema@.note_written(%(token)s::bigint, %(kept_seconds)s, range * 1024) end as first_id,
+       case when exists (select from @schema@.sleeper where queue_id = %(queue)s)
+            then pg_notify('@schema@_' || %(queue)s::int, '') end
   from drawn
 
 -- name: enqueue_one_if_mapped
 -- The same on a queue with an owner; null where the map is not the queue's any more, and then nothing was written.
 -- Locks: the map, shared with all producers.
-select penstock.enqueue_one_if_mapped(%(queue)s, %(epoch)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s,
+select @schema@.enqueue_one_if_mapped(%(queue)s, %(epoch)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s,
                                       %(attributes)s)
 
 -- name: enqueue_one_noted
--- The same as enqueue_one behind a pooler: the call's receipt is written with it. See penstock.note_written.
-select penstock.note_written(%(token)s, %(kept_seconds)s, penstock.enqueue_one(
+-- The same as enqueue_one behind a pooler: the call's receipt is written with it. See @schema@.note_written.
+select @schema@.note_written(%(token)s, %(kept_seconds)s, @schema@.enqueue_one(
            %(queue)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s, %(attributes)s))
 
 -- name: enqueue_one_if_mapped_noted
-select penstock.note_written(%(token)s, %(kept_seconds)s, penstock.enqueue_one_if_mapped(
+select @schema@.note_written(%(token)s, %(kept_seconds)s, @schema@.enqueue_one_if_mapped(
            %(queue)s, %(epoch)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s, %(attributes)s))
 
 -- name: enqueue_few_if_mapped_noted
-select penstock.note_written(%(token)s, %(kept_seconds)s, penstock.enqueue_few_if_mapped(
+select @schema@.note_written(%(token)s, %(kept_seconds)s, @schema@.enqueue_few_if_mapped(
            %(queue)s, %(epoch)s, %(partition)s, %(priority)s,
            coalesce(%(run_at)s::timestamptz, now() + make_interval(secs => %(delay)s)), %(tasks)s::text[],
            %(keys)s::bytea[], %(args)s::json, %(attributes)s::jsonb))
 
 -- name: note_written
--- See penstock.note_written: the receipt of a large call, before its COMMIT.
-select penstock.note_written(%(token)s, %(kept_seconds)s, %(first_id)s)
+-- See @schema@.note_written: the receipt of a large call, before its COMMIT.
+select @schema@.note_written(%(token)s, %(kept_seconds)s, %(first_id)s)
 
 -- name: enqueue_few_if_mapped
 -- See enqueue_few and enqueue_one_if_mapped.
-select penstock.enqueue_few_if_mapped(%(queue)s, %(epoch)s, %(partition)s, %(priority)s,
+select @schema@.enqueue_few_if_mapped(%(queue)s, %(epoch)s, %(partition)s, %(priority)s,
            coalesce(%(run_at)s::timestamptz, now() + make_interval(secs => %(delay)s)), %(tasks)s::text[],
            %(keys)s::bytea[], %(args)s::json, %(attributes)s::jsonb)
 
 -- name: draw_ranges
 -- Range numbers for a call, and the time that its jobs bear.
-select array(select penstock.draw_range() from generate_series(1, %(count)s)), now()
+select array(select @schema@.draw_range() from generate_series(1, %(count)s)), now()
 
 -- name: draw_ranges_if_mapped
 -- The same by maps that must be held; null where one is not its queue's any more, or not open yet. Locks: the maps, shared.
-select case when penstock.lock_maps(%(queues)s::int[], %(epochs)s::int[])
-            then array(select penstock.draw_range() from generate_series(1, %(count)s)) end, now()
+select case when @schema@.lock_maps(%(queues)s::int[], %(epochs)s::int[])
+            then array(select @schema@.draw_range() from generate_series(1, %(count)s)) end, now()
 
 -- name: copy_jobs
-copy penstock.job (id, enqueued_at, partition_id, priority, task, key, args, attributes) from stdin (encoding 'UTF8')
+copy @schema@.job (id, enqueued_at, partition_id, priority, task, key, args, attributes) from stdin (encoding 'UTF8')
 
 -- name: open_ranges
-select penstock.open_ranges(%(queues)s::int[], %(partitions)s::int[], %(priorities)s::smallint[], %(tasks)s::text[],
+select @schema@.open_ranges(%(queues)s::int[], %(partitions)s::int[], %(priorities)s::smallint[], %(tasks)s::text[],
                             %(run_ats)s::timestamptz[], %(ranges)s::bigint[], %(sizes)s::smallint[],
                             %(members)s::bit(1024)[], %(epochs)s::int[])
 
 -- name: block_jobs
-select penstock.block_jobs(%(ids)s::bigint[], %(partitions)s::int[], %(priorities)s::smallint[], %(tasks)s::text[],
+select @schema@.block_jobs(%(ids)s::bigint[], %(partitions)s::int[], %(priorities)s::smallint[], %(tasks)s::text[],
                            %(run_ats)s::timestamptz[], %(runs_on_failure)s::boolean[], %(parents)s::json[])
 
 -- name: unknown_parents
 -- Which of these jobs are nowhere (any more): a child of theirs would wait for ever. Those of other shards are asked for there.
-select p from unnest(%(parents)s::bigint[]) as p where not penstock.can_be_parent(p) limit 1
+select p from unnest(%(parents)s::bigint[]) as p where not @schema@.can_be_parent(p) limit 1
 
 -- name: insert_idempotency_keys
 -- Sorted by key, so that two calls with the same keys wait for each other in one order. Waits for the same key
 -- in flight elsewhere. Returns the keys this call won.
-insert into penstock.dedup (queue_id, idempotency_key, job_id)
+insert into @schema@.dedup (queue_id, idempotency_key, job_id)
 select q, k, id from unnest(%(queues)s::int[], %(keys)s::text[], %(ids)s::bigint[]) as g(q, k, id) order by q, k
 on conflict do nothing returning job_id
 
@@ -99,28 +99,28 @@ on conflict do nothing returning job_id
 -- The jobs that hold these keys.
 select d.queue_id, d.idempotency_key, d.job_id
   from unnest(%(queues)s::int[], %(keys)s::text[]) as g(q, k)
-  join penstock.dedup as d on d.queue_id = g.q and d.idempotency_key = g.k
+  join @schema@.dedup as d on d.queue_id = g.q and d.idempotency_key = g.k
 
 -- name: was_written
 -- Whether the call that drew this id committed: the same id and the same transaction time. An id alone would not do:
 -- after a crash a sequence may give a number again.
-select exists (select from penstock.job_stored where id = %(id)s and enqueued_at = %(enqueued_at)s)
+select exists (select from @schema@.job_stored where id = %(id)s and enqueued_at = %(enqueued_at)s)
 
 -- name: find_token
 -- The first job of the call that carried this token, among those written since; where the database was restored from a
 -- backup, and numbers begin before what was written since, among the last thousand calls. Index: the primary key of job,
 -- in order.
-select id from penstock.job
+select id from @schema@.job
  where id > (select case when last_value * 1024 < %(after)s then (last_value - 1024 * 1000) * 1024 else %(after)s end
-               from penstock.range_number)
+               from @schema@.range_number)
    and attributes @> %(token)s::jsonb order by id limit 1
 
 -- name: find_or_void_receipt
 -- Locks: the token, against the call that bears it.
-select penstock.find_or_void_receipt(%(token)s, %(kept_seconds)s)
+select @schema@.find_or_void_receipt(%(token)s, %(kept_seconds)s)
 
 -- name: newest_range
-select last_value from penstock.range_number
+select last_value from @schema@.range_number
 
 -- name: end_backend
 -- By when it began too: process numbers are given again. Of other roles nobody sees that.

@@ -5,41 +5,41 @@
 -- and the shard of its partition's earlier place, if that is waited for.
 -- Index: ready_of_range, ready_in_order; `lease` is read as a whole.
 select q.is_paused, r.is_parked, r.priority,
-       (select count(distinct t.worker_id) from penstock.worker_task as t join penstock.worker as w on w.id = t.worker_id
+       (select count(distinct t.worker_id) from @schema@.worker_task as t join @schema@.worker as w on w.id = t.worker_id
          where t.queue_id = q.id and w.renewed_at > now() - make_interval(secs => w.lease_seconds)),
-       (select count(*) from penstock.worker_task as t join penstock.worker as w on w.id = t.worker_id
+       (select count(*) from @schema@.worker_task as t join @schema@.worker as w on w.id = t.worker_id
          where t.queue_id = q.id and t.task = %(task)s and w.renewed_at > now() - make_interval(secs => w.lease_seconds)),
        (select coalesce(sum(n), 0)::bigint from (
-            select penstock.members_count(a.low, a.high, a.members) as n from penstock.ready as a
+            select @schema@.members_count(a.low, a.high, a.members) as n from @schema@.ready as a
              where a.partition_id = r.partition_id and not a.is_parked and a.priority = r.priority and a.pos < r.pos
              order by a.pos limit 1000) as before)
-       + (select count(*) from unnest(penstock.positions(r.low, r.high, r.members)) as m where m < %(id)s %% 1024),
+       + (select count(*) from unnest(@schema@.positions(r.low, r.high, r.members)) as m where m < %(id)s %% 1024),
        (select count(*) from (
-            select from penstock.ready as a
+            select from @schema@.ready as a
              where a.partition_id = r.partition_id and not a.is_parked and a.priority = r.priority and a.pos < r.pos
              limit 1001) as before) > 1000,
        q.running_limit,
-       case when q.running_limit is not null then penstock.running_in(p.id) end,
-       array(select l.range * 1024 + m from penstock.lease as l, unnest(penstock.positions(l.low, l.high, l.members)) as m
+       case when q.running_limit is not null then @schema@.running_in(p.id) end,
+       array(select l.range * 1024 + m from @schema@.lease as l, unnest(@schema@.positions(l.low, l.high, l.members)) as m
               where l.partition_id = p.id and q.running_limit is not null order by 1 limit 10),
        case when not q.is_owned then q.rate end,
-       case when not q.is_owned then greatest(0, (1 - penstock.tokens(q.rate, last.full_at, clock_timestamp())) / q.rate) end,
-       (select o.shard from penstock.partition as o where o.id = penstock.waits_for(p))
-  from penstock.ready as r
-  join penstock.partition as p on p.id = r.partition_id
-  join penstock.queue as q on q.id = p.queue_id
+       case when not q.is_owned then greatest(0, (1 - @schema@.tokens(q.rate, last.full_at, clock_timestamp())) / q.rate) end,
+       (select o.shard from @schema@.partition as o where o.id = @schema@.waits_for(p))
+  from @schema@.ready as r
+  join @schema@.partition as p on p.id = r.partition_id
+  join @schema@.queue as q on q.id = p.queue_id
  cross join lateral (
-       select coalesce((select s.full_at from penstock.spent as s where s.partition_id = p.id order by s.id desc limit 1),
+       select coalesce((select s.full_at from @schema@.spent as s where s.partition_id = p.id order by s.id desc limit 1),
                        now()) as full_at) as last
- where r.range = %(id)s / 1024 and penstock.has_member(r.low, r.high, r.members, (%(id)s %% 1024)::int)
+ where r.range = %(id)s / 1024 and @schema@.has_member(r.low, r.high, r.members, (%(id)s %% 1024)::int)
 
 -- name: open_parents
 -- The parents a child still waits for. Index: the primary key of blocked, finished_of_range.
-select p.id from penstock.blocked as b, unnest(b.parents) as p(id)
- where b.job_id = %(id)s and penstock.outcome_of(p.id) is null order by p.id limit 100
+select p.id from @schema@.blocked as b, unnest(b.parents) as p(id)
+ where b.job_id = %(id)s and @schema@.outcome_of(p.id) is null order by p.id limit 100
 
 -- name: is_asked_to_stop
-select exists (select from penstock.cancellation where job_id = %(id)s)
+select exists (select from @schema@.cancellation where job_id = %(id)s)
 
 -- name: holder_of_job
 -- Of a job under a lease: whether its worker has left or was declared dead, for how long it has not been heard of (null
@@ -47,16 +47,16 @@ select exists (select from penstock.cancellation where job_id = %(id)s)
 select w.id is null,
        case when w.renewed_at <= now() - make_interval(secs => w.lease_seconds)
             then extract(epoch from now() - greatest(w.renewed_at, w.started_at))::double precision end,
-       (select count(*) from penstock.worker as o where o.renewed_at > now() - make_interval(secs => o.lease_seconds))
-  from penstock.lease as l left join penstock.worker as w on w.id = l.worker_id
- where l.range = %(id)s / 1024 and penstock.has_member(l.low, l.high, l.members, (%(id)s %% 1024)::int)
+       (select count(*) from @schema@.worker as o where o.renewed_at > now() - make_interval(secs => o.lease_seconds))
+  from @schema@.lease as l left join @schema@.worker as w on w.id = l.worker_id
+ where l.range = %(id)s / 1024 and @schema@.has_member(l.low, l.high, l.members, (%(id)s %% 1024)::int)
 
 -- name: shard_facts
 -- Whether a shard takes writes, the partitions that queues use on it, jobs ready and under a lease.
 select current_setting('default_transaction_read_only') = 'on' or pg_is_in_recovery(),
-       (select count(*) from penstock.partition where is_current and shard = penstock.here()),
-       (select coalesce(sum(opened), 0)::bigint from penstock.depth) - l.n, l.n
-  from (select coalesce(sum(penstock.members_count(low, high, members)), 0)::bigint as n from penstock.lease) as l
+       (select count(*) from @schema@.partition where is_current and shard = @schema@.here()),
+       (select coalesce(sum(opened), 0)::bigint from @schema@.depth) - l.n, l.n
+  from (select coalesce(sum(@schema@.members_count(low, high, members)), 0)::bigint as n from @schema@.lease) as l
 
 -- name: server_settings
 select current_setting('server_version_num')::int, current_setting('server_version'), current_setting('fsync'),
@@ -76,13 +76,13 @@ select coalesce(max(extract(epoch from clock_timestamp() - xact_start)), 0)::dou
 -- name: dead_tuples
 -- Rows that are gone but not cleaned up, in the tables that every job passes through.
 select relname, n_dead_tup, n_live_tup from pg_stat_user_tables
- where schemaname = 'penstock' and relname in ('ready', 'lease', 'scheduled', 'tally') order by relname
+ where schemaname = '@schema@' and relname in ('ready', 'lease', 'scheduled', 'tally') order by relname
 
 -- name: tables_ahead
 -- How many range numbers fit into the tables that exist, how many tables are attached, and slices not yet opened.
-select (select max(high) from penstock.job_part) - (select last_value from penstock.range_number),
-       (select count(*) from pg_inherits where inhparent = 'penstock.job'::regclass),
-       (select count(*) from penstock.slice where opened_at is null)
+select (select max(high) from @schema@.job_part) - (select last_value from @schema@.range_number),
+       (select count(*) from pg_inherits where inhparent = '@schema@.job'::regclass),
+       (select count(*) from @schema@.slice where opened_at is null)
 
 -- name: archive_facts
 -- The last archive: where it went to, whether it came to its end, whether one runs now, and the slices on their way.
@@ -90,17 +90,17 @@ select d.location, to_char(d.began_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI "U
        exists (select from pg_locks as l
                 where l.locktype = 'advisory' and l.granted and l.objsubid = 1
                   and l.database = (select oid from pg_database where datname = current_database())
-                  and (l.classid::bigint << 32 | l.objid::bigint) = hashtext('penstock.archive')::bigint),
-       array(select number from penstock.slice where taken_at is not null order by number)
-  from penstock.archive_duty as d
+                  and (l.classid::bigint << 32 | l.objid::bigint) = hashtext('@schema@.archive')::bigint),
+       array(select number from @schema@.slice where taken_at is not null order by number)
+  from @schema@.archive_duty as d
 
 -- name: workers_alive
-select count(*) filter (where renewed_at > now() - make_interval(secs => lease_seconds)), count(*) from penstock.worker
+select count(*) filter (where renewed_at > now() - make_interval(secs => lease_seconds)), count(*) from @schema@.worker
 
 -- name: tasks_without_timeout
 -- Tasks of live workers whose handlers may take as long as they like.
 select distinct q.name, t.task
-  from penstock.worker_task as t join penstock.worker as w on w.id = t.worker_id join penstock.queue as q on q.id = t.queue_id
+  from @schema@.worker_task as t join @schema@.worker as w on w.id = t.worker_id join @schema@.queue as q on q.id = t.queue_id
  where not t.has_timeout and w.renewed_at > now() - make_interval(secs => w.lease_seconds)
  order by 1, 2 limit 20
 
@@ -109,14 +109,14 @@ select distinct q.name, t.task
 -- of theirs: whichever of the two owns a partition, keys wait there for the other.
 with crew as (
     select t.queue_id, w.id, w.name, array_agg(t.task order by t.task) as tasks
-      from penstock.worker_task as t join penstock.worker as w on w.id = t.worker_id
-      join penstock.queue as q on q.id = t.queue_id and q.is_owned
+      from @schema@.worker_task as t join @schema@.worker as w on w.id = t.worker_id
+      join @schema@.queue as q on q.id = t.queue_id and q.is_owned
      where w.renewed_at > now() - make_interval(secs => w.lease_seconds)
      group by t.queue_id, w.id
 )
 select distinct on (q.name, a.id) q.name, a.name, (select min(t) from unnest(b.tasks) as t where t <> all (a.tasks)), b.name
   from crew as a join crew as b on b.queue_id = a.queue_id and not (a.tasks <@ b.tasks or b.tasks <@ a.tasks)
-  join penstock.queue as q on q.id = a.queue_id
+  join @schema@.queue as q on q.id = a.queue_id
  where coalesce(a.id = %(worker)s::bigint, true)
  order by q.name, a.id, b.id limit 20
 
@@ -124,43 +124,43 @@ select distinct on (q.name, a.id) q.name, a.name, (select min(t) from unnest(b.t
 -- Tasks at the head of a queue that no live worker has a handler for; of queues with an owner, whose ranges hold jobs of
 -- any task, the first jobs of the first ranges. Index: ready_in_order, ready_parked.
 select distinct q.name, r.task
-  from penstock.queue as q join penstock.partition as p on p.queue_id = q.id
+  from @schema@.queue as q join @schema@.partition as p on p.queue_id = q.id
  cross join lateral (
-       (select a.task from penstock.ready as a where a.partition_id = p.id and a.is_parked and a.reason is null limit 100)
+       (select a.task from @schema@.ready as a where a.partition_id = p.id and a.is_parked and a.reason is null limit 100)
        union
        (select h.task from generate_series(0, 9) as level(priority)
-         cross join lateral (select a.task from penstock.ready as a
+         cross join lateral (select a.task from @schema@.ready as a
               where a.partition_id = p.id and not a.is_parked and a.priority = level.priority order by a.pos limit 10) as h
          where not q.is_owned)
        union
        (select j.task from (
-            select a.range, a.low, a.high, a.members from penstock.ready as a
+            select a.range, a.low, a.high, a.members from @schema@.ready as a
              where a.partition_id = p.id and q.is_owned and not a.is_parked order by a.priority, a.pos limit 10) as a
-         cross join lateral (select m from unnest(penstock.positions(a.low, a.high, a.members)) as m limit 100) as m
-         cross join lateral (select task from penstock.job_stored where id = a.range * 1024 + m.m limit 1) as j)) as r
+         cross join lateral (select m from unnest(@schema@.positions(a.low, a.high, a.members)) as m limit 100) as m
+         cross join lateral (select task from @schema@.job_stored where id = a.range * 1024 + m.m limit 1) as j)) as r
  where not exists (
-       select from penstock.worker_task as t join penstock.worker as w on w.id = t.worker_id
+       select from @schema@.worker_task as t join @schema@.worker as w on w.id = t.worker_id
         where t.queue_id = q.id and t.task = r.task and w.renewed_at > now() - make_interval(secs => w.lease_seconds))
  order by 1, 2 limit 20
 
 -- name: troubles
 -- Duties of upkeep that fail again and again, the one that has failed longest first; what nobody has noted for two minutes
 -- ended with whoever noted it.
-select duty, error, extract(epoch from clock_timestamp() - since)::double precision from penstock.trouble
+select duty, error, extract(epoch from clock_timestamp() - since)::double precision from @schema@.trouble
  where noted_at > clock_timestamp() - interval '2 minutes' order by since
 
 -- name: on_its_way
 -- Where a job is being carried to, and what it will be there. Index: outbox_of_job.
-select shard, coalesce(facts ->> 'state', 'ready') from penstock.outbox where job_id = %(id)s limit 1
+select shard, coalesce(facts ->> 'state', 'ready') from @schema@.outbox where job_id = %(id)s limit 1
 
 -- name: why_set_aside
 -- Why a job was set aside, since when it waits, and in which queue. Index: ready_of_range.
 select r.reason, r.ready_at, q.name
-  from penstock.ready as r join penstock.partition as p on p.id = r.partition_id join penstock.queue as q on q.id = p.queue_id
- where r.range = %(id)s / 1024 and penstock.has_member(r.low, r.high, r.members, (%(id)s %% 1024)::int) and r.reason is not null
+  from @schema@.ready as r join @schema@.partition as p on p.id = r.partition_id join @schema@.queue as q on q.id = p.queue_id
+ where r.range = %(id)s / 1024 and @schema@.has_member(r.low, r.high, r.members, (%(id)s %% 1024)::int) and r.reason is not null
 
 -- name: jobs_set_aside
 -- How many jobs were set aside, the first hundred of them, and the reason of the first. Index: ready_parked.
 select count(*), coalesce((array_agg(range * 1024 + low order by range, low))[:100], '{}'),
        (array_agg(reason order by range, low))[1]
-  from penstock.ready where is_parked and reason is not null
+  from @schema@.ready where is_parked and reason is not null

@@ -1,42 +1,42 @@
 -- name: uncarried_queues
 -- Queues of which idempotency keys may lie where an earlier map sent them. A row a queue: few.
 select q.id, q.name, q.epoch, array_agg(m.epoch order by m.epoch)
-  from penstock.queue as q join penstock.queue_map as m on m.queue_id = q.id
+  from @schema@.queue as q join @schema@.queue_map as m on m.queue_id = q.id
  where m.epoch < q.epoch and not m.is_carried and q.is_open
  group by q.id order by q.id
 
 -- name: is_closed_here
--- See penstock.is_closed_here. Locks: rows of old maps, skipping those held.
-select penstock.is_closed_here(%(queue)s, %(epoch)s)
+-- See @schema@.is_closed_here. Locks: rows of old maps, skipping those held.
+select @schema@.is_closed_here(%(queue)s, %(epoch)s)
 
 -- name: strayed_keys
--- See penstock.strayed_keys. Index: the primary key of dedup.
+-- See @schema@.strayed_keys. Index: the primary key of dedup.
 select is_current, homes, keys, job_ids, last_key
-  from penstock.strayed_keys(%(queue)s, %(epoch)s, %(after)s, %(limit)s)
+  from @schema@.strayed_keys(%(queue)s, %(epoch)s, %(after)s, %(limit)s)
 
 -- name: take_in_keys
--- See penstock.take_in_keys. Waits for the same keys in flight elsewhere. Locks: the map, shared.
-select penstock.take_in_keys(%(queue)s, %(epoch)s, %(keys)s::text[], %(job_ids)s::bigint[])
+-- See @schema@.take_in_keys. Waits for the same keys in flight elsewhere. Locks: the map, shared.
+select @schema@.take_in_keys(%(queue)s, %(epoch)s, %(keys)s::text[], %(job_ids)s::bigint[])
 
 -- name: let_go_keys
--- See penstock.let_go_keys. Index: the primary key of dedup. Locks: the map, shared.
-select penstock.let_go_keys(%(queue)s, %(epoch)s, %(keys)s::text[])
+-- See @schema@.let_go_keys. Index: the primary key of dedup. Locks: the map, shared.
+select @schema@.let_go_keys(%(queue)s, %(epoch)s, %(keys)s::text[])
 
 -- name: note_carried
--- See penstock.note_carried. Locks: the catalogue.
-select penstock.note_carried(%(queue)s, %(epoch)s)
+-- See @schema@.note_carried. Locks: the catalogue.
+select @schema@.note_carried(%(queue)s, %(epoch)s)
 
 -- name: ask_former_home
 -- The jobs that hold these keys here. Index: the primary key of dedup.
-select idempotency_key, job_id from penstock.dedup where queue_id = %(queue)s and idempotency_key = any (%(keys)s::text[])
+select idempotency_key, job_id from @schema@.dedup where queue_id = %(queue)s and idempotency_key = any (%(keys)s::text[])
 
 -- name: carried_keys
 -- The next jobs of other shards for which keys are here. Index: dedup_carried.
-select job_id from penstock.dedup where is_carried and job_id > %(after)s order by job_id limit %(limit)s
+select job_id from @schema@.dedup where is_carried and job_id > %(after)s order by job_id limit %(limit)s
 
 -- name: jobs_forgotten
-select penstock.jobs_forgotten(%(ids)s::bigint[])
+select @schema@.jobs_forgotten(%(ids)s::bigint[])
 
 -- name: let_go_keys_of_jobs
 -- Index: dedup_carried.
-delete from penstock.dedup where is_carried and job_id = any (%(ids)s::bigint[])
+delete from @schema@.dedup where is_carried and job_id = any (%(ids)s::bigint[])

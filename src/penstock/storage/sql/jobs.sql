@@ -4,36 +4,36 @@
 -- them are planned. Locks: none. Index: the primary keys, *_of_range and failure_of_job.
 with stored as (
     select distinct on (j.id) j.* from (
-        select id, enqueued_at, partition_id, priority, task, key, args, attributes from penstock.job where id = any (%(ids)s::bigint[])
+        select id, enqueued_at, partition_id, priority, task, key, args, attributes from @schema@.job where id = any (%(ids)s::bigint[])
         union all
-        select id, enqueued_at, partition_id, priority, task, key, args, attributes from penstock.job_kept where id = any (%(ids)s::bigint[])) as j
+        select id, enqueued_at, partition_id, priority, task, key, args, attributes from @schema@.job_kept where id = any (%(ids)s::bigint[])) as j
 )
 select j.id, q.name, p.name, j.task, j.args, j.key, j.attributes, j.priority, j.enqueued_at,
        s.place, s.outcome, s.attempt, s.run_at, s.started_at, s.finished_at, s.worker, s.result, s.error,
-       f.attempts, f.errors, f.ats, f.workers, g.value, g.note, g.at, penstock.load_of(j.id)
+       f.attempts, f.errors, f.ats, f.workers, g.value, g.note, g.at, @schema@.load_of(j.id)
   from stored as j
-  join penstock.partition as p on p.id = j.partition_id
-  join penstock.queue as q on q.id = p.queue_id
+  join @schema@.partition as p on p.id = j.partition_id
+  join @schema@.queue as q on q.id = p.queue_id
  cross join lateral (
        select 'running' as place, null::smallint as outcome, l.attempt, null::timestamptz as run_at,
               l.claimed_at as started_at, null::timestamptz as finished_at,
-              coalesce((select w.name from penstock.worker as w where w.id = l.worker_id), 'worker ' || l.worker_id) as worker,
+              coalesce((select w.name from @schema@.worker as w where w.id = l.worker_id), 'worker ' || l.worker_id) as worker,
               null::json as result, null::text as error
-         from penstock.lease as l
-        where l.range = j.id / 1024 and penstock.has_member(l.low, l.high, l.members, (j.id %% 1024)::int)
+         from @schema@.lease as l
+        where l.range = j.id / 1024 and @schema@.has_member(l.low, l.high, l.members, (j.id %% 1024)::int)
        union all
-       select 'ready', null, r.attempt, null, null, null, null, null, null from penstock.ready as r
-        where r.range = j.id / 1024 and penstock.has_member(r.low, r.high, r.members, (j.id %% 1024)::int)
+       select 'ready', null, r.attempt, null, null, null, null, null, null from @schema@.ready as r
+        where r.range = j.id / 1024 and @schema@.has_member(r.low, r.high, r.members, (j.id %% 1024)::int)
        union all
-       select 'ready', null, o.attempt, null, null, null, null, null, null from penstock.outbox as o where o.job_id = j.id
+       select 'ready', null, o.attempt, null, null, null, null, null, null from @schema@.outbox as o where o.job_id = j.id
        union all
-       select 'scheduled', null, d.attempt, case when d.due_at < penstock.paused_from() then d.due_at end, null, null, null, null, null from penstock.scheduled as d
-        where d.range = j.id / 1024 and penstock.has_member(d.low, d.high, d.members, (j.id %% 1024)::int)
+       select 'scheduled', null, d.attempt, case when d.due_at < @schema@.paused_from() then d.due_at end, null, null, null, null, null from @schema@.scheduled as d
+        where d.range = j.id / 1024 and @schema@.has_member(d.low, d.high, d.members, (j.id %% 1024)::int)
        union all
-       select 'blocked', null, 1, b.run_at, null, null, null, null, null from penstock.blocked as b where b.job_id = j.id
+       select 'blocked', null, 1, b.run_at, null, null, null, null, null from @schema@.blocked as b where b.job_id = j.id
        union all
        select 'ended', 1, d.attempt, null, d.started_at, d.failed_at, d.worker, null, d.error
-         from penstock.dead as d where d.job_id = j.id
+         from @schema@.dead as d where d.job_id = j.id
        union all
        select 'ended', e.outcome, e.attempt, null,
               e.finished_at - make_interval(secs => e.start_ages[e.n] / 1e6),
@@ -41,30 +41,30 @@ select j.id, q.name, p.name, j.task, j.args, j.key, j.attributes, j.priority, j.
               e.worker, e.results[e.n], e.errors[e.n]
          from (select f.outcome, f.attempt, f.finished_at, f.start_ages, f.run_times, f.worker, f.results, f.errors,
                       array_position(f.positions, (j.id %% 1024)::smallint) as n
-                 from penstock.finished as f where f.range = j.id / 1024) as e
+                 from @schema@.finished as f where f.range = j.id / 1024) as e
         where e.n is not null
        limit 1) as s
   left join lateral (
        select array_agg(f.attempt order by f.attempt, f.at) as attempts, array_agg(f.error order by f.attempt, f.at) as errors,
               array_agg(f.at order by f.attempt, f.at) as ats, array_agg(f.worker order by f.attempt, f.at) as workers
-         from penstock.failure as f where f.job_id = j.id) as f on true
-  left join penstock.progress as g on g.job_id = j.id
+         from @schema@.failure as f where f.job_id = j.id) as f on true
+  left join @schema@.progress as g on g.job_id = j.id
 
 -- name: narrow_jobs
 -- Of these jobs, those that bear a task, a key and attributes (null: any). Index: the primary keys.
 select distinct id from (
-    select id, task, key, attributes from penstock.job where id = any (%(ids)s::bigint[])
+    select id, task, key, attributes from @schema@.job where id = any (%(ids)s::bigint[])
     union all
-    select id, task, key, attributes from penstock.job_kept where id = any (%(ids)s::bigint[])) as j
+    select id, task, key, attributes from @schema@.job_kept where id = any (%(ids)s::bigint[])) as j
  where (%(task)s::text is null or task = %(task)s) and (%(key)s::bytea is null or key = %(key)s)
    and (%(attributes)s::jsonb is null or attributes @> %(attributes)s)
-   and (%(load)s::text is null or penstock.load_of(id) = %(load)s)
+   and (%(load)s::text is null or @schema@.load_of(id) = %(load)s)
 
 -- name: look_at_jobs
 -- A bounded look at jobs in any state, newest first: how many were looked at, the least id, and the ids that match.
 -- Index: the primary keys, backwards.
 with look as materialized (
-    select id, partition_id, task, key, attributes from penstock.job_stored
+    select id, partition_id, task, key, attributes from @schema@.job_stored
      where id < %(before)s order by id desc limit %(looks)s
 )
 select (select count(*) from look), (select min(id) from look), array(
@@ -78,13 +78,13 @@ select (select count(*) from look), (select min(id) from look), array(
 -- The ranges of a load, newest first, from `top` down: where it was cut (null: that was all), and the ids that match.
 -- Index: load_range_of_load, backwards; the primary keys.
 with look as materialized (
-    select r.range, r.size from penstock.load_range as r
-     where r.load_id = (select l.id from penstock.load as l where l.name = %(load)s) and r.range <= %(top)s
+    select r.range, r.size from @schema@.load_range as r
+     where r.load_id = (select l.id from @schema@.load as l where l.name = %(load)s) and r.range <= %(top)s
      order by r.range desc limit %(looks)s
 )
 select (select case when count(*) = %(looks)s then min(range) end from look), array(
     select distinct j.id from look as r cross join lateral (
-           select id, partition_id, task, key, attributes from penstock.job_stored
+           select id, partition_id, task, key, attributes from @schema@.job_stored
             where id >= r.range * 1024 and id < r.range * 1024 + r.size) as j
      where (%(partitions)s::int[] is null or j.partition_id = any (%(partitions)s::int[]))
        and (%(task)s::text is null or j.task = %(task)s) and (%(key)s::bytea is null or j.key = %(key)s)
@@ -97,7 +97,7 @@ select (select case when count(*) = %(looks)s then min(range) end from look), ar
 -- name: look_at_ready
 -- Index: ready_of_range, backwards.
 with look as materialized (
-    select range, penstock.members_count(low, high, members) as n from penstock.ready
+    select range, @schema@.members_count(low, high, members) as n from @schema@.ready
      where range <= %(top)s order by range desc limit %(looks)s
 )
 select case when count(*) = %(looks)s then min(range) end, array_agg(range order by range desc), array_agg(n order by range desc) from look
@@ -109,18 +109,18 @@ with walk as materialized (
     select r.*, r.pos as place, p.id as partition, level.priority as walk, r.pos = r.range and not r.is_parked as is_met
       from unnest(%(partitions)s::int[]) as p(id) cross join generate_series(0, 9) as level(priority)
      cross join lateral (
-           select pos, range, low, high, members, is_parked from penstock.ready
+           select pos, range, low, high, members, is_parked from @schema@.ready
             where partition_id = p.id and priority = level.priority and not is_parked and pos <= %(top)s
             order by pos desc limit %(looks)s) as r
     union all
     select r.*, r.range, p.id, -1, true
       from unnest(%(partitions)s::int[]) as p(id)
      cross join lateral (
-           select pos, range, low, high, members, is_parked from penstock.ready
+           select pos, range, low, high, members, is_parked from @schema@.ready
             where partition_id = p.id and (pos <> range or is_parked) and range <= %(top)s
             order by range desc limit %(looks)s) as r
 ), newest as (
-    select range, penstock.members_count(low, high, members) as n from walk where is_met order by range desc limit %(looks)s
+    select range, @schema@.members_count(low, high, members) as n from walk where is_met order by range desc limit %(looks)s
 ), cut as (
     select min(place) as place from walk group by partition, walk having count(*) = %(looks)s
     union all
@@ -131,7 +131,7 @@ select (select max(place) from cut), array_agg(range order by range desc), array
 -- name: look_at_running
 -- Index: lease_of_range, backwards; there are only as many leases as jobs run.
 with look as materialized (
-    select range, partition_id, penstock.members_count(low, high, members) as n from penstock.lease
+    select range, partition_id, @schema@.members_count(low, high, members) as n from @schema@.lease
      where range <= %(top)s order by range desc limit %(looks)s
 )
 select case when count(*) = %(looks)s then min(range) end,
@@ -141,7 +141,7 @@ select case when count(*) = %(looks)s then min(range) end,
 -- name: look_at_scheduled
 -- Index: scheduled_of_range, backwards.
 with look as materialized (
-    select range, penstock.members_count(low, high, members) as n from penstock.scheduled
+    select range, @schema@.members_count(low, high, members) as n from @schema@.scheduled
      where range <= %(top)s order by range desc limit %(looks)s
 )
 select case when count(*) = %(looks)s then min(range) end, array_agg(range order by range desc), array_agg(n order by range desc) from look
@@ -149,10 +149,10 @@ select case when count(*) = %(looks)s then min(range) end, array_agg(range order
 -- name: look_at_scheduled_of_partitions
 -- Index: scheduled_of_partition, backwards.
 with look as materialized (
-    select s.range, penstock.members_count(s.low, s.high, s.members) as n
+    select s.range, @schema@.members_count(s.low, s.high, s.members) as n
       from unnest(%(partitions)s::int[]) as p(id)
      cross join lateral (
-           select range, low, high, members from penstock.scheduled where partition_id = p.id and range <= %(top)s
+           select range, low, high, members from @schema@.scheduled where partition_id = p.id and range <= %(top)s
             order by range desc limit %(looks)s) as s
      order by s.range desc limit %(looks)s
 )
@@ -161,7 +161,7 @@ select case when count(*) = %(looks)s then min(range) end, array_agg(range order
 -- name: look_at_finished
 -- Index: finished_of_range of each slice, backwards. History has no index by queue: a look may find few.
 with look as materialized (
-    select range, cardinality(positions) as n, partition_id, outcome from penstock.finished
+    select range, cardinality(positions) as n, partition_id, outcome from @schema@.finished
      where range <= %(top)s order by range desc limit %(looks)s
 )
 select case when count(*) = %(looks)s then min(range) end,
@@ -171,57 +171,57 @@ select case when count(*) = %(looks)s then min(range) end,
 
 -- name: look_at_blocked
 -- The next children, newest first. Index: the primary key.
-select job_id from penstock.blocked where job_id < %(before)s order by job_id desc limit %(looks)s
+select job_id from @schema@.blocked where job_id < %(before)s order by job_id desc limit %(looks)s
 
 -- name: look_at_blocked_of_partitions
 -- Index: blocked_of_partition, backwards.
 select b.job_id from unnest(%(partitions)s::int[]) as p(id)
  cross join lateral (
-       select job_id from penstock.blocked where partition_id = p.id and job_id < %(before)s
+       select job_id from @schema@.blocked where partition_id = p.id and job_id < %(before)s
         order by job_id desc limit %(looks)s) as b
  order by b.job_id desc limit %(looks)s
 
 -- name: look_at_dead
 -- The next dead letters, newest first. Index: the primary key.
-select job_id from penstock.dead where job_id < %(before)s order by job_id desc limit %(looks)s
+select job_id from @schema@.dead where job_id < %(before)s order by job_id desc limit %(looks)s
 
 -- name: look_at_dead_of_partitions
 -- Index: dead_of_partition, backwards.
 select d.job_id from unnest(%(partitions)s::int[]) as p(id)
  cross join lateral (
-       select job_id from penstock.dead where partition_id = p.id and job_id < %(before)s
+       select job_id from @schema@.dead where partition_id = p.id and job_id < %(before)s
         order by job_id desc limit %(looks)s) as d
  order by d.job_id desc limit %(looks)s
 
 -- name: look_at_outbox
 -- The next jobs on their way to other shards, newest first. Index: outbox_of_job, backwards.
-select job_id from penstock.outbox where job_id < %(before)s order by job_id desc limit %(looks)s
+select job_id from @schema@.outbox where job_id < %(before)s order by job_id desc limit %(looks)s
 
 -- name: look_at_outbox_of_partitions
 -- Hardly anything is on its way at a time: the index goes by job only.
-select job_id from penstock.outbox where job_id < %(before)s and partition_id = any (%(partitions)s::int[])
+select job_id from @schema@.outbox where job_id < %(before)s and partition_id = any (%(partitions)s::int[])
  order by job_id desc limit %(looks)s
 
 -- name: ready_members
 -- The jobs of these ranges that are ready. Index: ready_of_range.
 select range * 1024 + m
-  from penstock.ready, unnest(case when high = low + 1 then array[low] else penstock.positions(low, high, members) end) as m
+  from @schema@.ready, unnest(case when high = low + 1 then array[low] else @schema@.positions(low, high, members) end) as m
  where range = any (%(ranges)s::bigint[]) and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]))
 
 -- name: running_members
 -- Index: lease_of_range.
 select range * 1024 + m
-  from penstock.lease, unnest(case when high = low + 1 then array[low] else penstock.positions(low, high, members) end) as m
+  from @schema@.lease, unnest(case when high = low + 1 then array[low] else @schema@.positions(low, high, members) end) as m
  where range = any (%(ranges)s::bigint[]) and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]))
 
 -- name: scheduled_members
 -- Index: scheduled_of_range.
 select range * 1024 + m
-  from penstock.scheduled, unnest(case when high = low + 1 then array[low] else penstock.positions(low, high, members) end) as m
+  from @schema@.scheduled, unnest(case when high = low + 1 then array[low] else @schema@.positions(low, high, members) end) as m
  where range = any (%(ranges)s::bigint[]) and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]))
 
 -- name: finished_members
 -- Index: finished_of_range.
-select range * 1024 + m from penstock.finished, unnest(positions) as m
+select range * 1024 + m from @schema@.finished, unnest(positions) as m
  where range = any (%(ranges)s::bigint[]) and outcome = %(outcome)s
    and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]))

@@ -1,130 +1,130 @@
 -- name: publish_load
--- See penstock.publish_load. Locks: the queue's map (shared), the load's row, its ranges, idempotency keys in order.
+-- See @schema@.publish_load. Locks: the queue's map (shared), the load's row, its ranges, idempotency keys in order.
 select is_new, rows, duplicates, bad_rows, published_at
-  from penstock.publish_load(%(name)s, %(queue)s, %(batch)s, %(is_stream)s, %(origin)s, %(stages)s::text[],
+  from @schema@.publish_load(%(name)s, %(queue)s, %(batch)s, %(is_stream)s, %(origin)s, %(stages)s::text[],
                              %(counts)s::int[], %(bad_rows)s, %(homes)s::smallint[], %(attempt)s, %(shards)s::smallint[],
                              %(rows)s::bigint[])
 
 -- name: hold_stages
--- See penstock.hold_stages. Locks: the queue's map (shared), the stages' ranges.
-select penstock.hold_stages(%(attempt)s, %(home)s::smallint, %(name)s, %(queue)s, %(is_stream)s, %(origin)s,
+-- See @schema@.hold_stages. Locks: the queue's map (shared), the stages' ranges.
+select @schema@.hold_stages(%(attempt)s, %(home)s::smallint, %(name)s, %(queue)s, %(is_stream)s, %(origin)s,
                             %(stages)s::text[], %(counts)s::int[], %(homes)s::smallint[])
 
 -- name: publish_part
--- See penstock.publish_part. Locks: the load's row, its ranges, idempotency keys in order.
+-- See @schema@.publish_part. Locks: the load's row, its ranges, idempotency keys in order.
 select rows, duplicates
-  from penstock.publish_part(%(attempt)s, %(name)s, %(queue)s, %(is_stream)s, %(origin)s, %(batch)s, %(is_paused)s)
+  from @schema@.publish_part(%(attempt)s, %(name)s, %(queue)s, %(is_stream)s, %(origin)s, %(batch)s, %(is_paused)s)
 
 -- name: unpublished_parts
 -- What was decided here and is not known to be published on its shard, in the order it has to be. Index: load_part_to_publish.
 select p.load_id, p.batch, p.shard, p.attempt, l.name, q.name, l.is_stream, l.origin, l.is_paused
-  from penstock.load_part as p join penstock.load as l on l.id = p.load_id join penstock.queue as q on q.id = l.queue_id
+  from @schema@.load_part as p join @schema@.load as l on l.id = p.load_id join @schema@.queue as q on q.id = l.queue_id
  where p.published_at is null and (%(name)s::text is null or l.name = %(name)s)
  order by p.load_id, p.batch, p.shard
 
 -- name: note_published
-update penstock.load_part set published_at = now(), rows = %(rows)s, duplicates = %(duplicates)s
+update @schema@.load_part set published_at = now(), rows = %(rows)s, duplicates = %(duplicates)s
  where load_id = %(load)s and batch = %(batch)s and shard = %(shard)s and published_at is null
 
 -- name: abort_attempt
--- See penstock.abort_attempt. Locks: the attempt.
-select penstock.abort_attempt(%(attempt)s)
+-- See @schema@.abort_attempt. Locks: the attempt.
+select @schema@.abort_attempt(%(attempt)s)
 
 -- name: release_stages
-select penstock.release_stages(%(attempt)s)
+select @schema@.release_stages(%(attempt)s)
 
 -- name: old_holds
 -- Stages that a commit has held for so long that whoever made it may be dead. A small table, read as a whole.
-select attempt, home from penstock.load_hold where created_at < now() - make_interval(secs => %(seconds)s)
+select attempt, home from @schema@.load_hold where created_at < now() - make_interval(secs => %(seconds)s)
 
 -- name: find_batch
 -- What was decided under a name, with what other shards published of it. is_home: by a commit here. Index: load_name_is_unique, the primary keys.
 select q.name, l.is_stream, b.attempt is not null, b.rows + coalesce(p.rows, 0), b.duplicates + coalesce(p.duplicates, 0),
        b.bad_rows, b.published_at, l.origin
-  from penstock.load as l join penstock.queue as q on q.id = l.queue_id
-  left join penstock.load_batch as b on b.load_id = l.id and b.batch = %(batch)s
+  from @schema@.load as l join @schema@.queue as q on q.id = l.queue_id
+  left join @schema@.load_batch as b on b.load_id = l.id and b.batch = %(batch)s
  cross join lateral (
        select sum(rows)::bigint as rows, sum(duplicates)::bigint as duplicates
-         from penstock.load_part where load_id = l.id and batch = %(batch)s) as p
+         from @schema@.load_part where load_id = l.id and batch = %(batch)s) as p
  where l.name = %(name)s
 
 -- name: drop_stages
 -- Forgets stages that are not to be published. What is held may have been decided. Index: load_range_of_stage.
-delete from penstock.load_range where stage = any (%(stages)s::text[]) and load_id is null and attempt is null
+delete from @schema@.load_range where stage = any (%(stages)s::text[]) and load_id is null and attempt is null
 
 -- name: enter_stage
 -- For the driver of bulk writes, with its kind of parameters.
-select penstock.enter_stage($1, $2::int)
+select @schema@.enter_stage($1, $2::int)
 
 -- name: draw_staged_ranges
-select penstock.draw_range() as range from generate_series(1, $1::int)
+select @schema@.draw_range() as range from generate_series(1, $1::int)
 
 -- name: stage_time
 select now()
 
 -- name: stage_ranges
-select penstock.stage_ranges($1, $2::text::json)
+select @schema@.stage_ranges($1, $2::text::json)
 
 -- name: find_load
-select id from penstock.load where name = %(name)s
+select id from @schema@.load where name = %(name)s
 
 -- name: newest_loads
-select name, created_at from penstock.load order by id desc limit %(limit)s
+select name, created_at from @schema@.load order by id desc limit %(limit)s
 
 -- name: read_loads
 -- Loads, each with where its jobs stand: published, waiting, running, dead letters, ended within the last minute. Only
 -- ranges are looked at, never jobs. Index: load_name_is_unique, load_range_of_load, *_of_range.
 select l.name, q.name, l.is_stream, l.is_paused, l.cancelled_at, b.batches, b.rows, b.duplicates, b.age_seconds, b.last_at,
        w.ready, w.scheduled, w.running, w.dead, w.lately
-  from (select id, name, queue_id, is_stream, is_paused, cancelled_at from penstock.load where name = any (%(names)s::text[])) as l
-  join penstock.queue as q on q.id = l.queue_id
+  from (select id, name, queue_id, is_stream, is_paused, cancelled_at from @schema@.load where name = any (%(names)s::text[])) as l
+  join @schema@.queue as q on q.id = l.queue_id
  cross join lateral (
        select count(*) as batches, coalesce(sum(rows), 0)::bigint as rows, coalesce(sum(duplicates), 0)::bigint as duplicates,
               extract(epoch from now() - min(published_at))::double precision as age_seconds, max(published_at) as last_at
-         from penstock.load_batch where load_id = l.id) as b
+         from @schema@.load_batch where load_id = l.id) as b
  cross join lateral (
        select coalesce(sum(r.n), 0)::bigint as ready, coalesce(sum(s.n), 0)::bigint as scheduled,
               coalesce(sum(e.n), 0)::bigint as running, coalesce(sum(d.n), 0)::bigint as dead,
               coalesce(sum(f.n), 0)::bigint as lately
-         from penstock.load_range as g
-        cross join lateral (select sum(penstock.members_count(low, high, members)) as n from penstock.ready where range = g.range) as r
-        cross join lateral (select sum(penstock.members_count(low, high, members)) as n from penstock.scheduled where range = g.range) as s
-        cross join lateral (select sum(penstock.members_count(low, high, members)) as n from penstock.lease where range = g.range) as e
+         from @schema@.load_range as g
+        cross join lateral (select sum(@schema@.members_count(low, high, members)) as n from @schema@.ready where range = g.range) as r
+        cross join lateral (select sum(@schema@.members_count(low, high, members)) as n from @schema@.scheduled where range = g.range) as s
+        cross join lateral (select sum(@schema@.members_count(low, high, members)) as n from @schema@.lease where range = g.range) as e
         cross join lateral (
-              select count(*) as n from penstock.dead where job_id >= g.range * 1024 and job_id < (g.range + 1) * 1024) as d
+              select count(*) as n from @schema@.dead where job_id >= g.range * 1024 and job_id < (g.range + 1) * 1024) as d
         cross join lateral (
-              select sum(cardinality(positions)) as n from penstock.finished
+              select sum(cardinality(positions)) as n from @schema@.finished
                where range = g.range and finished_at > now() - interval '1 minute') as f
         where g.load_id = l.id) as w
 
 -- name: pause_load
-update penstock.load set is_paused = true where id = %(load)s
+update @schema@.load set is_paused = true where id = %(load)s
 
 -- name: hold_load
-select penstock.hold_load(%(load)s)
+select @schema@.hold_load(%(load)s)
 
 -- name: hold_loads
-select penstock.hold_loads()
+select @schema@.hold_loads()
 
 -- name: resume_load
-select penstock.resume_load(%(load)s)
+select @schema@.resume_load(%(load)s)
 
 -- name: mark_load_cancelled
-update penstock.load set cancelled_at = coalesce(cancelled_at, now()) where id = %(load)s
+update @schema@.load set cancelled_at = coalesce(cancelled_at, now()) where id = %(load)s
 
 -- name: open_ranges_of_load
 -- Ranges of a load of which something waits, or was claimed and may not have started. Index: load_range_of_load.
-select g.range, g.size from penstock.load_range as g
+select g.range, g.size from @schema@.load_range as g
  where g.load_id = %(load)s
-   and (exists (select from penstock.ready where range = g.range)
-        or exists (select from penstock.scheduled where range = g.range)
-        or exists (select from penstock.lease where range = g.range and is_ahead))
+   and (exists (select from @schema@.ready where range = g.range)
+        or exists (select from @schema@.scheduled where range = g.range)
+        or exists (select from @schema@.lease where range = g.range and is_ahead))
  order by g.range limit %(limit)s
 
 -- name: running_ranges_of_load
 -- Ranges of a load of which something runs. Index: load_range_of_load.
-select g.range, g.size from penstock.load_range as g
- where g.load_id = %(load)s and exists (select from penstock.lease where range = g.range)
+select g.range, g.size from @schema@.load_range as g
+ where g.load_id = %(load)s and exists (select from @schema@.lease where range = g.range)
 
 -- name: forget_stages
-select penstock.forget_stages()
+select @schema@.forget_stages()

@@ -1,31 +1,31 @@
 -- name: share_partitions
--- See penstock.share_partitions. Locks: rows of free partitions, skipping those held.
-select partition_id, queue_id, owner_epoch, is_surplus from penstock.share_partitions(%(worker)s)
+-- See @schema@.share_partitions. Locks: rows of free partitions, skipping those held.
+select partition_id, queue_id, owner_epoch, is_surplus from @schema@.share_partitions(%(worker)s)
 
 -- name: give_up_partitions
-select penstock.give_up_partitions(%(worker)s, %(partitions)s::int[])
+select @schema@.give_up_partitions(%(worker)s, %(partitions)s::int[])
 
 -- name: leave_crews
 -- A worker that stops takes no share any more. Index: the primary key of worker_task.
-delete from penstock.worker_task where worker_id = %(worker)s and queue_id = any (%(queues)s::int[])
+delete from @schema@.worker_task where worker_id = %(worker)s and queue_id = any (%(queues)s::int[])
 
 -- name: held_partitions
-select penstock.held_partitions(%(worker)s, %(server)s, %(partitions)s::int[], %(epochs)s::bigint[])
+select @schema@.held_partitions(%(worker)s, %(server)s, %(partitions)s::int[], %(epochs)s::bigint[])
 
 -- name: lease_chosen
--- See penstock.lease_chosen. Locks: rows of partitions for share, then ready rows by range. Index: ready_of_range.
+-- See @schema@.lease_chosen. Locks: rows of partitions for share, then ready rows by range. Index: ready_of_range.
 select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
        extract(epoch from now() - ready_at)::double precision
-  from penstock.lease_chosen(%(worker)s, %(token)s, %(server)s, %(partitions)s::int[], %(epochs)s::bigint[],
+  from @schema@.lease_chosen(%(worker)s, %(token)s, %(server)s, %(partitions)s::int[], %(epochs)s::bigint[],
                              %(ranges)s::bigint[], %(masks)s::bit(1024)[], %(aheads)s::boolean[])
 
 -- name: hold_tables_of_jobs
 -- Before a transaction takes its snapshot: no table of jobs is detached while it reads by it. What prune moved after the
 -- snapshot would be seen in neither place, and a key that is busy be taken for free. Locks: `job`, as every reader does.
-lock table only penstock.job in access share mode
+lock table only @schema@.job in access share mode
 
 -- name: read_snapshot
-select pg_current_snapshot()::text, penstock.this_server()
+select pg_current_snapshot()::text, @schema@.this_server()
 
 -- name: read_new_rows
 -- Rows that an owner has not seen though it has read beyond their place: written since its last look, whose snapshot
@@ -33,10 +33,10 @@ select pg_current_snapshot()::text, penstock.this_server()
 -- ahead: it is not new.
 select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.rescues, r.epoch,
        extract(epoch from r.ready_at)::double precision
-  from (select priority, pos, range, low, high, members, attempt, rescues, epoch, ready_at, changed from penstock.ready
+  from (select priority, pos, range, low, high, members, attempt, rescues, epoch, ready_at, changed from @schema@.ready
          where partition_id = %(partition)s and changed >= pg_snapshot_xmax(%(before)s::pg_snapshot)
         union all
-        select priority, pos, range, low, high, members, attempt, rescues, epoch, ready_at, changed from penstock.ready
+        select priority, pos, range, low, high, members, attempt, rescues, epoch, ready_at, changed from @schema@.ready
          where partition_id = %(partition)s and changed = any (array(select pg_snapshot_xip(%(before)s::pg_snapshot)))) as r
  where r.pos < (%(from)s::bigint[])[r.priority + 1]
    and r.changed < pg_snapshot_xmax(pg_current_snapshot())
@@ -47,47 +47,47 @@ select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.
        extract(epoch from r.ready_at)::double precision
   from generate_series(0, 9) as level(priority)
  cross join lateral (
-       select priority, pos, range, low, high, members, attempt, rescues, epoch, ready_at from penstock.ready
+       select priority, pos, range, low, high, members, attempt, rescues, epoch, ready_at from @schema@.ready
         where partition_id = %(partition)s and not is_parked and priority = level.priority
           and pos >= (%(from)s::bigint[])[level.priority + 1]
         order by pos fetch first (%(rows)s) rows with ties) as r
 
 -- name: read_running
 -- The jobs of a partition that anybody holds a lease of, and which of them may come back without having started.
-select l.range * 1024 + m, j.key, l.is_ahead or not exists (select from penstock.worker as w where w.id = l.worker_id)
-  from penstock.lease as l
- cross join lateral unnest(penstock.positions(l.low, l.high, l.members)) as m
- cross join lateral (select key from penstock.job_stored where id = l.range * 1024 + m limit 1) as j
+select l.range * 1024 + m, j.key, l.is_ahead or not exists (select from @schema@.worker as w where w.id = l.worker_id)
+  from @schema@.lease as l
+ cross join lateral unnest(@schema@.positions(l.low, l.high, l.members)) as m
+ cross join lateral (select key from @schema@.job_stored where id = l.range * 1024 + m limit 1) as j
  where l.partition_id = %(partition)s
 
 -- name: read_held
 -- The retries of a partition that wait for their time and hold their key meanwhile. Index: scheduled_of_partition.
 select s.range * 1024 + m, j.key
-  from penstock.scheduled as s
- cross join lateral unnest(penstock.positions(s.low, s.high, s.members)) as m
- cross join lateral (select key from penstock.job_stored where id = s.range * 1024 + m limit 1) as j
+  from @schema@.scheduled as s
+ cross join lateral unnest(@schema@.positions(s.low, s.high, s.members)) as m
+ cross join lateral (select key from @schema@.job_stored where id = s.range * 1024 + m limit 1) as j
  where s.partition_id = %(partition)s and s.pos is not null
 
 -- name: read_halted
-select key from penstock.halted where queue_id = %(queue)s
+select key from @schema@.halted where queue_id = %(queue)s
 
 -- name: note_quiet
-insert into penstock.quiet (partition_id, as_of, server)
+insert into @schema@.quiet (partition_id, as_of, server)
 select %(partition)s, %(as_of)s::pg_snapshot, %(server)s
- where penstock.held_partitions(%(worker)s, %(server)s, array[%(partition)s::int], array[%(epoch)s::bigint]) <> '{}'
+ where @schema@.held_partitions(%(worker)s, %(server)s, array[%(partition)s::int], array[%(epoch)s::bigint]) <> '{}'
 on conflict (partition_id) do update set as_of = excluded.as_of, server = excluded.server
 
 -- name: has_work_of_others
 -- Whether partitions that others hold, or nobody, have ready jobs that their owner has not found to wait for something.
 -- Index: ready_changed.
 select exists (
-    select from penstock.worker_task as t
-      join penstock.queue as q on q.id = t.queue_id and q.is_owned and not q.is_paused
-      join penstock.partition as p on p.queue_id = q.id and p.owner_id is distinct from %(worker)s
-      left join penstock.quiet as n on n.partition_id = p.id and n.server = penstock.this_server()
-           and exists (select from penstock.worker as w where w.id = p.owner_id)
+    select from @schema@.worker_task as t
+      join @schema@.queue as q on q.id = t.queue_id and q.is_owned and not q.is_paused
+      join @schema@.partition as p on p.queue_id = q.id and p.owner_id is distinct from %(worker)s
+      left join @schema@.quiet as n on n.partition_id = p.id and n.server = @schema@.this_server()
+           and exists (select from @schema@.worker as w where w.id = p.owner_id)
      cross join lateral (
-           select from penstock.ready as r
+           select from @schema@.ready as r
             where r.partition_id = p.id and r.changed is not null
               and (n.as_of is null or not pg_visible_in_snapshot(r.changed, n.as_of)) limit 1) as r
      where t.worker_id = %(worker)s)
@@ -97,53 +97,53 @@ select exists (
 -- looked at first, so that ranges of many keys cost next to nothing. Index: the primary key of job.
 select g.low, g.high, f.key, f.task, f.attributes ->> 'tenant'
   from unnest(%(lows)s::bigint[], %(highs)s::bigint[]) as g(low, high)
- cross join lateral (select key, task, attributes from penstock.job where id = g.low and key is not null offset 0) as f
- cross join lateral (select key from penstock.job where id = g.high - 1 offset 0) as l
- cross join lateral (select key from penstock.job where id = (g.low + g.high) / 2 offset 0) as m
+ cross join lateral (select key, task, attributes from @schema@.job where id = g.low and key is not null offset 0) as f
+ cross join lateral (select key from @schema@.job where id = g.high - 1 offset 0) as l
+ cross join lateral (select key from @schema@.job where id = (g.low + g.high) / 2 offset 0) as m
  where l.key = f.key and m.key = f.key
    and (select count(*) = g.high - g.low and bool_and(j.key is not distinct from f.key and j.task = f.task
                and j.attributes ->> 'tenant' is not distinct from f.attributes ->> 'tenant')
-          from penstock.job as j where j.id >= g.low and j.id < g.high)
+          from @schema@.job as j where j.id >= g.low and j.id < g.high)
 
 -- name: read_queue_rules
 select q.id, q.per_key, q.running_limit, q.rate, q.key_rate, q.fair_by, q.weights, q.holds_on_retry, q.halts_on_dead, q.is_paused
-  from penstock.queue as q where q.id = any (%(queues)s::int[])
+  from @schema@.queue as q where q.id = any (%(queues)s::int[])
 
 -- name: read_partitions
 -- Every partition of these queues on this shard, those too that a resize removed or has just added.
-select id, queue_id from penstock.partition where queue_id = any (%(queues)s::int[]) and shard = penstock.here() order by id
+select id, queue_id from @schema@.partition where queue_id = any (%(queues)s::int[]) and shard = @schema@.here() order by id
 
 -- name: why_not_started
 -- What an owner goes by about one ready job: who owns its partition, its place and map, what runs of its key or holds it,
 -- and a job of its key that stands before it (looked for in a hundred rows). Index: ready_of_range, ready_in_order.
 select q.id, p.id, q.per_key, q.rate, q.key_rate, q.fair_by, w.name, r.epoch, j.key,
-       array(select l.range * 1024 + m from penstock.lease as l, unnest(penstock.positions(l.low, l.high, l.members)) as m,
-                    lateral (select key from penstock.job_stored where id = l.range * 1024 + m limit 1) as o
+       array(select l.range * 1024 + m from @schema@.lease as l, unnest(@schema@.positions(l.low, l.high, l.members)) as m,
+                    lateral (select key from @schema@.job_stored where id = l.range * 1024 + m limit 1) as o
               where l.partition_id = p.id and o.key = j.key order by 1 limit 10),
        (select json_build_object('job', (s.range * 1024 + m)::text, 'due_at', s.due_at)
-          from penstock.scheduled as s, unnest(penstock.positions(s.low, s.high, s.members)) as m,
-               lateral (select key from penstock.job_stored where id = s.range * 1024 + m limit 1) as o
+          from @schema@.scheduled as s, unnest(@schema@.positions(s.low, s.high, s.members)) as m,
+               lateral (select key from @schema@.job_stored where id = s.range * 1024 + m limit 1) as o
          where s.partition_id = p.id and s.pos is not null and o.key = j.key order by s.pos limit 1),
-       (select h.job_id from penstock.halted as h where h.queue_id = q.id and h.key = j.key),
-       exists (select from penstock.halted as h join penstock.dead as d on d.job_id = h.job_id
+       (select h.job_id from @schema@.halted as h where h.queue_id = q.id and h.key = j.key),
+       exists (select from @schema@.halted as h join @schema@.dead as d on d.job_id = h.job_id
                 where h.queue_id = q.id and h.key = j.key),
        (select o.id from (
-            select range, low, high, members, pos from penstock.ready
+            select range, low, high, members, pos from @schema@.ready
              where partition_id = p.id and not is_parked and priority = r.priority and pos <= r.pos order by pos limit 100) as a,
-               unnest(penstock.positions(a.low, a.high, a.members)) as m,
-               lateral (select id, key from penstock.job_stored where id = a.range * 1024 + m limit 1) as o
+               unnest(@schema@.positions(a.low, a.high, a.members)) as m,
+               lateral (select id, key from @schema@.job_stored where id = a.range * 1024 + m limit 1) as o
          where o.key = j.key and (a.pos, o.id) < (r.pos, j.id) order by a.pos, o.id limit 1),
-       array(select t.task from penstock.worker_task as t where t.worker_id = p.owner_id and t.queue_id = q.id)
-  from penstock.ready as r
-  join penstock.partition as p on p.id = r.partition_id
-  join penstock.queue as q on q.id = p.queue_id and q.is_owned
- cross join lateral (select id, key from penstock.job_stored where id = %(id)s limit 1) as j
-  left join penstock.worker as w on w.id = p.owner_id
- where r.range = %(id)s / 1024 and penstock.has_member(r.low, r.high, r.members, (%(id)s %% 1024)::int)
+       array(select t.task from @schema@.worker_task as t where t.worker_id = p.owner_id and t.queue_id = q.id)
+  from @schema@.ready as r
+  join @schema@.partition as p on p.id = r.partition_id
+  join @schema@.queue as q on q.id = p.queue_id and q.is_owned
+ cross join lateral (select id, key from @schema@.job_stored where id = %(id)s limit 1) as j
+  left join @schema@.worker as w on w.id = p.owner_id
+ where r.range = %(id)s / 1024 and @schema@.has_member(r.low, r.high, r.members, (%(id)s %% 1024)::int)
 
 -- name: still_ready
 -- Which of these jobs are ready in a partition. Index: ready_of_range.
 select g.id from unnest(%(jobs)s::bigint[]) as g(id)
- where exists (select from penstock.ready as r
+ where exists (select from @schema@.ready as r
                 where r.range = g.id / 1024 and r.partition_id = %(partition)s
-                  and penstock.has_member(r.low, r.high, r.members, (g.id %% 1024)::int))
+                  and @schema@.has_member(r.low, r.high, r.members, (g.id %% 1024)::int))

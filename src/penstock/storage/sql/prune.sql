@@ -1,6 +1,6 @@
 -- name: try_duty_of_pruning
 -- One at a time. The lock belongs to the transaction: it ends with it, also behind a pooler, also in a crash.
-select pg_try_advisory_xact_lock(hashtext('penstock.prune'))
+select pg_try_advisory_xact_lock(hashtext('@schema@.prune'))
 
 -- name: be_impatient
 select set_config('lock_timeout', '100ms', true)
@@ -9,86 +9,86 @@ select set_config('lock_timeout', '100ms', true)
 -- The newest range number, the tables of jobs wholly ahead of it, all that are attached, and the width of the last.
 select r.last_value, count(*) filter (where p.low > r.last_value), count(*) filter (where not p.is_detached),
        (array_agg(p.high - p.low order by p.low desc))[1]
-  from penstock.range_number as r cross join penstock.job_part as p group by r.last_value
+  from @schema@.range_number as r cross join @schema@.job_part as p group by r.last_value
 
 -- name: oldest_job
 -- Index: the primary key of the first table of jobs that is not empty.
-select id, extract(epoch from now() - enqueued_at)::double precision from penstock.job order by id limit 1
+select id, extract(epoch from now() - enqueued_at)::double precision from @schema@.job order by id limit 1
 
 -- name: add_job_part
-select penstock.add_job_part(%(calls)s)
+select @schema@.add_job_part(%(calls)s)
 
 -- name: read_slices
 -- Slices not yet opened, and whether the one in use was opened on an earlier day.
 select count(*) filter (where opened_at is null),
        coalesce((max(opened_at) at time zone 'UTC')::date < (now() at time zone 'UTC')::date, true)
-  from penstock.slice
+  from @schema@.slice
 
 -- name: add_slice
-select penstock.add_slice()
+select @schema@.add_slice()
 
 -- name: open_slice
-select penstock.open_slice()
+select @schema@.open_slice()
 
 -- name: note_closed
-select penstock.note_closed()
+select @schema@.note_closed()
 
 -- name: slices_to_let_go
 -- Sealed slices that no archive has taken, oldest first: how many days ago each was closed, and how far its way out has come.
 select s.number, extract(epoch from now() - n.opened_at)::double precision / 86400, s.counts, s.is_detached,
-       penstock.standing('finished_' || s.number, 'penstock.finished')
-  from penstock.slice as s
- cross join lateral (select min(opened_at) as opened_at from penstock.slice where number > s.number) as n
- where s.taken_at is null and (s.is_detached or penstock.is_sealed(s.writers, 'penstock.finished'))
+       @schema@.standing('finished_' || s.number, '@schema@.finished')
+  from @schema@.slice as s
+ cross join lateral (select min(opened_at) as opened_at from @schema@.slice where number > s.number) as n
+ where s.taken_at is null and (s.is_detached or @schema@.is_sealed(s.writers, '@schema@.finished'))
  order by s.number
 
 -- name: job_parts_to_let_go
 -- Sealed tables of jobs, oldest first, with their size, whether their keys outlive them, and how far their way out has
 -- come.
-select p.low, p.high, p.is_detached, coalesce(p.keys_until > now(), false), penstock.standing('job_' || p.low, 'penstock.job'),
-       greatest((select reltuples from pg_class where oid = to_regclass('penstock.job_' || p.low)), 0)::bigint
-  from penstock.job_part as p
- where p.is_detached or penstock.is_sealed(p.writers, 'penstock.job')
+select p.low, p.high, p.is_detached, coalesce(p.keys_until > now(), false), @schema@.standing('job_' || p.low, '@schema@.job'),
+       greatest((select reltuples from pg_class where oid = to_regclass('@schema@.job_' || p.low)), 0)::bigint
+  from @schema@.job_part as p
+ where p.is_detached or @schema@.is_sealed(p.writers, '@schema@.job')
  order by p.low
 
 -- name: detach_table
 -- For workers that do not own the tables. Locks: the parent and the table against everybody, for as long as others need
 -- to end what they do.
-select penstock.detach_table(%(parent)s, %(table)s)
+select @schema@.detach_table(%(parent)s, %(table)s)
 
 -- name: drop_table
 -- Locks: the table.
-select penstock.drop_table(%(table)s)
+select @schema@.drop_table(%(table)s)
 
 -- name: count_slice
-select penstock.count_slice(%(number)s)
+select @schema@.count_slice(%(number)s)
 
 -- name: carry
-select penstock.carry(%(number)s, %(days)s::double precision[], %(pages)s)
+select @schema@.carry(%(number)s, %(days)s::double precision[], %(pages)s)
 
 -- name: carry_parents
-select penstock.carry_parents(%(number)s)
+select @schema@.carry_parents(%(number)s)
 
 -- name: forget_slice
-select penstock.forget_slice(%(number)s, %(pages)s)
+select @schema@.forget_slice(%(number)s, %(pages)s)
 
 -- name: remove_slice
-delete from penstock.slice where number = %(number)s
+delete from @schema@.slice where number = %(number)s
 
 -- name: keep_jobs
-select penstock.keep_jobs(%(low)s, %(high)s, %(few)s)
+select @schema@.keep_jobs(%(low)s, %(high)s, %(few)s)
 
 -- name: forget_jobs
-select penstock.forget_jobs(%(low)s, %(high)s, %(keeps_keys)s, %(after)s, %(limit)s)
+select @schema@.forget_jobs(%(low)s, %(high)s, %(keeps_keys)s, %(after)s, %(limit)s)
 
 -- name: remove_job_part
 -- Unless idempotency keys outlive it; then it is removed when they have. With it the ranges of loads that lay there, but for those of which jobs are kept. Index: the primary keys.
 with part as (
-    delete from penstock.job_part where low = %(low)s and not coalesce(keys_until > now(), false) returning low, high
+    delete from @schema@.job_part where low = %(low)s and not coalesce(keys_until > now(), false) returning low, high
 )
-delete from penstock.load_range as r using part as p
+delete from @schema@.load_range as r using part as p
  where r.range >= p.low and r.range < p.high
-   and not exists (select from penstock.job_kept as k where k.id >= r.range * 1024 and k.id < (r.range + 1) * 1024)
+   and not exists (select from @schema@.job_kept as k where k.id >= r.range * 1024 and k.id < (r.range + 1) * 1024)
 
 -- name: clean_kept
-select penstock.clean_kept(%(after)s, %(limit)s)
+select @schema@.clean_kept(%(after)s, %(limit)s)

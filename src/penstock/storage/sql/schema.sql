@@ -5,23 +5,23 @@ set local search_path = pg_catalog, pg_temp; set local lock_timeout = '100ms'; s
 
 -- name: hold_migrations
 -- Whoever migrates or grants comes one after the other.
-select pg_advisory_xact_lock(hashtext('penstock.migrate'))
+select pg_advisory_xact_lock(hashtext('@schema@.migrate'))
 
 -- name: find_books
 -- Whether there are the tables of before the first release, and those in which is noted what was applied.
 select bool_or(relname = 'migration') is true, bool_or(relname = 'table_file') is true
-  from pg_class where relnamespace = to_regnamespace('penstock') and relname in ('migration', 'table_file')
+  from pg_class where relnamespace = to_regnamespace('@schema@') and relname in ('migration', 'table_file')
 
 -- name: open_books
 -- What was applied: table files, and the one set of functions.
-create schema if not exists penstock;
-create table penstock.table_file (
+create schema if not exists @schema@;
+create table @schema@.table_file (
     number     int primary key,
     name       text not null,
     checksum   text not null,
     applied_at timestamptz not null default now()
 );
-create table penstock.function_set (
+create table @schema@.function_set (
     is_only        boolean primary key default true constraint there_is_one_function_set check (is_only),
     version        int not null,
     oldest_program int not null,
@@ -30,27 +30,27 @@ create table penstock.function_set (
 );
 
 -- name: read_table_files
-select number, name, checksum from penstock.table_file
+select number, name, checksum from @schema@.table_file
 
 -- name: read_function_set
-select version, oldest_program, checksum from penstock.function_set
+select version, oldest_program, checksum from @schema@.function_set
 
 -- name: note_table_file
-insert into penstock.table_file (number, name, checksum) values ({number}, {name}, {checksum})
+insert into @schema@.table_file (number, name, checksum) values ({number}, {name}, {checksum})
 
 -- name: note_function_set
-insert into penstock.function_set (version, oldest_program, checksum) values ({version}, {oldest_program}, {checksum})
+insert into @schema@.function_set (version, oldest_program, checksum) values ({version}, {oldest_program}, {checksum})
 on conflict (is_only) do update set version = excluded.version, oldest_program = excluded.oldest_program,
     checksum = excluded.checksum, applied_at = excluded.applied_at
 
 -- name: foreign_owner
 -- Who owns the schema, where this session's role does not.
-select nspowner::regrole::text from pg_namespace where nspname = 'penstock' and not pg_has_role(nspowner, 'usage')
+select nspowner::regrole::text from pg_namespace where nspname = '@schema@' and not pg_has_role(nspowner, 'usage')
 
 -- name: oldest_user_of_tables
 -- The other transaction that holds a lock on one of our tables or views, and has lasted longest.
 select a.pid, a.application_name, extract(epoch from clock_timestamp() - a.xact_start)::float8
   from pg_locks as l join pg_class as c on c.oid = l.relation join pg_stat_activity as a on a.pid = l.pid
- where c.relnamespace = to_regnamespace('penstock') and l.granted and l.pid <> pg_backend_pid()
+ where c.relnamespace = to_regnamespace('@schema@') and l.granted and l.pid <> pg_backend_pid()
    and l.database = (select oid from pg_database where datname = current_database())
  order by a.xact_start limit 1

@@ -1,47 +1,47 @@
 -- name: has_schema
-select to_regclass('penstock.catalogue') is not null
+select to_regclass('@schema@.catalogue') is not null
 
 -- name: read_identity
-select number, identity, system, version from penstock.catalogue
+select number, identity, system, version from @schema@.catalogue
 
 -- name: read_shards
-select number, identity, address, state from penstock.shard order by number
+select number, identity, address, state from @schema@.shard order by number
 
 -- name: read_digest
--- See penstock.catalogue_digest, and the version it is of: in one statement, for between two it may change. Reads the
+-- See @schema@.catalogue_digest, and the version it is of: in one statement, for between two it may change. Reads the
 -- whole catalogue: for those who open an app.
-select version, penstock.catalogue_digest() from penstock.catalogue
+select version, @schema@.catalogue_digest() from @schema@.catalogue
 
 -- name: take_up_shard
--- See penstock.take_up_shard. Locks: the catalogue.
-select penstock.take_up_shard(%(number)s, %(identity)s::uuid, %(system)s::uuid)
+-- See @schema@.take_up_shard. Locks: the catalogue.
+select @schema@.take_up_shard(%(number)s, %(identity)s::uuid, %(system)s::uuid)
 
 -- name: enter_shard
--- See penstock.enter_shard. Locks: the catalogue, where anything changes.
-select penstock.enter_shard(%(number)s, %(identity)s::uuid, %(address)s)
+-- See @schema@.enter_shard. Locks: the catalogue, where anything changes.
+select @schema@.enter_shard(%(number)s, %(identity)s::uuid, %(address)s)
 
 -- name: catalogue_since
-select penstock.catalogue_since(%(version)s)
+select @schema@.catalogue_since(%(version)s)
 
 -- name: take_catalogue
--- See penstock.take_catalogue. Locks: the catalogue, then the rows that change.
-select penstock.take_catalogue(%(told)s::json)
+-- See @schema@.take_catalogue. Locks: the catalogue, then the rows that change.
+select @schema@.take_catalogue(%(told)s::json)
 
 -- name: reserve_shard
--- See penstock.reserve_shard. Locks: the catalogue.
-select number, identity from penstock.reserve_shard(%(identity)s::uuid, %(address)s)
+-- See @schema@.reserve_shard. Locks: the catalogue.
+select number, identity from @schema@.reserve_shard(%(identity)s::uuid, %(address)s)
 
 -- name: set_shard_state
--- See penstock.set_shard_state. Locks: the catalogue.
-select penstock.set_shard_state(%(number)s, %(state)s)
+-- See @schema@.set_shard_state. Locks: the catalogue.
+select @schema@.set_shard_state(%(number)s, %(state)s)
 
 -- name: read_range_number
-select last_value from penstock.range_number
+select last_value from @schema@.range_number
 
 -- name: draw_up_to
--- See penstock.draw_up_to.
-select penstock.draw_up_to(%(range)s, %(most)s)
+-- See @schema@.draw_up_to.
+select @schema@.draw_up_to(%(range)s, %(most)s)
 
 -- name: start_ranges_after
--- See penstock.start_ranges_after.
-select penstock.start_ranges_after(%(range)s)
+-- See @schema@.start_ranges_after.
+select @schema@.start_ranges_after(%(range)s)

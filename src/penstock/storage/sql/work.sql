@@ -1,115 +1,115 @@
 -- name: claim
--- See penstock.claim. Locks: gates, then ready rows in order, skipping those held. Index: ready_in_order. A job that is
+-- See @schema@.claim. Locks: gates, then ready rows in order, skipping those held. Index: ready_in_order. A job that is
 -- alone in its lease comes with it: who waits for single jobs is spared a second question.
 select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.members::text, l.attempt, l.rescues, l.is_ahead,
        l.task, extract(epoch from now() - l.ready_at)::double precision, j.id, j.args::text, j.key, j.attributes::text
-  from penstock.claim(%(worker)s, %(token)s, %(partitions)s::int[], %(positions)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
+  from @schema@.claim(%(worker)s, %(token)s, %(partitions)s::int[], %(positions)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
                       %(settled)s::int[]) as l
   left join lateral (
-       select id, args, key, attributes from penstock.job
+       select id, args, key, attributes from @schema@.job
         where id = l.range * 1024 + l.low and l.high - l.low = 1 offset 0) as j on true
 
 -- name: claim_unread
 -- The same without the job, for whoever cannot read one of them.
 select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.members::text, l.attempt, l.rescues, l.is_ahead,
        l.task, extract(epoch from now() - l.ready_at)::double precision, null, null, null, null
-  from penstock.claim(%(worker)s, %(token)s, %(partitions)s::int[], %(positions)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
+  from @schema@.claim(%(worker)s, %(token)s, %(partitions)s::int[], %(positions)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
                       %(settled)s::int[]) as l
 
 -- name: set_aside
--- See penstock.set_aside. Locks: ready rows by range. Index: ready_of_range.
-select penstock.set_aside(%(jobs)s::bigint[], %(reasons)s::text[])
+-- See @schema@.set_aside. Locks: ready rows by range. Index: ready_of_range.
+select @schema@.set_aside(%(jobs)s::bigint[], %(reasons)s::text[])
 
 -- name: wake_gates
-select penstock.wake_gates(%(settled)s::int[])
+select @schema@.wake_gates(%(settled)s::int[])
 
 -- name: held_leases
 select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
        extract(epoch from now() - ready_at)::double precision, token
-  from penstock.lease where worker_id = %(worker)s
+  from @schema@.lease where worker_id = %(worker)s
 
 -- name: settled_by
 -- Of these attempts, those whose end a worker wrote. Index: finished_of_range, failure_of_job.
 select g.job_id, g.attempt from unnest(%(jobs)s::bigint[], %(attempts)s::smallint[]) as g(job_id, attempt)
- where exists (select from penstock.finished as f
+ where exists (select from @schema@.finished as f
                 where f.range = g.job_id / 1024 and (g.job_id %% 1024)::smallint = any (f.positions)
                   and f.worker = %(name)s and f.attempt = g.attempt)
-    or exists (select from penstock.failure as x
+    or exists (select from @schema@.failure as x
                 where x.job_id = g.job_id and x.attempt = g.attempt and x.worker = %(name)s)
 
 -- name: settle_succeeded_if_leased
-select lease_id, pos from penstock.settle_succeeded_if_leased(
+select lease_id, pos from @schema@.settle_succeeded_if_leased(
     %(worker)s, %(name)s, %(leases)s::bigint[], %(tokens)s::bigint[], %(ranges)s::bigint[], %(counts)s::int[], %(masks)s::bit(1024)[], %(positions)s::text[],
     %(ages)s::text[], %(runs)s::text[], %(results)s::text[])
 
 -- name: settle_ended_if_leased
-select lease_id, pos from penstock.settle_ended_if_leased(%(worker)s, %(name)s, %(ends)s::json)
+select lease_id, pos from @schema@.settle_ended_if_leased(%(worker)s, %(name)s, %(ends)s::json)
 
 -- name: note_started_if_leased
 -- Everything that is left of these leases has started by now: a crash is charged to it.
-update penstock.lease set is_ahead = false
+update @schema@.lease set is_ahead = false
  where id = any (%(leases)s::bigint[]) and worker_id = %(worker)s
    and token = (%(tokens)s::bigint[])[array_position(%(leases)s::bigint[], id)]
 
 -- name: split_lease_if_leased
-select penstock.split_lease_if_leased(%(worker)s, %(lease)s, %(token)s, %(range)s, %(position)s::smallint)
+select @schema@.split_lease_if_leased(%(worker)s, %(lease)s, %(token)s, %(range)s, %(position)s::smallint)
 
 -- name: register_worker
-insert into penstock.worker (id, name, instance, host, pid, version, concurrency, lease_seconds)
+insert into @schema@.worker (id, name, instance, host, pid, version, concurrency, lease_seconds)
 values (%(worker)s, %(name)s, coalesce(%(instance)s::uuid, gen_random_uuid()), %(host)s, %(pid)s, %(version)s,
         %(concurrency)s, %(lease_seconds)s)
 
 -- name: note_session
-update penstock.worker set session_pid = pg_backend_pid() where id = %(worker)s
+update @schema@.worker set session_pid = pg_backend_pid() where id = %(worker)s
 
 -- name: hold_turn
--- See penstock.hold_turn. Locks: the number of the worker's turns, shared.
-select penstock.hold_turn(%(worker)s, %(number)s)
+-- See @schema@.hold_turn. Locks: the number of the worker's turns, shared.
+select @schema@.hold_turn(%(worker)s, %(number)s)
 
 -- name: renew_turns
--- See penstock.renew_turns. Locks: the number of the worker's turns.
-select penstock.renew_turns(%(worker)s)
+-- See @schema@.renew_turns. Locks: the number of the worker's turns.
+select @schema@.renew_turns(%(worker)s)
 
 -- name: register_worker_tasks
-insert into penstock.worker_task (worker_id, queue_id, task, has_timeout)
+insert into @schema@.worker_task (worker_id, queue_id, task, has_timeout)
 select %(worker)s, q, t, (q, t) not in (select u.q, u.t from unnest(%(untimed_queues)s::int[], %(untimed)s::text[]) as u(q, t))
   from unnest(%(queues)s::int[], %(tasks)s::text[]) as g(q, t) on conflict do nothing
 
 -- name: renew_worker_if_alive
 -- One row a worker, not one a job. No row: the worker was declared dead, and every lease it held is lost. Which server
 -- it was: another than before may not know what was written last; and how old a program may be.
-update penstock.worker set renewed_at = now() where id = %(worker)s
-returning penstock.this_server(), (select oldest_program from penstock.function_set)
+update @schema@.worker set renewed_at = now() where id = %(worker)s
+returning @schema@.this_server(), (select oldest_program from @schema@.function_set)
 
 -- name: remove_worker
-delete from penstock.worker where id = %(worker)s
+delete from @schema@.worker where id = %(worker)s
 
 -- name: asked_to_stop
 -- Of the jobs this worker runs, those somebody wants stopped.
-select c.job_id from penstock.cancellation as c
- where exists (select from penstock.lease as l where l.worker_id = %(worker)s and l.range = c.job_id / 1024
-                  and penstock.has_member(l.low, l.high, l.members, (c.job_id %% 1024)::int))
+select c.job_id from @schema@.cancellation as c
+ where exists (select from @schema@.lease as l where l.worker_id = %(worker)s and l.range = c.job_id / 1024
+                  and @schema@.has_member(l.low, l.high, l.members, (c.job_id %% 1024)::int))
 
 -- name: paused_queues
-select id from penstock.queue where is_paused
+select id from @schema@.queue where is_paused
 
 -- name: limited_queues
-select id from penstock.queue where running_limit is not null and not is_owned
+select id from @schema@.queue where running_limit is not null and not is_owned
 
 -- name: fall_asleep
 -- Nothing where the worker was declared dead: it is about to find out. Locks: its own row against removal.
-with alive as (select id from penstock.worker where id = %(worker)s for key share)
-insert into penstock.sleeper (queue_id, worker_id) select q, alive.id from alive, unnest(%(queues)s::int[]) as q
+with alive as (select id from @schema@.worker where id = %(worker)s for key share)
+insert into @schema@.sleeper (queue_id, worker_id) select q, alive.id from alive, unnest(%(queues)s::int[]) as q
 on conflict do nothing
 
 -- name: wake_up
-delete from penstock.sleeper where worker_id = %(worker)s
+delete from @schema@.sleeper where worker_id = %(worker)s
 
 -- name: next_due
 -- When the next scheduled job is due, and the next cron entry, in seconds from now. Index: scheduled_by_due_time,
 -- cron_by_next_time.
-select (select extract(epoch from min(due_at) - now())::double precision from penstock.scheduled),
-       (select extract(epoch from min(next_at) - now())::double precision from penstock.cron
+select (select extract(epoch from min(due_at) - now())::double precision from @schema@.scheduled),
+       (select extract(epoch from min(next_at) - now())::double precision from @schema@.cron
          where not is_paused and not is_leaving)
 
 -- name: has_work
@@ -117,48 +117,48 @@ select (select extract(epoch from min(due_at) - now())::double precision from pe
 -- (asked for in its order, so that another queue's backlog is never walked through), scheduled_by_due_time. Blocked
 -- children whose parents have ended were made ready by upkeep just before. A worker that was declared dead knows
 -- nothing here, and must find that out before it says that nothing is left to do.
-select not exists (select from penstock.worker where id = %(worker)s)
+select not exists (select from @schema@.worker where id = %(worker)s)
   or exists (
-    select from penstock.worker_task as t
-      join penstock.queue as q on q.id = t.queue_id and not q.is_paused
-      join penstock.partition as p on p.queue_id = q.id
+    select from @schema@.worker_task as t
+      join @schema@.queue as q on q.id = t.queue_id and not q.is_paused
+      join @schema@.partition as p on p.queue_id = q.id
      cross join generate_series(0, 9) as level(priority)
      cross join lateral (
-           select from penstock.ready as r
+           select from @schema@.ready as r
             where r.partition_id = p.id and not r.is_parked and r.priority = level.priority and r.task = t.task
             order by r.pos limit 1) as head
      where t.worker_id = %(worker)s)
   or exists (
-    select from penstock.scheduled as s
-      join penstock.partition as p on p.id = s.partition_id
-      join penstock.queue as q on q.id = p.queue_id and not q.is_paused
-      join penstock.worker_task as t on t.worker_id = %(worker)s and t.queue_id = p.queue_id and s.task in (t.task, '')
+    select from @schema@.scheduled as s
+      join @schema@.partition as p on p.id = s.partition_id
+      join @schema@.queue as q on q.id = p.queue_id and not q.is_paused
+      join @schema@.worker_task as t on t.worker_id = %(worker)s and t.queue_id = p.queue_id and s.task in (t.task, '')
      where s.due_at <= now())
 
 -- name: report_progress_if_leased
 -- Of jobs that the worker still holds. Index: lease_of_range.
-insert into penstock.progress (job_id, value, note)
+insert into @schema@.progress (job_id, value, note)
 select g.id, g.v, g.n from unnest(%(ids)s::bigint[], %(values)s::real[], %(notes)s::text[]) as g(id, v, n)
- where exists (select from penstock.lease as l where l.worker_id = %(worker)s and l.range = g.id / 1024
-                  and penstock.has_member(l.low, l.high, l.members, (g.id %% 1024)::int))
+ where exists (select from @schema@.lease as l where l.worker_id = %(worker)s and l.range = g.id / 1024
+                  and @schema@.has_member(l.low, l.high, l.members, (g.id %% 1024)::int))
 on conflict (job_id) do update set value = excluded.value, note = excluded.note, at = now()
 
 -- name: read_workers
 select w.instance::text, w.id, w.name, w.host, w.pid, w.started_at, w.renewed_at, w.concurrency,
-       array(select distinct q.name from penstock.worker_task as t join penstock.queue as q on q.id = t.queue_id
+       array(select distinct q.name from @schema@.worker_task as t join @schema@.queue as q on q.id = t.queue_id
               where t.worker_id = w.id order by q.name),
-       coalesce((select sum(penstock.members_count(l.low, l.high, l.members)) from penstock.lease as l
+       coalesce((select sum(@schema@.members_count(l.low, l.high, l.members)) from @schema@.lease as l
                   where l.worker_id = w.id), 0)::int
-  from penstock.worker as w order by w.started_at, w.id
+  from @schema@.worker as w order by w.started_at, w.id
 
 -- name: children_of_jobs
 -- Children of these few jobs, looked up one by one. Index: the primary key of dependency.
 select d.parent_id, d.child_id from unnest(%(parents)s::bigint[]) as p
- cross join lateral (select parent_id, child_id from penstock.dependency where parent_id = p offset 0) as d
+ cross join lateral (select parent_id, child_id from @schema@.dependency where parent_id = p offset 0) as d
 
 -- name: children_of_ranges
 -- Children of any job of these ranges, each with its parent. Index: the primary key of dependency.
 select d.parent_id, d.child_id from unnest(%(ranges)s::bigint[]) as r
  cross join lateral (
-       select parent_id, child_id from penstock.dependency
+       select parent_id, child_id from @schema@.dependency
         where parent_id >= r * 1024 and parent_id < (r + 1) * 1024 offset 0) as d

@@ -1,40 +1,40 @@
 -- name: read_writings
 -- What was written into lakes, oldest slice first.
 select identity::text, slice, duty, lake, location, folder, state, jobs, checksum, files, bytes
-  from penstock.writing order by slice, duty
+  from @schema@.writing order by slice, duty
 
 -- name: writings_of_slices
 -- Where the rows of slices lie that are gone from here. Index: a_slice_is_in_one_lake_once.
 select identity::text, slice, duty, lake, location, folder, state, jobs, checksum, files, bytes
-  from penstock.writing where slice = any (%(slices)s) and state in ('verified', 'lost') order by slice
+  from @schema@.writing where slice = any (%(slices)s) and state in ('verified', 'lost') order by slice
 
 -- name: add_writing
-insert into penstock.writing (identity, slice, duty, lake, location, folder, state, jobs, checksum, files, bytes)
+insert into @schema@.writing (identity, slice, duty, lake, location, folder, state, jobs, checksum, files, bytes)
 values (%(identity)s::uuid, %(slice)s, %(duty)s, %(lake)s, %(location)s, %(folder)s, %(state)s, %(jobs)s, %(checksum)s,
         %(files)s, %(bytes)s)
 
 -- name: verify_writing
 -- The files hold what the slice holds. Of one that was verified before, that was the same.
-update penstock.writing
+update @schema@.writing
    set state = 'verified', jobs = %(jobs)s, checksum = %(checksum)s, files = %(files)s, bytes = %(bytes)s, changed_at = now()
  where identity = %(identity)s::uuid and state in ('begun', 'verified')
 returning true
 
 -- name: mark_writings
-update penstock.writing set state = %(state)s, changed_at = now()
+update @schema@.writing set state = %(state)s, changed_at = now()
  where identity = any (%(identities)s::uuid[]) and state <> %(state)s
 
 -- name: abandon_writings
 -- What other archives began in this lake and did not verify, and what was abandoned before: somebody slow may have
 -- written there since. Returns all of them.
 with begun as (
-    update penstock.writing set state = 'abandoned', changed_at = now()
+    update @schema@.writing set state = 'abandoned', changed_at = now()
      where lake = %(lake)s and state = 'begun' and duty <> %(duty)s
     returning identity, slice, duty, lake, location, folder, state, jobs, checksum, files, bytes
 ), former as (
-    delete from penstock.writing where state = 'abandoned' and changed_at < now() - interval '30 days'
+    delete from @schema@.writing where state = 'abandoned' and changed_at < now() - interval '30 days'
 )
 select identity::text, slice, duty, lake, location, folder, state, jobs, checksum, files, bytes from begun
 union all
 select identity::text, slice, duty, lake, location, folder, state, jobs, checksum, files, bytes
-  from penstock.writing where lake = %(lake)s and state = 'abandoned'
+  from @schema@.writing where lake = %(lake)s and state = 'abandoned'

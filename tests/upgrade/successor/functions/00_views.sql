@@ -1,28 +1,28 @@
 -- One view has a further column, between the others: it could not be replaced.
 
-create view penstock.waited_for as
-    select parent_id from penstock.dependency union all select parent_id from penstock.awaited;
+create view @schema@.waited_for as
+    select parent_id from @schema@.dependency union all select parent_id from @schema@.awaited;
 
-create view penstock.depth as
+create view @schema@.depth as
     select partition_id,
            sum(opened)::bigint as opened, sum(scheduled)::bigint as scheduled, sum(blocked)::bigint as blocked,
            sum(dead)::bigint as dead, sum(enqueued)::bigint as enqueued, sum(completed)::bigint as completed,
            sum(failed)::bigint as failed
-      from (select partition_id, opened, scheduled, blocked, dead, enqueued, completed, failed from penstock.total
+      from (select partition_id, opened, scheduled, blocked, dead, enqueued, completed, failed from @schema@.total
             union all
-            select partition_id, opened, scheduled, blocked, dead, enqueued, completed, failed from penstock.tally) as counted
+            select partition_id, opened, scheduled, blocked, dead, enqueued, completed, failed from @schema@.tally) as counted
      group by partition_id;
 
-create view penstock.finished_job as
+create view @schema@.finished_job as
     select f.range * 1024 + u.position as job_id, f.slice, f.grown, f.partition_id, f.outcome, f.attempt,
            f.finished_at - make_interval(secs => greatest(0, u.start_age - u.run_time) / 1e6) as finished_at,
            f.finished_at - make_interval(secs => u.start_age / 1e6) as started_at,
            f.worker, u.result, u.error
-      from penstock.finished as f,
+      from @schema@.finished as f,
            unnest(f.positions, f.start_ages, f.run_times, f.results, f.errors)
                as u(position, start_age, run_time, result, error);
 
-create view penstock.job_stored as
-    select id, enqueued_at, partition_id, priority, task, key, args, attributes, grown from penstock.job
+create view @schema@.job_stored as
+    select id, enqueued_at, partition_id, priority, task, key, args, attributes, grown from @schema@.job
     union all
-    select id, enqueued_at, partition_id, priority, task, key, args, attributes, grown from penstock.job_kept;
+    select id, enqueued_at, partition_id, priority, task, key, args, attributes, grown from @schema@.job_kept;

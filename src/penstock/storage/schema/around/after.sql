@@ -6,9 +6,9 @@ do $$
 declare
     v_left text;
 begin
-    select string_agg(format('penstock.%I(%s)', p.proname, pg_get_function_identity_arguments(p.oid)), ', ') into v_left
+    select string_agg(format('@schema@.%I(%s)', p.proname, pg_get_function_identity_arguments(p.oid)), ', ') into v_left
       from pg_proc as p
-     where p.pronamespace = 'penstock'::regnamespace and p.xmin <> pg_current_xact_id()::xid
+     where p.pronamespace = '@schema@'::regnamespace and p.xmin <> pg_current_xact_id()::xid
        and p.prorettype <> 'trigger'::regtype
        and not exists (select from pg_depend as d
                         where d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid
@@ -21,14 +21,14 @@ end $$;
 -- The first table partitions, where there are none yet.
 do $$
 begin
-    if not exists (select from penstock.slice) then
+    if not exists (select from @schema@.slice) then
         for i in 1..4 loop
-            perform penstock.add_job_part(65536);
-            perform penstock.add_slice();
+            perform @schema@.add_job_part(65536);
+            perform @schema@.add_slice();
         end loop;
-        perform penstock.open_slice();
+        perform @schema@.open_slice();
     end if;
 end $$;
 
 -- What is new is closed to the public, and open to those it is for.
-select penstock.renew_grants();
+select @schema@.renew_grants();

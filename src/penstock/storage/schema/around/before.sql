@@ -6,13 +6,13 @@ declare
     v_views text;
     v_others text;
 begin
-    select string_agg(format('penstock.%I', relname), ', ') into v_views
-      from pg_class where relnamespace = 'penstock'::regnamespace and relkind = 'v';
+    select string_agg(format('@schema@.%I', relname), ', ') into v_views
+      from pg_class where relnamespace = '@schema@'::regnamespace and relkind = 'v';
     if v_views is null then
         return;
     end if;
     with recursive falling(classid, objid) as (
-        select 'pg_class'::regclass::oid, oid from pg_class where relnamespace = 'penstock'::regnamespace and relkind = 'v'
+        select 'pg_class'::regclass::oid, oid from pg_class where relnamespace = '@schema@'::regnamespace and relkind = 'v'
         union
         select next.classid, next.objid from falling as f cross join lateral (
             select d.classid, d.objid from pg_depend as d
@@ -26,9 +26,9 @@ begin
       from falling as f
      where classid <> all (array['pg_rewrite'::regclass, 'pg_type'::regclass])
        and not exists (select from pg_class as c where f.classid = 'pg_class'::regclass and c.oid = f.objid
-                          and c.relnamespace = 'penstock'::regnamespace and c.relkind = 'v')
+                          and c.relnamespace = '@schema@'::regnamespace and c.relkind = 'v')
        and not exists (select from pg_proc as p where f.classid = 'pg_proc'::regclass and p.oid = f.objid
-                          and p.pronamespace = 'penstock'::regnamespace);
+                          and p.pronamespace = '@schema@'::regnamespace);
     if v_others is not null then
         raise exception using errcode = '2BP01', message = format('views of Penstock are used by %s', v_others);
     end if;

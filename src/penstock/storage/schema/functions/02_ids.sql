@@ -1,17 +1,17 @@
 -- What an id tells, and what is said with an error.
 
-create or replace function penstock.here() returns smallint
+create or replace function @schema@.here() returns smallint
 language sql stable parallel safe
 begin atomic
-    select number from penstock.catalogue;
+    select number from @schema@.catalogue;
 end;
 
-create or replace function penstock.shard_of(p_job bigint) returns int
+create or replace function @schema@.shard_of(p_job bigint) returns int
 language sql immutable strict parallel safe
 return ((p_job >> 10) & 1023)::int;
 
 -- Refuses bad input with one kind of error, which names the field.
-create or replace function penstock.refuse(field text, problem text) returns void
+create or replace function @schema@.refuse(field text, problem text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     raise exception using errcode = '22023', message = format('InvalidJob: %s: %s', field, problem);

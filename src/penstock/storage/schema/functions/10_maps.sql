@@ -6,35 +6,35 @@
 -- past: there the map's row is locked against all changes, and the caller is told to begin again (40001) where it changed
 -- since. False also where the map is not open yet. Never waits for a resize; shared with all other producers. A row's lock
 -- and not an advisory one: that could be taken by anybody who may connect, and would hold up every producer.
-create or replace function penstock.lock_map(p_queue int, p_epoch int) returns boolean
+create or replace function @schema@.lock_map(p_queue int, p_epoch int) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_epoch   int;
     v_is_open boolean;
 begin
-    perform from penstock.queue_map where queue_id = p_queue and epoch = p_epoch for key share;
-    select epoch, is_open into v_epoch, v_is_open from penstock.queue where id = p_queue;
+    perform from @schema@.queue_map where queue_id = p_queue and epoch = p_epoch for key share;
+    select epoch, is_open into v_epoch, v_is_open from @schema@.queue where id = p_queue;
     if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
         if p_epoch > v_epoch then
             raise exception using errcode = '40001',
                 message = format('queue %s was resized since this transaction began: begin it again', p_queue);
         elsif p_epoch = v_epoch then
-            perform from penstock.queue_map where queue_id = p_queue and epoch = p_epoch for share;
+            perform from @schema@.queue_map where queue_id = p_queue and epoch = p_epoch for share;
         end if;
     end if;
     return p_epoch = v_epoch and v_is_open;
 end $$;
 
 -- Holds the map that a queue has now; its epoch. Waits a moment for one that is not open yet.
-create or replace function penstock.hold_map(p_queue int) returns int
+create or replace function @schema@.hold_map(p_queue int) returns int
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_epoch   int;
     v_is_open boolean;
 begin
     for v_try in 1..250 loop
-        select epoch, is_open into v_epoch, v_is_open from penstock.queue where id = p_queue;
-        if v_epoch is null or penstock.lock_map(p_queue, v_epoch) then
+        select epoch, is_open into v_epoch, v_is_open from @schema@.queue where id = p_queue;
+        if v_epoch is null or @schema@.lock_map(p_queue, v_epoch) then
             return v_epoch;
         end if;
         if not v_is_open then
@@ -46,11 +46,11 @@ begin
 end $$;
 
 -- The same as lock_map for several queues; the arrays are parallel.
-create or replace function penstock.lock_maps(p_queues int[], p_epochs int[]) returns boolean
+create or replace function @schema@.lock_maps(p_queues int[], p_epochs int[]) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     for i in 1..cardinality(p_queues) loop
-        if not penstock.lock_map(p_queues[i], p_epochs[i]) then
+        if not @schema@.lock_map(p_queues[i], p_epochs[i]) then
             return false;
         end if;
     end loop;
@@ -59,52 +59,52 @@ end $$;
 
 -- The partition of a job by a map: its key's. Without a key its own, or where the map has not got that any more, another
 -- one of this shard; where there is none, its own still, which is served until it is empty, unless it came from elsewhere.
-create or replace function penstock.place_by(p_ids int[], p_key bytea, p_own int) returns int
+create or replace function @schema@.place_by(p_ids int[], p_key bytea, p_own int) returns int
 language plpgsql stable parallel safe set search_path = pg_catalog, pg_temp as $$
 declare
     v_here int[];
 begin
     if p_key is not null then
-        return p_ids[1 + penstock.partition_of(p_key, cardinality(p_ids))];
+        return p_ids[1 + @schema@.partition_of(p_key, cardinality(p_ids))];
     elsif p_own = any (p_ids) then
         return p_own;
     end if;
     select array_agg(id order by number) into v_here
-      from penstock.partition where id = any (p_ids) and shard = penstock.here();
+      from @schema@.partition where id = any (p_ids) and shard = @schema@.here();
     if v_here is null then
-        v_here := case when exists (select from penstock.partition where id = p_own and shard = penstock.here())
+        v_here := case when exists (select from @schema@.partition where id = p_own and shard = @schema@.here())
                        then array[p_own] else p_ids end;
     end if;
-    return v_here[1 + (select number from penstock.partition where id = p_own) % cardinality(v_here)];
+    return v_here[1 + (select number from @schema@.partition where id = p_own) % cardinality(v_here)];
 end $$;
 
 -- The partitions of queues whose map is not open: nothing can take a place by it.
-create or replace function penstock.shut_partitions() returns int[]
+create or replace function @schema@.shut_partitions() returns int[]
 language sql stable
 begin atomic
-    select array(select p.id from penstock.queue as q join penstock.partition as p on p.queue_id = q.id
+    select array(select p.id from @schema@.queue as q join @schema@.partition as p on p.queue_id = q.id
                   where not q.is_open and q.is_owned);
 end;
 
 -- Has the owners of these partitions read them anew before they start anything more: jobs of them left their places, and
 -- may come back to others, where an owner that has read the old ones would not look. What it holds stays its own, under
 -- the next epoch. To be called before any ready row is locked. Locks: the partitions' rows, by id.
-create or replace function penstock.read_anew(p_partitions int[]) returns void
+create or replace function @schema@.read_anew(p_partitions int[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    perform from penstock.partition where id = any (p_partitions) order by id for no key update;
-    update penstock.partition set owner_epoch = owner_epoch + 1 where id = any (p_partitions);
+    perform from @schema@.partition where id = any (p_partitions) order by id for no key update;
+    update @schema@.partition set owner_epoch = owner_epoch + 1 where id = any (p_partitions);
 end $$;
 
 -- Where a job of a queue with an owner becomes ready, by the map of now, which is held.
-create or replace function penstock.place_by_map(p_partition int, p_job bigint, out partition_id int, out epoch int)
+create or replace function @schema@.place_by_map(p_partition int, p_job bigint, out partition_id int, out epoch int)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_queue int;
 begin
-    select queue_id into v_queue from penstock.partition where id = p_partition;
-    epoch := penstock.hold_map(v_queue);
-    select penstock.place_by(m.partition_ids, j.key, p_partition) into partition_id
-      from penstock.queue_map as m left join lateral (select key from penstock.job_stored where id = p_job limit 1) as j on true
+    select queue_id into v_queue from @schema@.partition where id = p_partition;
+    epoch := @schema@.hold_map(v_queue);
+    select @schema@.place_by(m.partition_ids, j.key, p_partition) into partition_id
+      from @schema@.queue_map as m left join lateral (select key from @schema@.job_stored where id = p_job limit 1) as j on true
      where m.queue_id = v_queue and m.epoch = place_by_map.epoch;
 end $$;

@@ -2,17 +2,17 @@
 -- transaction. No row is locked that another producer wants.
 
 -- Wakes the workers that sleep on a queue; free where none does.
-create or replace function penstock.wake(p_queue int) returns void
+create or replace function @schema@.wake(p_queue int) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    if exists (select from penstock.sleeper where queue_id = p_queue) then
-        perform pg_notify('penstock_' || p_queue, '');
+    if exists (select from @schema@.sleeper where queue_id = p_queue) then
+        perform pg_notify('@schema@_' || p_queue, '');
     end if;
 end $$;
 
 -- Makes written ranges visible: ready now, or scheduled where run_at lies ahead; one tally row a partition.
 -- The arrays are parallel, an element a range; p_epochs: the map each was routed by, on queues with an owner.
-create or replace function penstock.open_ranges(
+create or replace function @schema@.open_ranges(
     p_queues int[], p_partitions int[], p_priorities smallint[], p_tasks text[], p_run_ats timestamptz[],
     p_ranges bigint[], p_sizes smallint[], p_members bit(1024)[], p_epochs int[] default null) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -22,90 +22,90 @@ begin
           from unnest(p_partitions, p_priorities, p_tasks, p_run_ats, p_ranges, p_sizes, p_members, p_epochs)
                as g(partition_id, priority, task, run_at, range, size, members, epoch)
     ), at_once as (
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, members, task, epoch, changed)
+        insert into @schema@.ready (partition_id, priority, pos, range, low, high, members, task, epoch, changed)
         select partition_id, priority, range, range, 0, size, members, task, epoch,
                case when epoch is not null then pg_current_xact_id() end
           from given where not is_later
     ), later as (
-        insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, members, task, epoch)
+        insert into @schema@.scheduled (due_at, partition_id, priority, range, low, high, members, task, epoch)
         select run_at, partition_id, priority, range, 0, size, members, task, epoch from given where is_later
     ), counted as (
-        select partition_id, is_later, penstock.members_count(0::smallint, size, members) as n from given
+        select partition_id, is_later, @schema@.members_count(0::smallint, size, members) as n from given
     )
-    insert into penstock.tally (partition_id, enqueued, opened, scheduled)
+    insert into @schema@.tally (partition_id, enqueued, opened, scheduled)
     select partition_id, sum(n), coalesce(sum(n) filter (where not is_later), 0), coalesce(sum(n) filter (where is_later), 0)
       from counted group by partition_id;
-    perform penstock.wake(queue_id) from (select distinct unnest(p_queues)) as q(queue_id);
+    perform @schema@.wake(queue_id) from (select distinct unnest(p_queues)) as q(queue_id);
 end $$;
 
 -- Writes one job that may run now. Statement by statement: a single statement of three writes takes longer to set up.
-create or replace function penstock.enqueue_one(
+create or replace function @schema@.enqueue_one(
     p_queue int, p_partition int, p_priority smallint, p_task text, p_key bytea, p_args json, p_attributes jsonb)
 returns bigint
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_range bigint := nextval('penstock.range_number');
+    v_range bigint := nextval('@schema@.range_number');
 begin
     if (v_range >> 10) % 64 = 0 then
-        perform penstock.note_shortage(v_range);
+        perform @schema@.note_shortage(v_range);
     end if;
-    insert into penstock.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
+    insert into @schema@.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
     values (v_range * 1024, now(), p_partition, p_priority, p_task, p_key, p_args, p_attributes);
-    insert into penstock.ready (partition_id, priority, pos, range, low, high, task)
+    insert into @schema@.ready (partition_id, priority, pos, range, low, high, task)
     values (p_partition, p_priority, v_range, v_range, 0, 1, p_task);
-    insert into penstock.tally (partition_id, enqueued, opened) values (p_partition, 1, 1);
-    if exists (select from penstock.sleeper where queue_id = p_queue) then
-        perform pg_notify('penstock_' || p_queue, '');
+    insert into @schema@.tally (partition_id, enqueued, opened) values (p_partition, 1, 1);
+    if exists (select from @schema@.sleeper where queue_id = p_queue) then
+        perform pg_notify('@schema@_' || p_queue, '');
     end if;
     return v_range * 1024;
 end $$;
 
 -- The same on a queue with an owner; null, and nothing written, where the queue has another map by now.
-create or replace function penstock.enqueue_one_if_mapped(
+create or replace function @schema@.enqueue_one_if_mapped(
     p_queue int, p_epoch int, p_partition int, p_priority smallint, p_task text, p_key bytea, p_args json,
     p_attributes jsonb) returns bigint
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_range bigint;
 begin
-    if not penstock.lock_map(p_queue, p_epoch) then
+    if not @schema@.lock_map(p_queue, p_epoch) then
         return null;
     end if;
-    v_range := penstock.draw_range();
-    insert into penstock.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
+    v_range := @schema@.draw_range();
+    insert into @schema@.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
     values (v_range * 1024, now(), p_partition, p_priority, p_task, p_key, p_args, p_attributes);
-    insert into penstock.ready (partition_id, priority, pos, range, low, high, task, epoch, changed)
+    insert into @schema@.ready (partition_id, priority, pos, range, low, high, task, epoch, changed)
     values (p_partition, p_priority, v_range, v_range, 0, 1, '', p_epoch, pg_current_xact_id());
-    insert into penstock.tally (partition_id, enqueued, opened) values (p_partition, 1, 1);
-    perform penstock.wake(p_queue);
+    insert into @schema@.tally (partition_id, enqueued, opened) values (p_partition, 1, 1);
+    perform @schema@.wake(p_queue);
     return v_range * 1024;
 end $$;
 
 -- Writes one range of a few jobs of any tasks on a queue with an owner; the first id, or null as above. p_args is a
 -- JSON array of the jobs' arguments, taken apart verbatim.
-create or replace function penstock.enqueue_few_if_mapped(
+create or replace function @schema@.enqueue_few_if_mapped(
     p_queue int, p_epoch int, p_partition int, p_priority smallint, p_run_at timestamptz, p_tasks text[],
     p_keys bytea[], p_args json, p_attributes jsonb) returns bigint
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_range bigint;
 begin
-    if not penstock.lock_map(p_queue, p_epoch) then
+    if not @schema@.lock_map(p_queue, p_epoch) then
         return null;
     end if;
-    v_range := penstock.draw_range();
-    insert into penstock.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
+    v_range := @schema@.draw_range();
+    insert into @schema@.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
     select v_range * 1024 + a.n - 1, now(), p_partition, p_priority, p_tasks[a.n], p_keys[a.n], a.value,
            nullif(p_attributes -> (a.n - 1)::int, 'null')
       from json_array_elements(p_args) with ordinality as a(value, n);
-    perform penstock.open_ranges(array[p_queue], array[p_partition], array[p_priority], array[''], array[p_run_at],
+    perform @schema@.open_ranges(array[p_queue], array[p_partition], array[p_priority], array[''], array[p_run_at],
         array[v_range], array[cardinality(p_tasks)::smallint], array[null::bit(1024)], array[p_epoch]);
     return v_range * 1024;
 end $$;
 
 -- Writes children: always blocked at first; whether their parents have ended is decided in a later
 -- transaction (deciding here would be write skew: the child could wait for ever).
-create or replace function penstock.block_jobs(
+create or replace function @schema@.block_jobs(
     p_ids bigint[], p_partitions int[], p_priorities smallint[], p_tasks text[], p_run_ats timestamptz[],
     p_runs_on_failure boolean[], p_parents json[]) returns void
 language sql
@@ -115,20 +115,20 @@ begin atomic
           from unnest(p_ids, p_partitions, p_priorities, p_tasks, p_run_ats, p_runs_on_failure, p_parents)
                as g(id, partition_id, priority, task, run_at, runs_on_failure, parents_json)
     ), children as (
-        insert into penstock.blocked (job_id, partition_id, priority, task, run_at, runs_on_failure, parents)
+        insert into @schema@.blocked (job_id, partition_id, priority, task, run_at, runs_on_failure, parents)
         select id, partition_id, priority, task, run_at, runs_on_failure, parents from given
     ), edges as (
-        insert into penstock.dependency (parent_id, child_id, is_elsewhere)
-        select distinct parent, id, penstock.shard_of(parent) <> penstock.here() from given, unnest(parents) as parent
+        insert into @schema@.dependency (parent_id, child_id, is_elsewhere)
+        select distinct parent, id, @schema@.shard_of(parent) <> @schema@.here() from given, unnest(parents) as parent
     )
-    insert into penstock.tally (partition_id, enqueued, blocked)
+    insert into @schema@.tally (partition_id, enqueued, blocked)
     select partition_id, count(*), count(*) from given group by partition_id;
 end;
 
 -- Jobs that wait in a partition, ready and not under a lease: what max_length bounds.
-create or replace function penstock.waiting_in(p_partition int) returns bigint
+create or replace function @schema@.waiting_in(p_partition int) returns bigint
 language sql stable
 begin atomic
-    select coalesce((select opened from penstock.depth where partition_id = p_partition), 0)
-         - coalesce((select sum(penstock.members_count(low, high, members)) from penstock.lease where partition_id = p_partition), 0);
+    select coalesce((select opened from @schema@.depth where partition_id = p_partition), 0)
+         - coalesce((select sum(@schema@.members_count(low, high, members)) from @schema@.lease where partition_id = p_partition), 0);
 end;

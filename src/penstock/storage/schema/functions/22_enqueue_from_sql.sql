@@ -1,59 +1,59 @@
--- penstock.enqueue, for any language.
+-- @schema@.enqueue, for any language.
 
 -- The partition of a job by a queue's map: its key's, or of those on this shard the one with the fewest jobs: open ones where
 -- it is ready, else also those to come. With an idempotency key it is one of the key's home, unless the key is only unique
 -- within the ordering key. What lives on another shard is refused: what is written there cannot be part of this transaction.
-create or replace function penstock.place(p_queue penstock.queue, p_key bytea, p_once text, p_is_ready boolean) returns int
+create or replace function @schema@.place(p_queue @schema@.queue, p_key bytea, p_once text, p_is_ready boolean) returns int
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
-    v_here     smallint := penstock.here();
+    v_here     smallint := @schema@.here();
     v_is_homed boolean := p_once is not null and (p_key is null or not p_queue.is_owned);
     v_home     smallint;
     v_ids      int[];
-    v_place    penstock.partition;
+    v_place    @schema@.partition;
 begin
-    if p_once is not null and exists (select from penstock.queue_map where queue_id = p_queue.id and not is_carried) then
-        perform penstock.refuse('idempotency_key',
+    if p_once is not null and exists (select from @schema@.queue_map where queue_id = p_queue.id and not is_carried) then
+        perform @schema@.refuse('idempotency_key',
             'keys of the queue are on their way to other shards: try again in a moment, or enqueue with a client');
     end if;
     if v_is_homed then
-        v_home := penstock.home_of(p_once, p_queue.homes);
+        v_home := @schema@.home_of(p_once, p_queue.homes);
         if v_home <> v_here then
-            perform penstock.refuse('idempotency_key', format(
+            perform @schema@.refuse('idempotency_key', format(
                 'its home is shard %s (%s), and this is shard %s: enqueue there, or with a client',
-                v_home, (select address from penstock.shard where number = v_home), v_here));
+                v_home, (select address from @schema@.shard where number = v_home), v_here));
         end if;
     end if;
     if p_queue.partitions = 1 then
-        v_place := (select p from penstock.partition as p where p.queue_id = p_queue.id and p.is_current limit 1);
+        v_place := (select p from @schema@.partition as p where p.queue_id = p_queue.id and p.is_current limit 1);
     elsif p_key is null then
         v_place := (
-            select p from penstock.partition as p left join penstock.depth as d on d.partition_id = p.id
+            select p from @schema@.partition as p left join @schema@.depth as d on d.partition_id = p.id
              where p.queue_id = p_queue.id and p.is_current and p.shard = v_here
-             order by coalesce(case when p_is_ready then d.opened else penstock.expected_in(d) end, 0), p.number limit 1);
+             order by coalesce(case when p_is_ready then d.opened else @schema@.expected_in(d) end, 0), p.number limit 1);
         if v_place.id is null then
-            v_place := (select p from penstock.partition as p where p.queue_id = p_queue.id and p.is_current order by p.number limit 1);
+            v_place := (select p from @schema@.partition as p where p.queue_id = p_queue.id and p.is_current order by p.number limit 1);
         end if;
     elsif v_is_homed then
-        v_ids := array(select id from penstock.partition
+        v_ids := array(select id from @schema@.partition
                         where queue_id = p_queue.id and is_current and shard = v_here order by number);
-        v_place := (select p from penstock.partition as p where p.id = v_ids[1 + penstock.partition_of(p_key, cardinality(v_ids))]);
+        v_place := (select p from @schema@.partition as p where p.id = v_ids[1 + @schema@.partition_of(p_key, cardinality(v_ids))]);
     else
         v_place := (
-            select p from penstock.queue_map as m
-              join penstock.partition as p on p.id = m.partition_ids[1 + penstock.partition_of(p_key, m.partitions)]
+            select p from @schema@.queue_map as m
+              join @schema@.partition as p on p.id = m.partition_ids[1 + @schema@.partition_of(p_key, m.partitions)]
              where m.queue_id = p_queue.id and m.epoch = p_queue.epoch);
     end if;
     if v_place.shard <> v_here then
-        perform penstock.refuse(case when p_key is null then 'queue' else 'key' end, format(
+        perform @schema@.refuse(case when p_key is null then 'queue' else 'key' end, format(
             'partition %s of the queue lives on shard %s (%s), and this is shard %s: enqueue there, or with a client',
-            v_place.name, v_place.shard, (select address from penstock.shard where number = v_place.shard), v_here));
+            v_place.name, v_place.shard, (select address from @schema@.shard where number = v_place.shard), v_here));
     end if;
     return v_place.id;
 end $$;
 
 -- enqueue: for any language, inside any transaction. Returns the job's id.
-create or replace function penstock.enqueue(
+create or replace function @schema@.enqueue(
     queue text, task text, args jsonb default '{}', key text default null, key_bytes bytea default null,
     priority int default 5, run_at timestamptz default null, delay double precision default null,
     after bigint[] default null, on_parent_failure text default 'cancel', idempotency_key text default null,
@@ -61,7 +61,7 @@ create or replace function penstock.enqueue(
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-    v_queue      penstock.queue;
+    v_queue      @schema@.queue;
     v_key        bytea := coalesce(enqueue.key_bytes, convert_to(enqueue.key, 'UTF8'));
     v_run_at     timestamptz := enqueue.run_at;
     v_partition  int;
@@ -72,7 +72,7 @@ declare
     v_field      text;
     v_value      text;
 begin
-    v_queue := (select q from penstock.queue as q where q.name = enqueue.queue);
+    v_queue := (select q from @schema@.queue as q where q.name = enqueue.queue);
     if v_queue.id is null then
         raise exception using errcode = '42704',
             message = format('NotFound: queue %L does not exist: declare it with app.queue(...) and app.migrate()', enqueue.queue);
@@ -82,80 +82,80 @@ begin
             continue;
         end if;
         if v_value is null or length(v_value) not between 1 and 200 or btrim(v_value) = '' then
-            perform penstock.refuse(v_field, 'must be text of 1 to 200 characters');
+            perform @schema@.refuse(v_field, 'must be text of 1 to 200 characters');
         end if;
     end loop;
     if enqueue.args is null or jsonb_typeof(enqueue.args) <> 'object' then
-        perform penstock.refuse('args', 'must be a JSON object, e.g. jsonb_build_object(''to'', ''a@b.c'')');
+        perform @schema@.refuse('args', 'must be a JSON object, e.g. jsonb_build_object(''to'', ''a@b.c'')');
     elsif octet_length(enqueue.args::text) > 262144 then
-        perform penstock.refuse('args', format('%s bytes, more than the limit of 262144: store the data elsewhere and pass its address', octet_length(enqueue.args::text)));
+        perform @schema@.refuse('args', format('%s bytes, more than the limit of 262144: store the data elsewhere and pass its address', octet_length(enqueue.args::text)));
     elsif enqueue.key is not null and enqueue.key_bytes is not null then
-        perform penstock.refuse('key', 'give key or key_bytes, not both');
+        perform @schema@.refuse('key', 'give key or key_bytes, not both');
     elsif octet_length(v_key) > 512 then
-        perform penstock.refuse('key', format('%s bytes, more than the limit of 512', octet_length(v_key)));
+        perform @schema@.refuse('key', format('%s bytes, more than the limit of 512', octet_length(v_key)));
     elsif enqueue.priority is null or enqueue.priority not between 0 and 9 then
-        perform penstock.refuse('priority', 'must be 0 (first) to 9');
+        perform @schema@.refuse('priority', 'must be 0 (first) to 9');
     elsif enqueue.delay is not null and enqueue.run_at is not null then
-        perform penstock.refuse('delay', 'give run_at or delay, not both');
+        perform @schema@.refuse('delay', 'give run_at or delay, not both');
     elsif not (enqueue.delay between 0 and 316224000) then
-        perform penstock.refuse('delay', 'must be 0 to 316224000 seconds');
+        perform @schema@.refuse('delay', 'must be 0 to 316224000 seconds');
     elsif v_run_at not between '1900-01-01 00:00:00+00' and '9999-01-01 00:00:00+00' then
-        perform penstock.refuse('run_at', 'must be a time in the years 1900 to 9998');
+        perform @schema@.refuse('run_at', 'must be a time in the years 1900 to 9998');
     elsif array_ndims(enqueue.after) > 1 or cardinality(enqueue.after) > 1000 then
-        perform penstock.refuse('after', 'must be a plain array of at most 1000 ids');
+        perform @schema@.refuse('after', 'must be a plain array of at most 1000 ids');
     elsif enqueue.on_parent_failure is null or enqueue.on_parent_failure not in ('cancel', 'run') then
-        perform penstock.refuse('on_parent_failure', 'must be cancel or run');
+        perform @schema@.refuse('on_parent_failure', 'must be cancel or run');
     elsif octet_length(enqueue.idempotency_key) > 512 or btrim(enqueue.idempotency_key) = '' then
-        perform penstock.refuse('idempotency_key', 'must have 1 to 512 bytes and not be blank');
+        perform @schema@.refuse('idempotency_key', 'must have 1 to 512 bytes and not be blank');
     elsif array_ndims(enqueue.tags) > 1 or cardinality(enqueue.tags) > 32 then
-        perform penstock.refuse('tags', 'must be a plain array of at most 32 texts');
+        perform @schema@.refuse('tags', 'must be a plain array of at most 32 texts');
     elsif exists (select from unnest(enqueue.tags) as t where t is null or length(t) > 200 or btrim(t) = '') then
-        perform penstock.refuse('tags', 'each must be text of 1 to 200 characters');
+        perform @schema@.refuse('tags', 'each must be text of 1 to 200 characters');
     end if;
     if enqueue.delay is not null then
         v_run_at := now() + make_interval(secs => enqueue.delay);
     end if;
 
     if v_queue.is_owned or v_once is not null then
-        while not penstock.lock_map(v_queue.id, v_queue.epoch) loop
-            perform penstock.hold_map(v_queue.id);
-            v_queue := (select q from penstock.queue as q where q.id = v_queue.id);
+        while not @schema@.lock_map(v_queue.id, v_queue.epoch) loop
+            perform @schema@.hold_map(v_queue.id);
+            v_queue := (select q from @schema@.queue as q where q.id = v_queue.id);
         end loop;
     end if;
-    v_partition := penstock.place(v_queue, v_key, v_once,
+    v_partition := @schema@.place(v_queue, v_key, v_once,
                                   coalesce(v_run_at <= now(), true) and coalesce(cardinality(enqueue.after), 0) = 0);
     if v_queue.is_owned then
-        v_once := penstock.once_per_key(v_key, v_once);
+        v_once := @schema@.once_per_key(v_key, v_once);
     end if;
-    if v_queue.max_length is not null and penstock.waiting_in(v_partition) + 1 > v_queue.max_length then
+    if v_queue.max_length is not null and @schema@.waiting_in(v_partition) + 1 > v_queue.max_length then
         raise exception using errcode = '53400', message = format('QueueFull: queue ''%s'' is full: max_length %s', enqueue.queue, v_queue.max_length);
     end if;
 
     v_attributes := nullif(jsonb_strip_nulls(jsonb_build_object(
         'tenant', enqueue.tenant, 'owner', enqueue.owner, 'idempotency_key', enqueue.idempotency_key,
         'tags', to_jsonb(enqueue.tags), 'parents', to_jsonb(enqueue.after::text[]))), '{}');
-    v_id := penstock.draw_range() * 1024;
+    v_id := @schema@.draw_range() * 1024;
     -- Until the key is this job's or another one has it: it may be forgotten between the conflict and the look.
     while enqueue.idempotency_key is not null loop
-        insert into penstock.dedup (queue_id, idempotency_key, job_id) values (v_queue.id, v_once, v_id) on conflict do nothing;
+        insert into @schema@.dedup (queue_id, idempotency_key, job_id) values (v_queue.id, v_once, v_id) on conflict do nothing;
         exit when found;
-        select job_id into v_known from penstock.dedup d where d.queue_id = v_queue.id and d.idempotency_key = v_once;
+        select job_id into v_known from @schema@.dedup d where d.queue_id = v_queue.id and d.idempotency_key = v_once;
         if found then
             return v_known;
         end if;
     end loop;
-    insert into penstock.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
+    insert into @schema@.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
     values (v_id, now(), v_partition, enqueue.priority, enqueue.task, v_key, enqueue.args::json, v_attributes);
     if cardinality(enqueue.after) > 0 then
         select p into v_known from unnest(enqueue.after) as p
-         where p is null or not penstock.can_be_parent(p) limit 1;
+         where p is null or not @schema@.can_be_parent(p) limit 1;
         if found then
-            perform penstock.refuse('after', format('job %s is unknown, pruned or archived', v_known));
+            perform @schema@.refuse('after', format('job %s is unknown, pruned or archived', v_known));
         end if;
-        perform penstock.block_jobs(array[v_id], array[v_partition], array[enqueue.priority::smallint], array[enqueue.task],
+        perform @schema@.block_jobs(array[v_id], array[v_partition], array[enqueue.priority::smallint], array[enqueue.task],
             array[v_run_at], array[enqueue.on_parent_failure = 'run'], array[to_json(enqueue.after)]);
     else
-        perform penstock.open_ranges(array[v_queue.id], array[v_partition], array[enqueue.priority::smallint],
+        perform @schema@.open_ranges(array[v_queue.id], array[v_partition], array[enqueue.priority::smallint],
             array[case when v_queue.is_owned then '' else enqueue.task end], array[v_run_at], array[v_id / 1024],
             array[1::smallint], array[null::bit(1024)], array[case when v_queue.is_owned then v_queue.epoch end]);
     end if;

@@ -3,7 +3,7 @@
 -- Ends what stands at the head of a partition and has waited longer than its queue allows. Retries and
 -- rescued jobs never expire. Looks at the first rows of each priority only: the oldest stand there. How many jobs it
 -- moved: one whose end is refused is set aside.
-create or replace function penstock.expire_head(p_partition int, p_max_wait interval) returns int
+create or replace function @schema@.expire_head(p_partition int, p_max_wait interval) returns int
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_rows tid[];
@@ -12,65 +12,65 @@ begin
     with late as materialized (
         select r.tid from generate_series(0, 9) as level(priority)
          cross join lateral (
-               select ctid as tid, attempt, rescues, ready_at from penstock.ready
+               select ctid as tid, attempt, rescues, ready_at from @schema@.ready
                 where partition_id = p_partition and not is_parked and priority = level.priority
                 order by pos limit 100) as r
          where r.attempt = 1 and r.rescues = 0 and r.ready_at < now() - p_max_wait
     ), locked as materialized (
-        select ctid as tid from penstock.ready where ctid = any (array(select tid from late)) for update skip locked
+        select ctid as tid from @schema@.ready where ctid = any (array(select tid from late)) for update skip locked
     )
     select array(select tid from locked) into v_rows;
     if v_rows = '{}' then
         return 0;
     end if;
-    return penstock.expire_some(p_partition, v_rows);
+    return @schema@.expire_some(p_partition, v_rows);
 end $$;
 
 -- Ends these rows, which the caller has locked; where that is refused, by halves, then job by job. A job that is refused
 -- alone is set aside, and where not even that can be written it stays where it is, and is told. Only who has something to
 -- end pays for a block that catches.
-create or replace function penstock.expire_some(p_partition int, p_rows tid[]) returns int
+create or replace function @schema@.expire_some(p_partition int, p_rows tid[]) returns int
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_error text;
     v_job   bigint;
 begin
     begin
-        return penstock.expire_rows(p_partition, p_rows);
+        return @schema@.expire_rows(p_partition, p_rows);
     exception when data_exception or integrity_constraint_violation or data_corrupted or index_corrupted then
         get stacked diagnostics v_error = message_text;
     end;
     if cardinality(p_rows) = 1 then
-        p_rows := penstock.take_ready_apart(p_rows[1]);
+        p_rows := @schema@.take_ready_apart(p_rows[1]);
     end if;
     if cardinality(p_rows) > 1 then
-        return penstock.expire_some(p_partition, p_rows[:cardinality(p_rows) / 2])
-             + penstock.expire_some(p_partition, p_rows[cardinality(p_rows) / 2 + 1:]);
+        return @schema@.expire_some(p_partition, p_rows[:cardinality(p_rows) / 2])
+             + @schema@.expire_some(p_partition, p_rows[cardinality(p_rows) / 2 + 1:]);
     end if;
-    select range * 1024 + low into v_job from penstock.ready where ctid = p_rows[1];
+    select range * 1024 + low into v_job from @schema@.ready where ctid = p_rows[1];
     begin
-        return (select count(*) from penstock.set_aside(array[v_job], array['its end (expired) cannot be written: ' || v_error]));
+        return (select count(*) from @schema@.set_aside(array[v_job], array['its end (expired) cannot be written: ' || v_error]));
     exception when data_exception or integrity_constraint_violation or data_corrupted or index_corrupted then
-        perform penstock.note_left('expire', v_job, v_error);
+        perform @schema@.note_left('expire', v_job, v_error);
         return 0;
     end;
 end $$;
 
 -- Ends these rows, all or none; how many jobs.
-create or replace function penstock.expire_rows(p_partition int, p_rows tid[]) returns int
+create or replace function @schema@.expire_rows(p_partition int, p_rows tid[]) returns int
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_count int;
 begin
     with gone as (
-        delete from penstock.ready where ctid = any (p_rows)
-        returning range, attempt, penstock.positions(low, high, members) as positions
+        delete from @schema@.ready where ctid = any (p_rows)
+        returning range, attempt, @schema@.positions(low, high, members) as positions
     ), ended as (
-        insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
-        select penstock.current_slice(), range, p_partition, 4, attempt, positions from gone
+        insert into @schema@.finished (slice, range, partition_id, outcome, attempt, positions)
+        select @schema@.current_slice(), range, p_partition, 4, attempt, positions from gone
         returning cardinality(positions) as n
     ), counted as (
-        insert into penstock.tally (partition_id, opened)
+        insert into @schema@.tally (partition_id, opened)
         select p_partition, -sum(n) from ended having sum(n) > 0
     )
     select coalesce(sum(n), 0) into v_count from ended;
@@ -78,16 +78,16 @@ begin
 end $$;
 
 -- Gives each job of a ready row a row of its own, like it and in its place; where those are.
-create or replace function penstock.take_ready_apart(p_row tid) returns tid[]
+create or replace function @schema@.take_ready_apart(p_row tid) returns tid[]
 language sql
 begin atomic
     with gone as (
-        delete from penstock.ready where ctid = p_row
+        delete from @schema@.ready where ctid = p_row
         returning partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at, changed, epoch, task
     ), parts as (
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, rescues, ready_at, changed, epoch, task)
+        insert into @schema@.ready (partition_id, priority, pos, range, low, high, attempt, rescues, ready_at, changed, epoch, task)
         select partition_id, priority, pos, range, m, m + 1, attempt, rescues, ready_at, changed, epoch, task
-          from gone cross join lateral unnest(penstock.positions(low, high, members)) as m
+          from gone cross join lateral unnest(@schema@.positions(low, high, members)) as m
         returning ctid
     )
     select array(select ctid from parts);

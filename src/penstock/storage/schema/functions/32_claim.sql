@@ -8,20 +8,20 @@
 -- same snapshot, and so its jobs be given out twice. What went back to a range stands beside the rest of it at the same
 -- pos, so all rows of the last pos are taken in: of a range the lowest go first.
 -- Locks: ready rows in order, skipping those others hold.
-create or replace function penstock.take(
+create or replace function @schema@.take(
     p_worker bigint, p_token bigint, p_partition int, p_priority int, p_from bigint, p_until timestamptz, p_tasks text[],
-    p_slots int, p_wanted int, p_rows int, p_has_suspect boolean default false) returns setof penstock.claimed
+    p_slots int, p_wanted int, p_rows int, p_has_suspect boolean default false) returns setof @schema@.claimed
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_rows tid[];
 begin
     with head as materialized (
-        select ctid as tid, pos from penstock.ready
+        select ctid as tid, pos from @schema@.ready
          where partition_id = p_partition and not is_parked and priority = p_priority and pos >= p_from
            and task = any (p_tasks) and (rescues < 2 or not p_has_suspect)
          order by pos limit p_rows for update skip locked
     ), beside as materialized (
-        select ctid as tid from penstock.ready
+        select ctid as tid from @schema@.ready
          where partition_id = p_partition and not is_parked and priority = p_priority
            and pos = (select max(pos) from head) and task = any (p_tasks) and (rescues < 2 or not p_has_suspect)
            for update skip locked
@@ -31,11 +31,11 @@ begin
     return query
     with head as materialized (
         select ctid as tid, partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at, task
-          from penstock.ready where ctid = any (v_rows)
+          from @schema@.ready where ctid = any (v_rows)
     ), counted as (
-        select h.*, penstock.members_count(low, high, members) as n,
-               sum(penstock.members_count(low, high, members)) over (order by pos, range, low)
-                   - penstock.members_count(low, high, members) as before,
+        select h.*, @schema@.members_count(low, high, members) as n,
+               sum(@schema@.members_count(low, high, members)) over (order by pos, range, low)
+                   - @schema@.members_count(low, high, members) as before,
                count(*) filter (where rescues >= 2) over (order by pos, range, low) as suspects
           from head as h
     ), capped as (
@@ -50,26 +50,26 @@ begin
     ), cut as (
         select w.*, case when n_taken = n then high
                          when members is null then (low + n_taken)::smallint
-                         else (penstock.positions(low, high, members))[n_taken + 1] end as cut
+                         else (@schema@.positions(low, high, members))[n_taken + 1] end as cut
           from reached as w where is_reached and n_taken > 0
     ), parted as (
         -- What starts at once and what follows are leases of their own: after a crash only the first is sure to have begun.
         select c.*, case when before >= p_slots then low
                          when before + n_taken <= p_slots then c.cut
                          when members is null then (low + p_slots - before)::smallint
-                         else (penstock.positions(low, high, members))[p_slots - before + 1] end as middle
+                         else (@schema@.positions(low, high, members))[p_slots - before + 1] end as middle
           from cut as c
     ), whole as (
-        delete from penstock.ready where ctid = any (array(select tid from cut as c where c.cut = c.high))
+        delete from @schema@.ready where ctid = any (array(select tid from cut as c where c.cut = c.high))
     ), rest as (
-        update penstock.ready as r set low = c.cut, members = c.members & penstock.span(c.cut, c.high)
+        update @schema@.ready as r set low = c.cut, members = c.members & @schema@.span(c.cut, c.high)
           from cut as c where r.ctid = c.tid and c.cut < c.high
            and r.ctid = any (array(select tid from cut as c where c.cut < c.high))
     )
-    insert into penstock.lease (token, worker_id, partition_id, priority, pos, range, low, high, members,
+    insert into @schema@.lease (token, worker_id, partition_id, priority, pos, range, low, high, members,
                                 attempt, rescues, is_ahead, ready_at, task)
     select p_token, p_worker, partition_id, priority, pos, range, g.low, g.high,
-           case when g.low = p.low and g.high = p.high then members else members & penstock.span(g.low, g.high) end,
+           case when g.low = p.low and g.high = p.high then members else members & @schema@.span(g.low, g.high) end,
            attempt, rescues, g.is_ahead, ready_at, task
       from parted as p
      cross join lateral (values (p.low, p.middle, false), (p.middle, p.cut, true)) as g(low, high, is_ahead)
@@ -88,16 +88,16 @@ end $$;
 -- ended jobs: places that are not taken again are offered to others. A last row without a number is no lease: it
 -- says by its ready_at from when on more may start (a rate, or a gate somebody is in).
 -- Partitions with an owner are passed over. Locks: gates, then ready rows in order, skipping those others hold.
-create or replace function penstock.claim(
+create or replace function @schema@.claim(
     p_worker bigint, p_token bigint, p_partitions int[], p_from bigint[], p_slots int, p_ahead int,
-    p_has_suspect boolean default false, p_settled int[] default null) returns setof penstock.claimed
+    p_has_suspect boolean default false, p_settled int[] default null) returns setof @schema@.claimed
 language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp as $$
 declare
     v_partition record;
     v_first     record;
     v_second    timestamptz;
-    v_lease     penstock.claimed;
+    v_lease     @schema@.claimed;
     v_open      int[];
     v_taken     int := 0;
     v_rows      int;
@@ -116,10 +116,10 @@ declare
 begin
     for v_partition in
         select p.id, q.max_wait_seconds, q.running_limit is not null or q.rate is not null as is_gated, g.n,
-               array(select t.task from penstock.worker_task as t where t.worker_id = p_worker and t.queue_id = q.id) as tasks
+               array(select t.task from @schema@.worker_task as t where t.worker_id = p_worker and t.queue_id = q.id) as tasks
           from unnest(p_partitions) with ordinality as g(id, n)
-          join penstock.partition as p on p.id = g.id
-          join penstock.queue as q on q.id = p.queue_id
+          join @schema@.partition as p on p.id = g.id
+          join @schema@.queue as q on q.id = p.queue_id
          where not q.is_paused and not q.is_owned and p.shut_by is null
          order by g.n
     loop
@@ -131,7 +131,7 @@ begin
             continue when v_taken >= v_most;
         end if;
         if v_partition.max_wait_seconds is not null then
-            while penstock.expire_head(v_partition.id, make_interval(secs => v_partition.max_wait_seconds)) > 0 loop
+            while @schema@.expire_head(v_partition.id, make_interval(secs => v_partition.max_wait_seconds)) > 0 loop
             end loop;
         end if;
         v_open := '{0,1,2,3,4,5,6,7,8,9}';
@@ -145,7 +145,7 @@ begin
                            over (order by r.ready_at + level.priority * interval '60 s', level.priority) as second_rank
                   from unnest(v_open) as level(priority)
                  cross join lateral (
-                       select ready_at, low, high from penstock.ready
+                       select ready_at, low, high from @schema@.ready
                         where partition_id = v_partition.id and not is_parked and priority = level.priority
                           and pos >= p_from[(v_partition.n - 1) * 10 + level.priority + 1] and task = any (v_partition.tasks)
                         order by pos limit 1) as r
@@ -155,7 +155,7 @@ begin
             end loop;
             exit when v_first is null or v_first.priority is null;
             if v_partition.is_gated and not v_is_inside then
-                v_gate := penstock.enter_gate(v_partition.id, not v_partition.id < any (v_gates));
+                v_gate := @schema@.enter_gate(v_partition.id, not v_partition.id < any (v_gates));
                 v_is_inside := v_gate.is_inside;
                 if not v_is_inside then
                     v_opens_at := least(v_opens_at, clock_timestamp());
@@ -174,11 +174,11 @@ begin
             for v_lease in
                 select t.id, t.partition_id, t.priority, t.pos, t.range, t.low, t.high, t.members,
                        t.attempt, t.rescues, t.is_ahead, t.ready_at, t.task
-                  from penstock.take(p_worker, p_token, v_partition.id, v_first.priority, v_first.pos_from,
+                  from @schema@.take(p_worker, p_token, v_partition.id, v_first.priority, v_first.pos_from,
                     greatest(v_second - v_first.priority * interval '60 s', v_first.ready_at), v_partition.tasks,
                     greatest(least(p_slots, v_most) - v_taken, 0), v_asked, v_rows, v_has_suspect) as t
             loop
-                v_got := v_got + penstock.members_count(v_lease.low, v_lease.high, v_lease.members);
+                v_got := v_got + @schema@.members_count(v_lease.low, v_lease.high, v_lease.members);
                 v_leases := v_leases + 1;
                 v_has_suspect := v_has_suspect or v_lease.rescues > 1;
                 return next v_lease;
@@ -196,7 +196,7 @@ begin
             if v_gate.rate is not null then
                 v_gate.full_at := v_gate.full_at + ceil(v_got * 1e6 / v_gate.rate) * interval '1 microsecond';
                 if v_got > 0 then
-                    insert into penstock.spent (partition_id, full_at) values (v_partition.id, v_gate.full_at);
+                    insert into @schema@.spent (partition_id, full_at) values (v_partition.id, v_gate.full_at);
                 end if;
                 if v_got >= v_gate.tokens and (v_gate.free is null or v_gate.free > v_got) then
                     v_opens_at := least(v_opens_at, v_gate.full_at
@@ -215,6 +215,6 @@ begin
         return next v_lease;
     end if;
     if cardinality(v_offered) > 0 then
-        perform penstock.wake_gates(v_offered, v_gates = '{}');
+        perform @schema@.wake_gates(v_offered, v_gates = '{}');
     end if;
 end $$;

@@ -6,22 +6,22 @@
 -- compare each lease with each.
 
 -- Clears jobs from leases the caller has locked.
-create or replace function penstock.clear_bits(p_parts penstock.part_of_lease[]) returns void
+create or replace function @schema@.clear_bits(p_parts @schema@.part_of_lease[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     with cleared as (
         select g.lease_id, count(*) as n from unnest(p_parts) as g group by g.lease_id
     ), found as (
-        select l.id, c.n = penstock.members_count(l.low, l.high, l.members) as is_whole
-          from cleared as c cross join lateral (select id, low, high, members from penstock.lease where id = c.lease_id limit 1) as l
+        select l.id, c.n = @schema@.members_count(l.low, l.high, l.members) as is_whole
+          from cleared as c cross join lateral (select id, low, high, members from @schema@.lease where id = c.lease_id limit 1) as l
     ), whole as (
-        delete from penstock.lease where id = any (array(select id from found where is_whole))
+        delete from @schema@.lease where id = any (array(select id from found where is_whole))
     ), masks as (
-        select g.lease_id, bit_or(penstock.single(g.pos)) as mask
+        select g.lease_id, bit_or(@schema@.single(g.pos)) as mask
           from unnest(p_parts) as g join found as f on f.id = g.lease_id and not f.is_whole group by g.lease_id
     )
-    update penstock.lease as l
-       set members = coalesce(l.members, penstock.span(l.low, l.high)) & ~m.mask
+    update @schema@.lease as l
+       set members = coalesce(l.members, @schema@.span(l.low, l.high)) & ~m.mask
       from masks as m where l.id = m.lease_id and l.id = any (array(select lease_id from masks));
 end $$;
 
@@ -30,42 +30,42 @@ end $$;
 -- a JSON array or null. The facts of a lease go into one row of history as they come, without a row a job on the way;
 -- only where the lease does not hold all of them (one was cancelled, say) are they looked at one by one.
 -- Returns what was not held. Locks: leases by id.
-create or replace function penstock.settle_succeeded_if_leased(
+create or replace function @schema@.settle_succeeded_if_leased(
     p_worker bigint, p_worker_name text, p_leases bigint[], p_tokens bigint[], p_ranges bigint[], p_counts int[], p_masks bit(1024)[],
-    p_positions text[], p_ages text[], p_runs text[], p_results text[]) returns setof penstock.part_of_lease
+    p_positions text[], p_ages text[], p_runs text[], p_results text[]) returns setof @schema@.part_of_lease
 language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp as $$
 declare
     v_whole   int[];
-    v_settled penstock.part_of_lease[];
+    v_settled @schema@.part_of_lease[];
 begin
-    perform from penstock.lease where id = any (p_leases) and worker_id = p_worker order by id for update;
+    perform from @schema@.lease where id = any (p_leases) and worker_id = p_worker order by id for update;
 
     with given as (
         select g.* from unnest(p_leases, p_tokens, p_ranges, p_counts, p_masks, p_positions, p_ages, p_runs, p_results)
                         with ordinality as g(lease_id, token, range, n, mask, positions, ages, runs, results, place)
     ), held as materialized (
         select l.id, l.partition_id, l.attempt, g.*,
-               penstock.members_count(l.low, l.high, l.members) = g.n as is_whole
+               @schema@.members_count(l.low, l.high, l.members) = g.n as is_whole
           from given as g
          cross join lateral (
-               select id, partition_id, low, high, members, attempt from penstock.lease
+               select id, partition_id, low, high, members, attempt from @schema@.lease
                 where id = g.lease_id and worker_id = p_worker and token = g.token and range = g.range limit 1) as l
-         where case when g.mask is null then penstock.members_count(l.low, l.high, l.members) = g.n
-                    else coalesce(l.members, penstock.span(l.low, l.high)) & g.mask = g.mask end
+         where case when g.mask is null then @schema@.members_count(l.low, l.high, l.members) = g.n
+                    else coalesce(l.members, @schema@.span(l.low, l.high)) & g.mask = g.mask end
     ), history as (
-        insert into penstock.finished (slice, range, partition_id, outcome, attempt, worker, positions, start_ages, run_times, results)
-        select penstock.current_slice(), range, partition_id, 0, attempt, p_worker_name,
+        insert into @schema@.finished (slice, range, partition_id, outcome, attempt, worker, positions, start_ages, run_times, results)
+        select @schema@.current_slice(), range, partition_id, 0, attempt, p_worker_name,
                positions::smallint[], ages::bigint[], runs::bigint[],
                case when results is not null then array(select json_array_elements(results::json)) end
           from held
     ), gone as (
-        delete from penstock.lease where id = any (array(select id from held where is_whole))
+        delete from @schema@.lease where id = any (array(select id from held where is_whole))
     ), left_over as (
-        update penstock.lease as l set members = coalesce(l.members, penstock.span(l.low, l.high)) & ~h.mask
+        update @schema@.lease as l set members = coalesce(l.members, @schema@.span(l.low, l.high)) & ~h.mask
           from held as h where l.id = h.id and not h.is_whole and l.id = any (array(select id from held where not is_whole))
     ), counted as (
-        insert into penstock.tally (partition_id, opened, completed)
+        insert into @schema@.tally (partition_id, opened, completed)
         select partition_id, -sum(n), sum(n) from held group by partition_id
     )
     select array_agg(place) into v_whole from held;
@@ -84,20 +84,20 @@ begin
         select l.id, l.partition_id, l.attempt, g.*
           from given as g
          cross join lateral (
-               select id, partition_id, low, high, members, attempt from penstock.lease
+               select id, partition_id, low, high, members, attempt from @schema@.lease
                 where id = g.lease_id and worker_id = p_worker and token = g.token and range = g.range limit 1) as l
-         where penstock.has_member(l.low, l.high, l.members, g.pos)
+         where @schema@.has_member(l.low, l.high, l.members, g.pos)
     ), history as (
-        insert into penstock.finished (slice, range, partition_id, outcome, attempt, worker, positions, start_ages, run_times, results)
-        select penstock.current_slice(), range, partition_id, 0, attempt, p_worker_name,
+        insert into @schema@.finished (slice, range, partition_id, outcome, attempt, worker, positions, start_ages, run_times, results)
+        select @schema@.current_slice(), range, partition_id, 0, attempt, p_worker_name,
                array_agg(pos), array_agg(age), array_agg(run), array_agg(result)
           from mine group by id, range, partition_id, attempt
     ), counted as (
-        insert into penstock.tally (partition_id, opened, completed)
+        insert into @schema@.tally (partition_id, opened, completed)
         select partition_id, -count(*), count(*) from mine group by partition_id
     )
-    select array_agg(row(id, pos)::penstock.part_of_lease) into v_settled from mine;
-    perform penstock.clear_bits(v_settled);
+    select array_agg(row(id, pos)::@schema@.part_of_lease) into v_settled from mine;
+    perform @schema@.clear_bits(v_settled);
     return query
         select g.lease_id, u.pos from unnest(p_leases, p_positions) with ordinality as g(lease_id, positions, place)
          cross join lateral unnest(g.positions::smallint[]) as u(pos)
@@ -112,14 +112,14 @@ end $$;
 -- On a queue with an owner a retry or snooze keeps its place and holds its key, where the queue says so; otherwise it
 -- takes a new place when it is due, by the map of keys of that time: even at once it goes by way of `scheduled`.
 -- Locks: leases by id.
-create or replace function penstock.settle_ended_if_leased(p_worker bigint, p_worker_name text, p_ends json)
-returns setof penstock.part_of_lease
+create or replace function @schema@.settle_ended_if_leased(p_worker bigint, p_worker_name text, p_ends json)
+returns setof @schema@.part_of_lease
 language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp as $$
 declare
-    v_settled penstock.part_of_lease[];
+    v_settled @schema@.part_of_lease[];
 begin
-    perform from penstock.lease
+    perform from @schema@.lease
       where id in (select (value ->> 'lease')::bigint from json_array_elements(p_ends)) and worker_id = p_worker
       order by id for update;
 
@@ -131,72 +131,72 @@ begin
                g.position as pos, g.error, g.due_in, l.range * 1024 + g.position as job_id, g.age, g.run,
                -- Whoever was asked to stop does not run again.
                case when g."end" in ('retry', 'snooze', 'release') and exists (
-                        select from penstock.cancellation as c where c.job_id = l.range * 1024 + g.position)
+                        select from @schema@.cancellation as c where c.job_id = l.range * 1024 + g.position)
                     then 'cancelled' else g."end" end as "end"
           from json_to_recordset(p_ends) as g(lease bigint, token bigint, range bigint, position smallint, "end" text,
                                               error text, due_in double precision, age bigint, run bigint)
          cross join lateral (
                select id, range, partition_id, priority, pos, low, high, members, attempt, rescues, ready_at, task, epoch
-                 from penstock.lease
+                 from @schema@.lease
                 where id = g.lease and worker_id = p_worker and token = g.token and range = g.range limit 1) as l
          cross join lateral (
                select queue.id, is_owned, per_key, holds_on_retry, halts_on_dead
-                 from penstock.partition join penstock.queue on queue.id = partition.queue_id
+                 from @schema@.partition join @schema@.queue on queue.id = partition.queue_id
                 where partition.id = l.partition_id limit 1) as q
-         where penstock.has_member(l.low, l.high, l.members, g.position)
+         where @schema@.has_member(l.low, l.high, l.members, g.position)
     ), attempts as (
-        insert into penstock.failure (job_id, attempt, worker, error)
+        insert into @schema@.failure (job_id, attempt, worker, error)
         select job_id, attempt, p_worker_name, coalesce(error, '') from mine where "end" in ('retry', 'failed')
     ), again_at_once as (
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, rescues, changed, epoch, task)
-        select partition_id, priority, case when is_held then place else penstock.draw_range() end, range, pos, pos + 1,
+        insert into @schema@.ready (partition_id, priority, pos, range, low, high, attempt, rescues, changed, epoch, task)
+        select partition_id, priority, case when is_held then place else @schema@.draw_range() end, range, pos, pos + 1,
                attempt + ("end" = 'retry')::int, 0, changed, epoch, task
           from mine where "end" in ('retry', 'snooze') and not is_later
     ), again_later as (
-        insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, attempt, pos, epoch, task)
+        insert into @schema@.scheduled (due_at, partition_id, priority, range, low, high, attempt, pos, epoch, task)
         select now() + make_interval(secs => greatest(due_in, 0)), partition_id, priority, range, pos, pos + 1,
                attempt + ("end" = 'retry')::int, case when is_held then place end, case when is_held then epoch end, task
           from mine where "end" in ('retry', 'snooze') and is_later
     ), dead_letters as (
-        insert into penstock.dead (job_id, partition_id, task, attempt, started_at, worker, error)
+        insert into @schema@.dead (job_id, partition_id, task, attempt, started_at, worker, error)
         select job_id, partition_id, case when is_owned then j.task else mine.task end, attempt,
                now() - make_interval(secs => age / 1e6), p_worker_name, error
-          from mine left join lateral (select task from penstock.job_stored where id = job_id and is_owned limit 1) as j on true
+          from mine left join lateral (select task from @schema@.job_stored where id = job_id and is_owned limit 1) as j on true
          where "end" = 'failed'
     ), halts as (
-        insert into penstock.halted (queue_id, key, job_id, epoch)
+        insert into @schema@.halted (queue_id, key, job_id, epoch)
         select distinct on (queue_id, j.key) queue_id, j.key, job_id, epoch
-          from mine cross join lateral (select key from penstock.job_stored where id = job_id limit 1) as j
+          from mine cross join lateral (select key from @schema@.job_stored where id = job_id limit 1) as j
          where "end" = 'failed' and halts_on_dead and j.key is not null
         on conflict do nothing
     ), released as (
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at,
+        insert into @schema@.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at,
                                     changed, epoch, task)
         select partition_id, priority, place, range, min(pos), max(pos) + 1,
-               case when count(*) <= max(pos) - min(pos) then bit_or(penstock.single(pos)) end, attempt, rescues, ready_at,
+               case when count(*) <= max(pos) - min(pos) then bit_or(@schema@.single(pos)) end, attempt, rescues, ready_at,
                case when is_owned then pg_current_xact_id() end, epoch, task
           from mine where "end" = 'release'
          group by id, partition_id, priority, place, range, attempt, rescues, ready_at, is_owned, epoch, task
     ), history as (
-        insert into penstock.finished (slice, range, partition_id, outcome, attempt, worker, positions, start_ages, run_times, errors)
-        select penstock.current_slice(), range, partition_id,
+        insert into @schema@.finished (slice, range, partition_id, outcome, attempt, worker, positions, start_ages, run_times, errors)
+        select @schema@.current_slice(), range, partition_id,
                case "end" when 'cancelled' then 2 when 'discarded' then 3 else 4 end, attempt, p_worker_name,
                array_agg(pos), array_agg(age), array_agg(run), array_agg(error)
           from mine where "end" in ('cancelled', 'discarded', 'expired')
          group by id, range, partition_id, attempt, "end"
     ), asks as (
-        delete from penstock.cancellation where job_id in (select job_id from mine where "end" <> 'release')
+        delete from @schema@.cancellation where job_id in (select job_id from mine where "end" <> 'release')
     ), counted as (
-        insert into penstock.tally (partition_id, opened, scheduled, dead, failed)
+        insert into @schema@.tally (partition_id, opened, scheduled, dead, failed)
         select partition_id,
                -count(*) filter (where "end" in ('failed', 'cancelled', 'discarded', 'expired') or "end" in ('retry', 'snooze') and is_later),
                count(*) filter (where "end" in ('retry', 'snooze') and is_later),
                count(*) filter (where "end" = 'failed'), count(*) filter (where "end" = 'failed')
           from mine where "end" <> 'release' group by partition_id
     )
-    select array_agg(row(id, pos)::penstock.part_of_lease) into v_settled from mine;
+    select array_agg(row(id, pos)::@schema@.part_of_lease) into v_settled from mine;
 
-    perform penstock.clear_bits(v_settled);
+    perform @schema@.clear_bits(v_settled);
     return query
         select (value ->> 'lease')::bigint, (value ->> 'position')::smallint from json_array_elements(p_ends)
         except select lease_id, pos from unnest(v_settled);
@@ -204,25 +204,25 @@ end $$;
 
 -- Moves one running job to a lease of its own, so that its handler's transaction can settle it without
 -- holding its neighbours' lease. Returns the new lease's number, or null where the job is not held.
-create or replace function penstock.split_lease_if_leased(
+create or replace function @schema@.split_lease_if_leased(
     p_worker bigint, p_lease bigint, p_token bigint, p_range bigint, p_position smallint) returns bigint
 language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp as $$
 declare
-    v_lease penstock.lease;
+    v_lease @schema@.lease;
 begin
     v_lease := (
-        select l from penstock.lease as l
+        select l from @schema@.lease as l
          where l.id = p_lease and l.worker_id = p_worker and l.token = p_token and l.range = p_range for update);
-    if v_lease.id is null or not penstock.has_member(v_lease.low, v_lease.high, v_lease.members, p_position) then
+    if v_lease.id is null or not @schema@.has_member(v_lease.low, v_lease.high, v_lease.members, p_position) then
         -- Asked again after a lost answer: it may have a lease of its own already.
-        return (select l.id from penstock.lease as l
+        return (select l.id from @schema@.lease as l
                  where l.range = p_range and l.worker_id = p_worker and l.token = p_token
                    and l.low = p_position and l.high = p_position + 1 and l.id <> p_lease);
     end if;
-    perform penstock.clear_bits(array[row(p_lease, p_position)::penstock.part_of_lease]);
-    v_lease.id := nextval('penstock.lease_number');
-    insert into penstock.lease (id, token, worker_id, partition_id, priority, pos, range, low, high, attempt, rescues,
+    perform @schema@.clear_bits(array[row(p_lease, p_position)::@schema@.part_of_lease]);
+    v_lease.id := nextval('@schema@.lease_number');
+    insert into @schema@.lease (id, token, worker_id, partition_id, priority, pos, range, low, high, attempt, rescues,
                                 is_ahead, ready_at, claimed_at, epoch, task)
     values (v_lease.id, v_lease.token, v_lease.worker_id, v_lease.partition_id, v_lease.priority, v_lease.pos, v_lease.range,
             p_position, p_position + 1, v_lease.attempt, v_lease.rescues, false, v_lease.ready_at, v_lease.claimed_at,

@@ -7,7 +7,7 @@
 -- one more depends on the queue, so that many small queues are spread too. Partitions that a resize removed are
 -- shared out by themselves: most of them are empty. Only who knows the most tasks of the queue has a share: while a new
 -- version of a program is rolled out, a key must not wait for a task that its owner does not know and another does.
-create or replace function penstock.share_partitions(p_worker bigint)
+create or replace function @schema@.share_partitions(p_worker bigint)
 returns table (partition_id int, queue_id int, owner_epoch bigint, is_surplus boolean)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -15,7 +15,7 @@ declare
 begin
     with knowing as (
         select t.queue_id, t.worker_id, count(*) = max(count(*)) over (partition by t.queue_id) as is_able
-          from penstock.worker_task as t join penstock.queue as q on q.id = t.queue_id and q.is_owned
+          from @schema@.worker_task as t join @schema@.queue as q on q.id = t.queue_id and q.is_owned
          group by t.queue_id, t.worker_id
     ), crew as (
         select k.*, count(*) filter (where k.is_able) over (partition by k.queue_id) as size,
@@ -24,8 +24,8 @@ begin
     ), held as (
         select p.queue_id, p.is_current, count(*) as n,
                count(*) filter (where p.owner_id = p_worker) as mine
-          from penstock.partition as p join penstock.queue as q on q.id = p.queue_id
-         where q.is_owned and p.shard = penstock.here() and not penstock.is_still(p.id) group by 1, 2
+          from @schema@.partition as p join @schema@.queue as q on q.id = p.queue_id
+         where q.is_owned and p.shard = @schema@.here() and not @schema@.is_still(p.id) group by 1, 2
     )
     select json_agg(json_build_object('queue', h.queue_id, 'is_current', h.is_current, 'mine', h.mine,
                'share', case when c.is_able
@@ -38,100 +38,100 @@ begin
     ), free as (
         select p.id, s.share - s.mine as wanted,
                row_number() over (partition by p.queue_id, s.is_current order by p.number) as place
-          from penstock.partition as p join share as s on s.queue = p.queue_id and s.is_current = p.is_current
-         where p.shard = penstock.here() and not penstock.is_still(p.id)
-           and (p.owner_id is null or not exists (select from penstock.worker as w where w.id = p.owner_id))
+          from @schema@.partition as p join share as s on s.queue = p.queue_id and s.is_current = p.is_current
+         where p.shard = @schema@.here() and not @schema@.is_still(p.id)
+           and (p.owner_id is null or not exists (select from @schema@.worker as w where w.id = p.owner_id))
     ), chosen as (
-        select p.id from penstock.partition as p
+        select p.id from @schema@.partition as p
          where p.id in (select id from free where place <= wanted) and p.shut_by is null
-           and (p.owner_id is null or not exists (select from penstock.worker as w where w.id = p.owner_id))
+           and (p.owner_id is null or not exists (select from @schema@.worker as w where w.id = p.owner_id))
          order by p.id for update skip locked
     )
-    update penstock.partition as p set owner_id = p_worker, owner_epoch = p.owner_epoch + 1
+    update @schema@.partition as p set owner_id = p_worker, owner_epoch = p.owner_epoch + 1
       from chosen as c where p.id = c.id;
 
     return query
     select p.id, p.queue_id, p.owner_epoch,
            row_number() over (partition by p.queue_id, s.is_current order by p.number) > s.share
-      from penstock.partition as p
+      from @schema@.partition as p
       join json_to_recordset(v_shares) as s(queue int, is_current boolean, share int)
         on s.queue = p.queue_id and s.is_current = p.is_current
-     where p.owner_id = p_worker and not penstock.is_still(p.id)
+     where p.owner_id = p_worker and not @schema@.is_still(p.id)
      order by p.id;
 end $$;
 
 -- Gives partitions up, for others to take at once. What runs keeps its lease: the next owner waits for it key by key.
-create or replace function penstock.give_up_partitions(p_worker bigint, p_partitions int[]) returns void
+create or replace function @schema@.give_up_partitions(p_worker bigint, p_partitions int[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    perform from penstock.partition where id = any (p_partitions) order by id for update;
-    update penstock.partition set owner_id = null where id = any (p_partitions) and owner_id = p_worker;
-    perform penstock.wake(q.queue_id)
-       from (select distinct queue_id from penstock.partition where id = any (p_partitions)) as q;
+    perform from @schema@.partition where id = any (p_partitions) order by id for update;
+    update @schema@.partition set owner_id = null where id = any (p_partitions) and owner_id = p_worker;
+    perform @schema@.wake(q.queue_id)
+       from (select distinct queue_id from @schema@.partition where id = any (p_partitions)) as q;
 end $$;
 
 -- Tells this run of the server and these tables from every other: a promoted standby, a restored backup, a dump that was
 -- read into the same server. There numbers of transactions may have gone back, so that a snapshot taken elsewhere is void.
-create or replace function penstock.this_server() returns text
+create or replace function @schema@.this_server() returns text
 language sql stable
 begin atomic
-    select format('%s.%s.%s', (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint, d.oid, 'penstock.lease'::regclass::oid)
+    select format('%s.%s.%s', (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint, d.oid, '@schema@.lease'::regclass::oid)
       from pg_database as d where d.datname = current_database();
 end;
 
 -- Which of these partitions a worker holds, in these epochs, and goes on holding until this transaction ends; without
 -- those of a queue that is paused. None, if it looked at them on another server.
-create or replace function penstock.held_partitions(p_worker bigint, p_server text, p_partitions int[], p_epochs bigint[]) returns int[]
+create or replace function @schema@.held_partitions(p_worker bigint, p_server text, p_partitions int[], p_epochs bigint[]) returns int[]
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    if p_server is distinct from penstock.this_server() then
+    if p_server is distinct from @schema@.this_server() then
         return '{}';
     end if;
-    perform from penstock.partition where id = any (p_partitions) order by id for share;
+    perform from @schema@.partition where id = any (p_partitions) order by id for share;
     return array(select p.id from unnest(p_partitions, p_epochs) as g(id, epoch)
-                   join penstock.partition as p on p.id = g.id and p.owner_epoch = g.epoch and p.owner_id = p_worker
-                   join penstock.queue as q on q.id = p.queue_id and not q.is_paused
-                  where exists (select from penstock.worker where id = p_worker));
+                   join @schema@.partition as p on p.id = g.id and p.owner_epoch = g.epoch and p.owner_id = p_worker
+                   join @schema@.queue as q on q.id = p.queue_id and not q.is_paused
+                  where exists (select from @schema@.worker where id = p_worker));
 end $$;
 
 -- Gives the owner leases of the jobs it chose, an element a range and map of members; what is not ready any more
 -- (cancelled, say) is left out, and so is what lies in partitions that it does not hold any more. Rows are locked by one
--- statement and read by the next, as in penstock.take. Locks: rows of partitions for share, then ready rows by range.
-create or replace function penstock.lease_chosen(
+-- statement and read by the next, as in @schema@.take. Locks: rows of partitions for share, then ready rows by range.
+create or replace function @schema@.lease_chosen(
     p_worker bigint, p_token bigint, p_server text, p_partitions int[], p_epochs bigint[], p_ranges bigint[],
     p_masks bit(1024)[], p_aheads boolean[])
-returns setof penstock.claimed
+returns setof @schema@.claimed
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_none constant bit(1024) := repeat('0', 1024)::bit(1024);
-    v_held int[] := penstock.held_partitions(p_worker, p_server, p_partitions, p_epochs);
+    v_held int[] := @schema@.held_partitions(p_worker, p_server, p_partitions, p_epochs);
 begin
     if v_held = '{}' then
         return;
     end if;
-    delete from penstock.quiet where partition_id = any (v_held);
-    perform from penstock.ready where range = any (p_ranges) and partition_id = any (v_held) order by range, low for update;
+    delete from @schema@.quiet where partition_id = any (v_held);
+    perform from @schema@.ready where range = any (p_ranges) and partition_id = any (v_held) order by range, low for update;
     return query
     with given as (
         select g.* from unnest(p_ranges, p_masks, p_aheads) as g(range, mask, is_ahead)
     ), met as materialized (
         select r.tid, r.partition_id, r.priority, r.pos, r.range, r.low, r.high, r.members, r.attempt, r.rescues, r.ready_at,
-               r.epoch, r.task, g.is_ahead, coalesce(r.members, penstock.span(r.low, r.high)) as map,
-               coalesce(r.members, penstock.span(r.low, r.high)) & g.mask as part
+               r.epoch, r.task, g.is_ahead, coalesce(r.members, @schema@.span(r.low, r.high)) as map,
+               coalesce(r.members, @schema@.span(r.low, r.high)) & g.mask as part
           from given as g
          cross join lateral (
                select ctid as tid, partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at, epoch, task
-                 from penstock.ready
+                 from @schema@.ready
                 where range = g.range and partition_id = any (v_held) offset 0) as r
     ), cut as (
         select tid, (array_agg(map))[1] & ~bit_or(part) as rest from met where part <> v_none group by tid
     ), gone as (
-        delete from penstock.ready where ctid = any (array(select tid from cut where rest = v_none))
+        delete from @schema@.ready where ctid = any (array(select tid from cut where rest = v_none))
     ), kept as (
-        update penstock.ready as r set members = c.rest from cut as c
+        update @schema@.ready as r set members = c.rest from cut as c
          where r.ctid = c.tid and r.ctid = any (array(select tid from cut where rest <> v_none))
     )
-    insert into penstock.lease (token, worker_id, partition_id, priority, pos, range, low, high, members,
+    insert into @schema@.lease (token, worker_id, partition_id, priority, pos, range, low, high, members,
                                 attempt, rescues, is_ahead, ready_at, epoch, task)
     select p_token, p_worker, partition_id, priority, pos, range, low, high, case when part <> map or members is not null then part end,
            attempt, rescues, is_ahead, ready_at, epoch, task

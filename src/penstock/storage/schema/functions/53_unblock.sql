@@ -5,25 +5,25 @@
 -- of its own, after the one that ended the parents: of two who end the last two parents, the later sees both. Only
 -- what is let go is locked, so that neither passes over a child because the other looks at it. Returns how many it
 -- looked at and how many it let go.
-create or replace function penstock.unblock(p_children bigint[], p_after bigint, p_limit int,
+create or replace function @schema@.unblock(p_children bigint[], p_after bigint, p_limit int,
                                  out looked_at int, out freed int, out last_id bigint, out cancelled bigint[])
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 begin
     if p_children is null then
-        p_children := array(select job_id from penstock.blocked where job_id > p_after order by job_id limit p_limit);
+        p_children := array(select job_id from @schema@.blocked where job_id > p_after order by job_id limit p_limit);
     end if;
     looked_at := cardinality(p_children);
     last_id := p_children[looked_at];
-    select s.freed, s.cancelled into freed, cancelled from penstock.unblock_some(p_children) as s;
+    select s.freed, s.cancelled into freed, cancelled from @schema@.unblock_some(p_children) as s;
 end $$;
 
 -- Looks at these children, and lets go what may; where that is refused, by halves. A child that is refused alone is set
 -- aside. One whose parents' ends cannot be read stays blocked, for it may have to wait; so does one that cannot even be
 -- set aside, and both are told.
-create or replace function penstock.unblock_some(p_children bigint[], out freed int, out cancelled bigint[])
+create or replace function @schema@.unblock_some(p_children bigint[], out freed int, out cancelled bigint[])
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_shut  int[] := penstock.shut_partitions();
+    v_shut  int[] := @schema@.shut_partitions();
     v_free  bigint[];
     v_error text;
     v_half  int;
@@ -32,15 +32,15 @@ declare
 begin
     begin
         with child as materialized (
-            select b.job_id, b.runs_on_failure, b.parents from penstock.blocked as b where b.job_id = any (p_children)
+            select b.job_id, b.runs_on_failure, b.parents from @schema@.blocked as b where b.job_id = any (p_children)
         ), judged as materialized (
             select c.job_id, c.runs_on_failure, e.n_open, e.n_failed
               from child as c
              cross join lateral (
                    select count(*) filter (where o is null) as n_open, count(*) filter (where o <> 0) as n_failed
-                     from unnest(c.parents) as p(id) cross join lateral penstock.outcome_of(p.id) as o) as e
+                     from unnest(c.parents) as p(id) cross join lateral @schema@.outcome_of(p.id) as o) as e
         ), locked as materialized (
-            select b.job_id from penstock.blocked as b
+            select b.job_id from @schema@.blocked as b
              where b.job_id in (select job_id from judged where n_open = 0 or (n_failed > 0 and not runs_on_failure))
                and (v_shut = '{}' or b.partition_id <> all (v_shut))
              order by b.job_id for update skip locked
@@ -51,7 +51,7 @@ begin
           into v_free, cancelled;
         freed := cardinality(v_free);
         if freed > 0 then
-            perform penstock.let_go(v_free, cancelled);
+            perform @schema@.let_go(v_free, cancelled);
         end if;
         return;
     exception when data_exception or integrity_constraint_violation or data_corrupted or index_corrupted then
@@ -60,8 +60,8 @@ begin
     p_children := coalesce(v_free, p_children);
     v_half := cardinality(p_children) / 2;
     if v_half > 0 then
-        v_first := penstock.unblock_some(p_children[:v_half]);
-        v_rest := penstock.unblock_some(p_children[v_half + 1:]);
+        v_first := @schema@.unblock_some(p_children[:v_half]);
+        v_rest := @schema@.unblock_some(p_children[v_half + 1:]);
         freed := v_first.freed + v_rest.freed;
         cancelled := v_first.cancelled || v_rest.cancelled;
         return;
@@ -69,42 +69,42 @@ begin
     freed := 0;
     begin
         if v_free is null then
-            perform penstock.note_left('unblock', p_children[1], v_error);
+            perform @schema@.note_left('unblock', p_children[1], v_error);
         else
-            freed := penstock.set_blocked_aside(p_children[1],
+            freed := @schema@.set_blocked_aside(p_children[1],
                 case when cancelled = '{}' then 'its parents have ended and it cannot be let go: '
                      else 'a parent did not succeed and it cannot be cancelled: ' end || v_error);
         end if;
     exception when data_exception or integrity_constraint_violation or data_corrupted or index_corrupted then
-        perform penstock.note_left('unblock', p_children[1], v_error);
+        perform @schema@.note_left('unblock', p_children[1], v_error);
     end;
     cancelled := '{}';
 end $$;
 
 -- Sets a child aside whose parents have ended; whether it was blocked still, as a number.
-create or replace function penstock.set_blocked_aside(p_job bigint, p_reason text) returns int
+create or replace function @schema@.set_blocked_aside(p_job bigint, p_reason text) returns int
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_count int;
 begin
     with gone as (
-        delete from penstock.blocked where job_id = p_job returning job_id, partition_id, priority, task, parents
+        delete from @schema@.blocked where job_id = p_job returning job_id, partition_id, priority, task, parents
     ), edges as (
-        delete from penstock.dependency as d using gone as g where d.child_id = g.job_id and d.parent_id = any (g.parents)
+        delete from @schema@.dependency as d using gone as g where d.child_id = g.job_id and d.parent_id = any (g.parents)
     ), aside as (
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, is_parked, reason, task)
-        select g.partition_id, g.priority, penstock.draw_range(), g.job_id / 1024, g.job_id % 1024, g.job_id % 1024 + 1, true,
+        insert into @schema@.ready (partition_id, priority, pos, range, low, high, is_parked, reason, task)
+        select g.partition_id, g.priority, @schema@.draw_range(), g.job_id / 1024, g.job_id % 1024, g.job_id % 1024 + 1, true,
                left(p_reason, 1000), case when q.is_owned then '' else g.task end
-          from gone as g join penstock.partition as p on p.id = g.partition_id join penstock.queue as q on q.id = p.queue_id
+          from gone as g join @schema@.partition as p on p.id = g.partition_id join @schema@.queue as q on q.id = p.queue_id
     ), counted as (
-        insert into penstock.tally (partition_id, blocked, opened) select partition_id, -1, 1 from gone
+        insert into @schema@.tally (partition_id, blocked, opened) select partition_id, -1, 1 from gone
     )
     select count(*) into v_count from gone;
     return v_count;
 end $$;
 
 -- Lets these children go, which the caller has locked: those of p_cancelled are cancelled.
-create or replace function penstock.let_go(p_free bigint[], p_cancelled bigint[]) returns void
+create or replace function @schema@.let_go(p_free bigint[], p_cancelled bigint[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_queues int[];
@@ -113,50 +113,50 @@ declare
 begin
     -- Where a queue has an owner they take their place by the map of now, or are sent to the shard their key lives on.
     v_queues := array(select distinct q.id
-                        from penstock.blocked as b join penstock.partition as p on p.id = b.partition_id
-                        join penstock.queue as q on q.id = p.queue_id
+                        from @schema@.blocked as b join @schema@.partition as p on p.id = b.partition_id
+                        join @schema@.queue as q on q.id = p.queue_id
                        where b.job_id = any (p_free) and q.is_owned);
-    v_epochs := array(select penstock.hold_map(q) from unnest(v_queues) as q);
+    v_epochs := array(select @schema@.hold_map(q) from unnest(v_queues) as q);
 
     with gone as (
-        delete from penstock.blocked where job_id = any (p_free)
+        delete from @schema@.blocked where job_id = any (p_free)
         returning job_id, partition_id, priority, task, run_at, parents
     ), free as materialized (
         select g.job_id, g.partition_id, g.priority, g.run_at, g.parents, p.queue_id, m.epoch,
                case when m.epoch is null then g.task else '' end as task, g.job_id = any (p_cancelled) as is_cancelled,
                g.run_at is not null and g.run_at > now() as is_later,
-               case when m.epoch is not null and j.id is null then penstock.not_stored() end as reason,
+               case when m.epoch is not null and j.id is null then @schema@.not_stored() end as reason,
                case when m.epoch is null or j.id is null then g.partition_id
-                    else penstock.place_by(m.partition_ids, j.key, g.partition_id) end as place
-          from gone as g join penstock.partition as p on p.id = g.partition_id
+                    else @schema@.place_by(m.partition_ids, j.key, g.partition_id) end as place
+          from gone as g join @schema@.partition as p on p.id = g.partition_id
           left join unnest(v_queues, v_epochs) as h(queue_id, epoch) on h.queue_id = p.queue_id
-          left join penstock.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
-          left join lateral (select id, key from penstock.job_stored where id = g.job_id and m.epoch is not null limit 1) as j on true
+          left join @schema@.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
+          left join lateral (select id, key from @schema@.job_stored where id = g.job_id and m.epoch is not null limit 1) as j on true
     ), sent as (
-        insert into penstock.outbox (shard, job_id, partition_id, attempt)
+        insert into @schema@.outbox (shard, job_id, partition_id, attempt)
         select t.shard, f.job_id, f.partition_id, 1
-          from free as f join penstock.partition as t on t.id = f.place and t.shard <> penstock.here()
+          from free as f join @schema@.partition as t on t.id = f.place and t.shard <> @schema@.here()
          where not f.is_cancelled and not f.is_later order by f.job_id
         returning job_id
     ), edges as (
-        delete from penstock.dependency as d using free as f where d.child_id = f.job_id and d.parent_id = any (f.parents)
+        delete from @schema@.dependency as d using free as f where d.child_id = f.job_id and d.parent_id = any (f.parents)
     ), at_once as (
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, is_parked, reason, changed, epoch, task)
-        select place, priority, penstock.draw_range(), job_id / 1024, job_id % 1024, job_id % 1024 + 1, reason is not null, reason,
+        insert into @schema@.ready (partition_id, priority, pos, range, low, high, is_parked, reason, changed, epoch, task)
+        select place, priority, @schema@.draw_range(), job_id / 1024, job_id % 1024, job_id % 1024 + 1, reason is not null, reason,
                case when epoch is not null and reason is null then pg_current_xact_id() end,
                case when reason is null then epoch end, task
           from free where not is_cancelled and not is_later and job_id not in (select job_id from sent) order by job_id
     ), later as (
-        insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, task)
+        insert into @schema@.scheduled (due_at, partition_id, priority, range, low, high, task)
         select run_at, partition_id, priority, job_id / 1024, job_id % 1024, job_id % 1024 + 1, task
           from free where not is_cancelled and is_later
     ), history as (
-        insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions, errors)
-        select penstock.current_slice(), job_id / 1024, partition_id, 2, 1, array[(job_id % 1024)::smallint],
+        insert into @schema@.finished (slice, range, partition_id, outcome, attempt, positions, errors)
+        select @schema@.current_slice(), job_id / 1024, partition_id, 2, 1, array[(job_id % 1024)::smallint],
                array['a parent did not succeed']
           from free where is_cancelled
     ), counted as (
-        insert into penstock.tally (partition_id, blocked, opened, scheduled)
+        insert into @schema@.tally (partition_id, blocked, opened, scheduled)
         select partition_id, sum(blocked), sum(opened), sum(scheduled) from (
             select partition_id, -1 as blocked, 0 as opened, (not is_cancelled and is_later)::int as scheduled from free
             union all
@@ -164,5 +164,5 @@ begin
               from free as f left join sent as s on s.job_id = f.job_id where not f.is_cancelled and not f.is_later) as c
          group by partition_id
     )
-    select count(penstock.wake(queue_id)) into v_woken from (select distinct queue_id from free) as q;
+    select count(@schema@.wake(queue_id)) into v_woken from (select distinct queue_id from free) as q;
 end $$;

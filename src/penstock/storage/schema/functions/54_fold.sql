@@ -3,53 +3,53 @@
 -- park: rows whose task no live worker knows leave the order, so that they never stand at the head; they
 -- come back as soon as one does. Looks at the head of each served partition only. Where a partition has an owner, that
 -- one knows what to do: a job it has no handler for waits, and its key with it.
-create or replace function penstock.park() returns int
+create or replace function @schema@.park() returns int
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_count int;
 begin
     with served as (
         select p.id, p.queue_id
-          from penstock.partition as p join penstock.queue as q on q.id = p.queue_id and not q.is_owned
-         where exists (select from penstock.worker_task as t where t.queue_id = p.queue_id)
+          from @schema@.partition as p join @schema@.queue as q on q.id = p.queue_id and not q.is_owned
+         where exists (select from @schema@.worker_task as t where t.queue_id = p.queue_id)
     ), unknown as materialized (
         select r.tid from served as s cross join generate_series(0, 9) as level(priority)
          cross join lateral (
-               select ctid as tid, task from penstock.ready
+               select ctid as tid, task from @schema@.ready
                 where partition_id = s.id and not is_parked and priority = level.priority
                 order by pos limit 1000) as r
-         where not exists (select from penstock.worker_task as t where t.queue_id = s.queue_id and t.task = r.task)
+         where not exists (select from @schema@.worker_task as t where t.queue_id = s.queue_id and t.task = r.task)
     ), locked as materialized (
-        select ctid as tid from penstock.ready where ctid = any (array(select tid from unknown)) for update skip locked
+        select ctid as tid from @schema@.ready where ctid = any (array(select tid from unknown)) for update skip locked
     ), parked as (
-        update penstock.ready as r set is_parked = true from locked as l where r.ctid = l.tid returning 1
+        update @schema@.ready as r set is_parked = true from locked as l where r.ctid = l.tid returning 1
     )
     select count(*) into v_count from parked;
     with known as (
         select distinct p.id as partition_id, t.task, p.queue_id
-          from penstock.worker_task as t join penstock.partition as p on p.queue_id = t.queue_id
+          from @schema@.worker_task as t join @schema@.partition as p on p.queue_id = t.queue_id
     ), back as (
-        update penstock.ready as r set is_parked = false from known as k
+        update @schema@.ready as r set is_parked = false from known as k
          where r.is_parked and r.reason is null and r.partition_id = k.partition_id and r.task = k.task returning k.queue_id
     )
-    select v_count + count(penstock.wake(queue_id)) into v_count from (select distinct queue_id from back) as q;
+    select v_count + count(@schema@.wake(queue_id)) into v_count from (select distinct queue_id from back) as q;
     return v_count;
 end $$;
 
 -- fold: tally rows are added into the totals. One folder at a time; the others pass.
-create or replace function penstock.fold() returns int
+create or replace function @schema@.fold() returns int
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_count int;
 begin
-    if not pg_try_advisory_xact_lock(hashtext('penstock.fold')) then
+    if not pg_try_advisory_xact_lock(hashtext('@schema@.fold')) then
         return 0;
     end if;
     with gone as (
-        delete from penstock.tally
+        delete from @schema@.tally
         returning partition_id, opened, scheduled, blocked, dead, enqueued, completed, failed
     ), folded as (
-        insert into penstock.total as t (partition_id, opened, scheduled, blocked, dead, enqueued, completed, failed)
+        insert into @schema@.total as t (partition_id, opened, scheduled, blocked, dead, enqueued, completed, failed)
         select partition_id, sum(opened), sum(scheduled), sum(blocked), sum(dead), sum(enqueued), sum(completed), sum(failed)
           from gone group by partition_id order by partition_id
         on conflict (partition_id) do update set

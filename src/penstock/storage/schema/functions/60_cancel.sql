@@ -4,7 +4,7 @@
 -- those that run and were asked to stop; the others have ended, are unknown, or moved meanwhile. Leases are read
 -- without a lock: a handler may hold its own for long, and an ask that comes late is cleaned or heeded next time.
 -- Locks: ready, scheduled, then blocked rows of the range.
-create or replace function penstock.cancel_in_range(p_range bigint, p_mask bit(1024), out cancelled bit(1024), out asked bit(1024))
+create or replace function @schema@.cancel_in_range(p_range bigint, p_mask bit(1024), out cancelled bit(1024), out asked bit(1024))
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_none bit(1024) := repeat('0', 1024)::bit(1024);
@@ -12,61 +12,61 @@ declare
 begin
     cancelled := v_none;
     for v_row in
-        select ctid as tid, partition_id, attempt, coalesce(members, penstock.span(low, high)) as map
-          from penstock.ready
-         where range = p_range and (coalesce(members, penstock.span(low, high)) & p_mask) <> v_none
+        select ctid as tid, partition_id, attempt, coalesce(members, @schema@.span(low, high)) as map
+          from @schema@.ready
+         where range = p_range and (coalesce(members, @schema@.span(low, high)) & p_mask) <> v_none
            for update
     loop
-        delete from penstock.ready where ctid = v_row.tid and (v_row.map & ~p_mask) = v_none;
-        update penstock.ready set members = v_row.map & ~p_mask
+        delete from @schema@.ready where ctid = v_row.tid and (v_row.map & ~p_mask) = v_none;
+        update @schema@.ready set members = v_row.map & ~p_mask
          where ctid = v_row.tid and (v_row.map & ~p_mask) <> v_none;
-        perform penstock.end_as_cancelled(p_range, v_row.partition_id, v_row.attempt, v_row.map & p_mask, 'ready');
+        perform @schema@.end_as_cancelled(p_range, v_row.partition_id, v_row.attempt, v_row.map & p_mask, 'ready');
         cancelled := cancelled | (v_row.map & p_mask);
     end loop;
     for v_row in
-        select ctid as tid, partition_id, attempt, pos, coalesce(members, penstock.span(low, high)) as map
-          from penstock.scheduled
-         where range = p_range and (coalesce(members, penstock.span(low, high)) & p_mask) <> v_none
+        select ctid as tid, partition_id, attempt, pos, coalesce(members, @schema@.span(low, high)) as map
+          from @schema@.scheduled
+         where range = p_range and (coalesce(members, @schema@.span(low, high)) & p_mask) <> v_none
            for update
     loop
-        delete from penstock.scheduled where ctid = v_row.tid and (v_row.map & ~p_mask) = v_none;
-        update penstock.scheduled set members = v_row.map & ~p_mask
+        delete from @schema@.scheduled where ctid = v_row.tid and (v_row.map & ~p_mask) = v_none;
+        update @schema@.scheduled set members = v_row.map & ~p_mask
          where ctid = v_row.tid and (v_row.map & ~p_mask) <> v_none;
-        perform penstock.end_as_cancelled(p_range, v_row.partition_id, v_row.attempt, v_row.map & p_mask, 'scheduled');
+        perform @schema@.end_as_cancelled(p_range, v_row.partition_id, v_row.attempt, v_row.map & p_mask, 'scheduled');
         cancelled := cancelled | (v_row.map & p_mask);
         -- It held its key, which goes on now.
-        perform penstock.wake(queue_id) from penstock.partition where id = v_row.partition_id and v_row.pos is not null;
+        perform @schema@.wake(queue_id) from @schema@.partition where id = v_row.partition_id and v_row.pos is not null;
     end loop;
     for v_row in
         with gone as (
-            delete from penstock.blocked
+            delete from @schema@.blocked
              where job_id between p_range * 1024 and p_range * 1024 + 1023 and get_bit(p_mask, (job_id % 1024)::int) = 1
             returning job_id, partition_id, parents
         ), edges as (
-            delete from penstock.dependency as d using gone as g where d.parent_id = any (g.parents) and d.child_id = g.job_id
+            delete from @schema@.dependency as d using gone as g where d.parent_id = any (g.parents) and d.child_id = g.job_id
         )
-        select partition_id, bit_or(penstock.single((job_id % 1024)::int)) as map from gone group by partition_id
+        select partition_id, bit_or(@schema@.single((job_id % 1024)::int)) as map from gone group by partition_id
     loop
-        perform penstock.end_as_cancelled(p_range, v_row.partition_id, 1::smallint, v_row.map, 'blocked');
+        perform @schema@.end_as_cancelled(p_range, v_row.partition_id, 1::smallint, v_row.map, 'blocked');
         cancelled := cancelled | v_row.map;
     end loop;
-    select coalesce(bit_or(coalesce(members, penstock.span(low, high)) & p_mask), v_none)
-      into asked from penstock.lease where range = p_range;
+    select coalesce(bit_or(coalesce(members, @schema@.span(low, high)) & p_mask), v_none)
+      into asked from @schema@.lease where range = p_range;
     if asked <> v_none then
-        insert into penstock.cancellation (job_id)
-        select p_range * 1024 + m from unnest(penstock.positions(0::smallint, 1024::smallint, asked)) as m
+        insert into @schema@.cancellation (job_id)
+        select p_range * 1024 + m from unnest(@schema@.positions(0::smallint, 1024::smallint, asked)) as m
         on conflict do nothing;
     end if;
 end $$;
 
 -- Writes the end of waiting jobs of one range that were just taken from p_place.
-create or replace function penstock.end_as_cancelled(p_range bigint, p_partition int, p_attempt smallint, p_map bit(1024), p_place text)
+create or replace function @schema@.end_as_cancelled(p_range bigint, p_partition int, p_attempt smallint, p_map bit(1024), p_place text)
 returns void
 language sql
 begin atomic
-    insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
-    values (penstock.current_slice(), p_range, p_partition, 2, p_attempt, penstock.positions(0::smallint, 1024::smallint, p_map));
-    insert into penstock.tally (partition_id, opened, scheduled, blocked)
+    insert into @schema@.finished (slice, range, partition_id, outcome, attempt, positions)
+    values (@schema@.current_slice(), p_range, p_partition, 2, p_attempt, @schema@.positions(0::smallint, 1024::smallint, p_map));
+    insert into @schema@.tally (partition_id, opened, scheduled, blocked)
     select p_partition, -n * (p_place = 'ready')::int, -n * (p_place = 'scheduled')::int, -n * (p_place = 'blocked')::int
       from (select bit_count(p_map)::int as n) as counted;
 end;
@@ -75,7 +75,7 @@ end;
 -- place where it held its key; or sends it to the shard its key lives on by now. One that was ready takes a place anew when it is due. Returns the state it is in now, or
 -- null where it does not wait. Locks: its scheduled row, or its partition's where an owner reads it, and its ready row,
 -- or its blocked row; then its queue's map, shared.
-create or replace function penstock.reschedule_job(p_job bigint, p_run_at timestamptz) returns text
+create or replace function @schema@.reschedule_job(p_job bigint, p_run_at timestamptz) returns text
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_position smallint := p_job % 1024;
@@ -83,57 +83,57 @@ declare
     v_place    record;
 begin
     select ctid as tid, 'scheduled' as place, partition_id, priority, range, attempt, rescues, pos, epoch, task,
-           penstock.members_count(low, high, members) = 1 as is_whole
-      into v_row from penstock.scheduled
-     where range = p_job / 1024 and penstock.has_member(low, high, members, v_position) for update;
+           @schema@.members_count(low, high, members) = 1 as is_whole
+      into v_row from @schema@.scheduled
+     where range = p_job / 1024 and @schema@.has_member(low, high, members, v_position) for update;
     if found then
-        delete from penstock.scheduled where ctid = v_row.tid and v_row.is_whole;
-        update penstock.scheduled set members = coalesce(members, penstock.span(low, high)) & ~penstock.single(v_position)
+        delete from @schema@.scheduled where ctid = v_row.tid and v_row.is_whole;
+        update @schema@.scheduled set members = coalesce(members, @schema@.span(low, high)) & ~@schema@.single(v_position)
          where ctid = v_row.tid and not v_row.is_whole;
     else
         if p_run_at > now() then
-            perform penstock.read_anew(array(
-                select partition_id from penstock.ready
-                 where range = p_job / 1024 and epoch is not null and penstock.has_member(low, high, members, v_position)));
+            perform @schema@.read_anew(array(
+                select partition_id from @schema@.ready
+                 where range = p_job / 1024 and epoch is not null and @schema@.has_member(low, high, members, v_position)));
         end if;
         select ctid as tid, 'ready' as place, partition_id, priority, range, attempt, rescues, null::bigint as pos, epoch, task,
-               penstock.members_count(low, high, members) = 1 as is_whole
-          into v_row from penstock.ready
-         where range = p_job / 1024 and penstock.has_member(low, high, members, v_position) for update;
+               @schema@.members_count(low, high, members) = 1 as is_whole
+          into v_row from @schema@.ready
+         where range = p_job / 1024 and @schema@.has_member(low, high, members, v_position) for update;
         if not found then
-            update penstock.blocked set run_at = p_run_at where job_id = p_job;
+            update @schema@.blocked set run_at = p_run_at where job_id = p_job;
             return case when found then 'blocked' end;
         end if;
         if p_run_at <= now() then
             return 'ready';
         end if;
-        delete from penstock.ready where ctid = v_row.tid and v_row.is_whole;
-        update penstock.ready set members = coalesce(members, penstock.span(low, high)) & ~penstock.single(v_position)
+        delete from @schema@.ready where ctid = v_row.tid and v_row.is_whole;
+        update @schema@.ready set members = coalesce(members, @schema@.span(low, high)) & ~@schema@.single(v_position)
          where ctid = v_row.tid and not v_row.is_whole;
     end if;
     v_place := v_row;
     if p_run_at > now() then
-        insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, attempt, rescues, pos, epoch, task)
+        insert into @schema@.scheduled (due_at, partition_id, priority, range, low, high, attempt, rescues, pos, epoch, task)
         values (p_run_at, v_row.partition_id, v_row.priority, v_row.range, v_position, v_position + 1, v_row.attempt,
                 v_row.rescues, v_row.pos, v_row.epoch, v_row.task);
     else
         if v_row.task = '' and v_row.pos is null then
-            select m.partition_id, m.epoch into v_place from penstock.place_by_map(v_row.partition_id, p_job) as m;
+            select m.partition_id, m.epoch into v_place from @schema@.place_by_map(v_row.partition_id, p_job) as m;
         end if;
-        insert into penstock.outbox (shard, job_id, partition_id, attempt)
+        insert into @schema@.outbox (shard, job_id, partition_id, attempt)
         select shard, p_job, v_row.partition_id, v_row.attempt
-          from penstock.partition where id = v_place.partition_id and shard <> penstock.here();
+          from @schema@.partition where id = v_place.partition_id and shard <> @schema@.here();
         if found then
             v_place := v_row;
         else
-            insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, rescues, changed, epoch, task)
-            values (v_place.partition_id, v_row.priority, coalesce(v_row.pos, penstock.draw_range()), v_row.range, v_position,
+            insert into @schema@.ready (partition_id, priority, pos, range, low, high, attempt, rescues, changed, epoch, task)
+            values (v_place.partition_id, v_row.priority, coalesce(v_row.pos, @schema@.draw_range()), v_row.range, v_position,
                     v_position + 1, v_row.attempt, v_row.rescues,
                     case when v_place.epoch is not null then pg_current_xact_id() end, v_place.epoch, v_row.task);
-            perform penstock.wake(queue_id) from penstock.partition where id = v_place.partition_id;
+            perform @schema@.wake(queue_id) from @schema@.partition where id = v_place.partition_id;
         end if;
     end if;
-    insert into penstock.tally (partition_id, opened, scheduled)
+    insert into @schema@.tally (partition_id, opened, scheduled)
     select partition_id, sum(opened), sum(scheduled)
       from (values (v_place.partition_id, (p_run_at <= now())::int, 0),
                    (v_row.partition_id, -(v_row.place = 'ready')::int,

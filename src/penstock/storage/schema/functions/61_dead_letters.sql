@@ -6,107 +6,107 @@
 -- must not overtake it. That map is not drained while the key is halted, and held meanwhile. Those whose key lives on
 -- another shard by now are sent there. The row's lock is the fence, the attempts made
 -- stay in `failure`. Returns those that were dead. Locks: their rows by id, then maps.
-create or replace function penstock.retry_dead(p_ids bigint[]) returns setof bigint
+create or replace function @schema@.retry_dead(p_ids bigint[]) returns setof bigint
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_queues int[];
     v_epochs int[];
     v_done   bigint[];
 begin
-    perform from penstock.dead where job_id = any (p_ids) order by job_id for update;
+    perform from @schema@.dead where job_id = any (p_ids) order by job_id for update;
     v_queues := array(select distinct q.id
-                        from penstock.dead as d join penstock.partition as p on p.id = d.partition_id
-                        join penstock.queue as q on q.id = p.queue_id
+                        from @schema@.dead as d join @schema@.partition as p on p.id = d.partition_id
+                        join @schema@.queue as q on q.id = p.queue_id
                        where d.job_id = any (p_ids) and q.is_owned order by q.id);
     if v_queues <> '{}' then
-        v_epochs := array(select penstock.hold_map(q) from unnest(v_queues) as q);
-        perform from penstock.queue_map where queue_id = any (v_queues) and not is_drained order by queue_id, epoch for share;
+        v_epochs := array(select @schema@.hold_map(q) from unnest(v_queues) as q);
+        perform from @schema@.queue_map where queue_id = any (v_queues) and not is_drained order by queue_id, epoch for share;
     end if;
 
     with gone as (
         -- One that is not stored stays: nothing could run.
-        delete from penstock.dead as d
-         where d.job_id = any (p_ids) and exists (select from penstock.job_stored as j where j.id = d.job_id)
+        delete from @schema@.dead as d
+         where d.job_id = any (p_ids) and exists (select from @schema@.job_stored as j where j.id = d.job_id)
         returning job_id, partition_id, task, attempt
     ), stored as (
         select distinct on (id) id, priority, key from (
-            select id, priority, key from penstock.job where id = any (p_ids)
+            select id, priority, key from @schema@.job where id = any (p_ids)
             union all
-            select id, priority, key from penstock.job_kept where id = any (p_ids)) as j
+            select id, priority, key from @schema@.job_kept where id = any (p_ids)) as j
     ), ended as (
-        delete from penstock.halted where queue_id = any (v_queues) and job_id = any (p_ids)
+        delete from @schema@.halted where queue_id = any (v_queues) and job_id = any (p_ids)
         returning queue_id, key, job_id, epoch
     ), given as (
         select g.job_id, g.attempt, j.priority, j.key, p.queue_id, g.partition_id,
                case when m.epoch is null then g.task else '' end as task, m.epoch, m.partition_ids, e.epoch as first_epoch
-          from gone as g join stored as j on j.id = g.job_id join penstock.partition as p on p.id = g.partition_id
+          from gone as g join stored as j on j.id = g.job_id join @schema@.partition as p on p.id = g.partition_id
           left join unnest(v_queues, v_epochs) as h(queue_id, epoch) on h.queue_id = p.queue_id
-          left join penstock.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
+          left join @schema@.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
           left join ended as e on e.job_id = g.job_id
     ), placed as materialized (
         select g.job_id, g.attempt, g.priority, g.queue_id, g.key, g.task,
                case when g.first_epoch is null and g.epoch is not null
-                    then penstock.place_by(g.partition_ids, g.key, g.partition_id) else g.partition_id end as partition_id,
+                    then @schema@.place_by(g.partition_ids, g.key, g.partition_id) else g.partition_id end as partition_id,
                coalesce(g.first_epoch, g.epoch) as epoch,
                case when g.first_epoch is not null then g.job_id / 1024 end as pos, g.partition_id as came_from
           from given as g
     ), sent as (
-        insert into penstock.outbox (shard, job_id, partition_id, attempt)
+        insert into @schema@.outbox (shard, job_id, partition_id, attempt)
         select t.shard, p.job_id, p.came_from, least(p.attempt + 1, 32767)
-          from placed as p join penstock.partition as t on t.id = p.partition_id and t.shard <> penstock.here()
+          from placed as p join @schema@.partition as t on t.id = p.partition_id and t.shard <> @schema@.here()
          order by p.job_id
         returning job_id
     ), listed as (
         -- What is left by an earlier map may be known key by key.
-        update penstock.map_rest as r
+        update @schema@.map_rest as r
            set keys = case when r.keys is not null then array(select unnest(r.keys) union select unnest(p.keys)) end,
                found = array(select unnest(r.found) union select unnest(p.keys))
           from (select queue_id, epoch, partition_id, array_agg(key) as keys
                   from placed where pos is not null group by queue_id, epoch, partition_id) as p
          where r.queue_id = p.queue_id and r.epoch = p.epoch and r.partition_id = p.partition_id
     ), again as (
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, members, attempt, changed, epoch, task)
-        select partition_id, priority, coalesce(pos, penstock.draw_range()), range, low, high, members, attempt,
+        insert into @schema@.ready (partition_id, priority, pos, range, low, high, members, attempt, changed, epoch, task)
+        select partition_id, priority, coalesce(pos, @schema@.draw_range()), range, low, high, members, attempt,
                case when epoch is not null then pg_current_xact_id() end, epoch, task
           from (select partition_id, priority, job_id / 1024 as range, min(job_id % 1024)::smallint as low,
                        (max(job_id % 1024) + 1)::smallint as high,
                        case when count(*) <= max(job_id % 1024) - min(job_id % 1024)
-                            then bit_or(penstock.single((job_id % 1024)::int)) end as members,
+                            then bit_or(@schema@.single((job_id % 1024)::int)) end as members,
                        least(attempt + 1, 32767)::smallint as attempt, task, pos, epoch
                   from placed where job_id not in (select job_id from sent)
                  group by partition_id, priority, job_id / 1024, attempt, task, pos, epoch
                  order by job_id / 1024) as joined
         returning partition_id
     ), counted as (
-        insert into penstock.tally (partition_id, dead, opened)
+        insert into @schema@.tally (partition_id, dead, opened)
         select partition_id, sum(dead), sum(opened) from (
             select partition_id, -1 as dead, 0 as opened from gone
             union all
             select case when job_id in (select job_id from sent) then came_from else partition_id end, 0, 1 from placed) as c
          group by partition_id
     ), woken as (
-        select count(penstock.wake(queue_id)) as n from (select distinct queue_id from placed) as q
+        select count(@schema@.wake(queue_id)) as n from (select distinct queue_id from placed) as q
     )
     select array_agg(gone.job_id) into v_done from gone, woken;
     return query select unnest(v_done);
 end $$;
 
 -- Dead letters become history: failed, at the time they failed. Returns how many. Locks: their rows by id.
-create or replace function penstock.bury_dead(p_ids bigint[]) returns bigint
+create or replace function @schema@.bury_dead(p_ids bigint[]) returns bigint
 language sql
 begin atomic
     with gone as (
-        delete from penstock.dead where job_id = any (array(
-            select job_id from penstock.dead where job_id = any (p_ids) order by job_id for update skip locked))
+        delete from @schema@.dead where job_id = any (array(
+            select job_id from @schema@.dead where job_id = any (p_ids) order by job_id for update skip locked))
         returning job_id, partition_id, attempt, started_at, failed_at, worker, error
     ), ended as (
-        insert into penstock.finished (slice, range, partition_id, outcome, attempt, finished_at, worker, positions, start_ages, errors)
-        select penstock.current_slice(), job_id / 1024, partition_id, 1, attempt, failed_at, worker,
+        insert into @schema@.finished (slice, range, partition_id, outcome, attempt, finished_at, worker, positions, start_ages, errors)
+        select @schema@.current_slice(), job_id / 1024, partition_id, 1, attempt, failed_at, worker,
                array_agg((job_id % 1024)::smallint order by job_id),
                array_agg((extract(epoch from failed_at - started_at) * 1000000)::bigint order by job_id), array_agg(error order by job_id)
           from gone group by job_id / 1024, partition_id, attempt, failed_at, worker
     ), counted as (
-        insert into penstock.tally (partition_id, dead) select partition_id, -count(*) from gone group by partition_id
+        insert into @schema@.tally (partition_id, dead) select partition_id, -count(*) from gone group by partition_id
     )
     select count(*) from gone;
 end;

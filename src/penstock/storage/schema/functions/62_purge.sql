@@ -2,91 +2,91 @@
 -- from, how many jobs it were, and their ranges. Rows that somebody holds are passed over. Null place: nothing found.
 
 -- Index: ready_in_order.
-create or replace function penstock.purge_ready(
+create or replace function @schema@.purge_ready(
     p_partition int, p_priority int, p_from bigint, p_until bigint, p_limit int,
     out place bigint, out jobs bigint, out ranges bigint[])
 language sql
 begin atomic
     with gone as (
-        delete from penstock.ready where ctid = any (array(
-            select ctid from penstock.ready
+        delete from @schema@.ready where ctid = any (array(
+            select ctid from @schema@.ready
              where partition_id = p_partition and not is_parked and priority = p_priority and pos between p_from and p_until
              order by pos limit p_limit for update skip locked))
         returning pos, range, attempt,
-                  case when high = low + 1 then array[low] else penstock.positions(low, high, members) end as positions
+                  case when high = low + 1 then array[low] else @schema@.positions(low, high, members) end as positions
     ), ended as (
-        insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
-        select penstock.current_slice(), range, p_partition, 2, attempt, positions from gone
+        insert into @schema@.finished (slice, range, partition_id, outcome, attempt, positions)
+        select @schema@.current_slice(), range, p_partition, 2, attempt, positions from gone
     ), counted as (
-        insert into penstock.tally (partition_id, opened)
+        insert into @schema@.tally (partition_id, opened)
         select p_partition, -sum(cardinality(positions)) from gone having count(*) > 0
     )
     select max(pos), coalesce(sum(cardinality(positions)), 0), coalesce(array_agg(range), '{}') from gone;
 end;
 
 -- Index: ready_out_of_order.
-create or replace function penstock.purge_parked(
+create or replace function @schema@.purge_parked(
     p_partition int, p_from bigint, p_until bigint, p_limit int, out place bigint, out jobs bigint, out ranges bigint[])
 language sql
 begin atomic
     with gone as (
-        delete from penstock.ready where ctid = any (array(
-            select ctid from penstock.ready
+        delete from @schema@.ready where ctid = any (array(
+            select ctid from @schema@.ready
              where partition_id = p_partition and (pos <> range or is_parked) and is_parked and range between p_from and p_until
              order by range limit p_limit for update skip locked))
         returning range, attempt,
-                  case when high = low + 1 then array[low] else penstock.positions(low, high, members) end as positions
+                  case when high = low + 1 then array[low] else @schema@.positions(low, high, members) end as positions
     ), ended as (
-        insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
-        select penstock.current_slice(), range, p_partition, 2, attempt, positions from gone
+        insert into @schema@.finished (slice, range, partition_id, outcome, attempt, positions)
+        select @schema@.current_slice(), range, p_partition, 2, attempt, positions from gone
     ), counted as (
-        insert into penstock.tally (partition_id, opened)
+        insert into @schema@.tally (partition_id, opened)
         select p_partition, -sum(cardinality(positions)) from gone having count(*) > 0
     )
     select max(range), coalesce(sum(cardinality(positions)), 0), coalesce(array_agg(range), '{}') from gone;
 end;
 
 -- Index: scheduled_of_partition.
-create or replace function penstock.purge_scheduled(
+create or replace function @schema@.purge_scheduled(
     p_partition int, p_from bigint, p_until bigint, p_limit int, out place bigint, out jobs bigint, out ranges bigint[])
 language sql
 begin atomic
     with gone as (
-        delete from penstock.scheduled where ctid = any (array(
-            select ctid from penstock.scheduled
+        delete from @schema@.scheduled where ctid = any (array(
+            select ctid from @schema@.scheduled
              where partition_id = p_partition and range between p_from and p_until
              order by range limit p_limit for update skip locked))
         returning range, attempt,
-                  case when high = low + 1 then array[low] else penstock.positions(low, high, members) end as positions
+                  case when high = low + 1 then array[low] else @schema@.positions(low, high, members) end as positions
     ), ended as (
-        insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
-        select penstock.current_slice(), range, p_partition, 2, attempt, positions from gone
+        insert into @schema@.finished (slice, range, partition_id, outcome, attempt, positions)
+        select @schema@.current_slice(), range, p_partition, 2, attempt, positions from gone
     ), counted as (
-        insert into penstock.tally (partition_id, scheduled)
+        insert into @schema@.tally (partition_id, scheduled)
         select p_partition, -sum(cardinality(positions)) from gone having count(*) > 0
     )
     select max(range), coalesce(sum(cardinality(positions)), 0), coalesce(array_agg(range), '{}') from gone;
 end;
 
 -- Index: blocked_of_partition. The children of one range end as one row of history.
-create or replace function penstock.purge_blocked(
+create or replace function @schema@.purge_blocked(
     p_partition int, p_from bigint, p_until bigint, p_limit int, out place bigint, out jobs bigint, out ranges bigint[])
 language sql
 begin atomic
     with gone as (
-        delete from penstock.blocked where job_id = any (array(
-            select job_id from penstock.blocked
+        delete from @schema@.blocked where job_id = any (array(
+            select job_id from @schema@.blocked
              where partition_id = p_partition and job_id >= p_from * 1024 and job_id < (p_until + 1) * 1024
              order by job_id limit p_limit for update skip locked))
         returning job_id, parents
     ), edges as (
-        delete from penstock.dependency as d using gone as g where d.parent_id = any (g.parents) and d.child_id = g.job_id
+        delete from @schema@.dependency as d using gone as g where d.parent_id = any (g.parents) and d.child_id = g.job_id
     ), ended as (
-        insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
-        select penstock.current_slice(), job_id / 1024, p_partition, 2, 1, array_agg((job_id % 1024)::smallint order by job_id)
+        insert into @schema@.finished (slice, range, partition_id, outcome, attempt, positions)
+        select @schema@.current_slice(), job_id / 1024, p_partition, 2, 1, array_agg((job_id % 1024)::smallint order by job_id)
           from gone group by job_id / 1024
     ), counted as (
-        insert into penstock.tally (partition_id, blocked) select p_partition, -count(*) from gone having count(*) > 0
+        insert into @schema@.tally (partition_id, blocked) select p_partition, -count(*) from gone having count(*) > 0
     )
     select max(job_id / 1024), count(*), coalesce(array_agg(distinct job_id / 1024), '{}') from gone;
 end;

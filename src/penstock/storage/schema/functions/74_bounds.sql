@@ -1,7 +1,7 @@
 -- Range numbers that part a table into about equal shares.
 
 -- The numbers that part a sample into so many, without repeats.
-create or replace function penstock.bounds(p_sample bigint[], p_parts int) returns bigint[]
+create or replace function @schema@.bounds(p_sample bigint[], p_parts int) returns bigint[]
 language sql immutable
 begin atomic
     select array(
@@ -13,7 +13,7 @@ end;
 
 -- Range numbers that part history into p_parts of about the same size (null: as many as its size suggests). Large
 -- tables are sampled.
-create or replace function penstock.history_bounds(p_parts int, p_only int, p_cold int[]) returns bigint[]
+create or replace function @schema@.history_bounds(p_parts int, p_only int, p_cold int[]) returns bigint[]
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     v_slice  int;
@@ -25,10 +25,10 @@ declare
     v_parts  int;
 begin
     for v_slice in
-        select number from penstock.slice
+        select number from @schema@.slice
          where opened_at is not null and (number = p_only or p_only is null and number <> all (p_cold))
     loop
-        v_table := to_regclass('penstock.finished_' || v_slice);
+        v_table := to_regclass('@schema@.finished_' || v_slice);
         continue when v_table is null;
         v_bytes := v_bytes + pg_total_relation_size(v_table);
         select reltuples into v_rows from pg_class where oid = v_table;
@@ -37,22 +37,22 @@ begin
         v_sample := v_sample || v_some;
     end loop;
     v_parts := coalesce(p_parts, least(64, greatest(1, v_bytes / (4 * 1024 * 1024))));
-    return penstock.bounds(v_sample, v_parts);
+    return @schema@.bounds(v_sample, v_parts);
 end $$;
 
 -- The same of what has not ended: 50,000 jobs to a part, where p_parts does not say.
-create or replace function penstock.waiting_bounds(p_parts int) returns bigint[]
+create or replace function @schema@.waiting_bounds(p_parts int) returns bigint[]
 language sql stable
 begin atomic
-    select penstock.bounds(
-        array(select range from penstock.ready union all select range from penstock.lease
-              union all select range from penstock.scheduled union all select job_id / 1024 from penstock.blocked),
-        coalesce(p_parts, (select least(64, greatest(1, sum(opened + scheduled + blocked) / 50000))::int from penstock.depth), 1));
+    select @schema@.bounds(
+        array(select range from @schema@.ready union all select range from @schema@.lease
+              union all select range from @schema@.scheduled union all select job_id / 1024 from @schema@.blocked),
+        coalesce(p_parts, (select least(64, greatest(1, sum(opened + scheduled + blocked) / 50000))::int from @schema@.depth), 1));
 end;
 
-create or replace function penstock.failure_bounds(p_parts int) returns bigint[]
+create or replace function @schema@.failure_bounds(p_parts int) returns bigint[]
 language sql stable
 begin atomic
-    select penstock.bounds(array_agg(job_id / 1024), coalesce(p_parts, least(64, greatest(1, count(*) / 100000))::int))
-      from penstock.failure;
+    select @schema@.bounds(array_agg(job_id / 1024), coalesce(p_parts, least(64, greatest(1, count(*) / 100000))::int))
+      from @schema@.failure;
 end;

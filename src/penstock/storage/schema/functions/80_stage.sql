@@ -3,11 +3,11 @@
 
 -- Takes one of so many places among those who write stages under a name, until the transaction ends; false where all
 -- are taken. Only tries: whoever waited would keep a connection for it.
-create or replace function penstock.enter_stage(p_name text, p_places int) returns boolean
+create or replace function @schema@.enter_stage(p_name text, p_places int) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     for i in 1..p_places loop
-        if pg_try_advisory_xact_lock(hashtext('penstock.stage:' || p_name), i) then
+        if pg_try_advisory_xact_lock(hashtext('@schema@.stage:' || p_name), i) then
             return true;
         end if;
     end loop;
@@ -15,10 +15,10 @@ begin
 end $$;
 
 -- Notes ranges whose jobs the same transaction writes.
-create or replace function penstock.stage_ranges(p_stage text, p_ranges json) returns void
+create or replace function @schema@.stage_ranges(p_stage text, p_ranges json) returns void
 language sql
 begin atomic
-    insert into penstock.load_range (range, stage, size, partition_id, priority, run_at, epoch, has_once, task)
+    insert into @schema@.load_range (range, stage, size, partition_id, priority, run_at, epoch, has_once, task)
     select range, p_stage, size, partition_id, priority, run_at, epoch, has_once, task
       from json_to_recordset(p_ranges)
         as g(range bigint, size smallint, partition_id int, priority smallint, run_at timestamptz, epoch int,
@@ -27,23 +27,23 @@ end;
 
 -- Forgets stages that nobody published within a day, and what is not needed any more of a stream's batches. What a commit
 -- on another shard holds stays, whatever its age.
-create or replace function penstock.forget_stages() returns bigint
+create or replace function @schema@.forget_stages() returns bigint
 language sql
 begin atomic
     with old as (
-        select b.load_id, b.batch from penstock.load_batch as b join penstock.load as l on l.id = b.load_id and l.is_stream
+        select b.load_id, b.batch from @schema@.load_batch as b join @schema@.load as l on l.id = b.load_id and l.is_stream
          where b.published_at < now() - interval '30 days'
-           and b.batch < (select max(n.batch) - 1000 from penstock.load_batch as n where n.load_id = b.load_id)
-           and not exists (select from penstock.load_part as p
+           and b.batch < (select max(n.batch) - 1000 from @schema@.load_batch as n where n.load_id = b.load_id)
+           and not exists (select from @schema@.load_part as p
                             where p.load_id = b.load_id and p.batch = b.batch and p.published_at is null)
          limit 10000
     ), batches as (
-        delete from penstock.load_batch as b using old as o where b.load_id = o.load_id and b.batch = o.batch
+        delete from @schema@.load_batch as b using old as o where b.load_id = o.load_id and b.batch = o.batch
     ), aborts as (
-        delete from penstock.load_abort where at < now() - interval '1 year'
+        delete from @schema@.load_abort where at < now() - interval '1 year'
     ), stages as (
-        delete from penstock.load_range where load_id is null and attempt is null and range in (
-            select range from penstock.load_range
+        delete from @schema@.load_range where load_id is null and attempt is null and range in (
+            select range from @schema@.load_range
              where load_id is null and attempt is null and created_at < now() - interval '1 day' limit 10000)
         returning 1
     )

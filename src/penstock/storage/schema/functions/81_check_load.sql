@@ -1,6 +1,6 @@
 -- What a load is refused for.
 
-create or replace function penstock.refuse_moved(p_queue penstock.queue) returns void
+create or replace function @schema@.refuse_moved(p_queue @schema@.queue) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     raise exception using errcode = 'PS003', message = format(
@@ -8,28 +8,28 @@ begin
 end $$;
 
 -- The queue of a load, whose map nobody closes before this transaction ends.
-create or replace function penstock.queue_of_load(p_queue text) returns penstock.queue
+create or replace function @schema@.queue_of_load(p_queue text) returns @schema@.queue
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_queue penstock.queue;
+    v_queue @schema@.queue;
 begin
-    v_queue := (select q from penstock.queue as q where q.name = p_queue);
-    if v_queue.is_owned or exists (select from penstock.shard where number <> penstock.here()) then
-        perform penstock.hold_map(v_queue.id);
-        v_queue := (select q from penstock.queue as q where q.id = v_queue.id);
+    v_queue := (select q from @schema@.queue as q where q.name = p_queue);
+    if v_queue.is_owned or exists (select from @schema@.shard where number <> @schema@.here()) then
+        perform @schema@.hold_map(v_queue.id);
+        v_queue := (select q from @schema@.queue as q where q.id = v_queue.id);
     end if;
     return v_queue;
 end $$;
 
 -- A name belongs to one load, or to the stream of one checkpoint.
-create or replace function penstock.check_load(p_load penstock.load, p_queue penstock.queue, p_is_stream boolean, p_origin text) returns void
+create or replace function @schema@.check_load(p_load @schema@.load, p_queue @schema@.queue, p_is_stream boolean, p_origin text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if p_load.queue_id <> p_queue.id or p_load.is_stream <> p_is_stream then
         raise exception using errcode = '22023', message = format(
             'InvalidJob: load: %s names another load, %s queue %s: choose another name', quote_literal(p_load.name),
             case when p_load.is_stream then 'a stream into' else 'into' end,
-            (select quote_literal(q.name) from penstock.queue as q where q.id = p_load.queue_id));
+            (select quote_literal(q.name) from @schema@.queue as q where q.id = p_load.queue_id));
     end if;
     if p_is_stream and p_load.origin <> p_origin then
         raise exception using errcode = '22023', message = format(
@@ -39,20 +39,20 @@ begin
 end $$;
 
 -- Refuses parts that would make a partition longer than its queue allows.
-create or replace function penstock.check_length(p_queue penstock.queue, p_parts penstock.part_of_load[]) returns void
+create or replace function @schema@.check_length(p_queue @schema@.queue, p_parts @schema@.part_of_load[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if p_queue.max_length is not null and exists (
-        select from (select partition_id, sum(penstock.members_count(0::smallint, size, members)) as n
+        select from (select partition_id, sum(@schema@.members_count(0::smallint, size, members)) as n
                        from unnest(p_parts) as p where run_at is null or run_at <= now() group by partition_id) as g
-         where penstock.waiting_in(g.partition_id) + g.n > p_queue.max_length) then
+         where @schema@.waiting_in(g.partition_id) + g.n > p_queue.max_length) then
         raise exception using errcode = '53400', message = format(
             'QueueFull: queue ''%s'' is full: max_length %s', p_queue.name, p_queue.max_length);
     end if;
 end $$;
 
 -- Refuses parts that are not all there, whose idempotency keys are looked for elsewhere, or that nobody would serve.
-create or replace function penstock.check_parts(p_queue penstock.queue, p_parts penstock.part_of_load[], p_count bigint, p_homes smallint[])
+create or replace function @schema@.check_parts(p_queue @schema@.queue, p_parts @schema@.part_of_load[], p_count bigint, p_homes smallint[])
 returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
@@ -60,13 +60,13 @@ begin
         raise exception using errcode = 'PS002', message = 'part of what was staged is gone';
     end if;
     if exists (select from unnest(p_parts) as p where p.has_once)
-       and exists (select from penstock.queue_map where queue_id = p_queue.id and not is_carried) then
+       and exists (select from @schema@.queue_map where queue_id = p_queue.id and not is_carried) then
         raise exception using errcode = '55P03', message = format(
             'the idempotency keys of queue %s are being carried to other shards', quote_literal(p_queue.name));
     end if;
     if p_queue.homes <> p_homes and exists (select from unnest(p_parts) as p where p.has_once)
-       or exists (select from penstock.shard where number = penstock.here() and state <> 'active')
-          and exists (select from unnest(p_parts) as t join penstock.partition as p on p.id = t.partition_id where not p.is_current) then
-        perform penstock.refuse_moved(p_queue);
+       or exists (select from @schema@.shard where number = @schema@.here() and state <> 'active')
+          and exists (select from unnest(p_parts) as t join @schema@.partition as p on p.id = t.partition_id where not p.is_current) then
+        perform @schema@.refuse_moved(p_queue);
     end if;
 end $$;

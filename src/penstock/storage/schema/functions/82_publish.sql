@@ -3,7 +3,7 @@
 -- Enters the idempotency keys of jobs that are being published, in the order of the keys, so that two who publish the
 -- same ones do not wait for each other in turn; what is left without the jobs whose key another job has. A key that is
 -- forgotten between the conflict and the look is entered again.
-create or replace function penstock.leave_out_known(p_queue penstock.queue, p_parts penstock.part_of_load[]) returns penstock.part_of_load[]
+create or replace function @schema@.leave_out_known(p_queue @schema@.queue, p_parts @schema@.part_of_load[]) returns @schema@.part_of_load[]
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_ranges bigint[];
@@ -15,21 +15,21 @@ declare
 begin
     with once as materialized (
         select j.id, p.place, p.range,
-               case when p_queue.is_owned then penstock.once_per_key(j.key, j.attributes ->> 'idempotency_key')
+               case when p_queue.is_owned then @schema@.once_per_key(j.key, j.attributes ->> 'idempotency_key')
                     else j.attributes ->> 'idempotency_key' end as once
           from unnest(p_parts) as p
          cross join lateral (
-               select id, key, attributes from penstock.job_stored
+               select id, key, attributes from @schema@.job_stored
                 where id >= p.range * 1024 and id < p.range * 1024 + p.size offset 0) as j
          where p.has_once and j.attributes ? 'idempotency_key'
     ), first as materialized (
         select distinct on (once) once, id from once order by once, place, id
     ), won as (
-        insert into penstock.dedup (queue_id, idempotency_key, job_id)
+        insert into @schema@.dedup (queue_id, idempotency_key, job_id)
         select p_queue.id, once, id from first order by once
         on conflict do nothing returning job_id
     ), left_out as (
-        select o.range, bit_or(penstock.single((o.id % 1024)::int)) as map
+        select o.range, bit_or(@schema@.single((o.id % 1024)::int)) as map
           from once as o left join won as w on w.job_id = o.id where w.job_id is null group by o.range
     ), lost as (
         select f.id, f.once from first as f left join won as w on w.job_id = f.id where w.job_id is null
@@ -41,10 +41,10 @@ begin
     loop
         select array_agg(l.id order by l.once), array_agg(l.once order by l.once) into v_lost, v_keys
           from unnest(v_lost, v_keys) as l(id, once)
-         where not exists (select from penstock.dedup as d where d.queue_id = p_queue.id and d.idempotency_key = l.once);
+         where not exists (select from @schema@.dedup as d where d.queue_id = p_queue.id and d.idempotency_key = l.once);
         exit when v_lost is null;
         with won as (
-            insert into penstock.dedup (queue_id, idempotency_key, job_id)
+            insert into @schema@.dedup (queue_id, idempotency_key, job_id)
             select p_queue.id, l.once, l.id from unnest(v_lost, v_keys) as l(id, once) order by l.once
             on conflict do nothing returning job_id
         )
@@ -53,7 +53,7 @@ begin
 
     return (
         with late as (
-            select l / 1024 as range, bit_or(penstock.single((l % 1024)::int)) as map from unnest(v_late) as l group by 1
+            select l / 1024 as range, bit_or(@schema@.single((l % 1024)::int)) as map from unnest(v_late) as l group by 1
         ), left_out as (
             select g.range, g.map & ~coalesce(l.map, repeat('0', 1024)::bit(1024)) as map
               from unnest(v_ranges, v_maps) as g(range, map) left join late as l on l.range = g.range
@@ -61,93 +61,93 @@ begin
             select p.*, l.map from unnest(p_parts) as p left join left_out as l on l.range = p.range
         )
         select coalesce(array_agg(row(range, place, partition_id, priority, run_at, size, epoch, has_once, task,
-                                      penstock.span(0, size) & ~map)::penstock.part_of_load), '{}')
-          from left_over where map is null or (penstock.span(0, size) & ~map) <> repeat('0', 1024)::bit(1024));
+                                      @schema@.span(0, size) & ~map)::@schema@.part_of_load), '{}')
+          from left_over where map is null or (@schema@.span(0, size) & ~map) <> repeat('0', 1024)::bit(1024));
 end $$;
 
 -- Each range that was routed by an earlier map than p_queue's becomes one for each partition its jobs go to by that one.
 -- What has no key stays on its shard. A job that goes to another shard is an error (PS003).
-create or replace function penstock.route_anew(p_queue penstock.queue, p_parts penstock.part_of_load[]) returns penstock.part_of_load[]
+create or replace function @schema@.route_anew(p_queue @schema@.queue, p_parts @schema@.part_of_load[]) returns @schema@.part_of_load[]
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_routed penstock.part_of_load[];
+    v_routed @schema@.part_of_load[];
     v_ids    int[];
 begin
-    select m.partition_ids into v_ids from penstock.queue_map as m where m.queue_id = p_queue.id and m.epoch = p_queue.epoch;
+    select m.partition_ids into v_ids from @schema@.queue_map as m where m.queue_id = p_queue.id and m.epoch = p_queue.epoch;
     with routed as (
         select o.range, o.place, t.id as partition_id, o.priority, o.run_at, o.size, p_queue.epoch, o.has_once, o.task,
-               bit_or(penstock.single(m.position)) as members
+               bit_or(@schema@.single(m.position)) as members
           from unnest(p_parts) as o
-         cross join lateral unnest(penstock.positions(0::smallint, o.size, o.members)) as m(position)
-         cross join lateral (select key from penstock.job_stored where id = o.range * 1024 + m.position limit 1) as j
-         cross join lateral (select penstock.place_by(v_ids, j.key, o.partition_id) as id offset 0) as t
+         cross join lateral unnest(@schema@.positions(0::smallint, o.size, o.members)) as m(position)
+         cross join lateral (select key from @schema@.job_stored where id = o.range * 1024 + m.position limit 1) as j
+         cross join lateral (select @schema@.place_by(v_ids, j.key, o.partition_id) as id offset 0) as t
          where o.epoch <> p_queue.epoch
          group by o.range, o.place, t.id, o.priority, o.run_at, o.size, o.has_once, o.task
     )
-    select array(select row(r.*)::penstock.part_of_load from routed as r)
-        || array(select row(k.*)::penstock.part_of_load from unnest(p_parts) as k where k.epoch is null or k.epoch = p_queue.epoch)
+    select array(select row(r.*)::@schema@.part_of_load from routed as r)
+        || array(select row(k.*)::@schema@.part_of_load from unnest(p_parts) as k where k.epoch is null or k.epoch = p_queue.epoch)
       into v_routed;
-    if exists (select from unnest(v_routed) as r join penstock.partition as p on p.id = r.partition_id
-                where p.shard <> penstock.here()) then
-        perform penstock.refuse_moved(p_queue);
+    if exists (select from unnest(v_routed) as r join @schema@.partition as p on p.id = r.partition_id
+                where p.shard <> @schema@.here()) then
+        perform @schema@.refuse_moved(p_queue);
     end if;
     return v_routed;
 end $$;
 
 -- Makes parts visible by p_queue's map, without the jobs whose idempotency key is known or came earlier in the load; writes
 -- the row that says so. What was routed by an earlier map is routed anew, job by job.
-create or replace function penstock.open_load(
-    p_queue penstock.queue, p_load penstock.load, p_batch bigint, p_taken penstock.part_of_load[], p_is_bounded boolean,
+create or replace function @schema@.open_load(
+    p_queue @schema@.queue, p_load @schema@.load, p_batch bigint, p_taken @schema@.part_of_load[], p_is_bounded boolean,
     p_bad_rows bigint, p_attempt text, out rows bigint, out duplicates bigint, out published_at timestamptz)
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
-    v_parts penstock.part_of_load[] := p_taken;
+    v_parts @schema@.part_of_load[] := p_taken;
 begin
     if exists (select from unnest(v_parts) as p where p.has_once) then
-        v_parts := penstock.leave_out_known(p_queue, v_parts);
+        v_parts := @schema@.leave_out_known(p_queue, v_parts);
     end if;
     if exists (select from unnest(v_parts) as p where p.epoch <> p_queue.epoch) then
-        v_parts := penstock.route_anew(p_queue, v_parts);
+        v_parts := @schema@.route_anew(p_queue, v_parts);
     end if;
     if p_is_bounded then
-        perform penstock.check_length(p_queue, v_parts);
+        perform @schema@.check_length(p_queue, v_parts);
     end if;
     select coalesce(sum(size), 0) into open_load.rows from unnest(p_taken) as p;
-    duplicates := rows - (select coalesce(sum(penstock.members_count(0::smallint, size, members)), 0) from unnest(v_parts) as p);
+    duplicates := rows - (select coalesce(sum(@schema@.members_count(0::smallint, size, members)), 0) from unnest(v_parts) as p);
 
     with given as (
         select p.*, p.run_at is not null and p.run_at > now() as is_later,
                case when p_queue.is_owned then p_queue.epoch end as map_epoch
           from unnest(v_parts) as p order by p.place, p.range
     ), at_once as (
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, members, task, epoch, changed)
-        select partition_id, priority, penstock.draw_range(), range, 0, size, members, task, map_epoch,
+        insert into @schema@.ready (partition_id, priority, pos, range, low, high, members, task, epoch, changed)
+        select partition_id, priority, @schema@.draw_range(), range, 0, size, members, task, map_epoch,
                case when map_epoch is not null then pg_current_xact_id() end
           from given where not is_later
     ), later as (
-        insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, members, task, epoch)
+        insert into @schema@.scheduled (due_at, partition_id, priority, range, low, high, members, task, epoch)
         select run_at, partition_id, priority, range, 0, size, members, task, map_epoch from given where is_later
     ), counted as (
-        select partition_id, is_later, penstock.members_count(0::smallint, size, members) as n from given
+        select partition_id, is_later, @schema@.members_count(0::smallint, size, members) as n from given
     )
-    insert into penstock.tally (partition_id, enqueued, opened, scheduled)
+    insert into @schema@.tally (partition_id, enqueued, opened, scheduled)
     select partition_id, sum(n), coalesce(sum(n) filter (where not is_later), 0), coalesce(sum(n) filter (where is_later), 0)
       from counted group by partition_id;
-    insert into penstock.load_batch as b (load_id, batch, rows, duplicates, bad_rows, attempt)
+    insert into @schema@.load_batch as b (load_id, batch, rows, duplicates, bad_rows, attempt)
     values (p_load.id, p_batch, open_load.rows, open_load.duplicates, p_bad_rows, p_attempt)
     returning b.published_at into open_load.published_at;
     -- A stream was cancelled up to where it was then.
-    update penstock.load set cancelled_at = null where id = p_load.id and cancelled_at is not null;
+    update @schema@.load set cancelled_at = null where id = p_load.id and cancelled_at is not null;
     if p_load.is_paused then
-        perform penstock.hold_load(p_load.id);
+        perform @schema@.hold_load(p_load.id);
     end if;
-    perform penstock.wake(p_queue.id);
+    perform @schema@.wake(p_queue.id);
 end $$;
 
 -- Whoever wants to decide a commit, or to keep it from ever being decided, comes one after the other.
-create or replace function penstock.lock_attempt(p_attempt text) returns void
+create or replace function @schema@.lock_attempt(p_attempt text) returns void
 language sql
-return pg_advisory_xact_lock(hashtext('penstock.load'), hashtext(p_attempt));
+return pg_advisory_xact_lock(hashtext('@schema@.load'), hashtext(p_attempt));
 
 -- Decides about a load, all or nothing, once: a batch that was decided before stays as it is. Publishes the stages that lie
 -- here, in the order given, within a stage in the order of its ranges; p_shards (with so many rows each) hold the others.
@@ -155,49 +155,49 @@ return pg_advisory_xact_lock(hashtext('penstock.load'), hashtext(p_attempt));
 -- error (PS002), and so are rows that belong to other shards by now (PS003), another shard that leads (PS004),
 -- and a commit that was given up (PS005).
 -- Locks: the load's row, its queue's map (shared), the attempt, its ranges, the idempotency keys in order.
-create or replace function penstock.publish_load(
+create or replace function @schema@.publish_load(
     p_name text, p_queue text, p_batch bigint, p_is_stream boolean, p_origin text, p_stages text[], p_counts int[],
     p_bad_rows bigint, p_homes smallint[], p_attempt text, p_shards smallint[], p_rows bigint[],
     out is_new boolean, out rows bigint, out duplicates bigint, out bad_rows bigint, out published_at timestamptz)
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
-    v_queue penstock.queue := penstock.queue_of_load(p_queue);
-    v_load  penstock.load;
-    v_parts penstock.part_of_load[];
+    v_queue @schema@.queue := @schema@.queue_of_load(p_queue);
+    v_load  @schema@.load;
+    v_parts @schema@.part_of_load[];
 begin
-    insert into penstock.load (name, queue_id, is_stream, origin) values (p_name, v_queue.id, p_is_stream, p_origin)
+    insert into @schema@.load (name, queue_id, is_stream, origin) values (p_name, v_queue.id, p_is_stream, p_origin)
         on conflict do nothing;
-    v_load := (select l from penstock.load as l where l.name = p_name for no key update);
-    perform penstock.check_load(v_load, v_queue, p_is_stream, p_origin);
+    v_load := (select l from @schema@.load as l where l.name = p_name for no key update);
+    perform @schema@.check_load(v_load, v_queue, p_is_stream, p_origin);
     -- Whoever hands all of this over to another shard waits for it, and then it is not decided here any more.
-    perform pg_advisory_xact_lock_shared(hashtext('penstock.loads'));
-    perform penstock.lock_attempt(p_attempt);
+    perform pg_advisory_xact_lock_shared(hashtext('@schema@.loads'));
+    perform @schema@.lock_attempt(p_attempt);
     select b.attempt = p_attempt, b.rows, b.duplicates, b.bad_rows, b.published_at
       into is_new, rows, duplicates, bad_rows, published_at
-      from penstock.load_batch as b where b.load_id = v_load.id and b.batch = p_batch;
+      from @schema@.load_batch as b where b.load_id = v_load.id and b.batch = p_batch;
     if found then
         return;
     end if;
-    if not penstock.is_lead() then
+    if not @schema@.is_lead() then
         raise exception using errcode = 'PS004', message = 'another shard leads, and decides about loads';
-    elsif exists (select from penstock.load_abort where attempt = p_attempt) then
+    elsif exists (select from @schema@.load_abort where attempt = p_attempt) then
         raise exception using errcode = 'PS005', message = 'this commit was given up';
     end if;
 
     with taken as (
-        update penstock.load_range as r set load_id = v_load.id
+        update @schema@.load_range as r set load_id = v_load.id
           from unnest(p_stages) with ordinality as s(stage, place)
          where r.stage = s.stage and r.load_id is null and r.attempt is null
         returning r.range, s.place as given_place, r.partition_id, r.priority, r.run_at, r.size, r.epoch, r.has_once, r.task
     )
-    select coalesce(array_agg(row(range, given_place, partition_id, priority, run_at, size, epoch, has_once, task, null)::penstock.part_of_load),
+    select coalesce(array_agg(row(range, given_place, partition_id, priority, run_at, size, epoch, has_once, task, null)::@schema@.part_of_load),
                     '{}')
       into v_parts from taken;
     -- Looked at after they were taken: whoever forgets stages at this moment has come before.
-    perform penstock.check_parts(v_queue, v_parts, (select sum(n) from unnest(p_counts) as n), p_homes);
+    perform @schema@.check_parts(v_queue, v_parts, (select sum(n) from unnest(p_counts) as n), p_homes);
     select o.rows, o.duplicates, o.published_at into rows, duplicates, published_at
-      from penstock.open_load(v_queue, v_load, p_batch, v_parts, true, p_bad_rows, p_attempt) as o;
-    insert into penstock.load_part (load_id, batch, shard, attempt, rows)
+      from @schema@.open_load(v_queue, v_load, p_batch, v_parts, true, p_bad_rows, p_attempt) as o;
+    insert into @schema@.load_part (load_id, batch, shard, attempt, rows)
     select v_load.id, p_batch, s.shard, p_attempt, s.rows from unnest(p_shards, p_rows) as s(shard, rows);
     bad_rows := p_bad_rows;
     is_new := true;

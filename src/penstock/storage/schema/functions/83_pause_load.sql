@@ -1,47 +1,47 @@
 -- Loads are paused and resumed.
 
 -- Takes the ready jobs of a load out of the order. Locks: their partitions' rows where owners read them, their ready rows.
-create or replace function penstock.hold_load(p_load bigint) returns bigint
+create or replace function @schema@.hold_load(p_load bigint) returns bigint
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_count bigint;
 begin
-    perform penstock.read_anew(array(
-        select distinct r.partition_id from penstock.load_range as l join penstock.ready as r on r.range = l.range
+    perform @schema@.read_anew(array(
+        select distinct r.partition_id from @schema@.load_range as l join @schema@.ready as r on r.range = l.range
          where l.load_id = p_load and r.epoch is not null));
     with gone as (
-        delete from penstock.ready as r using penstock.load_range as l
+        delete from @schema@.ready as r using @schema@.load_range as l
          where l.load_id = p_load and r.range = l.range
         returning r.pos, r.partition_id, r.priority, r.range, r.low, r.high, r.members, r.attempt, r.rescues, r.epoch, r.task
     ), held as (
-        insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, members, attempt, rescues, epoch, task)
-        select penstock.paused_at(pos), partition_id, priority, range, low, high, members, attempt, rescues, epoch, task from gone
+        insert into @schema@.scheduled (due_at, partition_id, priority, range, low, high, members, attempt, rescues, epoch, task)
+        select @schema@.paused_at(pos), partition_id, priority, range, low, high, members, attempt, rescues, epoch, task from gone
     ), counted as (
-        insert into penstock.tally (partition_id, opened, scheduled)
-        select partition_id, -sum(penstock.members_count(low, high, members)), sum(penstock.members_count(low, high, members))
+        insert into @schema@.tally (partition_id, opened, scheduled)
+        select partition_id, -sum(@schema@.members_count(low, high, members)), sum(@schema@.members_count(low, high, members))
           from gone group by partition_id
     )
-    select coalesce(sum(penstock.members_count(low, high, members)), 0) into v_count from gone;
+    select coalesce(sum(@schema@.members_count(low, high, members)), 0) into v_count from gone;
     return v_count;
 end $$;
 
 -- The same for every load that is paused: what came back to the order since (a retry, what a dead worker held).
-create or replace function penstock.hold_loads() returns bigint
+create or replace function @schema@.hold_loads() returns bigint
 language sql
 begin atomic
     -- Whoever resumes one of them waits until this is done, and brings back what it held.
     with paused as materialized (
-        select id from penstock.load where is_paused order by id for share
+        select id from @schema@.load where is_paused order by id for share
     )
-    select coalesce(sum(penstock.hold_load(id)), 0)::bigint from paused;
+    select coalesce(sum(@schema@.hold_load(id)), 0)::bigint from paused;
 end;
 
 -- Lets the jobs of a load come back, behind what is ready by now, in the order they had.
-create or replace function penstock.resume_load(p_load bigint) returns void
+create or replace function @schema@.resume_load(p_load bigint) returns void
 language sql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
-    update penstock.load set is_paused = false where id = p_load;
-    update penstock.scheduled as s
-       set due_at = s.due_at - (penstock.paused_at(0) - timestamptz '1700-01-01 00:00:00+00')
-      from penstock.load_range as l
-     where l.load_id = p_load and s.range = l.range and s.due_at >= penstock.paused_from();
+    update @schema@.load set is_paused = false where id = p_load;
+    update @schema@.scheduled as s
+       set due_at = s.due_at - (@schema@.paused_at(0) - timestamptz '1700-01-01 00:00:00+00')
+      from @schema@.load_range as l
+     where l.load_id = p_load and s.range = l.range and s.due_at >= @schema@.paused_from();
 $$;

@@ -1,23 +1,23 @@
 -- Queues are declared.
 
 -- Whether the catalogue is changed here: on the shard of the lowest number that is not drained.
-create or replace function penstock.is_lead() returns boolean
+create or replace function @schema@.is_lead() returns boolean
 language sql stable
 begin atomic
-    select not exists (select from penstock.shard as s
+    select not exists (select from @schema@.shard as s
                         where s.number <= c.number and (s.number < c.number) = (s.state <> 'drained'))
-      from penstock.catalogue as c;
+      from @schema@.catalogue as c;
 end;
 
 -- Of a change of the catalogue; whoever makes another one waits. Refused where another shard leads (PS004): one that has
 -- said that it is drained says nothing more. Locks: the one row.
-create or replace function penstock.next_version() returns bigint
+create or replace function @schema@.next_version() returns bigint
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_version bigint;
 begin
-    update penstock.catalogue set version = version + 1 returning version into v_version;
-    if not penstock.is_lead() then
+    update @schema@.catalogue set version = version + 1 returning version into v_version;
+    if not @schema@.is_lead() then
         raise exception using errcode = 'PS004', message = 'another shard leads, and changes the catalogue';
     end if;
     return v_version;
@@ -26,7 +26,7 @@ end $$;
 -- Creates a queue with its partitions and its first map, unless it exists; whether it did not. p_avoid: shards that are
 -- down. Locks: the catalogue,
 -- where it does not.
-create or replace function penstock.declare_queue(
+create or replace function @schema@.declare_queue(
     p_name text, p_partitions int, p_max_length bigint, p_max_wait double precision, p_limit int, p_rate double precision,
     p_per_key int, p_key_rate double precision, p_fair_by text, p_weights json, p_holds_on_retry boolean,
     p_halts_on_dead boolean, p_avoid int[] default '{}') returns boolean
@@ -36,11 +36,11 @@ declare
     v_queue   int;
     v_ids     int[];
 begin
-    if exists (select from penstock.queue where name = p_name) then
+    if exists (select from @schema@.queue where name = p_name) then
         return false;
     end if;
-    v_version := penstock.next_version();
-    insert into penstock.queue (name, max_length, max_wait_seconds, partitions, running_limit, rate, per_key, key_rate,
+    v_version := @schema@.next_version();
+    insert into @schema@.queue (name, max_length, max_wait_seconds, partitions, running_limit, rate, per_key, key_rate,
                                 fair_by, weights, holds_on_retry, halts_on_dead)
     values (p_name, p_max_length, p_max_wait, p_partitions, p_limit, p_rate, p_per_key, p_key_rate, p_fair_by, p_weights,
             p_holds_on_retry, p_halts_on_dead)
@@ -48,23 +48,23 @@ begin
     if v_queue is null then
         return false;
     end if;
-    v_ids := penstock.partitions_for(v_queue, p_partitions, p_avoid);
-    perform penstock.set_map(
+    v_ids := @schema@.partitions_for(v_queue, p_partitions, p_avoid);
+    perform @schema@.set_map(
         v_queue, v_version, v_ids,
-        array(select distinct p.shard from penstock.partition as p where p.id = any (v_ids) order by 1), false, true);
+        array(select distinct p.shard from @schema@.partition as p where p.id = any (v_ids) order by 1), false, true);
     return true;
 end $$;
 
 -- A bucket emptied by a slow rate would be full only after that rate's time: it is empty by the new rate instead. Nobody
 -- claims by the old rate meanwhile. Locks: the partitions' rows by number.
-create or replace function penstock.fit_buckets(p_queue int) returns void
+create or replace function @schema@.fit_buckets(p_queue int) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    perform from penstock.partition where queue_id = p_queue order by id for no key update;
-    insert into penstock.spent (partition_id, full_at)
+    perform from @schema@.partition where queue_id = p_queue order by id for no key update;
+    insert into @schema@.spent (partition_id, full_at)
     select p.id, empty.full_at
-      from penstock.partition as p join penstock.queue as q on q.id = p.queue_id
-     cross join lateral (select s.full_at from penstock.spent as s where s.partition_id = p.id order by s.id desc limit 1) as last
+      from @schema@.partition as p join @schema@.queue as q on q.id = p.queue_id
+     cross join lateral (select s.full_at from @schema@.spent as s where s.partition_id = p.id order by s.id desc limit 1) as last
      cross join lateral (
            select clock_timestamp() + greatest(1, floor(q.rate)) / q.rate * interval '1 second' as full_at) as empty
      where q.id = p_queue and last.full_at > empty.full_at;

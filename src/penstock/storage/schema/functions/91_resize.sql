@@ -1,19 +1,19 @@
 -- Resize: a queue gets another number of partitions while it is used. On a queue with an owner that is a new map of
--- keys to partitions, known by its epoch. Producers hold the map they write by (penstock.lock_map); the old one is closed
+-- keys to partitions, known by its epoch. Producers hold the map they write by (@schema@.lock_map); the old one is closed
 -- when nobody holds it any more, and drained when nothing is left of what was written by it. Until then a job waits for
 -- what earlier maps sent to its key's earlier partitions.
 --
 -- Over several shards that takes two steps. First the new map is set on the lead and carried to the others, and nobody
 -- may write by it: whoever learns it writes by no map at all. When every shard that has a partition of the map before
--- knows it, nobody writes by that one any more, and the new one is opened (penstock.open_map): a job by the new map on
+-- knows it, nobody writes by that one any more, and the new one is opened (@schema@.open_map): a job by the new map on
 -- one shard is never acknowledged before one by the old map begins on another. A shard that answers neither holds all
--- keys up: the change is undone by a further map, with the partitions there were (penstock.undo_map). What is left
+-- keys up: the change is undone by a further map, with the partitions there were (@schema@.undo_map). What is left
 -- of an old map is known on its shard only; it is told to the others (map_elsewhere), who take it that everything is left
 -- until they are told.
 
 -- The partitions of a queue by number, as many as are wanted: those of the map of now, and further ones: at the last place
 -- that a number had, if that may be used, and made where there is none.
-create or replace function penstock.partitions_for(p_queue int, p_partitions int, p_avoid int[] default '{}') returns int[]
+create or replace function @schema@.partitions_for(p_queue int, p_partitions int, p_avoid int[] default '{}') returns int[]
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_ids    int[];
@@ -21,15 +21,15 @@ declare
     v_number int;
 begin
     select m.partition_ids[1:p_partitions] into v_ids
-      from penstock.queue as q join penstock.queue_map as m on m.queue_id = q.id and m.epoch = q.epoch where q.id = p_queue;
+      from @schema@.queue as q join @schema@.queue_map as m on m.queue_id = q.id and m.epoch = q.epoch where q.id = p_queue;
     v_ids := coalesce(v_ids, '{}');
     for v_number in cardinality(v_ids) .. p_partitions - 1 loop
-        v_id := penstock.former_place(p_queue, v_number);
+        v_id := @schema@.former_place(p_queue, v_number);
         if v_id is null then
-            insert into penstock.partition (queue_id, number, name, shard, is_current)
+            insert into @schema@.partition (queue_id, number, name, shard, is_current)
             select q.id, v_number, case v_number when 0 then q.name else q.name || '__p' || v_number end,
-                   penstock.shard_for(q.id, v_number, p_avoid, v_ids), false
-              from penstock.queue as q where q.id = p_queue
+                   @schema@.shard_for(q.id, v_number, p_avoid, v_ids), false
+              from @schema@.queue as q where q.id = p_queue
             returning id into v_id;
         end if;
         v_ids := v_ids || v_id;
@@ -37,110 +37,110 @@ begin
     return v_ids;
 end $$;
 
--- Gives a queue a map, in a change of the catalogue that the caller began (penstock.next_version). With a new epoch the
+-- Gives a queue a map, in a change of the catalogue that the caller began (@schema@.next_version). With a new epoch the
 -- map before it stays until it is drained, and nobody may write by the new one until it is open. The old map's row is
 -- changed first: a producer above READ COMMITTED holds it, and finds by it that its snapshot is old. Partitions are
 -- added, never taken away: those not in the map are served until they are empty. Locks: the map's row, then the queue's.
-create or replace function penstock.set_map(
+create or replace function @schema@.set_map(
     p_queue int, p_version bigint, p_ids int[], p_homes smallint[], p_is_new boolean, p_is_open boolean) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_epoch int;
 begin
-    select epoch into v_epoch from penstock.queue where id = p_queue;
-    update penstock.queue_map as m
+    select epoch into v_epoch from @schema@.queue where id = p_queue;
+    update @schema@.queue_map as m
        set partition_ids = case when p_is_new then m.partition_ids else p_ids end,
-           is_carried = m.is_carried and not (p_is_new and exists (select from penstock.shard offset 1))
+           is_carried = m.is_carried and not (p_is_new and exists (select from @schema@.shard offset 1))
      where m.queue_id = p_queue and m.epoch = v_epoch;
     if p_is_new or not found then
         v_epoch := v_epoch + p_is_new::int;
-        insert into penstock.queue_map (queue_id, epoch, partition_ids, homes, opened_at)
+        insert into @schema@.queue_map (queue_id, epoch, partition_ids, homes, opened_at)
         values (p_queue, v_epoch, p_ids, p_homes, case when p_is_open then now() end);
     end if;
-    update penstock.queue
+    update @schema@.queue
        set partitions = cardinality(p_ids), epoch = v_epoch, homes = p_homes, is_open = p_is_open, version = p_version
      where id = p_queue;
     -- What comes back was shut, and not everybody may have been told.
-    perform penstock.note_shut(id, left_at) from penstock.partition
+    perform @schema@.note_shut(id, left_at) from @schema@.partition
       where queue_id = p_queue and id = any (p_ids) and not is_current and left_at is not null;
-    update penstock.partition
+    update @schema@.partition
        set is_current = id = any (p_ids), left_at = case when id <> all (p_ids) then p_version end,
            shut_by = case when id <> all (p_ids) then shut_by end
      where queue_id = p_queue and is_current <> (id = any (p_ids));
-    perform penstock.wake(p_queue);
+    perform @schema@.wake(p_queue);
 end $$;
 
 -- The homes of idempotency keys by a further map: a shard that has no partition in it is replaced, in its place, so that
 -- the keys of the others stay where they are.
-create or replace function penstock.homes_by(p_homes smallint[], p_ids int[]) returns smallint[]
+create or replace function @schema@.homes_by(p_homes smallint[], p_ids int[]) returns smallint[]
 language sql stable
 begin atomic
     select array(select case when h.shard = any (s.shards) then h.shard
                              else s.shards[1 + (h.place - 1) % cardinality(s.shards)] end
                    from unnest(p_homes) with ordinality as h(shard, place) order by h.place)
-      from (select array_agg(distinct shard order by shard) as shards from penstock.partition where id = any (p_ids)) as s;
+      from (select array_agg(distinct shard order by shard) as shards from @schema@.partition where id = any (p_ids)) as s;
 end;
 
 -- Begins to give a queue other partitions, in a change of the catalogue that the caller began. A queue without an owner
 -- has no use for a further map unless a partition or an idempotency key moves. Where the map before has partitions on other
 -- shards, nobody may write by the new one yet. An earlier change that is not through is an error (55006), also where a
 -- partition would come back to a place that it has not quite left.
-create or replace function penstock.change_map(p_queue penstock.queue, p_version bigint, p_ids int[], p_is_move boolean) returns void
+create or replace function @schema@.change_map(p_queue @schema@.queue, p_version bigint, p_ids int[], p_is_move boolean) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_homes smallint[] := penstock.homes_by(p_queue.homes, p_ids);
+    v_homes smallint[] := @schema@.homes_by(p_queue.homes, p_ids);
     v_early record;
 begin
     if not p_queue.is_open then
         raise exception using errcode = '55006',
             message = format('another change of the partitions of queue %s is under way', quote_literal(p_queue.name));
     end if;
-    select p.number, p.shard into v_early from penstock.partition as p
-     where p.id = any (p_ids) and not p.is_current and not penstock.may_return(p) order by p.number limit 1;
+    select p.number, p.shard into v_early from @schema@.partition as p
+     where p.id = any (p_ids) and not p.is_current and not @schema@.may_return(p) order by p.number limit 1;
     if found then
         raise exception using errcode = '55006', message = format(
             'partition %s of queue %s has left shard %s not long ago, and what it left there is not worked off yet',
             v_early.number, quote_literal(p_queue.name), v_early.shard);
     end if;
     if not (p_is_move or p_queue.is_owned or v_homes <> p_queue.homes) then
-        perform penstock.set_map(p_queue.id, p_version, p_ids, v_homes, false, true);
+        perform @schema@.set_map(p_queue.id, p_version, p_ids, v_homes, false, true);
         return;
     end if;
-    perform penstock.set_map(p_queue.id, p_version, p_ids, v_homes, true, not exists (
-        select from penstock.queue_map as m join penstock.partition as p on p.id = any (m.partition_ids)
-         where m.queue_id = p_queue.id and m.epoch = p_queue.epoch and p.shard <> penstock.here()));
+    perform @schema@.set_map(p_queue.id, p_version, p_ids, v_homes, true, not exists (
+        select from @schema@.queue_map as m join @schema@.partition as p on p.id = any (m.partition_ids)
+         where m.queue_id = p_queue.id and m.epoch = p_queue.epoch and p.shard <> @schema@.here()));
 end $$;
 
 -- Sets the number of partitions; whether anything changed. Locks: the catalogue, the map's row, the queue's.
-create or replace function penstock.resize(p_name text, p_partitions int) returns boolean
+create or replace function @schema@.resize(p_name text, p_partitions int) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_queue   penstock.queue;
+    v_queue   @schema@.queue;
     v_version bigint;
 begin
-    if not exists (select from penstock.queue where name = p_name and partitions <> p_partitions) then
+    if not exists (select from @schema@.queue where name = p_name and partitions <> p_partitions) then
         return false;
     end if;
-    v_version := penstock.next_version();
-    v_queue := (select q from penstock.queue as q where q.name = p_name);
+    v_version := @schema@.next_version();
+    v_queue := (select q from @schema@.queue as q where q.name = p_name);
     if v_queue.partitions = p_partitions then
         return false;
     end if;
-    perform penstock.change_map(v_queue, v_version, penstock.partitions_for(v_queue.id, p_partitions), false);
+    perform @schema@.change_map(v_queue, v_version, @schema@.partitions_for(v_queue.id, p_partitions), false);
     return true;
 end $$;
 
 -- Lets everybody write by a map, once no shard lets anybody write by the one before; false where it is open, or not the
 -- queue's any more. Locks: the catalogue, the map's row, the queue's.
-create or replace function penstock.open_map(p_queue int, p_epoch int) returns boolean
+create or replace function @schema@.open_map(p_queue int, p_epoch int) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_version bigint := penstock.next_version();
+    v_version bigint := @schema@.next_version();
 begin
-    update penstock.queue_map as m set opened_at = now()
-      from penstock.queue as q
+    update @schema@.queue_map as m set opened_at = now()
+      from @schema@.queue as q
      where q.id = p_queue and q.epoch = p_epoch and not q.is_open and m.queue_id = q.id and m.epoch = p_epoch;
-    update penstock.queue set is_open = true, version = v_version where id = p_queue and epoch = p_epoch and not is_open;
+    update @schema@.queue set is_open = true, version = v_version where id = p_queue and epoch = p_epoch and not is_open;
     return found;
 end $$;
 
@@ -148,21 +148,21 @@ end $$;
 -- that nothing has to wait, and a shard that has not heard of any of it goes on by the map it knows. Nothing was ever
 -- written by the one that is taken back: it is drained, and nobody waits for its places. False where it is open, or not the queue's any more. Locks: the
 -- catalogue, maps' rows, the queue's.
-create or replace function penstock.undo_map(p_queue int, p_epoch int) returns boolean
+create or replace function @schema@.undo_map(p_queue int, p_epoch int) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_version bigint := penstock.next_version();
+    v_version bigint := @schema@.next_version();
     v_before  record;
 begin
     select m.partition_ids, m.homes into v_before
-      from penstock.queue as q join penstock.queue_map as m on m.queue_id = q.id and m.epoch = q.epoch - 1
+      from @schema@.queue as q join @schema@.queue_map as m on m.queue_id = q.id and m.epoch = q.epoch - 1
      where q.id = p_queue and q.epoch = p_epoch and not q.is_open;
     if not found then
         return false;
     end if;
-    perform penstock.set_map(p_queue, v_version, v_before.partition_ids, v_before.homes, true, true);
-    update penstock.queue_map set is_drained = true where queue_id = p_queue and epoch = p_epoch;
-    update penstock.partition set left_at = null where queue_id = p_queue and left_at = v_version;
+    perform @schema@.set_map(p_queue, v_version, v_before.partition_ids, v_before.homes, true, true);
+    update @schema@.queue_map set is_drained = true where queue_id = p_queue and epoch = p_epoch;
+    update @schema@.partition set left_at = null where queue_id = p_queue and left_at = v_version;
     return true;
 end $$;
 
@@ -170,19 +170,19 @@ end $$;
 -- about on another shard. Only tries: whoever waited for the
 -- producers would stand in the way of all that come after. Not in the transaction that set the new map: it must be
 -- committed before the old one is found free. Locks: rows of old maps, skipping those held. Returns how many it closed.
-create or replace function penstock.close_maps() returns int
+create or replace function @schema@.close_maps() returns int
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_map   record;
     v_count int := 0;
 begin
     for v_map in
-        select m.queue_id, m.epoch from penstock.queue_map as m join penstock.queue as q on q.id = m.queue_id
+        select m.queue_id, m.epoch from @schema@.queue_map as m join @schema@.queue as q on q.id = m.queue_id
          where not m.is_closed and m.epoch < q.epoch order by m.queue_id, m.epoch for update of m skip locked
     loop
-        update penstock.queue_map as m set is_closed = true
+        update @schema@.queue_map as m set is_closed = true
          where m.queue_id = v_map.queue_id and m.epoch = v_map.epoch
-           and not exists (select from penstock.load_hold as h where h.queue_id = m.queue_id and h.epoch = m.epoch);
+           and not exists (select from @schema@.load_hold as h where h.queue_id = m.queue_id and h.epoch = m.epoch);
         v_count := v_count + found::int;
     end loop;
     return v_count;

@@ -1,10 +1,10 @@
 -- What is left of a map that was closed.
 
 -- Whether anything that a map sent to a partition is ready or runs there. Index: ready_of_epoch.
-create or replace function penstock.is_open(p_partition int, p_epoch int) returns boolean
+create or replace function @schema@.is_open(p_partition int, p_epoch int) returns boolean
 language sql stable set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
-    select exists (select from penstock.ready where partition_id = p_partition and epoch = p_epoch)
-        or exists (select from penstock.lease where partition_id = p_partition and epoch = p_epoch)
+    select exists (select from @schema@.ready where partition_id = p_partition and epoch = p_epoch)
+        or exists (select from @schema@.lease where partition_id = p_partition and epoch = p_epoch)
 $$;
 
 -- What is left of an earlier map on this shard: the partitions where anything of it is ready or runs (all of them, while
@@ -14,41 +14,41 @@ $$;
 -- halted, each by the map it has. Where one comes here from a shard that is being drained, it does not leave that one
 -- before everybody was told of it from here (see carrying). One look: in one snapshot with
 -- whatever else the statement or its transaction reads. Indexes: ready_of_epoch, scheduled_holding.
-create or replace function penstock.left_of_map(p_queue int, p_epoch int, out open_ids int[], out held_keys bytea[])
+create or replace function @schema@.left_of_map(p_queue int, p_epoch int, out open_ids int[], out held_keys bytea[])
 language sql stable set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     select case when not m.is_closed
-                then array(select p.id from penstock.partition as p
-                            where p.id = any (m.partition_ids) and p.shard = penstock.here())
-                else array(select p.id from penstock.partition as p
-                            where p.queue_id = p_queue and penstock.is_open(p.id, p_epoch)
-                              and not exists (select from penstock.map_rest as r
+                then array(select p.id from @schema@.partition as p
+                            where p.id = any (m.partition_ids) and p.shard = @schema@.here())
+                else array(select p.id from @schema@.partition as p
+                            where p.queue_id = p_queue and @schema@.is_open(p.id, p_epoch)
+                              and not exists (select from @schema@.map_rest as r
                                                where r.queue_id = p_queue and r.epoch = p_epoch and r.partition_id = p.id
                                                  and r.keys is not null)) end,
-           array(select j.key from penstock.partition as p
-                   join penstock.scheduled as s on s.partition_id = p.id and s.epoch = p_epoch and s.pos is not null
-                  cross join lateral unnest(penstock.positions(s.low, s.high, s.members)) as b
-                  cross join lateral (select key from penstock.job_stored where id = s.range * 1024 + b limit 1) as j
+           array(select j.key from @schema@.partition as p
+                   join @schema@.scheduled as s on s.partition_id = p.id and s.epoch = p_epoch and s.pos is not null
+                  cross join lateral unnest(@schema@.positions(s.low, s.high, s.members)) as b
+                  cross join lateral (select key from @schema@.job_stored where id = s.range * 1024 + b limit 1) as j
                   where p.queue_id = p_queue and j.key is not null
                  union
-                 select h.key from penstock.halted as h where h.queue_id = p_queue and h.epoch = p_epoch
+                 select h.key from @schema@.halted as h where h.queue_id = p_queue and h.epoch = p_epoch
                  union
-                 select unnest(r.keys) from penstock.map_rest as r
-                  where r.queue_id = p_queue and r.epoch = p_epoch and penstock.is_open(r.partition_id, p_epoch)
+                 select unnest(r.keys) from @schema@.map_rest as r
+                  where r.queue_id = p_queue and r.epoch = p_epoch and @schema@.is_open(r.partition_id, p_epoch)
                  union
-                 select g.key from penstock.map_guest as g where g.queue_id = p_queue and g.epoch = p_epoch
+                 select g.key from @schema@.map_guest as g where g.queue_id = p_queue and g.epoch = p_epoch
                  union
-                 select j.key from penstock.partition as p
-                   join penstock.outbox as o on o.partition_id = p.id and o.epoch = p_epoch
-                  cross join lateral (select key from penstock.job_stored where id = o.job_id limit 1) as j
+                 select j.key from @schema@.partition as p
+                   join @schema@.outbox as o on o.partition_id = p.id and o.epoch = p_epoch
+                  cross join lateral (select key from @schema@.job_stored where id = o.job_id limit 1) as j
                   where p.queue_id = p_queue and j.key is not null)
-      from penstock.queue_map as m where m.queue_id = p_queue and m.epoch = p_epoch
+      from @schema@.queue_map as m where m.queue_id = p_queue and m.epoch = p_epoch
 $$;
 
 -- Calls maps drained by which nothing is left that is ready, runs, or holds its key, on any shard; also not a halted key,
 -- whose dead letter a retry brings back to its place. The maps are locked by one statement and looked at by the next. It
 -- is a change of the catalogue: for the lead. Locks: the catalogue where it seems that one is drained, then rows of
 -- closed maps, skipping those held. Returns how many it drained.
-create or replace function penstock.drain_maps() returns int
+create or replace function @schema@.drain_maps() returns int
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_queues  int[];
@@ -57,119 +57,119 @@ declare
     v_count   int;
 begin
     select array_agg(m.queue_id), array_agg(m.epoch) into v_queues, v_epochs
-      from penstock.queue_map as m where m.is_closed and not m.is_drained and not penstock.has_left(m);
-    if v_queues is null or not penstock.is_lead() then
+      from @schema@.queue_map as m where m.is_closed and not m.is_drained and not @schema@.has_left(m);
+    if v_queues is null or not @schema@.is_lead() then
         return 0;
     end if;
-    v_version := penstock.next_version();
+    v_version := @schema@.next_version();
     select array_agg(queue_id), array_agg(epoch) into v_queues, v_epochs
-      from (select queue_id, epoch from penstock.queue_map
+      from (select queue_id, epoch from @schema@.queue_map
              where (queue_id, epoch) in (select g.queue, g.epoch from unnest(v_queues, v_epochs) as g(queue, epoch)) and is_closed and not is_drained
              order by queue_id, epoch for update skip locked) as m;
     with drained as (
-        update penstock.queue_map as m set is_drained = true
-         where (m.queue_id, m.epoch) in (select g.queue, g.epoch from unnest(v_queues, v_epochs) as g(queue, epoch)) and not penstock.has_left(m)
+        update @schema@.queue_map as m set is_drained = true
+         where (m.queue_id, m.epoch) in (select g.queue, g.epoch from unnest(v_queues, v_epochs) as g(queue, epoch)) and not @schema@.has_left(m)
         returning m.queue_id, m.epoch
     ), told as (
-        update penstock.queue as q set version = v_version from (select distinct queue_id from drained) as d where q.id = d.queue_id
+        update @schema@.queue as q set version = v_version from (select distinct queue_id from drained) as d where q.id = d.queue_id
     )
-    select count(penstock.wake(queue_id)) into v_count from drained;
-    perform penstock.forget_drained();
+    select count(@schema@.wake(queue_id)) into v_count from drained;
+    perform @schema@.forget_drained();
     return v_count;
 end $$;
 
 -- Forgets what was known of what is left of drained maps.
-create or replace function penstock.forget_drained() returns void
+create or replace function @schema@.forget_drained() returns void
 language sql
 begin atomic
-    delete from penstock.map_rest as r using penstock.queue_map as m
+    delete from @schema@.map_rest as r using @schema@.queue_map as m
      where m.queue_id = r.queue_id and m.epoch = r.epoch and m.is_drained;
-    delete from penstock.map_elsewhere as r using penstock.queue_map as m
+    delete from @schema@.map_elsewhere as r using @schema@.queue_map as m
      where m.queue_id = r.queue_id and m.epoch = r.epoch and m.is_drained;
 end;
 
 -- Forgets jobs of map_guest that their keys do not wait for any more. In one snapshot: a job is found in one place.
-create or replace function penstock.forget_guests() returns void
+create or replace function @schema@.forget_guests() returns void
 language sql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
-    delete from penstock.map_guest as g
+    delete from @schema@.map_guest as g
      where not exists (
-           select from penstock.ready as r
-            where r.range = g.job_id / 1024 and penstock.has_member(r.low, r.high, r.members, (g.job_id % 1024)::int)
+           select from @schema@.ready as r
+            where r.range = g.job_id / 1024 and @schema@.has_member(r.low, r.high, r.members, (g.job_id % 1024)::int)
            union all
-           select from penstock.lease as l
-            where l.range = g.job_id / 1024 and penstock.has_member(l.low, l.high, l.members, (g.job_id % 1024)::int)
+           select from @schema@.lease as l
+            where l.range = g.job_id / 1024 and @schema@.has_member(l.low, l.high, l.members, (g.job_id % 1024)::int)
            union all
-           select from penstock.scheduled as s
+           select from @schema@.scheduled as s
             where s.range = g.job_id / 1024 and s.pos is not null
-              and penstock.has_member(s.low, s.high, s.members, (g.job_id % 1024)::int)
+              and @schema@.has_member(s.low, s.high, s.members, (g.job_id % 1024)::int)
            union all
-           select from penstock.halted as h where h.queue_id = g.queue_id and h.key = g.key and h.job_id = g.job_id)
+           select from @schema@.halted as h where h.queue_id = g.queue_id and h.key = g.key and h.job_id = g.job_id)
 $$;
 
 -- Whether anything is left of a map that is closed, here or, for all that is known, elsewhere.
-create or replace function penstock.has_left(p_map penstock.queue_map) returns boolean
+create or replace function @schema@.has_left(p_map @schema@.queue_map) returns boolean
 language sql stable set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
-    select exists (select from penstock.partition as p
+    select exists (select from @schema@.partition as p
                     where p.queue_id = p_map.queue_id
-                      and (penstock.is_open(p.id, p_map.epoch)
-                           or exists (select from penstock.scheduled as s
+                      and (@schema@.is_open(p.id, p_map.epoch)
+                           or exists (select from @schema@.scheduled as s
                                        where s.partition_id = p.id and s.epoch = p_map.epoch and s.pos is not null)))
-        or exists (select from penstock.halted as h where h.queue_id = p_map.queue_id and h.epoch = p_map.epoch)
-        or exists (select from penstock.map_guest as g where g.queue_id = p_map.queue_id and g.epoch = p_map.epoch)
-        or exists (select from penstock.partition as p
-                     join penstock.outbox as o on o.partition_id = p.id and o.epoch = p_map.epoch
+        or exists (select from @schema@.halted as h where h.queue_id = p_map.queue_id and h.epoch = p_map.epoch)
+        or exists (select from @schema@.map_guest as g where g.queue_id = p_map.queue_id and g.epoch = p_map.epoch)
+        or exists (select from @schema@.partition as p
+                     join @schema@.outbox as o on o.partition_id = p.id and o.epoch = p_map.epoch
                     where p.queue_id = p_map.queue_id)
-        or exists (select from penstock.map_elsewhere as r
+        or exists (select from @schema@.map_elsewhere as r
                     where r.queue_id = p_map.queue_id and r.epoch = p_map.epoch and (r.open_ids <> '{}' or r.held_keys <> '{}')
-                      and r.shard <> all (penstock.drained_shards()))
-        or exists (select from penstock.partition as p
-                    where p.id = any (p_map.partition_ids) and p.shard <> penstock.here()
-                      and p.shard <> all (penstock.drained_shards())
-                      and not exists (select from penstock.map_elsewhere as r
+                      and r.shard <> all (@schema@.drained_shards()))
+        or exists (select from @schema@.partition as p
+                    where p.id = any (p_map.partition_ids) and p.shard <> @schema@.here()
+                      and p.shard <> all (@schema@.drained_shards())
+                      and not exists (select from @schema@.map_elsewhere as r
                                        where r.queue_id = p_map.queue_id and r.epoch = p_map.epoch and r.shard = p.shard
                                          and r.open_ids = '{}' and r.held_keys = '{}'))
 $$;
 
 -- What jobs of later maps wait for: each map of a queue that is not drained, and its own; of each earlier one what is
 -- left on this shard, and what the others told last. One look. Owners ask often, and mostly there is one map.
-create or replace function penstock.open_maps(p_queue int)
+create or replace function @schema@.open_maps(p_queue int)
 returns table (epoch int, partition_ids int[], open_ids int[], held_keys bytea[])
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
     return query
     select m.epoch, m.partition_ids, '{}'::int[], '{}'::bytea[]
-      from penstock.queue as q join penstock.queue_map as m on m.queue_id = q.id and m.epoch = q.epoch where q.id = p_queue;
-    if exists (select from penstock.queue as q join penstock.queue_map as m on m.queue_id = q.id and m.epoch < q.epoch
+      from @schema@.queue as q join @schema@.queue_map as m on m.queue_id = q.id and m.epoch = q.epoch where q.id = p_queue;
+    if exists (select from @schema@.queue as q join @schema@.queue_map as m on m.queue_id = q.id and m.epoch < q.epoch
                 where q.id = p_queue and not m.is_drained) then
         return query
         select m.epoch, m.partition_ids, l.open_ids || e.open_ids, l.held_keys || e.held_keys
-          from penstock.queue as q
-          join penstock.queue_map as m on m.queue_id = q.id and m.epoch < q.epoch and not m.is_drained
-         cross join lateral penstock.left_of_map(q.id, m.epoch) as l
+          from @schema@.queue as q
+          join @schema@.queue_map as m on m.queue_id = q.id and m.epoch < q.epoch and not m.is_drained
+         cross join lateral @schema@.left_of_map(q.id, m.epoch) as l
          cross join lateral (
-               select array(select p.id from penstock.partition as p
-                              left join penstock.map_elsewhere as r
+               select array(select p.id from @schema@.partition as p
+                              left join @schema@.map_elsewhere as r
                                 on r.queue_id = q.id and r.epoch = m.epoch and r.shard = p.shard
-                             where p.id = any (m.partition_ids) and p.shard <> penstock.here()
-                               and p.shard <> all (penstock.drained_shards())
+                             where p.id = any (m.partition_ids) and p.shard <> @schema@.here()
+                               and p.shard <> all (@schema@.drained_shards())
                                and (r.shard is null or p.id = any (r.open_ids))) as open_ids,
-                      array(select unnest(r.held_keys) from penstock.map_elsewhere as r
+                      array(select unnest(r.held_keys) from @schema@.map_elsewhere as r
                              where r.queue_id = q.id and r.epoch = m.epoch
-                               and r.shard <> all (penstock.drained_shards())) as held_keys) as e
+                               and r.shard <> all (@schema@.drained_shards())) as held_keys) as e
          where q.id = p_queue;
     end if;
 end $$;
 
 -- Lets a halted key go on; whether it was halted.
-create or replace function penstock.release_key(p_queue int, p_key bytea) returns boolean
+create or replace function @schema@.release_key(p_queue int, p_key bytea) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    delete from penstock.halted where queue_id = p_queue and key = p_key;
+    delete from @schema@.halted where queue_id = p_queue and key = p_key;
     if not found then
         return false;
     end if;
-    delete from penstock.quiet where partition_id in (select id from penstock.partition where queue_id = p_queue);
-    perform penstock.wake(p_queue);
+    delete from @schema@.quiet where partition_id in (select id from @schema@.partition where queue_id = p_queue);
+    perform @schema@.wake(p_queue);
     return true;
 end $$;

@@ -5,13 +5,13 @@
 -- p_jobs and a range, and the next ones go on from there, in any order of partitions so that none waits for a deep one.
 -- A job of a closed map keeps its range wherever it goes, so none is missed between two pages. Locks: rows of closed
 -- maps, skipping those held, so that nobody brings a dead letter back meanwhile. Returns how many lists it ended.
-create or replace function penstock.list_rest(p_jobs int, p_keys int) returns int
+create or replace function @schema@.list_rest(p_jobs int, p_keys int) returns int
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_queues  int[];
     v_epochs  int[];
     v_part    record;
-    v_rest    penstock.map_rest;
+    v_rest    @schema@.map_rest;
     v_rows    int;
     v_jobs    int;
     v_is_last boolean;
@@ -19,40 +19,40 @@ declare
     v_ended   int[] := '{}';
 begin
     select array_agg(queue_id), array_agg(epoch) into v_queues, v_epochs
-      from (select queue_id, epoch from penstock.queue_map where is_closed and not is_drained
+      from (select queue_id, epoch from @schema@.queue_map where is_closed and not is_drained
              order by queue_id, epoch for update skip locked) as m;
     for v_part in
         select p.id, g.queue_id, g.epoch
-          from unnest(v_queues, v_epochs) as g(queue_id, epoch) join penstock.partition as p on p.queue_id = g.queue_id
-         where penstock.is_open(p.id, g.epoch) order by random()
+          from unnest(v_queues, v_epochs) as g(queue_id, epoch) join @schema@.partition as p on p.queue_id = g.queue_id
+         where @schema@.is_open(p.id, g.epoch) order by random()
     loop
         exit when v_left <= 0;
-        insert into penstock.map_rest (queue_id, epoch, partition_id) values (v_part.queue_id, v_part.epoch, v_part.id)
+        insert into @schema@.map_rest (queue_id, epoch, partition_id) values (v_part.queue_id, v_part.epoch, v_part.id)
             on conflict do nothing;
-        v_rest := (select r from penstock.map_rest as r
+        v_rest := (select r from @schema@.map_rest as r
                     where r.queue_id = v_part.queue_id and r.epoch = v_part.epoch and r.partition_id = v_part.id);
         -- A range may be in so many parts: one more, and the first is whole.
         v_rows := greatest(v_left, 1024) + 1;
         with next_rows as materialized (
             select l.range, l.low, l.high, l.members from (
-                select range, low, high, members from penstock.ready where partition_id = v_part.id and epoch = v_part.epoch
+                select range, low, high, members from @schema@.ready where partition_id = v_part.id and epoch = v_part.epoch
                 union all
-                select range, low, high, members from penstock.lease where partition_id = v_part.id and epoch = v_part.epoch
+                select range, low, high, members from @schema@.lease where partition_id = v_part.id and epoch = v_part.epoch
                 union all
-                select range, low, high, members from penstock.scheduled
+                select range, low, high, members from @schema@.scheduled
                  where partition_id = v_part.id and epoch = v_part.epoch and pos is not null) as l
              where range > v_rest.through order by range limit v_rows
         ), page as materialized (
             select l.range, l.low, l.high, l.members from (
-                select range, low, high, members, sum(penstock.members_count(low, high, members))
+                select range, low, high, members, sum(@schema@.members_count(low, high, members))
                           over (order by range groups between unbounded preceding and 1 preceding) as jobs_before
                   from next_rows
                  where (select count(*) from next_rows) < v_rows or range < (select max(range) from next_rows)) as l
              where coalesce(jobs_before, 0) < v_left
         ), job_found as materialized (
             select j.key from page as l
-             cross join lateral unnest(penstock.positions(l.low, l.high, l.members)) as m
-             cross join lateral (select key from penstock.job_stored where id = l.range * 1024 + m limit 1) as j
+             cross join lateral unnest(@schema@.positions(l.low, l.high, l.members)) as m
+             cross join lateral (select key from @schema@.job_stored where id = l.range * 1024 + m limit 1) as j
         )
         select (select count(*) from job_found), (select count(*) from page) = (select count(*) from next_rows),
                array(select unnest(v_rest.found) union select key from job_found where key is not null),
@@ -68,9 +68,9 @@ begin
             v_rest.through := 0;
             v_ended := v_ended || v_part.queue_id;
         end if;
-        update penstock.map_rest set keys = v_rest.keys, found = v_rest.found, through = v_rest.through
+        update @schema@.map_rest set keys = v_rest.keys, found = v_rest.found, through = v_rest.through
          where queue_id = v_part.queue_id and epoch = v_part.epoch and partition_id = v_part.id;
     end loop;
-    perform penstock.wake(q) from (select distinct unnest(v_ended)) as e(q);
+    perform @schema@.wake(q) from (select distinct unnest(v_ended)) as e(q);
     return cardinality(v_ended);
 end $$;

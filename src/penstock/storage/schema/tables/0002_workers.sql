@@ -1,6 +1,6 @@
 -- Workers, what became of their turns and of calls, and the duties that fail.
 
-create table penstock.worker (
+create table @schema@.worker (
     -- Drawn at random by the worker itself: a promoted standby or a restored backup would give a counted one again.
     id            bigint primary key,
     -- The same on every shard on which one worker is registered.
@@ -17,9 +17,9 @@ create table penstock.worker (
     renewed_at    timestamptz not null default now()
 ) with (fillfactor = 50);
 
-create table penstock.worker_task (
-    worker_id bigint not null references penstock.worker on delete cascade,
-    queue_id  int not null references penstock.queue,
+create table @schema@.worker_task (
+    worker_id bigint not null references @schema@.worker on delete cascade,
+    queue_id  int not null references @schema@.queue,
     task      text not null,
     -- Without one a handler that hangs keeps its slot for ever.
     has_timeout boolean not null default true,
@@ -27,9 +27,9 @@ create table penstock.worker_task (
 );
 
 -- Who wants to be woken for a queue: a producer notifies only where there is a row.
-create table penstock.sleeper (
-    queue_id  int not null references penstock.queue,
-    worker_id bigint not null references penstock.worker on delete cascade,
+create table @schema@.sleeper (
+    queue_id  int not null references @schema@.queue,
+    worker_id bigint not null references @schema@.worker on delete cascade,
     primary key (queue_id, worker_id)
 );
 
@@ -37,7 +37,7 @@ create table penstock.sleeper (
 
 -- A call writes its token with its jobs, and who lost its answer writes it too: who comes second meets the first. If that
 -- is the call, nothing of it is written, however late it comes; if it is who looks, the call was.
-create table penstock.receipt (
+create table @schema@.receipt (
     token      bigint primary key,
     -- Of the call's jobs; null: it was looked for before it came.
     first_id   bigint,
@@ -46,13 +46,13 @@ create table penstock.receipt (
 
 -- The number that a worker's turns bear; it changes whenever the answer to one was lost. A turn holds the row while it
 -- lasts, and fails where the number is another by then.
-create table penstock.turn (
+create table @schema@.turn (
     worker_id bigint primary key,
     number    bigint not null
 ) with (fillfactor = 50);
 
 -- Duties of upkeep that fail in the same way again and again, as of when that was noted last.
-create table penstock.trouble (
+create table @schema@.trouble (
     duty     text primary key,
     error    text not null,
     since    timestamptz not null,

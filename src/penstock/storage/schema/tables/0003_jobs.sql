@@ -3,7 +3,7 @@
 
 -- Dropped table partition by table partition. `args` is json, not jsonb: it comes
 -- back byte for byte, is smaller, and costs less to write.
-create table penstock.job (
+create table @schema@.job (
     id           bigint not null primary key,
     enqueued_at  timestamptz not null,
     partition_id int not null,
@@ -14,13 +14,13 @@ create table penstock.job (
     attributes   jsonb
 ) partition by range (id);
 
-comment on column penstock.job.attributes is 'Rare facts: tenant, owner, tags, idempotency_key, parents.';
+comment on column @schema@.job.attributes is 'Rare facts: tenant, owner, tags, idempotency_key, parents.';
 
 -- The few jobs that outlive their table partition.
-create table penstock.job_kept (like penstock.job including all);
+create table @schema@.job_kept (like @schema@.job including all);
 
--- The table partitions of `job`: ranges low (included) to high (not included), each in penstock.job_<low>.
-create table penstock.job_part (
+-- The table partitions of `job`: ranges low (included) to high (not included), each in @schema@.job_<low>.
+create table @schema@.job_part (
     low         bigint primary key,
     high        bigint not null,
     created_at  timestamptz not null default now(),
@@ -30,28 +30,28 @@ create table penstock.job_part (
     constraint job_part_is_not_empty check (high > low)
 );
 
-comment on column penstock.job_part.is_detached is 'It is being let go: what is kept of it was moved, nobody needs the rest.';
-comment on column penstock.job_part.writers is 'The transactions in progress when it was closed; null while it is open.';
-comment on column penstock.job_part.keys_until is 'Idempotency keys of its jobs outlive it, until then: their history went early, to a lake.';
+comment on column @schema@.job_part.is_detached is 'It is being let go: what is kept of it was moved, nobody needs the rest.';
+comment on column @schema@.job_part.writers is 'The transactions in progress when it was closed; null while it is open.';
+comment on column @schema@.job_part.keys_until is 'Idempotency keys of its jobs outlive it, until then: their history went early, to a lake.';
 
 -- Calls for a table at commit, when no statement of the transaction is using the others.
-create table penstock.shortage (at timestamptz not null default now());
+create table @schema@.shortage (at timestamptz not null default now());
 
-create function penstock.mend_shortage() returns trigger
+create function @schema@.mend_shortage() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    delete from penstock.shortage where at <= now();
+    delete from @schema@.shortage where at <= now();
     begin
-        lock table penstock.job_part in share update exclusive mode nowait;
+        lock table @schema@.job_part in share update exclusive mode nowait;
     exception when lock_not_available then
         return null;  -- Somebody else mends it now: he need not be waited for.
     end;
     -- What he has mended is not mended again.
-    if (select last_value from penstock.range_number) + 16384 * 1024 > (select max(high) from penstock.job_part) then
-        perform penstock.add_job_part(65536);
+    if (select last_value from @schema@.range_number) + 16384 * 1024 > (select max(high) from @schema@.job_part) then
+        perform @schema@.add_job_part(65536);
     end if;
     return null;
 end $$;
 
-create constraint trigger a_shortage_is_mended_at_commit after insert on penstock.shortage
-    deferrable initially deferred for each row execute function penstock.mend_shortage();
+create constraint trigger a_shortage_is_mended_at_commit after insert on @schema@.shortage
+    deferrable initially deferred for each row execute function @schema@.mend_shortage();

@@ -1,10 +1,10 @@
 -- Where jobs are that have not ended, and what is known about them meanwhile.
 
-create sequence penstock.lease_number as bigint cache 1 no cycle;
+create sequence @schema@.lease_number as bigint cache 1 no cycle;
 
 -- What may run now. `pos` gives the order: the range number for new rows, kept by split and rescue. Spans lie within
 -- 0 to 1,024; no CHECK says so here and on `lease`: it would cost each enqueue and claim a tenth of their time.
-create table penstock.ready (
+create table @schema@.ready (
     partition_id int not null,
     priority     smallint not null,
     pos          bigint not null,
@@ -26,19 +26,19 @@ create table penstock.ready (
     task         text not null
 ) with (fillfactor = 80);
 
-create index ready_in_order on penstock.ready (partition_id, priority, pos) where not is_parked;
-create index ready_of_range on penstock.ready (range);
-create index ready_parked on penstock.ready (partition_id, task) where is_parked;
-create index ready_changed on penstock.ready (partition_id, changed) where changed is not null;
-create index ready_of_epoch on penstock.ready (partition_id, epoch) where epoch is not null;
+create index ready_in_order on @schema@.ready (partition_id, priority, pos) where not is_parked;
+create index ready_of_range on @schema@.ready (range);
+create index ready_parked on @schema@.ready (partition_id, task) where is_parked;
+create index ready_changed on @schema@.ready (partition_id, changed) where changed is not null;
+create index ready_of_epoch on @schema@.ready (partition_id, epoch) where epoch is not null;
 
 -- For a person's looks at one queue. The first holds only rows that are not where they were enqueued (retried,
 -- promoted, parked): it costs the path of a plain job nothing.
-create index ready_out_of_order on penstock.ready (partition_id, range) where pos <> range or is_parked;
+create index ready_out_of_order on @schema@.ready (partition_id, range) where pos <> range or is_parked;
 
 -- What is running: a worker's numbered right to run a range. The number only grows: it is the fence.
-create table penstock.lease (
-    id           bigint primary key default nextval('penstock.lease_number'),
+create table @schema@.lease (
+    id           bigint primary key default nextval('@schema@.lease_number'),
     -- Drawn at random by whoever claims, one a claim: numbers are given again after a failover or a restore, this is not.
     token        bigint not null,
     worker_id    bigint not null,
@@ -58,13 +58,13 @@ create table penstock.lease (
     task         text not null
 ) with (fillfactor = 80);
 
-create index lease_of_range on penstock.lease (range);
+create index lease_of_range on @schema@.lease (range);
 
-comment on column penstock.lease.is_ahead is
+comment on column @schema@.lease.is_ahead is
     'Claimed beyond the free slots: its jobs may not have started, so a crash alone never dead-letters them.';
 
 -- What waits for a time: delays and retries.
-create table penstock.scheduled (
+create table @schema@.scheduled (
     due_at       timestamptz not null,
     partition_id int not null,
     priority     smallint not null,
@@ -81,13 +81,13 @@ create table penstock.scheduled (
     constraint scheduled_span_is_within_its_range check (0 <= low and low < high and high <= 1024)
 );
 
-create index scheduled_by_due_time on penstock.scheduled (due_at);
-create index scheduled_of_range on penstock.scheduled (range);
-create index scheduled_of_partition on penstock.scheduled (partition_id, range);
-create index scheduled_holding on penstock.scheduled (partition_id, epoch) where pos is not null;
+create index scheduled_by_due_time on @schema@.scheduled (due_at);
+create index scheduled_of_range on @schema@.scheduled (range);
+create index scheduled_of_partition on @schema@.scheduled (partition_id, range);
+create index scheduled_holding on @schema@.scheduled (partition_id, epoch) where pos is not null;
 
 -- What waits for other jobs.
-create table penstock.blocked (
+create table @schema@.blocked (
     job_id            bigint primary key,
     partition_id      int not null,
     priority          smallint not null,
@@ -97,9 +97,9 @@ create table penstock.blocked (
     parents           bigint[] not null
 );
 
-create index blocked_of_partition on penstock.blocked (partition_id, job_id);
+create index blocked_of_partition on @schema@.blocked (partition_id, job_id);
 
-create table penstock.dependency (
+create table @schema@.dependency (
     parent_id bigint not null,
     child_id  bigint not null,
     -- Whether the parent is on another shard: its end is asked for there.
@@ -107,16 +107,16 @@ create table penstock.dependency (
     primary key (parent_id, child_id)
 );
 
-create index dependency_elsewhere on penstock.dependency (parent_id) where is_elsewhere;
+create index dependency_elsewhere on @schema@.dependency (parent_id) where is_elsewhere;
 
 -- The ends of parents on other shards, for as long as a child here waits.
-create table penstock.parent_end (
+create table @schema@.parent_end (
     job_id        bigint primary key,
     has_succeeded boolean not null
 );
 
 -- Parents here that children on other shards wait for: how they end is kept until it was heard there.
-create table penstock.awaited (
+create table @schema@.awaited (
     parent_id  bigint not null,
     shard      smallint not null,
     -- When a call last asked whether the parent may be waited for: its child may not have been written yet.
@@ -126,7 +126,7 @@ create table penstock.awaited (
 
 -- What a partition's rate has left: the newest row says when its bucket would be full again. Rows are added, never
 -- changed: a row changed all the time is slow behind a long transaction.
-create table penstock.spent (
+create table @schema@.spent (
     partition_id int not null,
     id           bigint generated always as identity,
     full_at      timestamptz not null,
@@ -134,15 +134,15 @@ create table penstock.spent (
 );
 
 -- Partitions whose owner found nothing that could start, as of a snapshot: only what came since may be work.
-create table penstock.quiet (
-    partition_id int primary key references penstock.partition,
+create table @schema@.quiet (
+    partition_id int primary key references @schema@.partition,
     as_of        pg_snapshot not null,
     -- Where that is a snapshot of: on another server its numbers mean other transactions.
     server       text not null
 );
 
 -- Idempotency keys, asks to stop, progress.
-create table penstock.dedup (
+create table @schema@.dedup (
     queue_id        int not null,
     idempotency_key text not null,
     job_id          bigint not null,
@@ -151,26 +151,26 @@ create table penstock.dedup (
     primary key (queue_id, idempotency_key)
 );
 
-create index dedup_of_job on penstock.dedup (job_id);
-create index dedup_carried on penstock.dedup (job_id) where is_carried;
+create index dedup_of_job on @schema@.dedup (job_id);
+create index dedup_carried on @schema@.dedup (job_id) where is_carried;
 
-create table penstock.cancellation (
+create table @schema@.cancellation (
     job_id       bigint primary key,
     requested_at timestamptz not null default now()
 );
 
-create table penstock.progress (
+create table @schema@.progress (
     job_id bigint primary key,
     value  real,
     note   text,
     at     timestamptz not null default now()
 );
 
-create table penstock.cron (
+create table @schema@.cron (
     name       text primary key,
     expression text not null,
     timezone   text not null,
-    queue_id   int not null references penstock.queue,
+    queue_id   int not null references @schema@.queue,
     task       text not null,
     key        bytea,
     args       json not null,
@@ -184,12 +184,12 @@ create table penstock.cron (
     moves      int not null default 0
 );
 
-create index cron_by_next_time on penstock.cron (next_at) where not is_paused and not is_leaving;
+create index cron_by_next_time on @schema@.cron (next_at) where not is_paused and not is_leaving;
 
 -- What a claim gives: of a lease, what its worker needs to know.
-create type penstock.claimed as (
+create type @schema@.claimed as (
     id bigint, partition_id int, priority smallint, pos bigint, range bigint, low smallint, high smallint, members bit(1024),
     attempt smallint, rescues smallint, is_ahead boolean, ready_at timestamptz, task text);
 
 -- A job of a lease.
-create type penstock.part_of_lease as (lease_id bigint, pos smallint);
+create type @schema@.part_of_lease as (lease_id bigint, pos smallint);

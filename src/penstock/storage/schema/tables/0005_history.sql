@@ -2,7 +2,7 @@
 
 -- What ended. One row for what one settle ended of one lease in one way, the facts of its jobs in arrays;
 -- `finished_job` unfolds them. Dropped slice by slice.
-create table penstock.finished (
+create table @schema@.finished (
     slice        int not null,
     range        bigint not null,
     partition_id int not null,
@@ -18,12 +18,12 @@ create table penstock.finished (
     constraint outcome_is_known check (outcome between 0 and 4)
 ) partition by list (slice);
 
-create index finished_of_range on penstock.finished (range);
+create index finished_of_range on @schema@.finished (range);
 
-comment on column penstock.finished.start_ages is 'Microseconds from start to finished_at, job by job.';
-comment on column penstock.finished.run_times is 'Microseconds a handler ran, job by job.';
+comment on column @schema@.finished.start_ages is 'Microseconds from start to finished_at, job by job.';
+comment on column @schema@.finished.run_times is 'Microseconds a handler ran, job by job.';
 
-create table penstock.slice (
+create table @schema@.slice (
     number          int primary key,
     opened_at       timestamptz,
     is_detached     boolean not null default false,
@@ -34,13 +34,13 @@ create table penstock.slice (
     forgotten_pages int not null default 0
 );
 
-comment on column penstock.slice.is_detached is 'It is being let go: what is kept of it was carried, nobody needs the rest.';
-comment on column penstock.slice.writers is 'The transactions in progress when it was closed; null while it is open.';
-comment on column penstock.slice.taken_at is 'When an archive took it: from then on only an archive lets it go.';
-comment on column penstock.slice.counts is 'Rows by outcome when it was sealed.';
+comment on column @schema@.slice.is_detached is 'It is being let go: what is kept of it was carried, nobody needs the rest.';
+comment on column @schema@.slice.writers is 'The transactions in progress when it was closed; null while it is open.';
+comment on column @schema@.slice.taken_at is 'When an archive took it: from then on only an archive lets it go.';
+comment on column @schema@.slice.counts is 'Rows by outcome when it was sealed.';
 
 -- Dead letters: work, not history.
-create table penstock.dead (
+create table @schema@.dead (
     job_id       bigint primary key,
     partition_id int not null,
     task         text not null,
@@ -51,10 +51,10 @@ create table penstock.dead (
     error        text
 );
 
-create index dead_of_partition on penstock.dead (partition_id, job_id);
-create index dead_by_time on penstock.dead (failed_at);
+create index dead_of_partition on @schema@.dead (partition_id, job_id);
+create index dead_by_time on @schema@.dead (failed_at);
 
-create table penstock.failure (
+create table @schema@.failure (
     job_id  bigint not null,
     attempt smallint not null,
     at      timestamptz not null default now(),
@@ -62,11 +62,11 @@ create table penstock.failure (
     error   text not null
 );
 
-create index failure_of_job on penstock.failure (job_id, attempt);
+create index failure_of_job on @schema@.failure (job_id, attempt);
 
 -- Keys that wait for a person, since a job of theirs is a dead letter.
-create table penstock.halted (
-    queue_id int not null references penstock.queue,
+create table @schema@.halted (
+    queue_id int not null references @schema@.queue,
     key      bytea not null,
     job_id   bigint not null,
     -- The map of keys that the job was routed by.
@@ -76,7 +76,7 @@ create table penstock.halted (
 );
 
 -- Depth and lifetime totals: one appended row a transaction, folded by upkeep. No counter row on anybody's path.
-create table penstock.tally (
+create table @schema@.tally (
     partition_id int not null,
     opened       int not null default 0,
     scheduled    int not null default 0,
@@ -87,8 +87,8 @@ create table penstock.tally (
     failed       int not null default 0
 );
 
-create table penstock.total (
-    partition_id int primary key references penstock.partition,
+create table @schema@.total (
+    partition_id int primary key references @schema@.partition,
     opened       bigint not null default 0,
     scheduled    bigint not null default 0,
     blocked      bigint not null default 0,
@@ -98,4 +98,4 @@ create table penstock.total (
     failed       bigint not null default 0
 ) with (fillfactor = 50);
 
-comment on column penstock.total.opened is 'Jobs ready or leased.';
+comment on column @schema@.total.opened is 'Jobs ready or leased.';

@@ -1,10 +1,10 @@
 -- Loads: bulk writes with a name; see functions/80_stage.sql.
 
-create table penstock.load (
+create table @schema@.load (
     id           bigint generated always as identity primary key,
     name         text not null constraint load_name_is_unique unique
                  constraint load_name_has_1_to_200_characters check (length(name) between 1 and 200),
-    queue_id     int not null references penstock.queue,
+    queue_id     int not null references @schema@.queue,
     is_stream    boolean not null,
     -- Of a stream: the query whose checkpoint counts its batches. Else the run that published it, where that has a name.
     origin       text,
@@ -13,11 +13,11 @@ create table penstock.load (
     created_at   timestamptz not null default now()
 );
 
-create index load_paused on penstock.load (id) where is_paused;
+create index load_paused on @schema@.load (id) where is_paused;
 
 -- What was published, once each: a load has batch 0, a stream one for each of its micro-batches.
-create table penstock.load_batch (
-    load_id      bigint not null references penstock.load,
+create table @schema@.load_batch (
+    load_id      bigint not null references @schema@.load,
     batch        bigint not null,
     rows         bigint not null,
     duplicates   bigint not null,
@@ -30,10 +30,10 @@ create table penstock.load_batch (
 
 -- The ranges of loads. A stage is what one task of the writer wrote; its ranges belong to no load until they are
 -- published, and are forgotten where that never happens.
-create table penstock.load_range (
+create table @schema@.load_range (
     range        bigint primary key,
     stage        text not null,
-    load_id      bigint references penstock.load,
+    load_id      bigint references @schema@.load,
     size         smallint not null constraint load_range_size_is_within_a_range check (size between 1 and 1024),
     partition_id int not null,
     priority     smallint not null,
@@ -47,10 +47,10 @@ create table penstock.load_range (
     task         text not null
 );
 
-create index load_range_of_stage on penstock.load_range (stage) where load_id is null;
-create index load_range_held on penstock.load_range (attempt) where attempt is not null;
-create index load_range_of_load on penstock.load_range (load_id, range) where load_id is not null;
-create index load_range_staged_at on penstock.load_range (created_at) where load_id is null;
+create index load_range_of_stage on @schema@.load_range (stage) where load_id is null;
+create index load_range_held on @schema@.load_range (attempt) where attempt is not null;
+create index load_range_of_load on @schema@.load_range (load_id, range) where load_id is not null;
+create index load_range_staged_at on @schema@.load_range (created_at) where load_id is null;
 
 -- Over several shards a load is decided on one of them, its home, which is the shard that leads. The stages of the others
 -- are held first (hold_stages); the transaction that decides publishes what lies at home and says what follows
@@ -59,7 +59,7 @@ create index load_range_staged_at on penstock.load_range (created_at) where load
 -- (abort_attempt).
 
 -- At home: what follows on other shards, until it is published there, and what it came to.
-create table penstock.load_part (
+create table @schema@.load_part (
     load_id      bigint not null,
     batch        bigint not null,
     shard        smallint not null,
@@ -68,31 +68,31 @@ create table penstock.load_part (
     duplicates   bigint,
     published_at timestamptz,
     primary key (load_id, batch, shard),
-    foreign key (load_id, batch) references penstock.load_batch on delete cascade
+    foreign key (load_id, batch) references @schema@.load_batch on delete cascade
 );
 
-create index load_part_to_publish on penstock.load_part (load_id, batch, shard) where published_at is null;
+create index load_part_to_publish on @schema@.load_part (load_id, batch, shard) where published_at is null;
 
 -- At home: commits that can decide nothing any more.
-create table penstock.load_abort (
+create table @schema@.load_abort (
     attempt text primary key,
     at      timestamptz not null default now()
 );
 
 -- Elsewhere: the stages that a commit holds, and the map their jobs go by.
-create table penstock.load_hold (
+create table @schema@.load_hold (
     attempt    text primary key,
     home       smallint not null,
-    queue_id   int not null references penstock.queue,
+    queue_id   int not null references @schema@.queue,
     epoch      int not null,
     ranges     int not null,
     rows       bigint not null,
     created_at timestamptz not null default now()
 );
 
-create index load_hold_of_map on penstock.load_hold (queue_id, epoch);
+create index load_hold_of_map on @schema@.load_hold (queue_id, epoch);
 
 -- Part of a range on its way into the order: the stage's place in the load, and the jobs that are meant (null: all).
-create type penstock.part_of_load as (
+create type @schema@.part_of_load as (
     range bigint, place bigint, partition_id int, priority smallint, run_at timestamptz, size smallint, epoch int,
     has_once boolean, task text, members bit(1024));

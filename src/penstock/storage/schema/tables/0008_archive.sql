@@ -4,7 +4,7 @@
 -- lists or removes anything names both and holds the row until its transaction ends. So an archive that has been
 -- replaced can do nothing more, and nobody replaces one in the middle of an act. The token is for numbers that come
 -- again after a restore.
-create table penstock.archive_duty (
+create table @schema@.archive_duty (
     is_the_only_one boolean primary key default true constraint there_is_one_duty check (is_the_only_one),
     number          bigint not null default 0,
     token           uuid not null default gen_random_uuid(),
@@ -12,10 +12,10 @@ create table penstock.archive_duty (
     began_at        timestamptz,
     ended_at        timestamptz
 );
-insert into penstock.archive_duty default values;
+insert into @schema@.archive_duty default values;
 
-comment on column penstock.archive_duty.location is 'The lake that the last archive went to.';
-comment on column penstock.archive_duty.ended_at is 'When the last archive was through; null while it runs, and after it was killed.';
+comment on column @schema@.archive_duty.location is 'The lake that the last archive went to.';
+comment on column @schema@.archive_duty.ended_at is 'When the last archive was through; null while it runs, and after it was killed.';
 
 -- Each time that a slice is written into a lake, under an identity that never comes again:
 --
@@ -24,7 +24,7 @@ comment on column penstock.archive_duty.ended_at is 'When the last archive was t
 --   set_aside                            found in the lake, of a past that this database does not have; not read
 --
 -- A verified one is what history reads once its slice is gone from here. It is lost when somebody gave up its files.
-create table penstock.writing (
+create table @schema@.writing (
     identity   uuid primary key,
     slice      int not null,
     duty       bigint not null,
@@ -40,7 +40,7 @@ create table penstock.writing (
     changed_at timestamptz not null default now()
 );
 
-create unique index a_slice_is_in_one_lake_once on penstock.writing (slice) where state in ('verified', 'lost');
+create unique index a_slice_is_in_one_lake_once on @schema@.writing (slice) where state in ('verified', 'lost');
 
-comment on column penstock.writing.lake is 'The identity of the lake, which stays its own where it is moved.';
-comment on column penstock.writing.location is 'Where the lake lay when this was written.';
+comment on column @schema@.writing.lake is 'The identity of the lake, which stays its own where it is moved.';
+comment on column @schema@.writing.location is 'Where the lake lay when this was written.';

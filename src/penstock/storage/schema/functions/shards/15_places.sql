@@ -1,97 +1,97 @@
 -- A partition that moved has a place on each shard it was on; see shut_elsewhere.
 
 -- The shards on which nothing is left.
-create or replace function penstock.drained_shards() returns smallint[]
+create or replace function @schema@.drained_shards() returns smallint[]
 language sql stable
 begin atomic
-    select coalesce(array_agg(number), '{}') from penstock.shard where state = 'drained';
+    select coalesce(array_agg(number), '{}') from @schema@.shard where state = 'drained';
 end;
 
 -- Whether nothing starts in a place that a partition has left, for all that is known here.
-create or replace function penstock.is_shut(p_place penstock.partition) returns boolean
+create or replace function @schema@.is_shut(p_place @schema@.partition) returns boolean
 language sql stable
 begin atomic
-    select case when p_place.shard = penstock.here() then p_place.shut_by is not null
-                else p_place.shard = any (penstock.drained_shards())
-                     or exists (select from penstock.shut_elsewhere as s
+    select case when p_place.shard = @schema@.here() then p_place.shut_by is not null
+                else p_place.shard = any (@schema@.drained_shards())
+                     or exists (select from @schema@.shut_elsewhere as s
                                  where s.partition_id = p_place.id and s.left_at >= p_place.left_at) end;
 end;
 
 -- The earlier place that this one waits for; null: none, or its queue has neither limit nor rate. One that a move which
 -- was taken back was to lead to is neither current nor left, and waits for any other.
-create or replace function penstock.waits_for(p_place penstock.partition) returns int
+create or replace function @schema@.waits_for(p_place @schema@.partition) returns int
 language sql stable
 begin atomic
     select o.id
-      from penstock.partition as o join penstock.queue as q on q.id = o.queue_id
+      from @schema@.partition as o join @schema@.queue as q on q.id = o.queue_id
      where o.queue_id = p_place.queue_id and o.number = p_place.number and o.id <> p_place.id
        and (q.running_limit is not null or q.rate is not null)
        and (o.left_at < coalesce(p_place.left_at, 9223372036854775807)
             or o.is_current and not p_place.is_current and p_place.left_at is null)
-       and not coalesce(penstock.is_shut(o), false)
+       and not coalesce(@schema@.is_shut(o), false)
      order by o.id limit 1;
 end;
 
 -- Whether nothing may start in a partition of this shard: it is shut, or waits for its earlier place.
-create or replace function penstock.is_still(p_partition int) returns boolean
+create or replace function @schema@.is_still(p_partition int) returns boolean
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
-    v_place penstock.partition;
+    v_place @schema@.partition;
 begin
-    v_place := (select p from penstock.partition as p where p.id = p_partition);
+    v_place := (select p from @schema@.partition as p where p.id = p_partition);
     return v_place.shut_by is not null
-        or exists (select from penstock.partition as o
+        or exists (select from @schema@.partition as o
                     where o.queue_id = v_place.queue_id and o.number = v_place.number and o.id <> p_partition)
-           and penstock.waits_for(v_place) is not null;
+           and @schema@.waits_for(v_place) is not null;
 end $$;
 
 -- Whether a partition may come back to a place: not while anything starts there and elsewhere too.
-create or replace function penstock.may_return(p_place penstock.partition) returns boolean
+create or replace function @schema@.may_return(p_place @schema@.partition) returns boolean
 language sql stable
 begin atomic
-    select p_place.left_at is null or penstock.is_shut(p_place) or not exists (
-           select from penstock.partition as o join penstock.queue as q on q.id = o.queue_id
+    select p_place.left_at is null or @schema@.is_shut(p_place) or not exists (
+           select from @schema@.partition as o join @schema@.queue as q on q.id = o.queue_id
             where o.queue_id = p_place.queue_id and o.number = p_place.number and o.id <> p_place.id
               and (q.running_limit is not null or q.rate is not null)
-              and (o.is_current or o.left_at is not null and not penstock.is_shut(o)));
+              and (o.is_current or o.left_at is not null and not @schema@.is_shut(o)));
 end;
 
 -- The places on this shard that are shut, where others may wait for them.
-create or replace function penstock.shut_places() returns table (partition_id int, left_at bigint)
+create or replace function @schema@.shut_places() returns table (partition_id int, left_at bigint)
 language sql stable
 begin atomic
-    select p.id, p.left_at from penstock.partition as p
-     where p.shard = penstock.here() and p.shut_by is not null and p.left_at is not null and exists (
-           select from penstock.partition as o where o.queue_id = p.queue_id and o.number = p.number and o.id <> p.id);
+    select p.id, p.left_at from @schema@.partition as p
+     where p.shard = @schema@.here() and p.shut_by is not null and p.left_at is not null and exists (
+           select from @schema@.partition as o where o.queue_id = p.queue_id and o.number = p.number and o.id <> p.id);
 end;
 
 -- Takes over that a place on another shard is shut; whether that is news. Its rate may just have been used up. Where the
 -- place is not known yet it is told again.
-create or replace function penstock.note_shut(p_partition int, p_left_at bigint) returns boolean
+create or replace function @schema@.note_shut(p_partition int, p_left_at bigint) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    insert into penstock.shut_elsewhere as s (partition_id, left_at)
+    insert into @schema@.shut_elsewhere as s (partition_id, left_at)
     select p_partition, p_left_at
-     where exists (select from penstock.partition where id = p_partition)
-       and not exists (select from penstock.shut_elsewhere where partition_id = p_partition and left_at >= p_left_at)
+     where exists (select from @schema@.partition where id = p_partition)
+       and not exists (select from @schema@.shut_elsewhere where partition_id = p_partition and left_at >= p_left_at)
     on conflict (partition_id) do update set left_at = excluded.left_at where s.left_at < excluded.left_at;
     if not found then
         return false;
     end if;
-    insert into penstock.spent (partition_id, full_at)
+    insert into @schema@.spent (partition_id, full_at)
     select o.id, clock_timestamp() + greatest(1, floor(q.rate)) / q.rate * interval '1 second'
-      from penstock.partition as p
-      join penstock.partition as o on o.queue_id = p.queue_id and o.number = p.number and o.id <> p.id
-      join penstock.queue as q on q.id = p.queue_id and q.rate is not null
-     where p.id = p_partition and o.shard = penstock.here();
-    perform penstock.wake(queue_id) from penstock.partition where id = p_partition;
+      from @schema@.partition as p
+      join @schema@.partition as o on o.queue_id = p.queue_id and o.number = p.number and o.id <> p.id
+      join @schema@.queue as q on q.id = p.queue_id and q.rate is not null
+     where p.id = p_partition and o.shard = @schema@.here();
+    perform @schema@.wake(queue_id) from @schema@.partition where id = p_partition;
     return true;
 end $$;
 
 -- Takes over that the places on drained shards are shut: nobody may have told.
-create or replace function penstock.note_drained() returns void
+create or replace function @schema@.note_drained() returns void
 language sql
 begin atomic
-    select penstock.note_shut(id, left_at) from penstock.partition
-     where shard = any (penstock.drained_shards()) and left_at is not null;
+    select @schema@.note_shut(id, left_at) from @schema@.partition
+     where shard = any (@schema@.drained_shards()) and left_at is not null;
 end;

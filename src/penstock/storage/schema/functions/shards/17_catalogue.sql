@@ -1,92 +1,92 @@
 -- The catalogue goes from the shard that leads to the others.
 
 -- What changed in the catalogue since a version, for another shard to take over.
-create or replace function penstock.catalogue_since(p_version bigint) returns json
+create or replace function @schema@.catalogue_since(p_version bigint) returns json
 language sql stable
 begin atomic
     select json_build_object(
         'system', c.system, 'version', c.version,
-        'shards', (select coalesce(json_agg(s), '[]') from penstock.shard as s),
-        'queues', (select coalesce(json_agg(q), '[]') from penstock.queue as q where q.version > p_version),
-        'partitions', (select coalesce(json_agg(p), '[]') from penstock.partition as p
-                         join penstock.queue as q on q.id = p.queue_id where q.version > p_version),
-        'maps', (select coalesce(json_agg(m), '[]') from penstock.queue_map as m
-                   join penstock.queue as q on q.id = m.queue_id where q.version > p_version))
-      from penstock.catalogue as c;
+        'shards', (select coalesce(json_agg(s), '[]') from @schema@.shard as s),
+        'queues', (select coalesce(json_agg(q), '[]') from @schema@.queue as q where q.version > p_version),
+        'partitions', (select coalesce(json_agg(p), '[]') from @schema@.partition as p
+                         join @schema@.queue as q on q.id = p.queue_id where q.version > p_version),
+        'maps', (select coalesce(json_agg(m), '[]') from @schema@.queue_map as m
+                   join @schema@.queue as q on q.id = m.queue_id where q.version > p_version))
+      from @schema@.catalogue as c;
 end;
 
 -- Takes over what another shard's catalogue_since said; whether it was newer than what is here. Locks: the catalogue, then
 -- the rows that change; for a moment only (55P03), since a transaction above READ COMMITTED may hold a map for long, and
 -- everybody who wants the catalogue would wait with this.
-create or replace function penstock.take_catalogue(p_given json) returns boolean
+create or replace function @schema@.take_catalogue(p_given json) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_here penstock.catalogue;
+    v_here @schema@.catalogue;
 begin
     perform set_config('lock_timeout', '2s', true);
-    v_here := (select c from penstock.catalogue as c for no key update);
+    v_here := (select c from @schema@.catalogue as c for no key update);
     if v_here.system <> (p_given ->> 'system')::uuid then
         raise exception using errcode = '22023', message = 'the catalogues are of different systems';
     end if;
     if (p_given ->> 'version')::bigint <= v_here.version then
         return false;
     end if;
-    insert into penstock.shard (number, identity, address, state)
-    select number, identity, address, state from json_populate_recordset(null::penstock.shard, p_given -> 'shards')
+    insert into @schema@.shard (number, identity, address, state)
+    select number, identity, address, state from json_populate_recordset(null::@schema@.shard, p_given -> 'shards')
     on conflict (number) do update
        set identity = excluded.identity, address = excluded.address, state = excluded.state
      where (shard.identity, shard.address, shard.state) is distinct from (excluded.identity, excluded.address, excluded.state);
-    insert into penstock.queue (id, name, version, max_length, max_wait_seconds, is_paused, created_at, partitions, epoch,
+    insert into @schema@.queue (id, name, version, max_length, max_wait_seconds, is_paused, created_at, partitions, epoch,
                                 is_open, homes, running_limit, rate, per_key, key_rate, fair_by, weights, holds_on_retry,
                                 halts_on_dead)
     select id, name, version, max_length, max_wait_seconds, is_paused, created_at, partitions, epoch, is_open, homes,
            running_limit, rate, per_key, key_rate, fair_by, weights, holds_on_retry, halts_on_dead
-      from json_populate_recordset(null::penstock.queue, p_given -> 'queues')
+      from json_populate_recordset(null::@schema@.queue, p_given -> 'queues')
     on conflict (id) do nothing;
     -- What came back was shut, and it may not have been told here.
-    perform penstock.note_shut(p.id, p.left_at)
-       from json_populate_recordset(null::penstock.partition, p_given -> 'partitions') as n
-       join penstock.partition as p on p.id = n.id and p.left_at is not null and p.left_at is distinct from n.left_at;
-    insert into penstock.partition (id, queue_id, number, name, shard, is_current, left_at)
+    perform @schema@.note_shut(p.id, p.left_at)
+       from json_populate_recordset(null::@schema@.partition, p_given -> 'partitions') as n
+       join @schema@.partition as p on p.id = n.id and p.left_at is not null and p.left_at is distinct from n.left_at;
+    insert into @schema@.partition (id, queue_id, number, name, shard, is_current, left_at)
     select id, queue_id, number, name, shard, is_current, left_at
-      from json_populate_recordset(null::penstock.partition, p_given -> 'partitions')
+      from json_populate_recordset(null::@schema@.partition, p_given -> 'partitions')
     on conflict (id) do update
        set is_current = excluded.is_current, left_at = excluded.left_at,
            shut_by = case when not excluded.is_current then partition.shut_by end
      where (partition.is_current, partition.left_at) is distinct from (excluded.is_current, excluded.left_at);
     -- The maps first: whoever holds one above READ COMMITTED finds by it that its snapshot is old.
-    insert into penstock.queue_map (queue_id, epoch, partition_ids, homes, set_at, opened_at, is_drained, is_carried)
+    insert into @schema@.queue_map (queue_id, epoch, partition_ids, homes, set_at, opened_at, is_drained, is_carried)
     select queue_id, epoch, partition_ids, homes, set_at, opened_at, is_drained, is_carried
-      from json_populate_recordset(null::penstock.queue_map, p_given -> 'maps')
+      from json_populate_recordset(null::@schema@.queue_map, p_given -> 'maps')
     on conflict (queue_id, epoch) do update
        set partition_ids = excluded.partition_ids, opened_at = excluded.opened_at,
            is_drained = queue_map.is_drained or excluded.is_drained, is_carried = excluded.is_carried;
-    update penstock.queue as q
+    update @schema@.queue as q
        set version = n.version, max_length = n.max_length, max_wait_seconds = n.max_wait_seconds, is_paused = n.is_paused,
            partitions = n.partitions, epoch = n.epoch, is_open = n.is_open, homes = n.homes, running_limit = n.running_limit,
            rate = n.rate, key_rate = n.key_rate, weights = n.weights
-      from json_populate_recordset(null::penstock.queue, p_given -> 'queues') as n where q.id = n.id;
-    perform penstock.forget_drained();
-    perform penstock.note_drained();
-    perform penstock.fit_buckets(n.id), penstock.wake(n.id)
-       from json_populate_recordset(null::penstock.queue, p_given -> 'queues') as n;
-    perform setval(pg_get_serial_sequence('penstock.queue', 'id'), greatest(1, (select max(id) from penstock.queue))),
-            setval(pg_get_serial_sequence('penstock.partition', 'id'), greatest(1, (select max(id) from penstock.partition)));
-    update penstock.catalogue set version = (p_given ->> 'version')::bigint;
+      from json_populate_recordset(null::@schema@.queue, p_given -> 'queues') as n where q.id = n.id;
+    perform @schema@.forget_drained();
+    perform @schema@.note_drained();
+    perform @schema@.fit_buckets(n.id), @schema@.wake(n.id)
+       from json_populate_recordset(null::@schema@.queue, p_given -> 'queues') as n;
+    perform setval(pg_get_serial_sequence('@schema@.queue', 'id'), greatest(1, (select max(id) from @schema@.queue))),
+            setval(pg_get_serial_sequence('@schema@.partition', 'id'), greatest(1, (select max(id) from @schema@.partition)));
+    update @schema@.catalogue set version = (p_given ->> 'version')::bigint;
     return true;
 end $$;
 
 -- What the catalogue says, in short: two shards with the same version and another digest contradict each other.
-create or replace function penstock.catalogue_digest() returns text
+create or replace function @schema@.catalogue_digest() returns text
 language sql stable
 begin atomic
     select md5(concat(
-        (select string_agg(s::text, ',' order by s.number) from penstock.shard as s),
+        (select string_agg(s::text, ',' order by s.number) from @schema@.shard as s),
         (select string_agg(row(q.id, q.name, q.version, q.max_length, q.max_wait_seconds, q.is_paused, q.partitions, q.epoch,
                                q.is_open, q.homes, q.running_limit, q.rate, q.per_key, q.key_rate, q.fair_by, q.weights::text,
-                               q.holds_on_retry, q.halts_on_dead)::text, ',' order by q.id) from penstock.queue as q),
+                               q.holds_on_retry, q.halts_on_dead)::text, ',' order by q.id) from @schema@.queue as q),
         (select string_agg(row(p.id, p.queue_id, p.number, p.name, p.shard, p.is_current, p.left_at)::text, ',' order by p.id)
-           from penstock.partition as p),
+           from @schema@.partition as p),
         (select string_agg(row(m.queue_id, m.epoch, m.partition_ids, m.is_drained)::text, ',' order by m.queue_id, m.epoch)
-           from penstock.queue_map as m)));
+           from @schema@.queue_map as m)));
 end;

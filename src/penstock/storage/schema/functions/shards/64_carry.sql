@@ -5,104 +5,104 @@
 --
 -- Killed in between it is written again, and found to have arrived already: by the number it had in the outbox, which
 -- is kept for longer than anybody can be on the way with it. One carries at a time from each shard, and holds what it
--- carries; whoever lost that hold without knowing is found by the time at which it asked (see penstock.take_arrivals).
+-- carries; whoever lost that hold without knowing is found by the time at which it asked (see @schema@.take_arrivals).
 
 -- Holds what is to be carried from here until the transaction ends; false where somebody does.
-create or replace function penstock.begin_carrying() returns boolean
+create or replace function @schema@.begin_carrying() returns boolean
 language sql
-return pg_try_advisory_xact_lock(hashtext('penstock.carry'));
+return pg_try_advisory_xact_lock(hashtext('@schema@.carry'));
 
 -- The load of a job and its range, for another shard.
-create or replace function penstock.load_facts(p_job bigint) returns json
+create or replace function @schema@.load_facts(p_job bigint) returns json
 language sql stable
 begin atomic
     select json_build_object('name', l.name, 'is_stream', l.is_stream, 'origin', l.origin, 'is_paused', l.is_paused,
                              'cancelled_at', l.cancelled_at, 'created_at', l.created_at, 'size', r.size)
-      from penstock.load_range as r join penstock.load as l on l.id = r.load_id where r.range = p_job / 1024;
+      from @schema@.load_range as r join @schema@.load as l on l.id = r.load_id where r.range = p_job / 1024;
 end;
 
 -- The next jobs for a shard, in the order they were sent, with all that belongs to them. Index: outbox_by_shard.
-create or replace function penstock.read_outbox(p_shard int, p_limit int) returns json
+create or replace function @schema@.read_outbox(p_shard int, p_limit int) returns json
 language sql stable set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     select json_agg(json_build_object(
                'outbox_id', o.id, 'job_id', o.job_id, 'attempt', o.attempt, 'facts', o.facts, 'epoch', o.epoch,
-               'load', penstock.load_facts(o.job_id), 'enqueued_at', j.enqueued_at,
+               'load', @schema@.load_facts(o.job_id), 'enqueued_at', j.enqueued_at,
                'partition_id', j.partition_id, 'priority', j.priority, 'task', j.task, 'key_hex', encode(j.key, 'hex'),
                'args', j.args::text, 'attributes', j.attributes::text,
                'failures', (select json_agg(json_build_object('attempt', f.attempt, 'at', f.at, 'worker', f.worker, 'error', f.error))
-                              from penstock.failure as f where f.job_id = o.job_id)) order by o.id)
-      from (select id, job_id, attempt, facts, epoch from penstock.outbox where shard = p_shard order by id limit p_limit) as o
+                              from @schema@.failure as f where f.job_id = o.job_id)) order by o.id)
+      from (select id, job_id, attempt, facts, epoch from @schema@.outbox where shard = p_shard order by id limit p_limit) as o
      cross join lateral (
            select enqueued_at, partition_id, priority, task, key, args, attributes
-             from penstock.job_stored where id = o.job_id limit 1) as j
+             from @schema@.job_stored where id = o.job_id limit 1) as j
 $$;
 
 -- Sets aside what could not be read of the next jobs for a shard: they are in no table of jobs. Index: outbox_by_shard.
-create or replace function penstock.set_aside_unsent(p_shard int, p_limit int) returns setof bigint
+create or replace function @schema@.set_aside_unsent(p_shard int, p_limit int) returns setof bigint
 language sql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     with next as materialized (
-        select id, job_id from penstock.outbox where shard = p_shard order by id limit p_limit
+        select id, job_id from @schema@.outbox where shard = p_shard order by id limit p_limit
     ), gone as (
-        delete from penstock.outbox as o using next as n
-         where o.id = n.id and not exists (select from penstock.job_stored as j where j.id = n.job_id)
+        delete from @schema@.outbox as o using next as n
+         where o.id = n.id and not exists (select from @schema@.job_stored as j where j.id = n.job_id)
         returning o.job_id, o.partition_id, o.attempt
     )
-    insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, is_parked, reason, task)
-    select g.partition_id, 5, penstock.draw_range(), g.job_id / 1024, g.job_id % 1024, g.job_id % 1024 + 1, g.attempt, true,
-           penstock.not_stored(), ''
+    insert into @schema@.ready (partition_id, priority, pos, range, low, high, attempt, is_parked, reason, task)
+    select g.partition_id, 5, @schema@.draw_range(), g.job_id / 1024, g.job_id % 1024, g.job_id % 1024 + 1, g.attempt, true,
+           @schema@.not_stored(), ''
       from gone as g
     returning range * 1024 + low
 $$;
 
 -- Whether nobody writes here by these earlier maps, the lists parallel: only then what is left of them is told to other
 -- shards.
-create or replace function penstock.are_closed(p_queues int[], p_epochs int[]) returns boolean
+create or replace function @schema@.are_closed(p_queues int[], p_epochs int[]) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    if exists (select from penstock.open_maps(p_queues, p_epochs)) then
-        perform penstock.close_maps();
+    if exists (select from @schema@.open_maps(p_queues, p_epochs)) then
+        perform @schema@.close_maps();
     end if;
-    return not exists (select from penstock.open_maps(p_queues, p_epochs));
+    return not exists (select from @schema@.open_maps(p_queues, p_epochs));
 end $$;
 
 -- Those of these maps, the lists parallel, that somebody may still write by.
-create or replace function penstock.open_maps(p_queues int[], p_epochs int[]) returns table (queue_id int, epoch int)
+create or replace function @schema@.open_maps(p_queues int[], p_epochs int[]) returns table (queue_id int, epoch int)
 language sql stable
 begin atomic
     select m.queue_id, m.epoch from unnest(p_queues, p_epochs) as g(queue_id, epoch)
-      join penstock.queue_map as m on m.queue_id = g.queue_id and m.epoch = g.epoch
+      join @schema@.queue_map as m on m.queue_id = g.queue_id and m.epoch = g.epoch
      where not m.is_closed;
 end;
 
 -- Lets jobs go that have arrived on another shard, and remembers where they went. One that came back since is here.
 -- Their children have to ask elsewhere for how they end; those that were being written just then are met by
--- penstock.ask_elsewhere.
-create or replace function penstock.depart(p_ids bigint[]) returns void
+-- @schema@.ask_elsewhere.
+create or replace function @schema@.depart(p_ids bigint[]) returns void
 language sql
 begin atomic
     with gone as (
-        delete from penstock.outbox where id = any (p_ids) returning job_id, shard, partition_id
+        delete from @schema@.outbox where id = any (p_ids) returning job_id, shard, partition_id
     ), told as (
-        insert into penstock.forward (job_id, shard) select job_id, shard from gone where not penstock.is_here(job_id)
+        insert into @schema@.forward (job_id, shard) select job_id, shard from gone where not @schema@.is_here(job_id)
         on conflict (job_id) do update set shard = excluded.shard, at = now()
     ), children as (
-        update penstock.dependency set is_elsewhere = true where parent_id in (select job_id from gone) and not is_elsewhere
+        update @schema@.dependency set is_elsewhere = true where parent_id in (select job_id from gone) and not is_elsewhere
     )
-    insert into penstock.tally (partition_id, opened) select partition_id, -count(*) from gone group by partition_id;
+    insert into @schema@.tally (partition_id, opened) select partition_id, -count(*) from gone group by partition_id;
 end;
 
 -- Has children ask elsewhere for parents that went.
-create or replace function penstock.ask_elsewhere() returns void
+create or replace function @schema@.ask_elsewhere() returns void
 language sql
 begin atomic
-    update penstock.dependency as d set is_elsewhere = true
-      from penstock.forward as f where d.parent_id = f.job_id and not d.is_elsewhere;
+    update @schema@.dependency as d set is_elsewhere = true
+      from @schema@.forward as f where d.parent_id = f.job_id and not d.is_elsewhere;
 end;
 
 -- The shard to ask for a job: this one if it is here or on its way from here, else where it went; null: not known.
-create or replace function penstock.whereabouts(p_job bigint) returns smallint
+create or replace function @schema@.whereabouts(p_job bigint) returns smallint
 language sql stable
 begin atomic
-    select case when penstock.is_here(p_job) or exists (select from penstock.outbox where job_id = p_job) then penstock.here()
-                else (select shard from penstock.forward where job_id = p_job) end;
+    select case when @schema@.is_here(p_job) or exists (select from @schema@.outbox where job_id = p_job) then @schema@.here()
+                else (select shard from @schema@.forward where job_id = p_job) end;
 end;

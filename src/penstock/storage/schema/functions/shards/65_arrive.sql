@@ -2,13 +2,13 @@
 
 -- The position of a job that was ready on another shard before it came here: before all that are here, which were enqueued
 -- later, in the order they had. No shard draws so many.
-create or replace function penstock.before(p_pos bigint) returns bigint
+create or replace function @schema@.before(p_pos bigint) returns bigint
 language sql immutable parallel safe
 return p_pos - (1::bigint << 53);
 
 -- Takes up jobs as they were on a shard that is being drained: ready in their place, waiting for a time or for other jobs,
 -- dead letters, and the halt of a key. What its key waits for is waited for here from now on, by the map it was routed by.
-create or replace function penstock.take_as_they_were(p_jobs json) returns void
+create or replace function @schema@.take_as_they_were(p_jobs json) returns void
 language sql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     with given as materialized (
         select g.*, decode(g.key_hex, 'hex') as key, g.facts ->> 'state' as state,
@@ -22,79 +22,79 @@ language sql set enable_seqscan = off set jit = off set search_path = pg_catalog
                     runs_on_failure boolean, parents json, ends json, started_at timestamptz, failed_at timestamptz,
                     worker text, error text, halted_at timestamptz)
     ), readies as (
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at,
+        insert into @schema@.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at,
                                     changed, epoch, task)
-        select place, priority, case when is_owned then pos else penstock.before(pos) end, job_id / 1024,
+        select place, priority, case when is_owned then pos else @schema@.before(pos) end, job_id / 1024,
                min(job_id % 1024), max(job_id % 1024) + 1,
-               case when count(*) <= max(job_id % 1024) - min(job_id % 1024) then bit_or(penstock.single((job_id % 1024)::int)) end,
+               case when count(*) <= max(job_id % 1024) - min(job_id % 1024) then bit_or(@schema@.single((job_id % 1024)::int)) end,
                attempt, rescues, ready_at, case when is_owned then pg_current_xact_id() end, kept_epoch, range_task
           from given where state = 'ready'
          group by place, priority, pos, job_id / 1024, attempt, rescues, ready_at, is_owned, kept_epoch, range_task
     ), later as (
-        insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, members, attempt, rescues, pos,
+        insert into @schema@.scheduled (due_at, partition_id, priority, range, low, high, members, attempt, rescues, pos,
                                         epoch, task)
         select due_at, place, priority, job_id / 1024, min(job_id % 1024), max(job_id % 1024) + 1,
-               case when count(*) <= max(job_id % 1024) - min(job_id % 1024) then bit_or(penstock.single((job_id % 1024)::int)) end,
+               case when count(*) <= max(job_id % 1024) - min(job_id % 1024) then bit_or(@schema@.single((job_id % 1024)::int)) end,
                attempt, rescues, pos, case when pos is not null then kept_epoch end, range_task
           from given where state = 'scheduled'
          group by place, priority, pos, job_id / 1024, attempt, rescues, due_at, kept_epoch, range_task
     ), children as (
-        insert into penstock.blocked (job_id, partition_id, priority, task, run_at, runs_on_failure, parents)
+        insert into @schema@.blocked (job_id, partition_id, priority, task, run_at, runs_on_failure, parents)
         select job_id, place, priority, task, run_at, runs_on_failure,
                array(select value::bigint from json_array_elements_text(parents))
           from given where state = 'blocked'
     ), edges as (
-        insert into penstock.dependency (parent_id, child_id, is_elsewhere)
-        select distinct p.value::bigint, g.job_id, not penstock.is_here(p.value::bigint)
+        insert into @schema@.dependency (parent_id, child_id, is_elsewhere)
+        select distinct p.value::bigint, g.job_id, not @schema@.is_here(p.value::bigint)
           from given as g cross join lateral json_array_elements_text(g.parents) as p where g.state = 'blocked'
         on conflict do nothing
     ), ends as (
-        insert into penstock.parent_end (job_id, has_succeeded)
+        insert into @schema@.parent_end (job_id, has_succeeded)
         select distinct on (1) e.key::bigint, e.value::boolean
           from given as g cross join lateral json_each_text(g.ends) as e where g.state = 'blocked'
         on conflict do nothing
     ), dead_letters as (
-        insert into penstock.dead (job_id, partition_id, task, attempt, started_at, failed_at, worker, error)
+        insert into @schema@.dead (job_id, partition_id, task, attempt, started_at, failed_at, worker, error)
         select job_id, place, task, attempt, started_at, failed_at, worker, error from given where state = 'dead'
     ), halts as (
-        insert into penstock.halted (queue_id, key, job_id, epoch, since)
+        insert into @schema@.halted (queue_id, key, job_id, epoch, since)
         select queue_id, key, job_id, epoch, halted_at from given where halted_at is not null
         on conflict do nothing
     ), guests as (
-        insert into penstock.map_guest (queue_id, epoch, key, job_id, partition_id)
+        insert into @schema@.map_guest (queue_id, epoch, key, job_id, partition_id)
         select queue_id, epoch, key, job_id, place from given where epoch is not null and key is not null
         on conflict do nothing
     )
-    insert into penstock.tally (partition_id, opened, scheduled, blocked, dead)
+    insert into @schema@.tally (partition_id, opened, scheduled, blocked, dead)
     select place, count(*) filter (where state = 'ready'), count(*) filter (where state = 'scheduled'),
            count(*) filter (where state = 'blocked'), count(*) filter (where state = 'dead')
       from given group by place
 $$;
 
 -- Enters the ranges of jobs that came here under their load. Locks: the loads' names.
-create or replace function penstock.take_load_ranges(p_ranges json) returns void
+create or replace function @schema@.take_load_ranges(p_ranges json) returns void
 language sql
 begin atomic
-    insert into penstock.load (name, queue_id, is_stream, origin, is_paused, cancelled_at, created_at)
+    insert into @schema@.load (name, queue_id, is_stream, origin, is_paused, cancelled_at, created_at)
     select distinct on (l.name) l.name, g.queue_id, l.is_stream, l.origin, l.is_paused, l.cancelled_at, l.created_at
       from json_to_recordset(p_ranges) as g(queue_id int, load json)
      cross join lateral json_to_record(g.load)
            as l(name text, is_stream boolean, origin text, is_paused boolean, cancelled_at timestamptz, created_at timestamptz)
      order by l.name
     on conflict do nothing;
-    insert into penstock.load_range (range, stage, load_id, size, partition_id, priority, has_once, task)
+    insert into @schema@.load_range (range, stage, load_id, size, partition_id, priority, has_once, task)
     select distinct on (g.range) g.range, '', n.id, (g.load ->> 'size')::smallint, g.place, g.priority, false, g.task
       from json_to_recordset(p_ranges) as g(range bigint, place int, priority smallint, task text, load json)
-      join penstock.load as n on n.name = g.load ->> 'name'
+      join @schema@.load as n on n.name = g.load ->> 'name'
      order by g.range
     on conflict do nothing;
 end;
 
 -- Makes jobs of another shard's outbox ready here, once each, in their order, or what they were, where that shard is
--- being drained (penstock.take_as_they_were); or sends them on where their key has moved again. p_as_of: this shard's time
+-- being drained (@schema@.take_as_they_were); or sends them on where their key has moved again. p_as_of: this shard's time
 -- before the outbox was read. Whoever asked long ago may have lost its hold on it to another, and the arrival be forgotten
 -- since (after a day at least): it has to read anew. Locks: arrivals, the queues' maps (shared).
-create or replace function penstock.take_arrivals(p_from int, p_as_of timestamptz, p_jobs json) returns void
+create or replace function @schema@.take_arrivals(p_from int, p_as_of timestamptz, p_jobs json) returns void
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_new    bigint[];
@@ -108,73 +108,73 @@ begin
         raise exception using errcode = '55P03', message = 'what is carried was read too long ago: read it again';
     end if;
     with new as (
-        insert into penstock.arrival (shard, outbox_id)
+        insert into @schema@.arrival (shard, outbox_id)
         select p_from, outbox_id from json_to_recordset(p_jobs) as g(outbox_id bigint) order by outbox_id
         on conflict do nothing returning outbox_id
     )
     select array_agg(outbox_id) into v_new from new;
     v_queues := array(select distinct p.queue_id
                         from json_to_recordset(p_jobs) as g(outbox_id bigint, partition_id int)
-                        join penstock.partition as p on p.id = g.partition_id where g.outbox_id = any (v_new));
-    v_epochs := array(select penstock.hold_map(q) from unnest(v_queues) as q);
-    if not (select penstock.are_closed(array_agg(w.queue_id), array_agg(w.epoch))
+                        join @schema@.partition as p on p.id = g.partition_id where g.outbox_id = any (v_new));
+    v_epochs := array(select @schema@.hold_map(q) from unnest(v_queues) as q);
+    if not (select @schema@.are_closed(array_agg(w.queue_id), array_agg(w.epoch))
               from (select distinct p.queue_id, g.epoch
                       from json_to_recordset(p_jobs) as g(outbox_id bigint, partition_id int, epoch int)
-                      join penstock.partition as p on p.id = g.partition_id
+                      join @schema@.partition as p on p.id = g.partition_id
                      where g.outbox_id = any (v_new) and g.epoch is not null) as w) then
         raise exception using errcode = '55P03', message = 'somebody writes by an earlier map here: carry it later';
     end if;
 
     -- One that was here before may lie in a table of jobs that prune lets go, since nobody wanted it here: it is kept
     -- from now on, and in one place.
-    delete from penstock.job where id = any (array(
+    delete from @schema@.job where id = any (array(
         select job_id from json_to_recordset(p_jobs) as g(outbox_id bigint, job_id bigint) where outbox_id = any (v_new)));
 
     with given as materialized (
         select g.*, decode(g.key_hex, 'hex') as key, p.queue_id, q.is_owned, m.epoch as map_epoch,
                coalesce(
                    -- What else of its key came from there and is here: they stay together.
-                   (select o.partition_id from penstock.map_guest as o
+                   (select o.partition_id from @schema@.map_guest as o
                      where o.queue_id = q.id and o.epoch = g.epoch and o.key = decode(g.key_hex, 'hex') limit 1),
                    case when q.is_owned and g.key_hex is not null or exists (
-                             select from penstock.partition as c where c.id = any (m.partition_ids) and c.shard = penstock.here())
-                        then penstock.place_by(m.partition_ids, case when q.is_owned then decode(g.key_hex, 'hex') end, g.partition_id)
+                             select from @schema@.partition as c where c.id = any (m.partition_ids) and c.shard = @schema@.here())
+                        then @schema@.place_by(m.partition_ids, case when q.is_owned then decode(g.key_hex, 'hex') end, g.partition_id)
                         else m.partition_ids[1 + (g.job_id >> 20) % m.partitions] end) as place
           from json_to_recordset(p_jobs)
                as g(outbox_id bigint, job_id bigint, attempt smallint, enqueued_at timestamptz, partition_id int,
                     priority smallint, task text, key_hex text, args text, attributes text, failures json, facts json,
                     epoch int, load json)
-          join penstock.partition as p on p.id = g.partition_id
-          join penstock.queue as q on q.id = p.queue_id
+          join @schema@.partition as p on p.id = g.partition_id
+          join @schema@.queue as q on q.id = p.queue_id
           join unnest(v_queues, v_epochs) as h(queue_id, epoch) on h.queue_id = q.id
-          join penstock.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
+          join @schema@.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
          where g.outbox_id = any (v_new) order by g.outbox_id
     ), stored as (
-        insert into penstock.job_kept (id, enqueued_at, partition_id, priority, task, key, args, attributes)
+        insert into @schema@.job_kept (id, enqueued_at, partition_id, priority, task, key, args, attributes)
         select job_id, enqueued_at, partition_id, priority, task, key, args::json, attributes::jsonb from given
         -- Locked: whoever drops kept jobs that nobody needs passes over it.
         on conflict (id) do update set args = excluded.args
     ), failures as (
-        insert into penstock.failure (job_id, attempt, at, worker, error)
+        insert into @schema@.failure (job_id, attempt, at, worker, error)
         select g.job_id, f.attempt, f.at, f.worker, f.error
           from given as g
          cross join lateral json_to_recordset(g.failures) as f(attempt smallint, at timestamptz, worker text, error text)
-         where not exists (select from penstock.failure as o where o.job_id = g.job_id and o.attempt = f.attempt and o.at = f.at)
+         where not exists (select from @schema@.failure as o where o.job_id = g.job_id and o.attempt = f.attempt and o.at = f.at)
     ), back as (
-        delete from penstock.forward where job_id in (select job_id from given)
+        delete from @schema@.forward where job_id in (select job_id from given)
     ), sent as (
-        insert into penstock.outbox (shard, job_id, partition_id, attempt, facts, epoch)
+        insert into @schema@.outbox (shard, job_id, partition_id, attempt, facts, epoch)
         select t.shard, g.job_id, g.place, g.attempt, g.facts, g.epoch
-          from given as g join penstock.partition as t on t.id = g.place and t.shard <> penstock.here() order by g.outbox_id
+          from given as g join @schema@.partition as t on t.id = g.place and t.shard <> @schema@.here() order by g.outbox_id
         returning job_id
     ), here as (
-        insert into penstock.ready (partition_id, priority, pos, range, low, high, attempt, changed, epoch, task)
-        select place, priority, penstock.draw_range(), job_id / 1024, job_id % 1024, job_id % 1024 + 1, attempt,
+        insert into @schema@.ready (partition_id, priority, pos, range, low, high, attempt, changed, epoch, task)
+        select place, priority, @schema@.draw_range(), job_id / 1024, job_id % 1024, job_id % 1024 + 1, attempt,
                case when is_owned then pg_current_xact_id() end, case when is_owned then map_epoch end,
                case when is_owned then '' else task end
           from given where facts is null and job_id not in (select job_id from sent) order by outbox_id
     ), counted as (
-        insert into penstock.tally (partition_id, opened)
+        insert into @schema@.tally (partition_id, opened)
         select place, count(*) from given where facts is null or job_id in (select job_id from sent) group by place
     ), other as (
         select json_agg(json_build_object(
@@ -188,17 +188,17 @@ begin
                    'task', g.task, 'load', g.load::jsonb)) as ranges
           from given as g where g.load is not null
     )
-    select (select count(penstock.wake(queue_id)) from (select distinct queue_id from given) as q),
+    select (select count(@schema@.wake(queue_id)) from (select distinct queue_id from given) as q),
            (select jobs from other), (select ranges from loads)
       into v_count, v_others, v_loads;
     if v_others is not null then
-        perform penstock.take_as_they_were(v_others);
+        perform @schema@.take_as_they_were(v_others);
     end if;
     if v_loads is not null then
-        perform penstock.take_load_ranges(v_loads);
+        perform @schema@.take_load_ranges(v_loads);
     end if;
     if (select count(*) from json_to_recordset(p_jobs) as g(partition_id int)
-          left join penstock.partition as p on p.id = g.partition_id where p.id is null) > 0 then
+          left join @schema@.partition as p on p.id = g.partition_id where p.id is null) > 0 then
         raise exception using errcode = '55P03', message = 'this shard has not learned of a partition yet: carry it later';
     end if;
 end $$;

@@ -2,70 +2,70 @@
 
 -- Holds stages that a commit on shard p_home is to decide about, if they can be published: whatever could be refused is
 -- refused here. How many rows they have. Once for each attempt. Locks: the queue's map (shared), the ranges.
-create or replace function penstock.hold_stages(
+create or replace function @schema@.hold_stages(
     p_attempt text, p_home smallint, p_name text, p_queue text, p_is_stream boolean, p_origin text, p_stages text[],
     p_counts int[], p_homes smallint[]) returns bigint
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
-    v_queue penstock.queue := penstock.queue_of_load(p_queue);
-    v_load  penstock.load;
-    v_parts penstock.part_of_load[];
+    v_queue @schema@.queue := @schema@.queue_of_load(p_queue);
+    v_load  @schema@.load;
+    v_parts @schema@.part_of_load[];
     v_rows  bigint;
 begin
-    select rows into v_rows from penstock.load_hold where attempt = p_attempt;
+    select rows into v_rows from @schema@.load_hold where attempt = p_attempt;
     if found then
         return v_rows;
     end if;
-    v_load := (select l from penstock.load as l where l.name = p_name);
+    v_load := (select l from @schema@.load as l where l.name = p_name);
     if v_load.id is not null then
-        perform penstock.check_load(v_load, v_queue, p_is_stream, p_origin);
+        perform @schema@.check_load(v_load, v_queue, p_is_stream, p_origin);
     end if;
     with held as (
-        update penstock.load_range as r set attempt = p_attempt, place = s.place
+        update @schema@.load_range as r set attempt = p_attempt, place = s.place
           from unnest(p_stages) with ordinality as s(stage, place)
          where r.stage = s.stage and r.load_id is null and r.attempt is null
         returning r.range, r.place, r.partition_id, r.priority, r.run_at, r.size, r.epoch, r.has_once, r.task
     )
-    select coalesce(array_agg(row(range, place, partition_id, priority, run_at, size, epoch, has_once, task, null)::penstock.part_of_load),
+    select coalesce(array_agg(row(range, place, partition_id, priority, run_at, size, epoch, has_once, task, null)::@schema@.part_of_load),
                     '{}'),
            coalesce(sum(size), 0)
       into v_parts, v_rows from held;
-    perform penstock.check_parts(v_queue, v_parts, (select sum(n) from unnest(p_counts) as n), p_homes);
-    perform penstock.check_length(v_queue, penstock.route_anew(v_queue, v_parts));
-    insert into penstock.load_hold (attempt, home, queue_id, epoch, ranges, rows)
+    perform @schema@.check_parts(v_queue, v_parts, (select sum(n) from unnest(p_counts) as n), p_homes);
+    perform @schema@.check_length(v_queue, @schema@.route_anew(v_queue, v_parts));
+    insert into @schema@.load_hold (attempt, home, queue_id, epoch, ranges, rows)
     values (p_attempt, p_home, v_queue.id, v_queue.epoch, cardinality(v_parts), v_rows);
     return v_rows;
 end $$;
 
 -- Publishes the stages that a commit holds here, once it was decided at its home: by the map they were held with, which
 -- nobody has closed since. Once for each batch. Locks: the load's row, the ranges, the idempotency keys in order.
-create or replace function penstock.publish_part(
+create or replace function @schema@.publish_part(
     p_attempt text, p_name text, p_queue text, p_is_stream boolean, p_origin text, p_batch bigint, p_is_paused boolean,
     out rows bigint, out duplicates bigint)
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
-    v_queue penstock.queue;
-    v_load  penstock.load;
+    v_queue @schema@.queue;
+    v_load  @schema@.load;
     v_hold  record;
-    v_parts penstock.part_of_load[];
+    v_parts @schema@.part_of_load[];
 begin
-    v_queue := (select q from penstock.queue as q where q.name = p_queue);
-    insert into penstock.load (name, queue_id, is_stream, origin, is_paused)
+    v_queue := (select q from @schema@.queue as q where q.name = p_queue);
+    insert into @schema@.load (name, queue_id, is_stream, origin, is_paused)
     values (p_name, v_queue.id, p_is_stream, p_origin, p_is_paused) on conflict do nothing;
-    v_load := (select l from penstock.load as l where l.name = p_name for no key update);
+    v_load := (select l from @schema@.load as l where l.name = p_name for no key update);
     select b.rows, b.duplicates into rows, duplicates
-      from penstock.load_batch as b where b.load_id = v_load.id and b.batch = p_batch;
+      from @schema@.load_batch as b where b.load_id = v_load.id and b.batch = p_batch;
     if found then
         return;
     end if;
-    perform penstock.check_load(v_load, v_queue, p_is_stream, p_origin);
-    delete from penstock.load_hold where attempt = p_attempt returning epoch, ranges into v_hold;
+    perform @schema@.check_load(v_load, v_queue, p_is_stream, p_origin);
+    delete from @schema@.load_hold where attempt = p_attempt returning epoch, ranges into v_hold;
     with taken as (
-        update penstock.load_range as r set load_id = v_load.id, attempt = null
+        update @schema@.load_range as r set load_id = v_load.id, attempt = null
          where r.attempt = p_attempt and r.load_id is null
         returning r.range, r.place, r.partition_id, r.priority, r.run_at, r.size, r.epoch, r.has_once, r.task
     )
-    select coalesce(array_agg(row(range, place, partition_id, priority, run_at, size, epoch, has_once, task, null)::penstock.part_of_load),
+    select coalesce(array_agg(row(range, place, partition_id, priority, run_at, size, epoch, has_once, task, null)::@schema@.part_of_load),
                     '{}')
       into v_parts from taken;
     if v_hold.ranges is distinct from cardinality(v_parts) then
@@ -73,24 +73,24 @@ begin
     end if;
     v_queue.epoch := v_hold.epoch;
     select o.rows, o.duplicates into rows, duplicates
-      from penstock.open_load(v_queue, v_load, p_batch, v_parts, false, 0, null) as o;
+      from @schema@.open_load(v_queue, v_load, p_batch, v_parts, false, 0, null) as o;
 end $$;
 
 -- Keeps a commit from ever being decided; false where it was. Only at its home. Locks: the attempt.
-create or replace function penstock.abort_attempt(p_attempt text) returns boolean
+create or replace function @schema@.abort_attempt(p_attempt text) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    perform penstock.lock_attempt(p_attempt);
-    if exists (select from penstock.load_batch where attempt = p_attempt) then
+    perform @schema@.lock_attempt(p_attempt);
+    if exists (select from @schema@.load_batch where attempt = p_attempt) then
         return false;
     end if;
-    insert into penstock.load_abort (attempt) values (p_attempt) on conflict do nothing;
+    insert into @schema@.load_abort (attempt) values (p_attempt) on conflict do nothing;
     return true;
 end $$;
 
 -- Lets go of what a commit held that was not decided. Locks: its ranges.
-create or replace function penstock.release_stages(p_attempt text) returns void
+create or replace function @schema@.release_stages(p_attempt text) returns void
 language sql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
-    update penstock.load_range set attempt = null, place = null where attempt = p_attempt and load_id is null;
-    delete from penstock.load_hold where attempt = p_attempt;
+    update @schema@.load_range set attempt = null, place = null where attempt = p_attempt and load_id is null;
+    delete from @schema@.load_hold where attempt = p_attempt;
 $$;

@@ -5,7 +5,7 @@
 -- partitions in which nothing starts any more all that is left, by key in its order: first what holds a key. Stages cannot
 -- be published here any more and are dropped. Locks: the rows it takes, skipping those held; but where order counts it
 -- waits for them, for a second (55P03).
-create or replace function penstock.send_off(p_rows int) returns bigint
+create or replace function @schema@.send_off(p_rows int) returns bigint
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_all   int[];
@@ -17,123 +17,123 @@ declare
     v_count bigint;
 begin
     perform set_config('lock_timeout', '1s', true);
-    perform penstock.shut_partitions_left();
+    perform @schema@.shut_partitions_left();
     select coalesce(array_agg(id) filter (where is_draining or shut_by is not null), '{}'),
            coalesce(array_agg(id) filter (where is_draining and not is_owned), '{}'),
            coalesce(array_agg(id) filter (where shut_by is not null), '{}')
-      into v_all, v_plain, v_shut from penstock.partitions_left();
+      into v_all, v_plain, v_shut from @schema@.partitions_left();
     if v_all = '{}' then
         return 0;
     end if;
 
     -- What waits for a time, and of partitions that are shut also what holds its key.
-    v_rows := array(select ctid from penstock.scheduled
+    v_rows := array(select ctid from @schema@.scheduled
                      where partition_id = any (v_all) and (pos is null or partition_id = any (v_shut))
                      order by partition_id, range limit p_rows for update skip locked);
     with gone as (
-        delete from penstock.scheduled where ctid = any (v_rows)
+        delete from @schema@.scheduled where ctid = any (v_rows)
         returning due_at, partition_id, priority, range, low, high, members, attempt, rescues, pos, epoch, task
     ), member as (
         select g.*, l.by_ids, l.number, g.range * 1024 + m.position as job_id, j.key
-          from gone as g join penstock.partitions_left() as l on l.id = g.partition_id
-         cross join lateral unnest(penstock.positions(g.low, g.high, g.members)) as m(position)
-          left join lateral (select key from penstock.job_stored where id = g.range * 1024 + m.position and l.is_owned limit 1) as j on true
+          from gone as g join @schema@.partitions_left() as l on l.id = g.partition_id
+         cross join lateral unnest(@schema@.positions(g.low, g.high, g.members)) as m(position)
+          left join lateral (select key from @schema@.job_stored where id = g.range * 1024 + m.position and l.is_owned limit 1) as j on true
     ), sent as (
-        insert into penstock.outbox (shard, job_id, partition_id, attempt, epoch, facts)
-        select penstock.shard_by(by_ids, key, number), job_id, partition_id, attempt,
+        insert into @schema@.outbox (shard, job_id, partition_id, attempt, epoch, facts)
+        select @schema@.shard_by(by_ids, key, number), job_id, partition_id, attempt,
                case when pos is not null and key is not null then epoch end,
                json_build_object('state', 'scheduled', 'rescues', rescues, 'pos', pos, 'due_at',
-                   case when due_at >= penstock.paused_from() then due_at - (1::bigint << 53) * interval '1 microsecond'
+                   case when due_at >= @schema@.paused_from() then due_at - (1::bigint << 53) * interval '1 microsecond'
                         else due_at end)
           from member order by due_at, range, job_id
         returning partition_id
     ), counted as (
-        insert into penstock.tally (partition_id, scheduled, opened) select partition_id, -count(*), count(*) from sent group by 1
+        insert into @schema@.tally (partition_id, scheduled, opened) select partition_id, -count(*), count(*) from sent group by 1
     )
     select count(*) into v_count from sent;
     v_sent := v_sent + v_count;
 
     -- Children, with what is known of their parents.
-    v_ids := array(select job_id from penstock.blocked where partition_id = any (v_all)
+    v_ids := array(select job_id from @schema@.blocked where partition_id = any (v_all)
                     order by job_id limit p_rows for update skip locked);
     with gone as (
-        delete from penstock.blocked where job_id = any (v_ids)
+        delete from @schema@.blocked where job_id = any (v_ids)
         returning job_id, partition_id, run_at, runs_on_failure, parents
     ), edges as (
-        delete from penstock.dependency as d using gone as g where d.child_id = g.job_id and d.parent_id = any (g.parents)
+        delete from @schema@.dependency as d using gone as g where d.child_id = g.job_id and d.parent_id = any (g.parents)
     ), sent as (
-        insert into penstock.outbox (shard, job_id, partition_id, attempt, facts)
-        select penstock.shard_by(l.by_ids, j.key, l.number), g.job_id, g.partition_id, 1,
+        insert into @schema@.outbox (shard, job_id, partition_id, attempt, facts)
+        select @schema@.shard_by(l.by_ids, j.key, l.number), g.job_id, g.partition_id, 1,
                json_build_object('state', 'blocked', 'run_at', g.run_at, 'runs_on_failure', g.runs_on_failure,
                    'parents', to_json(g.parents::text[]), 'ends', (
                        select coalesce(json_object_agg(p.id::text, o = 0), '{}')
-                         from unnest(g.parents) as p(id) cross join lateral penstock.outcome_of(p.id) as o where o is not null))
-          from gone as g join penstock.partitions_left() as l on l.id = g.partition_id
-          left join lateral (select key from penstock.job_stored where id = g.job_id and l.is_owned limit 1) as j on true
+                         from unnest(g.parents) as p(id) cross join lateral @schema@.outcome_of(p.id) as o where o is not null))
+          from gone as g join @schema@.partitions_left() as l on l.id = g.partition_id
+          left join lateral (select key from @schema@.job_stored where id = g.job_id and l.is_owned limit 1) as j on true
          order by g.job_id
         returning partition_id
     ), counted as (
-        insert into penstock.tally (partition_id, blocked, opened) select partition_id, -count(*), count(*) from sent group by 1
+        insert into @schema@.tally (partition_id, blocked, opened) select partition_id, -count(*), count(*) from sent group by 1
     )
     select count(*) into v_count from sent;
     v_sent := v_sent + v_count;
 
     -- Dead letters; one for which its key halts when nothing starts there any more, together with the halt.
-    v_ids := array(select d.job_id from penstock.dead as d
+    v_ids := array(select d.job_id from @schema@.dead as d
                     where d.partition_id = any (v_all)
-                      and (d.partition_id = any (v_shut) or not exists (select from penstock.halted as h where h.job_id = d.job_id))
+                      and (d.partition_id = any (v_shut) or not exists (select from @schema@.halted as h where h.job_id = d.job_id))
                     order by d.job_id limit p_rows for update skip locked);
     with gone as (
-        delete from penstock.dead where job_id = any (v_ids)
+        delete from @schema@.dead where job_id = any (v_ids)
         returning job_id, partition_id, attempt, started_at, failed_at, worker, error
     ), released as (
-        delete from penstock.halted where job_id = any (v_ids) returning job_id, epoch, since
+        delete from @schema@.halted where job_id = any (v_ids) returning job_id, epoch, since
     ), sent as (
-        insert into penstock.outbox (shard, job_id, partition_id, attempt, epoch, facts)
-        select penstock.shard_by(l.by_ids, j.key, l.number), g.job_id, g.partition_id, g.attempt, h.epoch,
+        insert into @schema@.outbox (shard, job_id, partition_id, attempt, epoch, facts)
+        select @schema@.shard_by(l.by_ids, j.key, l.number), g.job_id, g.partition_id, g.attempt, h.epoch,
                json_build_object('state', 'dead', 'started_at', g.started_at, 'failed_at', g.failed_at, 'worker', g.worker,
                                  'error', g.error, 'halted_at', h.since)
-          from gone as g join penstock.partitions_left() as l on l.id = g.partition_id
+          from gone as g join @schema@.partitions_left() as l on l.id = g.partition_id
           left join released as h on h.job_id = g.job_id
-          left join lateral (select key from penstock.job_stored where id = g.job_id and l.is_owned limit 1) as j on true
+          left join lateral (select key from @schema@.job_stored where id = g.job_id and l.is_owned limit 1) as j on true
          order by g.job_id
         returning partition_id
     ), counted as (
-        insert into penstock.tally (partition_id, dead, opened) select partition_id, -count(*), count(*) from sent group by 1
+        insert into @schema@.tally (partition_id, dead, opened) select partition_id, -count(*), count(*) from sent group by 1
     )
     select count(*) into v_count from sent;
     v_sent := v_sent + v_count;
 
     -- What is ready: behind nothing that holds a key.
     v_shut := array(select p from unnest(v_shut) as p
-                     where not exists (select from penstock.scheduled as s where s.partition_id = p and s.pos is not null)
-                       and not exists (select from penstock.halted as h join penstock.dead as d on d.job_id = h.job_id
+                     where not exists (select from @schema@.scheduled as s where s.partition_id = p and s.pos is not null)
+                       and not exists (select from @schema@.halted as h join @schema@.dead as d on d.job_id = h.job_id
                                         where d.partition_id = p));
     -- What was set aside stays until a person has repaired or cancelled it: nothing could run elsewhere.
-    v_rows := array(select ctid from penstock.ready where partition_id = any (v_shut) and reason is null
+    v_rows := array(select ctid from @schema@.ready where partition_id = any (v_shut) and reason is null
                      order by epoch, priority, pos, range, low limit p_rows for update)
-           || array(select r.ctid from penstock.ready as r join penstock.partitions_left() as l on l.id = r.partition_id
+           || array(select r.ctid from @schema@.ready as r join @schema@.partitions_left() as l on l.id = r.partition_id
                      where r.partition_id = any (v_plain) and r.reason is null
-                       and (l.is_paused or not exists (select from penstock.worker_task as t
+                       and (l.is_paused or not exists (select from @schema@.worker_task as t
                                                         where t.queue_id = l.queue_id and t.task = r.task))
                      limit p_rows for update of r skip locked);
     with gone as (
-        delete from penstock.ready where ctid = any (v_rows)
+        delete from @schema@.ready where ctid = any (v_rows)
         returning partition_id, priority, range, low, high, members, attempt, rescues, pos, ready_at, epoch
     ), member as (
         select g.*, l.by_ids, l.number, g.range * 1024 + m.position as job_id, j.key
-          from gone as g join penstock.partitions_left() as l on l.id = g.partition_id
-         cross join lateral unnest(penstock.positions(g.low, g.high, g.members)) as m(position)
-          left join lateral (select key from penstock.job_stored where id = g.range * 1024 + m.position and l.is_owned limit 1) as j on true
+          from gone as g join @schema@.partitions_left() as l on l.id = g.partition_id
+         cross join lateral unnest(@schema@.positions(g.low, g.high, g.members)) as m(position)
+          left join lateral (select key from @schema@.job_stored where id = g.range * 1024 + m.position and l.is_owned limit 1) as j on true
     ), sent as (
-        insert into penstock.outbox (shard, job_id, partition_id, attempt, epoch, facts)
-        select penstock.shard_by(by_ids, key, number), job_id, partition_id, attempt, case when key is not null then epoch end,
+        insert into @schema@.outbox (shard, job_id, partition_id, attempt, epoch, facts)
+        select @schema@.shard_by(by_ids, key, number), job_id, partition_id, attempt, case when key is not null then epoch end,
                json_build_object('state', 'ready', 'rescues', rescues, 'pos', pos, 'ready_at', ready_at)
           from member order by epoch, priority, pos, job_id
         returning job_id
     )
     select count(*) into v_count from sent;
-    delete from penstock.load_range as r using penstock.partitions_left() as l
+    delete from @schema@.load_range as r using @schema@.partitions_left() as l
      where r.partition_id = l.id and l.is_draining and r.load_id is null and r.attempt is null;
     return v_sent + v_count;
 end $$;

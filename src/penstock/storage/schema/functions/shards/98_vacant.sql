@@ -1,80 +1,80 @@
 -- What is left on a shard that is being drained, and its end.
 
 -- What is left on this shard, by queue and kind.
-create or replace function penstock.left_on_shard() returns table (queue text, kind text, n bigint)
+create or replace function @schema@.left_on_shard() returns table (queue text, kind text, n bigint)
 language sql stable
 begin atomic
     with counted as (
         select queue_id, 'partitions' as kind, count(*) as n
-          from penstock.partition where is_current and shard = penstock.here() group by 1
+          from @schema@.partition where is_current and shard = @schema@.here() group by 1
         union all
         select p.queue_id, o.kind, sum(o.n) from (
             select partition_id, case when reason is null then 'ready' else 'set aside' end as kind,
-                   sum(penstock.members_count(low, high, members)) as n from penstock.ready group by 1, 2
+                   sum(@schema@.members_count(low, high, members)) as n from @schema@.ready group by 1, 2
             union all
-            select partition_id, 'running', sum(penstock.members_count(low, high, members)) from penstock.lease group by 1
+            select partition_id, 'running', sum(@schema@.members_count(low, high, members)) from @schema@.lease group by 1
             union all
-            select partition_id, 'scheduled', sum(penstock.members_count(low, high, members)) from penstock.scheduled group by 1
+            select partition_id, 'scheduled', sum(@schema@.members_count(low, high, members)) from @schema@.scheduled group by 1
             union all
-            select partition_id, 'blocked', count(*) from penstock.blocked group by 1
+            select partition_id, 'blocked', count(*) from @schema@.blocked group by 1
             union all
-            select partition_id, 'failed', count(*) from penstock.dead group by 1
+            select partition_id, 'failed', count(*) from @schema@.dead group by 1
             union all
-            select partition_id, 'on their way', count(*) from penstock.outbox group by 1
+            select partition_id, 'on their way', count(*) from @schema@.outbox group by 1
             union all
-            select partition_id, 'staged', count(*) from penstock.load_range where load_id is null group by 1) as o
-          join penstock.partition as p on p.id = o.partition_id group by 1, 2
+            select partition_id, 'staged', count(*) from @schema@.load_range where load_id is null group by 1) as o
+          join @schema@.partition as p on p.id = o.partition_id group by 1, 2
         union all
-        select queue_id, 'halted keys', count(*) from penstock.halted group by 1
+        select queue_id, 'halted keys', count(*) from @schema@.halted group by 1
         union all
-        select queue_id, 'idempotency keys', count(*) from penstock.dedup group by 1
+        select queue_id, 'idempotency keys', count(*) from @schema@.dedup group by 1
         union all
-        select queue_id, 'crons', count(*) from penstock.cron group by 1
+        select queue_id, 'crons', count(*) from @schema@.cron group by 1
         union all
-        select queue_id, 'loads', count(*) from penstock.load_hold group by 1
+        select queue_id, 'loads', count(*) from @schema@.load_hold group by 1
         union all
-        select l.queue_id, 'loads', count(*) from penstock.load_part as p join penstock.load as l on l.id = p.load_id
+        select l.queue_id, 'loads', count(*) from @schema@.load_part as p join @schema@.load as l on l.id = p.load_id
          where p.published_at is null group by 1
         union all
         select m.queue_id, 'producers', count(*)
-          from penstock.queue_map as m join penstock.queue as q on q.id = m.queue_id and m.epoch < q.epoch
+          from @schema@.queue_map as m join @schema@.queue as q on q.id = m.queue_id and m.epoch < q.epoch
          where q.is_owned and not m.is_closed and exists (
-               select from penstock.partition as p where p.id = any (m.partition_ids) and p.shard = penstock.here()) group by 1
+               select from @schema@.partition as p where p.id = any (m.partition_ids) and p.shard = @schema@.here()) group by 1
     )
-    select q.name, c.kind, sum(c.n)::bigint from counted as c join penstock.queue as q on q.id = c.queue_id
+    select q.name, c.kind, sum(c.n)::bigint from counted as c join @schema@.queue as q on q.id = c.queue_id
      group by 1, 2 order by 1, 2;
 end;
 
 -- Whether nothing is left on this shard. The same as left_on_shard, without counting.
-create or replace function penstock.is_vacant() returns boolean
+create or replace function @schema@.is_vacant() returns boolean
 language sql stable set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
-    select not exists (select from penstock.ready) and not exists (select from penstock.lease)
-       and not exists (select from penstock.scheduled) and not exists (select from penstock.blocked)
-       and not exists (select from penstock.dead) and not exists (select from penstock.halted)
-       and not exists (select from penstock.outbox) and not exists (select from penstock.dedup)
-       and not exists (select from penstock.cron) and not exists (select from penstock.load_hold)
-       and not exists (select from penstock.load_range where load_id is null)
-       and not exists (select from penstock.load_part where published_at is null)
-       and not exists (select from penstock.partition where is_current and shard = penstock.here())
-       and not exists (select from penstock.queue where not is_open)
-       and not exists (select from penstock.queue_map as m join penstock.queue as q on q.id = m.queue_id and m.epoch < q.epoch
+    select not exists (select from @schema@.ready) and not exists (select from @schema@.lease)
+       and not exists (select from @schema@.scheduled) and not exists (select from @schema@.blocked)
+       and not exists (select from @schema@.dead) and not exists (select from @schema@.halted)
+       and not exists (select from @schema@.outbox) and not exists (select from @schema@.dedup)
+       and not exists (select from @schema@.cron) and not exists (select from @schema@.load_hold)
+       and not exists (select from @schema@.load_range where load_id is null)
+       and not exists (select from @schema@.load_part where published_at is null)
+       and not exists (select from @schema@.partition where is_current and shard = @schema@.here())
+       and not exists (select from @schema@.queue where not is_open)
+       and not exists (select from @schema@.queue_map as m join @schema@.queue as q on q.id = m.queue_id and m.epoch < q.epoch
                         where not m.is_closed)
 $$;
 
 -- From now on nobody writes jobs to this shard, nor brings any; false where somebody is just doing so. Only where it is
 -- being drained and has no partition in use. Whoever goes by a map of long ago is refused (PS007). Locks: the tables of
 -- jobs and arrivals against writers, for a moment.
-create or replace function penstock.seal_shard() returns boolean
+create or replace function @schema@.seal_shard() returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    if exists (select from penstock.partition where is_current and shard = penstock.here())
-       or not exists (select from penstock.shard where number = penstock.here() and state in ('draining', 'drained')) then
-        perform penstock.refuse('shard', 'this shard is in use');
+    if exists (select from @schema@.partition where is_current and shard = @schema@.here())
+       or not exists (select from @schema@.shard where number = @schema@.here() and state in ('draining', 'drained')) then
+        perform @schema@.refuse('shard', 'this shard is in use');
     end if;
-    if not exists (select from pg_trigger where tgname = 'sealed' and tgrelid = 'penstock.job'::regclass) then
+    if not exists (select from pg_trigger where tgname = 'sealed' and tgrelid = '@schema@.job'::regclass) then
         perform set_config('lock_timeout', '100ms', true);
-        create trigger sealed before insert on penstock.arrival for each statement execute function penstock.refuse_sealed();
-        create trigger sealed before insert on penstock.job for each statement execute function penstock.refuse_sealed();
+        create trigger sealed before insert on @schema@.arrival for each statement execute function @schema@.refuse_sealed();
+        create trigger sealed before insert on @schema@.job for each statement execute function @schema@.refuse_sealed();
     end if;
     return true;
 exception when lock_not_available then
@@ -82,44 +82,44 @@ exception when lock_not_available then
 end $$;
 
 -- What loads came to, for the shard that leads next. Nobody decides about a load here before this transaction ends.
-create or replace function penstock.loads_decided() returns json
+create or replace function @schema@.loads_decided() returns json
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    perform pg_advisory_xact_lock(hashtext('penstock.loads'));
+    perform pg_advisory_xact_lock(hashtext('@schema@.loads'));
     return json_build_object(
-        'loads', (select coalesce(json_agg(l), '[]') from penstock.load as l),
-        'batches', (select coalesce(json_agg(b), '[]') from penstock.load_batch as b),
-        'parts', (select coalesce(json_agg(p), '[]') from penstock.load_part as p),
-        'aborts', (select coalesce(json_agg(a), '[]') from penstock.load_abort as a));
+        'loads', (select coalesce(json_agg(l), '[]') from @schema@.load as l),
+        'batches', (select coalesce(json_agg(b), '[]') from @schema@.load_batch as b),
+        'parts', (select coalesce(json_agg(p), '[]') from @schema@.load_part as p),
+        'aborts', (select coalesce(json_agg(a), '[]') from @schema@.load_abort as a));
 end $$;
 
 -- Takes over what another shard decided about loads, once: what a batch came to there is added to what it came to here.
-create or replace function penstock.take_loads(p_given json) returns void
+create or replace function @schema@.take_loads(p_given json) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    insert into penstock.load (name, queue_id, is_stream, origin, is_paused, cancelled_at, created_at)
+    insert into @schema@.load (name, queue_id, is_stream, origin, is_paused, cancelled_at, created_at)
     select name, queue_id, is_stream, origin, is_paused, cancelled_at, created_at
-      from json_populate_recordset(null::penstock.load, p_given -> 'loads')
+      from json_populate_recordset(null::@schema@.load, p_given -> 'loads')
     on conflict (name) do nothing;
-    insert into penstock.load_batch as b (load_id, batch, rows, duplicates, bad_rows, published_at, attempt)
+    insert into @schema@.load_batch as b (load_id, batch, rows, duplicates, bad_rows, published_at, attempt)
     select n.id, g.batch, g.rows, g.duplicates, g.bad_rows, g.published_at, g.attempt
-      from json_populate_recordset(null::penstock.load_batch, p_given -> 'batches') as g
-      join json_populate_recordset(null::penstock.load, p_given -> 'loads') as l on l.id = g.load_id
-      join penstock.load as n on n.name = l.name
+      from json_populate_recordset(null::@schema@.load_batch, p_given -> 'batches') as g
+      join json_populate_recordset(null::@schema@.load, p_given -> 'loads') as l on l.id = g.load_id
+      join @schema@.load as n on n.name = l.name
      where g.attempt is not null
     on conflict (load_id, batch) do update
        set rows = b.rows + excluded.rows, duplicates = b.duplicates + excluded.duplicates,
            bad_rows = b.bad_rows + excluded.bad_rows, published_at = excluded.published_at, attempt = excluded.attempt
      where b.attempt is null;
-    insert into penstock.load_part (load_id, batch, shard, attempt, rows, duplicates, published_at)
+    insert into @schema@.load_part (load_id, batch, shard, attempt, rows, duplicates, published_at)
     select n.id, g.batch, g.shard, g.attempt, g.rows, g.duplicates, g.published_at
-      from json_populate_recordset(null::penstock.load_part, p_given -> 'parts') as g
-      join json_populate_recordset(null::penstock.load, p_given -> 'loads') as l on l.id = g.load_id
-      join penstock.load as n on n.name = l.name
+      from json_populate_recordset(null::@schema@.load_part, p_given -> 'parts') as g
+      join json_populate_recordset(null::@schema@.load, p_given -> 'loads') as l on l.id = g.load_id
+      join @schema@.load as n on n.name = l.name
      -- What was published here is in the batch itself.
-     where g.shard <> penstock.here()
+     where g.shard <> @schema@.here()
     on conflict do nothing;
-    insert into penstock.load_abort (attempt, at)
-    select attempt, at from json_populate_recordset(null::penstock.load_abort, p_given -> 'aborts')
+    insert into @schema@.load_abort (attempt, at)
+    select attempt, at from json_populate_recordset(null::@schema@.load_abort, p_given -> 'aborts')
     on conflict do nothing;
 end $$;

@@ -1,0 +1,54 @@
+"""The name of a schema travels in the URL."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock import App, InvalidJob
+from penstock.storage.database import checked_url
+from penstock.storage.schema_name import SCHEMA, checked_schema, split_schema, with_schema
+from penstock.storage.shards import at_address, plain_address
+
+
+@pytest.mark.parametrize(
+    ("url", "conninfo", "schema"),
+    [
+        ("postgresql://u:p@h:1/d", "postgresql://u:p@h:1/d", SCHEMA),
+        ("postgresql://h/d?schema=staging", "postgresql://h/d", "staging"),
+        ("postgresql://h/d?schema=staging&sslmode=disable", "postgresql://h/d?sslmode=disable", "staging"),
+        ("postgresql://h/d?sslmode=disable&schema=staging", "postgresql://h/d?sslmode=disable", "staging"),
+        ("postgresql://h/d?a=1&schema=staging&b=2", "postgresql://h/d?a=1&b=2", "staging"),
+        ("host=h dbname=d schema=staging", "host=h dbname=d", "staging"),
+        ("schema=staging host=h", "host=h", "staging"),
+        ("host=h dbname=schema", "host=h dbname=schema", SCHEMA),
+    ],
+)
+def test_the_driver_s_part_and_the_schema_are_told_apart(url: str, conninfo: str, schema: str) -> None:
+    assert split_schema(url) == (conninfo, schema)
+    assert split_schema(with_schema(url, "other")) == (conninfo, "other")
+    assert with_schema(url, SCHEMA) == conninfo
+
+
+@pytest.mark.parametrize("name", ["", "Staging", "2nd", "a b", 'a"b', "pg_x", "public", "ä", "x" * 41, None, 3])
+def test_a_name_that_would_need_quotes_or_is_somebody_else_s_is_refused(name: object) -> None:
+    with pytest.raises(InvalidJob, match=r"schema: .* lower-case"):
+        checked_schema(name)
+    with pytest.raises(InvalidJob, match="schema: "):
+        App("postgresql://h/d", schema=name)  # type: ignore[arg-type]
+
+
+def test_a_url_is_checked_with_the_schema_it_names() -> None:
+    assert checked_url("postgresql://h/d?schema=staging") == "postgresql://h/d?schema=staging"
+    with pytest.raises(InvalidJob, match="schema: "):
+        checked_url("postgresql://h/d?schema=Staging")
+    with pytest.raises(InvalidJob, match="the URL names 'one', and schema= 'two'"):
+        App("postgresql://h/d?schema=one", schema="two")
+
+
+def test_a_shard_that_is_found_later_is_in_the_same_schema() -> None:
+    given = "postgresql://u:p@h:1/d?schema=staging"
+    found = at_address(plain_address("postgresql://other:2/e"), given)
+    conninfo, schema = split_schema(found)
+    assert schema == "staging"
+    assert "host=other" in conninfo
+    assert "schema" not in plain_address(given)
