@@ -112,6 +112,23 @@ def test_g13_the_pulse_of_a_spark_worker_beats_on_when_its_flow_goes_dead(proxy:
     pulse.stop()
 
 
+def test_the_pulse_of_a_spark_worker_that_is_too_old_for_the_functions_beats_on_and_says_so(distant: Database) -> None:
+    beats: list[int] = []
+
+    def renew(_: Connection) -> workers.Renewal:
+        beats.append(1)
+        return workers.Renewal("here", 99)
+
+    pulse = Pulse(distant, 1.5, renew, ticks())
+    mismatch = eventually(lambda: pulse.mismatch, "it hears of it")
+    assert "upgrade penstock" in str(mismatch)
+    # What it holds is its own until it has settled it.
+    before = len(beats)
+    eventually(lambda: len(beats) > before, "it beats on")
+    assert pulse.is_valid
+    pulse.stop()
+
+
 def test_g13_the_conversation_of_a_spark_worker_goes_on_when_its_flow_goes_dead(
     proxy: Proxy, distant: Database
 ) -> None:

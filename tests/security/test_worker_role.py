@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import LiteralString
 
 import psycopg
 import pytest
@@ -223,9 +224,14 @@ def test_a_worker_stages_and_publishes_loads(realm: Realm) -> None:
         assert app.cancel_load("load") == 3
 
 
-def test_a_worker_that_would_have_to_migrate_is_told_who_must(realm: Realm) -> None:
+@pytest.mark.parametrize(
+    "lacking",
+    ["delete from penstock.table_file where name = 'roles'", "update penstock.function_set set version = 0"],
+    ids=["a table file", "functions"],
+)
+def test_a_worker_that_would_have_to_migrate_is_told_who_must(realm: Realm, lacking: LiteralString) -> None:
     with realm.connect("owner") as owner:
-        owner.execute("delete from penstock.table_file where name = 'roles'")
+        owner.execute(lacking)
     app = works(realm.url("worker")).app
     with app, pytest.raises(PenstockError, match="as the role that owns it"):
         app.migrate()

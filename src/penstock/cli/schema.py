@@ -18,6 +18,7 @@ from penstock.cli.terminal import Column, is_terminal, say, show_json, show_tabl
 from penstock.errors import PenstockError
 from penstock.storage import Connection
 from penstock.storage.schema import EMPTY, OURS, State, describe, plan, read_state, refuse, script
+from penstock.storage.schema_name import SCHEMA
 
 __all__ = ["doctor", "grant", "migrate", "sql"]
 
@@ -45,7 +46,7 @@ def migrate(url: Url = None, as_json: AsJson = False) -> None:
 def sql(url: SqlUrl = None, as_json: AsJson = False) -> None:
     """Print what `migrate` would do, to be reviewed or run by psql."""
     if url is None and not os.environ.get("PENSTOCK_URL"):
-        steps = plan(EMPTY, OURS)
+        steps, name = plan(EMPTY, OURS), SCHEMA
     else:
         with opened(url) as app:
             ensure_answering(app)
@@ -55,11 +56,11 @@ def sql(url: SqlUrl = None, as_json: AsJson = False) -> None:
             ]
         if any(each != found[0] for each in found):
             raise PenstockError("the shards lack different things: name one of them with --url, then the next")
-        steps = found[0]
+        steps, name = found[0], app.unchecked_databases[0].schema
     if as_json:
         show_json([{"name": step.name, "sql": step.body.as_string(None)} for step in steps])
     elif steps:
-        sys.stdout.write(f"-- What `penstock migrate` does. Run by psql it does the same.\n\n{script(steps)}")
+        sys.stdout.write(f"-- What `penstock migrate` does. Run by psql it does the same.\n\n{script(steps, name)}")
     else:
         sys.stdout.write("-- There is nothing to do.\n")
 

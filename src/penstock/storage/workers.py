@@ -126,7 +126,9 @@ def begin(connection: Connection, worker: int) -> str | None:
     renewal = renew(connection, worker)
     if renewal is None:
         return None
-    refuse_newer(renewal.oldest_program)
+    if renewal.mismatch is not None:
+        remove(connection, worker)
+        raise renewal.mismatch
     return renewal.server
 
 

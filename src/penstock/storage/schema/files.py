@@ -49,10 +49,13 @@ class Schema:
         """The schema in a folder with `tables` and `functions`."""
         tables = [
             TableFile(int(match[1]), match[2], file.read_text(encoding="utf-8"))
-            for file in folder.joinpath("tables").iterdir()
-            if (match := _TABLE_FILE.match(file.name))
+            for file, match in _named(folder.joinpath("tables"), _TABLE_FILE)
         ]
-        functions = {file.name: file.read_text(encoding="utf-8") for file in _below(folder.joinpath("functions"))}
+        functions: dict[str, str] = {}
+        for file, _ in _named(folder.joinpath("functions"), _FUNCTION_FILE):
+            if file.name in functions:
+                raise ValueError(f"two files of functions are named {file.name}")
+            functions[file.name] = file.read_text(encoding="utf-8")
         return cls(tuple(sorted(tables, key=lambda file: file.number)), functions, version, oldest_program)
 
     @property
@@ -66,12 +69,15 @@ class Schema:
         return _checksum(f"{self.version} {self.oldest_program}\n{self.function_text}")
 
 
-def _below(folder: Traversable) -> Iterator[Traversable]:
+def _named(folder: Traversable, pattern: re.Pattern[str]) -> Iterator[tuple[Traversable, re.Match[str]]]:
+    """The files of SQL in a folder and those in it, which all have such a name."""
     for entry in folder.iterdir():
         if entry.is_dir():
-            yield from _below(entry)
-        elif _FUNCTION_FILE.match(entry.name):
-            yield entry
+            yield from _named(entry, pattern)
+        elif match := pattern.match(entry.name):
+            yield entry, match
+        elif entry.name.endswith(".sql"):
+            raise ValueError(f"{entry.name} has no number, and so no place in the order")
 
 
 def _checksum(text: str) -> str:

@@ -50,9 +50,9 @@ def _function_step(schema: Schema, name: str) -> Step:
         oldest_program=sql.Literal(schema.oldest_program),
         checksum=sql.Literal(schema.checksum),
     )
-    before, after = AROUND
-    texts = [_in_schema(text, name) for text in (before, schema.function_text)]
-    body = sql.SQL("\n").join([*texts, sql.SQL("{};\n").format(record), _in_schema(after, name)])
+    guard = sql.SQL(query("refuse_older_functions", name)).format(version=sql.Literal(schema.version))
+    before, functions, after = (_in_schema(text, name) for text in (AROUND[0], schema.function_text, AROUND[1]))
+    body = sql.SQL("{};\n\n{}\n{}\n{};\n\n{}").format(guard, before, functions, record, after)
     return Step(f"functions {schema.version}", body)
 
 
@@ -60,6 +60,7 @@ def _in_schema(text: str, name: str) -> sql.SQL:
     return sql.SQL(text.replace(PLACEHOLDER, name))
 
 
-def script(steps: Sequence[Step]) -> str:
+def script(steps: Sequence[Step], name: str = SCHEMA) -> str:
     """The steps, to be run by psql."""
-    return "\n".join(f"-- {step.name}\n\nbegin;\n{BEGIN};\n\n{step.body.as_string(None)}\ncommit;\n" for step in steps)
+    opening = f"begin;\n{BEGIN};\n{query('hold_migrations', name)};"
+    return "\n".join(f"-- {step.name}\n\n{opening}\n\n{step.body.as_string(None)}\ncommit;\n" for step in steps)

@@ -38,6 +38,15 @@ select version, oldest_program, checksum from @schema@.function_set
 -- name: note_table_file
 insert into @schema@.table_file (number, name, checksum) values ({number}, {name}, {checksum})
 
+-- name: refuse_older_functions
+-- For a script that is run later than it was printed: functions never give way to older ones.
+do $$
+begin
+    if exists (select from @schema@.function_set where version >= {version}) then
+        raise exception 'the database has functions of version {version} or later already';
+    end if;
+end $$
+
 -- name: note_function_set
 insert into @schema@.function_set (version, oldest_program, checksum) values ({version}, {oldest_program}, {checksum})
 on conflict (is_only) do update set version = excluded.version, oldest_program = excluded.oldest_program,

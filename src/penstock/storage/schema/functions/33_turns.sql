@@ -1,5 +1,5 @@
 -- The number that a worker's turns bear.
-
+--
 -- Behind a transaction pooler a turn whose answer was lost may still be under way, or not even have begun. So each turn
 -- holds the number of its worker's turns, and who finds out what became of one changes it first.
 

@@ -1,4 +1,4 @@
--- Small duties of upkeep.
+-- Tasks that no worker knows are parked; what transactions appended to the figures is folded.
 
 -- park: rows whose task no live worker knows leave the order, so that they never stand at the head; they
 -- come back as soon as one does. Looks at the head of each served partition only. Where a partition has an owner, that
