@@ -271,7 +271,8 @@ def test_progress_is_shown_and_no_value_of_it_stops_the_worker(app: App, working
             renewed = app.workers()[0].renewed_at
             eventually(lambda: app.workers()[0].renewed_at > renewed, "the worker is still renewed")  # noqa: B023
         if value == 0.5:
-            assert app.job(job).progress is not None
+            # On two shards each has a heart, and the one that was seen to beat may be the other's.
+            eventually(lambda: app.job(job).progress is not None, "its progress is shown")
         let_go.set()
         eventually(lambda: app.job(job).state == "succeeded", "the job ended")
     assert app.job(job).attempt == 1
