@@ -150,6 +150,8 @@ class SharedUpkeep:
         self._also = [Duty(getattr(act, "__name__", "duty"), _alone(act)) for act in also]
         self._stopped = threading.Event()
         self._next: dict[str, float] = {}
+        # Held while something is done: a sweep that went past what the thread is about to commit would miss it.
+        self._doing = threading.Lock()
         self._troubles = Troubles(self._note_trouble)
         self._thread = threading.Thread(target=self._run, name="penstock-shared-upkeep", daemon=True)
 
@@ -195,7 +197,8 @@ class SharedUpkeep:
 
     def _do(self, duty: Duty) -> int:
         try:
-            done = duty.act(self._shards)
+            with self._doing:
+                done = duty.act(self._shards)
         except Exception as error:
             if isinstance(error, (PartitionUnavailable, *ConnectionLost)) and self._has_shard_down():
                 # That is told where it is found out.

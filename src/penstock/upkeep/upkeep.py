@@ -73,6 +73,8 @@ class Upkeep:
         # Children that are to be looked at, appended by any thread; the lock is held while some of them are.
         self._children: deque[int] = deque()
         self._unblocking = threading.Lock()
+        # Held while something is done: a sweep that went past what the thread is about to commit would miss it.
+        self._doing = threading.Lock()
         self._troubles = Troubles(self._note_trouble)
 
     def start(self) -> None:
@@ -202,7 +204,8 @@ class Upkeep:
 
     def _do(self, act: Callable[[Connection], T]) -> T | None:
         name = getattr(act, "__name__", "duty").strip("_")
-        return self._try(name, lambda: self._database.run(act, timeout=5.0))
+        with self._doing:
+            return self._try(name, lambda: self._database.run(act, timeout=5.0))
 
     def _try(self, duty: str, act: Callable[[], T]) -> T | None:
         if self._is_stopping:
