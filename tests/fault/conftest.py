@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.fault)
-            if item.get_closest_marker("one_database_in_suite") and "two shards" in item.name and not is_long_run():
+            if item.get_closest_marker("long_run") and not is_long_run():
                 left_out.append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)

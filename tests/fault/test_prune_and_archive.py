@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.fault.stage import ROOT, Stage, times
+from tests.fault.stage import ROOT, Stage
 from tests.fault.tally import brought, came_to
 
 from penstock.storage import Database
@@ -39,7 +39,7 @@ def turn_over(database: Database) -> int:
     return len(pruned.slices) + len(pruned.job_parts)
 
 
-@pytest.mark.one_database_in_suite
+@pytest.mark.long_run
 def test_g2_g3_g8_tables_are_pruned_and_archived_at_full_speed_beside_the_load(
     mixed_stage: Stage, tmp_path: Path
 ) -> None:
@@ -71,7 +71,7 @@ def test_g2_g3_g8_tables_are_pruned_and_archived_at_full_speed_beside_the_load(
             stack.callback(database.close)
         stack.enter_context(stage.producing_anything())
         assert archiver.stdout.readline() == "archived 1\n", log.read_text()[-3000:]
-        for number in range(times(10, 15)):
+        for number in range(15):
             went += sum(turn_over(database) for database in databases)
             if number % 5 == 4:
                 victim = stage.random.randrange(2)

@@ -116,6 +116,7 @@ def archiving_without_end(app: App, lake: Path, drivers: int) -> Iterator[Callab
     assert codes == [0] * drivers
 
 
+@pytest.mark.long_run
 def test_archives_and_prunes_at_full_speed_that_lose_their_connections_lose_no_job_g8(
     app: App, task: Task[[int], None], tmp_path: Path, seed: int
 ) -> None:
@@ -124,7 +125,7 @@ def test_archives_and_prunes_at_full_speed_that_lose_their_connections_lose_no_j
     ended, cut, passed = 0, 0, 0
     with archiving_without_end(app, lake, drivers=2) as said, app.database.connect() as connection:
         # Until archives were cut off in the middle, and others took over from them.
-        while cut < times(2, 10) or "has taken over" not in said():
+        while cut < 10 or "has taken over" not in said():
             ended += finish(app, task, 200, unwanted=50)
             if passed < MOST_PASSES and chance.random() < 0.2:
                 connection.execute(PASS_TABLES)
