@@ -65,9 +65,9 @@ def spawner() -> Spawner:
     return spawner
 
 
-def eventually(fact: Callable[[], Any], what: str) -> Any:
+def eventually(fact: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
     """Wait for a fact; its value."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + seconds
     while True:
         try:
             if value := fact():

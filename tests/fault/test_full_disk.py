@@ -20,6 +20,8 @@ from penstock.storage.schema import migrate
 
 # Little room, so that it is soon full; the log is kept small.
 DISK = "400m"
+# Within that a load has given up: half a minute for its catalogue, and half for its stage.
+LOAD_SECONDS = 180.0
 SETTINGS = {"max_connections": "60", "max_wal_size": "64MB", "min_wal_size": "32MB"}
 
 
@@ -67,8 +69,8 @@ def test_g1_g2_g3_g13_nothing_is_lost_when_the_disk_is_full(make_stage: MakeStag
                 eventually(lambda: stage.settles() > before, "jobs are settled")  # noqa: B023
                 with full(disk):
                     refused = stage.refused_calls()
-                    eventually(lambda: stage.refused_calls() > refused, "a call was not taken")  # noqa: B023
+                    eventually(lambda: stage.refused_calls() > refused, "a call was not taken", LOAD_SECONDS)  # noqa: B023
                 brought("disk full or connections exhausted")
                 before = stage.settles()
-                eventually(lambda: stage.settles() > before, "jobs are settled again")  # noqa: B023
+                eventually(lambda: stage.settles() > before, "jobs are settled again", LOAD_SECONDS)  # noqa: B023
         stage.verdict().require("a settle")

@@ -55,7 +55,8 @@ def test_g1_g3_g11_a_call_is_written_once_though_it_arrives_after_it_was_looked_
         "single": lambda: stage.enqueue("plain", 1, distant),
         "few": lambda: stage.enqueue("plain", 5, distant),
         "copied": lambda: stage.enqueue("plain", 150, distant),
-        "keys": lambda: stage.enqueue_steps("ordered", 9, 12, app=distant),
+        # So many that they never are all of one partition, which a small call writes by one statement.
+        "keys": lambda: stage.enqueue_steps("ordered", 40, 12, app=distant),
         "family": lambda: stage.enqueue_family(distant),
     }
     calls[kind]()
