@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import time
 from pathlib import Path
 
 from penstock.embedded import Server
@@ -21,8 +22,13 @@ class OwnServer:
 
     def kill(self) -> None:
         """SIGKILL the server; its supervisor starts it again, which recovers from its log."""
-        process = int((self._server.home / "data" / "postmaster.pid").read_text().splitlines()[0])
-        watched = os.pidfd_open(process)
+        while True:
+            process = int((self._server.home / "data" / "postmaster.pid").read_text().splitlines()[0])
+            try:
+                watched = os.pidfd_open(process)
+                break
+            except ProcessLookupError:
+                time.sleep(0.05)  # It is being started again, and has not said who it is.
         os.kill(process, signal.SIGKILL)
         select.select([watched], [], [])
         os.close(watched)

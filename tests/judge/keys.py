@@ -63,8 +63,9 @@ def order_findings(history: Sequence[Event]) -> Iterable[str]:
     # By key: the latest call among the jobs that started so far; and by key and call the last place in it.
     latest: dict[str, tuple[int, int]] = {}
     within_call: dict[tuple[str, tuple[str, int]], tuple[int, int]] = {}
+    stale = _started_in_the_dark(history)
     for attempt in attempts_of(history):
-        if attempt.job not in enqueued:
+        if attempt.job not in enqueued or (attempt.job, attempt.lease) in stale:
             continue
         key, called_at, acknowledged_at, call_, within = enqueued[attempt.job]
         last_called, last = latest.get(key, (-1, 0))
@@ -77,6 +78,27 @@ def order_findings(history: Sequence[Event]) -> Iterable[str]:
             latest[key] = (called_at, attempt.job)
         if within > place:
             within_call[key, call_] = (within, attempt.job)
+
+
+def _started_in_the_dark(history: Sequence[Event]) -> set[tuple[int, int]]:
+    """Attempts, as job and lease, that had lost their lease when their handler began, and could not know.
+
+    Between a worker's look at its lease and the first line of a handler it may be stopped. When it goes on, its job has
+    been run again: by then the attempt counts as little as one that still runs. One for each stop: a worker that begins
+    several then does not look.
+    """
+    stops = [(event.label, event.at) for event in history if event.act == "stop"]
+    begun: dict[int, Attempt] = {}
+    found: dict[tuple[str, int], tuple[int, int]] = {}
+    for attempt in attempts_of(history):
+        newer = begun.get(attempt.job)
+        if newer is None or attempt.lease > newer.lease:
+            begun[attempt.job] = attempt
+        elif (
+            stop := max((at for who, at in stops if who == attempt.actor and at < newer.start), default=None)
+        ) is not None:
+            found.setdefault((attempt.actor, stop), (attempt.job, attempt.lease))
+    return set(found.values())
 
 
 def overlap_findings(history: Sequence[Event], per_key: int = 1) -> Iterable[str]:

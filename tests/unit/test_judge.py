@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.judge.checker import judge
 from tests.judge.history import Event, EventType, Recorder, read_history
+from tests.judge.keys import order_findings
 from tests.judge.snapshot import Snapshot
 
 
@@ -201,6 +202,25 @@ def test_keys_and_limits_of_a_queue_are_judged_by_its_own_jobs() -> None:
     # What a stopped worker runs when it comes back proves nothing: others may have its place.
     stopped = [Event(11, "p", "stop", "ok", label="a"), *history]
     assert "over the limit" not in judge(sorted(stopped, key=lambda e: e.at), final, limits={"o": 1}).findings
+
+
+def test_one_start_for_each_stop_may_have_been_decided_before_it() -> None:
+    def run(at: int, actor: str, job: int, lease: int) -> Event:
+        return Event(at, actor, "run", "invoke", label=f"l{job}", job=job, lease=lease)
+
+    calls = [
+        Event(job, "p", "enqueue", type_, label=f"l{job}", job=job if type_ == "ok" else 0, call=job, group="o/a")
+        for job in (1, 2, 3)
+        for type_ in ("invoke", "ok")
+    ]
+    # `a` is stopped with leases of both jobs, `b` runs all, and `a` comes back.
+    stop = Event(10, "p", "stop", "ok", label="a")
+    runs = [run(11, "b", 1, 7), run(12, "b", 2, 8), run(13, "b", 3, 9)]
+    once = [*calls, stop, *runs, run(14, "a", 1, 5)]
+    assert not list(order_findings(once))
+    assert list(order_findings([*once, run(15, "a", 2, 6)]))
+    assert list(order_findings([event for event in once if event is not stop]))
+    assert list(order_findings([*calls, *runs, Event(14, "p", "stop", "ok", label="a"), run(15, "a", 1, 5)]))
 
 
 def test_what_was_pruned_is_not_lost_if_it_was_run_to_its_end() -> None:
