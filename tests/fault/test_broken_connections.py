@@ -59,6 +59,8 @@ def test_g1_g3_g11_no_call_is_written_twice_when_its_session_is_ended_in_its_com
 ) -> None:
     """Single jobs, calls over several partitions, of 100 and more, with children, while every commit takes its time."""
     stage = make_stage(database_url, partitions=3, ordered=4)
+    # Without one the producer would wait when a thousand jobs do.
+    stage.worker()
     ended = 0
     with psycopg.connect(stage.url, autocommit=True) as connection:
         connection.execute(SLOW_COMMITS)
