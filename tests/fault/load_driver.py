@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import pyarrow as pa
-from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StringType, StructField, StructType
 
-from penstock import PenstockError
 from penstock.spark.writer import LoadWriter
 
 __all__ = ["LoadDriver"]
 
 
 class LoadDriver:
-    """A load as Spark's driver and its tasks make it, without a JVM: two tasks stage, the driver commits."""
+    """A load as Spark's driver and its tasks make it, without a JVM: two tasks stage, the driver commits or dies."""
 
     def __init__(self, url: str, name: str, labels: list[str]) -> None:
         self._options = {"url": url, "queue": "work", "task": "plain", "load": name}
@@ -25,13 +21,4 @@ class LoadDriver:
         writer = LoadWriter(StructType([StructField("label", StringType())]), False, self._options)
         half = len(self._labels) // 2
         parts = [self._labels[:half], self._labels[half:]]
-        staged: list[WriterCommitMessage | None] = []
-        try:
-            for part in parts:
-                staged.append(writer.write(iter([pa.record_batch({"label": part})])))  # noqa: PERF401  (part by part)
-            writer.commit(staged)
-        except Exception:
-            # As Spark does.
-            with suppress(PenstockError):
-                writer.abort(staged)
-            raise
+        writer.commit([writer.write(iter([pa.record_batch({"label": part})])) for part in parts])

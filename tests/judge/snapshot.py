@@ -63,7 +63,7 @@ def _read(url: str) -> Snapshot:
         labels = {
             int(job): str(label or job)
             for job, label in connection.execute(
-                # What was staged by a load that came to nothing is no job, and goes with the janitor.
+                # What a driver staged that died before its commit is no job; the janitor forgets it.
                 "select id, args ->> 'label' from penstock.job_stored"
                 " where id / 1024 not in (select range from penstock.load_range where load_id is null)"
             ).fetchall()
