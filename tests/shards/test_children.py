@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from tests.fault.proxy import Proxy
 from tests.shards.place import Place
@@ -11,9 +13,10 @@ from penstock.client.producer import Producer
 from penstock.errors import InvalidJob
 from penstock.storage.ahead import rotate_slice
 from penstock.storage.prune import prune
+from penstock.storage.shards import Shards
 from penstock.storage.sweep import unblock_all
-from penstock.upkeep import SharedUpkeep
-from penstock.upkeep.shared import forget_ends, tell_children
+from penstock.upkeep import SharedUpkeep, shared
+from penstock.upkeep.shared import Duty, forget_ends, tell_children
 
 NO_DAYS = dict.fromkeys(("succeeded", "failed", "cancelled", "discarded", "expired"), 0.0)
 
@@ -220,3 +223,31 @@ def test_the_end_of_a_parent_is_read_while_its_slice_is_on_its_way_out(place: Pl
     place.execute(1, "alter table penstock.finished detach partition penstock.finished_1")
     sweep(place)
     assert place.app.job(child).state == "ready"
+
+
+def test_a_sweep_waits_for_what_upkeep_is_about_to_commit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
+    seen: list[bool] = []
+
+    def act(_: Shards) -> int:
+        if not has_begun.is_set():
+            has_begun.set()
+            may_end.wait()
+            is_done.set()
+        else:
+            seen.append(is_done.is_set())
+        return 0
+
+    is_done = threading.Event()
+    monkeypatch.setattr(shared, "DUTIES", [Duty("slow", act)])
+    upkeep = SharedUpkeep(place.app.databases)
+    upkeep.start()
+    has_begun.wait()
+    sweeping = threading.Thread(target=upkeep.sweep)
+    sweeping.start()
+    # A sweep that did not wait would be over by then.
+    sweeping.join(0.5)
+    may_end.set()
+    sweeping.join()
+    upkeep.stop()
+    assert seen[0]

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.servers import created_database
 
-from penstock import App, Context
+from penstock import App, Context, InvalidJob
 from penstock.admin.doctor import doctor
 from penstock.cli.program import main
 from penstock.routing import shard_of
@@ -162,6 +162,12 @@ def test_a_load_and_a_read_of_history_mean_the_schema_of_the_url(environments: l
     statement = Part("finished", 0, 2**53 - 1).statement(["id"], [], "staging")
     assert sum(batch.num_rows for batch in read(url, statement)) == 3
     assert other.app.loads() == []
+
+
+@pytest.mark.parametrize("name", ["user", "table", "order"])
+def test_a_word_of_sql_is_refused_as_a_name(urls: list[str], name: str) -> None:
+    with App(urls[0], schema=name) as app, pytest.raises(InvalidJob, match=f"schema: '{name}' is a word of SQL"):
+        app.migrate()
 
 
 def test_commands_take_the_schema_from_the_url(

@@ -181,9 +181,9 @@ class Connecting:
 
     def _named(self, url: str) -> str:
         """The URL with the schema that the app was given."""
-        named = split_schema(url).schema
         if self._schema == SCHEMA:
             return url
+        named = split_schema(url).schema
         if named not in (SCHEMA, self._schema):
             raise InvalidJob("schema", f"the URL names {named!r}, and schema= {self._schema!r}; give one of them")
         return with_schema(url, self._schema)

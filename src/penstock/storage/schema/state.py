@@ -11,6 +11,7 @@ from penstock.storage.database import Connection
 from penstock.storage.flow import schema_of
 from penstock.storage.queries import query
 from penstock.storage.schema.files import OURS, Schema
+from penstock.storage.schema_name import SCHEMA
 
 __all__ = [
     "EMPTY",
@@ -131,7 +132,7 @@ def describe(state: State, schema: Schema = OURS) -> str:
 
 
 def refuse_server(connection: Connection) -> None:
-    """Refuse a server that is too old, and a database that cannot hold every text."""
+    """Refuse a server that is too old, a database that cannot hold every text, and a schema named by a word of SQL."""
     if connection.info.server_version < 140_000:
         raise SchemaMismatch(
             f"PostgreSQL {connection.info.server_version // 10_000} is too old: Penstock needs 14 or later"
@@ -143,3 +144,6 @@ def refuse_server(connection: Connection) -> None:
             f"the encoding of database {connection.info.dbname!r} is {encoding}, and Penstock's must be UTF8: make one"
             " with create database … encoding 'UTF8' template template0",
         )
+    name = schema_of(connection)
+    if name != SCHEMA and connection.execute(query("quote_schema")).fetchone() != (name,):
+        raise InvalidJob("schema", f"{name!r} is a word of SQL; give another name")

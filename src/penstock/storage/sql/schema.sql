@@ -7,6 +7,10 @@ set local search_path = pg_catalog, pg_temp; set local lock_timeout = '100ms'; s
 -- Whoever migrates or grants comes one after the other.
 select pg_advisory_xact_lock(hashtext('@schema@.migrate'))
 
+-- name: quote_schema
+-- The schema's name as SQL takes it: as it is, unless it is one of SQL's own words.
+select quote_ident('@schema@')
+
 -- name: find_books
 -- Whether there are the tables of before the first release, and those in which is noted what was applied.
 select bool_or(relname = 'migration') is true, bool_or(relname = 'table_file') is true
