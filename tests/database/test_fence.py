@@ -14,8 +14,8 @@ import psycopg
 import pytest
 from tests.servers import Backup
 
+from penstock.engine.owner import Owner
 from penstock.model.queue import QueueDefinition
-from penstock.owner import Owner
 from penstock.storage import Connection, Database, sweep, workers
 from penstock.storage import owner as owner_storage
 from penstock.storage.catalogue import QueueEntry, declare_queue

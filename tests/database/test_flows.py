@@ -12,8 +12,9 @@ from tests.fault.proxy import Proxy, called
 from tests.fault.stage import eventually
 
 from penstock.clock import system, ticks
-from penstock.spark.conversation import Conversation
-from penstock.spark.pulse import Pulse
+from penstock.engine.conversation import Conversation, Holder
+from penstock.engine.link import Link, wait_as_long_as_a_request
+from penstock.engine.pulse import Pulse
 from penstock.storage import flow as flow_module
 from penstock.storage import workers
 from penstock.storage.database import Connection, Database, is_lost
@@ -132,12 +133,13 @@ def test_the_pulse_of_a_spark_worker_that_is_too_old_for_the_functions_beats_on_
 def test_g13_the_conversation_of_a_spark_worker_goes_on_when_its_flow_goes_dead(
     proxy: Proxy, distant: Database
 ) -> None:
-    conversation = Conversation(distant, distant.run(register), "w")
-    first = conversation.surely(lambda connection: connection.info.backend_pid)
+    link = Link(distant, "conversation", wait_as_long_as_a_request(distant))
+    conversation = Conversation(link, Holder(distant.run(register), "w"))
+    first = conversation.ask(lambda connection: connection.info.backend_pid)
     assert proxy.kill_flows(called("penstock conversation")) == 1
     ask = "select pg_backend_pid()"
-    assert conversation.surely(lambda connection: connection.execute(ask).fetchone()) != (first,)
-    conversation.close()
+    assert conversation.ask(lambda connection: connection.execute(ask).fetchone()) != (first,)
+    link.close()
 
 
 def test_what_carries_a_lease_is_cut_after_one_whatever_the_server_does(distant: Database) -> None:

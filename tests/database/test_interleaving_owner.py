@@ -37,7 +37,7 @@ def holding(owned: Owned) -> Holding:
 def lease(owned: Owned, holding: Holding, jobs: Sequence[int]) -> Step:
     """The owner's claim: the ids it got."""
     server = owned.scene.one("select penstock.this_server()")
-    choice = Choice.of(holding.partition_id, holding.epoch, server, jobs, len(jobs))
+    choice = Choice.of(owned.worker, holding.partition_id, holding.epoch, server, jobs, len(jobs))
 
     def act(connection: Connection) -> list[int]:
         rows = connection.execute(query("lease_chosen"), choice_parameters(owned.worker, TOKEN, [choice])).fetchall()

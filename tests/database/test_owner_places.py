@@ -9,7 +9,7 @@ from tests.database.conftest import Scene
 from tests.database.ledger import check
 from tests.database.owned import Owned
 
-from penstock.owner import Owner
+from penstock.engine.owner import Owner
 from penstock.storage import control, sweep
 from penstock.storage.exchange import exchange
 from penstock.storage.owner import Choice

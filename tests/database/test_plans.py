@@ -273,7 +273,7 @@ def test_an_owner_s_look_touches_only_what_it_has_not_read(backlog: Scene) -> No
     connection.execute("update penstock.partition set owner_id = %s where id = %s", [worker, partition])
     assert_cheap(connection, "has_work_of_others", {"worker": worker})
     chosen = {
-        "worker": worker, "token": TOKEN, "server": backlog.one("select penstock.this_server()"),
+        "owner": worker, "holder": worker, "token": TOKEN, "server": backlog.one("select penstock.this_server()"),
         "partitions": array_text([partition]), "epochs": "{0}", "ranges": array_text([begin]),
         "masks": array_text([members_text([0])]), "aheads": "{f}",
     }  # fmt: skip

@@ -17,7 +17,7 @@ from penstock.storage.aside import set_aside
 from penstock.storage.database import Database
 from penstock.storage.health import troubles
 from penstock.upkeep.cron import fire_crons
-from penstock.worker import conductor
+from penstock.worker import reporting
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 
@@ -208,7 +208,7 @@ def test_children_that_cannot_be_looked_at_are_left_to_upkeep(
         looked.extend(children)
         raise errors.DataCorrupted("missing chunk number 0")
 
-    monkeypatch.setattr(conductor, "unblock_next", damaged)
+    monkeypatch.setattr(reporting, "unblock_next", damaged)
     with App(database_url) as app:
 
         @app.queue("q").task

@@ -30,17 +30,17 @@ __all__ = ["POINTS", "Orders", "build", "work"]
 # Where a worker can be ordered to die: (module, function, before or after it).
 POINTS = {
     "before it registers": ("penstock.storage.workers", "register", "before"),
-    "before a turn": ("penstock.worker.conductor", "exchange", "before"),
-    "after a turn": ("penstock.worker.conductor", "exchange", "after"),
-    "before it reads what it claimed": ("penstock.worker.conductor", "read_jobs", "before"),
-    "after it read what it claimed": ("penstock.worker.conductor", "read_jobs", "after"),
+    "before a turn": ("penstock.engine.conversation", "exchange", "before"),
+    "after a turn": ("penstock.engine.conversation", "exchange", "after"),
+    "before it reads what it claimed": ("penstock.engine.reading", "read_jobs", "before"),
+    "after it read what it claimed": ("penstock.engine.reading", "read_jobs", "after"),
     "before a handler": ("penstock.worker.threads", "run_inline", "before"),
     "after a handler": ("penstock.worker.threads", "run_inline", "after"),
     "before it renews": ("penstock.storage.workers", "renew", "before"),
     "before a rescue": ("penstock.storage.sweep", "rescue", "before"),
     "after a rescue": ("penstock.storage.sweep", "rescue", "after"),
-    "before it unblocks": ("penstock.worker.conductor", "unblock_next", "before"),
-    "after it unblocked": ("penstock.worker.conductor", "unblock_next", "after"),
+    "before it unblocks": ("penstock.worker.reporting", "unblock_next", "before"),
+    "after it unblocked": ("penstock.worker.reporting", "unblock_next", "after"),
 }
 
 

@@ -15,8 +15,8 @@ from tests.servers import Backup
 
 import penstock.spark as ps
 from penstock import App
-from penstock.owner import Owner
-from penstock.spark import conversation
+from penstock.engine import conversation
+from penstock.engine.owner import Owner
 from penstock.spark.claim_offset import StreamOffset
 from penstock.spark.claims import ClaimReader
 from penstock.spark.consumer import Consumer, Wanted

@@ -13,10 +13,12 @@ import os
 import socket
 
 from penstock.clock import system, ticks
+from penstock.engine.conversation import Conversation, Holder, Settlement
+from penstock.engine.link import Link, wait_as_long_as_a_request
+from penstock.engine.plain_source import PlainSource
+from penstock.engine.pulse import Pulse
+from penstock.engine.source import NOTHING
 from penstock.spark.claim_offset import ClaimOffset
-from penstock.spark.conversation import Conversation
-from penstock.spark.pulse import Pulse
-from penstock.spark.taking import PlainTaking
 from penstock.spark.tasks import Tasks
 from penstock.storage import Connection, Database, slots, workers
 from penstock.storage.catalogue import QueueEntry
@@ -30,7 +32,6 @@ __all__ = ["Claimer"]
 log = logging.getLogger("penstock")
 
 LOOK_SECONDS = 1.0
-MOST_AT_ONCE = 2**31 - 1
 
 
 class Claimer:
@@ -43,7 +44,7 @@ class Claimer:
         self._database = database
         self._queue = queue
         self._tasks = Tasks(queue.name, {}, tasks)
-        self._taking = PlainTaking(self._queue.id, at_once=MOST_AT_ONCE)
+        self._link = Link(database, "conversation", wait_as_long_as_a_request(database))
         self._worker = 0
         self._looked_at = 0.0
         # What was claimed last, and whether it was settled.
@@ -65,7 +66,7 @@ class Claimer:
             return
         self._begin(offset.worker, name, registered_at, server)
         known = {(each.lease, each.token) for each in offset.claimed}
-        held = self._conversation.surely(lambda connection: held_leases(connection, offset.worker))
+        held = self._conversation.ask(lambda connection: held_leases(connection, offset.worker))
         # What it holds beyond that was claimed for a batch that Spark never wrote down.
         unplanned = [lease for lease in held if (lease.id, lease.token) not in known]
         self._claimed = ClaimOffset.of(offset.worker, unplanned) if unplanned else offset
@@ -126,29 +127,28 @@ class Claimer:
 
     def _exchange(self, done: ClaimOffset, most: int) -> ClaimOffset:
         now = system.monotonic()
-        wish = None
+        wish = NOTHING
         if most > 0:
             if self._pulse.has_moved():
                 self._conversation.doubt()
-                self._taking.forget()
-            self._conversation.surely(lambda connection: self._look(connection, most, now))
-            wish, _ = self._taking.wish(most, now, is_gated=False)
+            self._conversation.ask(lambda connection: self._look(connection, most, now))
+            wish = self._source.wish(self._link.at_most(most), 0, 0, now)
         age = (ticks() - self._claimed_at) // 1000
         succeeded = done.succeeded(age) if self._is_unsettled(done) else []
-        turn = self._conversation.exchange(succeeded, [], done.attempts, wish, on_lost=self._taking.forget)
+        turn = self._conversation.exchange(Settlement(succeeded, attempts=done.attempts), wish)
         self._settled = done
         if self._claimed == done:
             self._claimed = ClaimOffset()
         # A query that was started again does not know what it had settled before.
-        if turn.lost and (lost := self._conversation.not_settled(turn.lost, done.attempts())):
+        if turn.lost and (lost := self._conversation.find_lost(turn.lost, done.attempts())):
             log.warning("LeaseLost: %d jobs of a batch had gone to others before it was committed", len(lost))
         if turn.children:
-            self._conversation.surely(lambda connection: unblock(connection, turn.children))
-        leases = self._taking.took(turn, [], now)
+            self._conversation.ask(lambda connection: unblock(connection, turn.children))
+        leases = self._source.learn(wish, turn, now)
         if not leases:
             return done
         # A stream cannot tell which row it broke on: what it held when it died is charged to none.
-        self._conversation.surely(lambda connection: slots.charge_nothing(connection, self._worker))
+        self._conversation.ask(lambda connection: slots.charge_nothing(connection, self._worker))
         self._claimed, self._claimed_at = ClaimOffset.of(self._worker, leases), ticks()
         return self._claimed
 
@@ -157,7 +157,7 @@ class Claimer:
             self._looked_at = now
             if new := self._tasks.look(connection, self._queue.id):
                 workers.add_tasks(connection, self._worker, [(self._queue.id, task) for task in new])
-        self._taking.look(connection, self._worker, most, now)
+        self._source.look(connection, most, now)
 
     def _register(self) -> None:
         host, pid, registered_at = socket.gethostname(), os.getpid(), ticks()
@@ -183,7 +183,8 @@ class Claimer:
     def _begin(self, worker: int, name: str, registered_at: int, server: str | None) -> None:
         self._worker = worker
         self._claimed = ClaimOffset()
-        self._conversation = Conversation(self._database, worker, name)
+        self._source = PlainSource(worker, [self._queue.id])
+        self._conversation = Conversation(self._link, Holder(worker, name), on_doubt=self._source.forget)
         self._pulse = Pulse(
             self._database,
             self._lease_seconds,
@@ -194,5 +195,5 @@ class Claimer:
 
     def _end(self) -> None:
         self._pulse.stop()
-        self._conversation.close()
+        self._link.close()
         self._worker = 0

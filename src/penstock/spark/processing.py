@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import uuid4
 
 from penstock.clock import ticks
+from penstock.engine.pulse import Pulse
 from penstock.errors import InvalidJob, PartitionUnavailable
 from penstock.model.limits import checked_count, checked_name, checked_seconds
 from penstock.spark.judging import Handler
-from penstock.spark.pulse import Pulse
 from penstock.spark.slot import ENDS, SHORT_ROUND_SECONDS, Plan, run_slot
 from penstock.spark.tasks import Tasks
 from penstock.storage import Connection, Database, slots, sweep, workers

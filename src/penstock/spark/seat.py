@@ -2,6 +2,14 @@
 
 Declared dead, it settles nothing: what it held runs elsewhere. What ended at a seat whose shard is away is kept, and
 settled when that is back, if the seat is still alive then.
+
+It settles everything it holds before it gets anything else. So after a lost answer whatever is held was leased to it
+unheard of.
+
+Of a batch only the first jobs count as started at once, the rest as claimed ahead, until they have run for a second:
+after a crash before that they run again a few at a time, so that one row that kills its executor is found and does not
+use up the attempts of thousands of others. Of a plain queue that is one, and they run again one by one; a limit counts
+what has started, so there it is all of them.
 """
 
 from __future__ import annotations
@@ -10,23 +18,27 @@ import logging
 import os
 import socket
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from penstock.clock import system, ticks
+from penstock.engine.conversation import Conversation, Holder, Settlement
+from penstock.engine.link import Link, wait_as_long_as_a_request
+from penstock.engine.owned_source import OwnedSource
+from penstock.engine.plain_source import PlainSource
+from penstock.engine.pulse import Pulse
+from penstock.engine.reading import read_leased
+from penstock.engine.source import NOTHING, Source, Wish
 from penstock.spark.batches import record_batch
-from penstock.spark.conversation import Conversation
 from penstock.spark.judging import Ended, Handler, HeldBatch, run_batch
-from penstock.spark.pulse import Pulse
-from penstock.spark.taking import OwnedTaking, PlainTaking, Taking
 from penstock.spark.tasks import Tasks
 from penstock.storage import slots, workers
-from penstock.storage.aside import set_unread_aside
-from penstock.storage.claim import Lease, Stored
+from penstock.storage.claim import Lease
 from penstock.storage.database import Connection, Database
-from penstock.storage.exchange import ClaimWish, Turn, held_leases
-from penstock.storage.owner import Choice, read_partitions
+from penstock.storage.exchange import held_leases
+from penstock.storage.owner import read_partitions
 from penstock.storage.settle import note_started
 from penstock.storage.sweep import unblock
 from penstock.upkeep import Upkeep
@@ -34,12 +46,15 @@ from penstock.version import __version__
 
 __all__ = ["Plan", "Seat"]
 
+T = TypeVar("T")
 log = logging.getLogger("penstock")
 
 # How often it is looked which tasks the queue has, and whether it has a limit.
 LOOK_SECONDS = 1.0
 # What has run for so long counts as started: a crash is charged to it.
 STARTED_NANOSECONDS = 1_000_000_000
+# So many jobs of an owner's choice count as started at once: it chooses for as many slots.
+STARTED_AT_ONCE = 16
 # How long a slot with other seats waits for one whose shard does not answer.
 PATIENCE_SECONDS = 2.0
 
@@ -92,13 +107,15 @@ class Seat:
         )
         # What is announced, and so what is new, is another on each shard.
         self.tasks = deepcopy(plan.tasks)
-        self._taking: Taking = OwnedTaking(plan.queue_id, self.tasks) if plan.is_owned else PlainTaking(plan.queue_id)
+        self._link = Link(self._database, "conversation", wait_as_long_as_a_request(self._database))
         # Only asked for whole rounds in this thread, never started.
         self._upkeep = Upkeep(self._database, None)
         self._looked_at = 0.0
         self._is_gated = False
         self._has_driver = True
         self._partitions: list[int] = []
+        # As how manieth each job starts that was chosen last.
+        self._order: dict[int, int] = {}
         # What was claimed and has not run, and what has run and is not settled yet.
         self._held: list[Lease] = []
         self._ended = Ended()
@@ -143,7 +160,12 @@ class Seat:
 
         self._worker, server = self._database.run(register)
         name = workers.full_name(f"{plan.run}{host}:{pid}", self._worker)
-        self._conversation = Conversation(self._database, self._worker, name)
+        self._source: Source = (
+            OwnedSource(self._worker, {plan.queue_id: self.tasks})
+            if plan.is_owned
+            else PlainSource(self._worker, [plan.queue_id])
+        )
+        self._conversation = Conversation(self._link, Holder(self._worker, name), on_doubt=self._source.forget)
         self._pulse = Pulse(self._database, plan.lease_seconds, self._renew, registered_at, server)
 
     def turn(self, wanted: int, *, is_last: bool) -> list[Lease]:
@@ -153,43 +175,44 @@ class Seat:
         """
         if self._held:
             return self._held
-        now = system.monotonic()
         ended = self._ended
-        wish: ClaimWish | None = None
-        choices: list[Choice] = []
+        wish = NOTHING
         if self._pulse.has_moved():
             self._conversation.doubt()
-            self._taking.forget()
         is_last = is_last or self._conversation.is_in_doubt
         if not is_last:
-            self._conversation.surely(lambda connection: self._look(connection, wanted))
+            self._ask(lambda connection: self._look(connection, wanted))
+        now = system.monotonic()
         if ended.batch is not None:
             rows = zip(ended.batch.leases, ended.batch.positions, ended.verdicts, strict=True)
-            for lease, position, verdict in rows:
-                end = "succeeded" if verdict is None else verdict.end
-                self._taking.ended(lease.partition_id, lease.range * 1024 + position, end, now)
+            self._source.note_ends(
+                (
+                    (lease.partition_id, lease.range * 1024 + position, "succeeded" if verdict is None else verdict.end)
+                    for lease, position, verdict in rows
+                ),
+                now,
+            )
         if not is_last:
-            wish, choices = self._taking.wish(wanted, now, is_gated=self._is_gated)
-        if not ended and wish is None and not choices and not self._conversation.is_in_doubt:
+            wish = self._wish(wanted, now)
+        if not ended and not wish and not self._conversation.is_in_doubt:
             return []
-        turn = self._exchange(ended, wish, choices)
+        turn = self._conversation.exchange(self._settlement(ended), wish)
         self._ended = Ended()
         self.counts += ended.counts(turn.unsettled)
         if turn.lost:
             log.warning("LeaseLost: %d jobs were no longer this slot's when they ended", len(turn.lost))
-        self._held = self._taking.took(turn, choices, now)
+        self._held = self._source.learn(wish, turn, now)
         if turn.children:
-            self._conversation.surely(lambda connection: unblock(connection, turn.children))
-        self._conversation.surely(lambda connection: self._taking.gave_up(connection, self._worker))
+            self._ask(lambda connection: unblock(connection, turn.children))
+        if surplus := self._source.surplus:
+            self._ask(lambda connection: self._source.give_up(connection, surplus))
         return self._held
 
     def read(self, leases: list[Lease]) -> HeldBatch:
         """The jobs of leases, in the order in which they start; what cannot be read is set aside."""
-        stored = self._conversation.surely(lambda connection: self._taking.read(connection, leases))
-        if stored.unreadable:
-            self._set_unread_aside(leases, stored)
+        stored = read_leased(self._conversation, self._source, leases)
         lease_of = {lease.range * 1024 + position: lease for lease in leases for position in lease.positions}
-        jobs = self._taking.order(list(lease_of))
+        jobs = sorted(lease_of, key=lambda job: self._order.get(job, -1)) if self._order else list(lease_of)
         rows = [stored[job] for job in jobs]
         members = [lease_of[job] for job in jobs]
         tasks = [lease.task or row[4] for lease, row in zip(members, rows, strict=True)]
@@ -199,13 +222,6 @@ class Seat:
     def pass_over(self) -> None:
         """Nothing of what is held can be read: it was set aside."""
         self._held = []
-
-    def _set_unread_aside(self, leases: list[Lease], stored: Stored) -> None:
-        name, now = self._conversation.name, system.monotonic()
-        partition_of = {lease.range: lease.partition_id for lease in leases}
-        self._conversation.surely(lambda connection: set_unread_aside(connection, self._worker, name, leases, stored))
-        for job in stored.unreadable:
-            self._taking.ended(partition_of[job // 1024], job, "cancelled", now)
 
     def run(self, batch: HeldBatch) -> float | None:
         """Give a batch to the handler; how long it took, or None: the seat was declared dead before it began."""
@@ -224,33 +240,31 @@ class Seat:
         def is_busy(connection: Connection) -> bool:
             return slots.run_is_busy(connection, self._plan.run, self._worker, self._partitions)
 
-        if self._conversation.surely(is_busy):
+        if self._ask(is_busy):
             return False
-        if self._conversation.surely(lambda connection: held_leases(connection, self._worker)):
+        if self._ask(lambda connection: held_leases(connection, self._worker)):
             # It knows of none: another server answers, which has not heard of what was settled last.
             self._conversation.doubt()
             return False
         self._upkeep.sweep()
         self._looked_at = 0.0
-        self._conversation.surely(lambda connection: self._look(connection, wanted))
-        has_work = self._conversation.surely(
-            lambda connection: self._taking.has_work(connection, self._worker, system.monotonic())
-        )
-        return not has_work and not self._conversation.surely(is_busy)
+        self._ask(lambda connection: self._look(connection, wanted))
+        has_work = self._ask(lambda connection: self._source.has_work(connection, system.monotonic()))
+        return not has_work and not self._ask(is_busy)
 
     def leave(self) -> None:
         """Be no worker any more."""
         self._pulse.stop()
         try:
-            self._conversation.surely(lambda connection: self._taking.leave(connection, self._worker))
-            self._conversation.surely(lambda connection: workers.remove(connection, self._worker))
+            self._ask(self._source.leave)
+            self._ask(lambda connection: workers.remove(connection, self._worker))
         except Exception as error:  # The others find out by themselves: this seat does not renew any more.
             log.warning("a slot could not say that it left: %s", error)
-        self._conversation.close()
         self.close()
 
     def close(self) -> None:
         """Give back every connection."""
+        self._link.close()
         self._database.close()
 
     def _look(self, connection: Connection, wanted: int) -> None:
@@ -261,20 +275,25 @@ class Seat:
             self._partitions = [each for each, _ in read_partitions(connection, [self._plan.queue_id])]
             if new := self.tasks.look(connection, self._plan.queue_id):
                 workers.add_tasks(connection, self._worker, [(self._plan.queue_id, task) for task in new])
-        self._taking.look(connection, self._worker, wanted, now)
+        self._source.look(connection, wanted, now)
 
-    def _exchange(self, ended: Ended, wish: ClaimWish | None, choices: list[Choice]) -> Turn:
+    def _wish(self, wanted: int, now: float) -> Wish:
+        wanted = self._link.at_most(wanted)
+        most = STARTED_AT_ONCE if self._plan.is_owned else wanted if self._is_gated else 1
+        at_once = min(wanted, most)
+        wish = self._source.wish(at_once, wanted - at_once, 0, now)
+        self._order = wish.order()
+        return wish
+
+    def _settlement(self, ended: Ended) -> Settlement:
         batch = ended.batch
-        freed = sorted({lease.partition_id for lease in batch.leases}) if batch and self._is_gated else []
-        return self._conversation.exchange(
-            ended.succeeded,
-            ended.ends,
-            lambda: {} if batch is None else batch.attempts,
-            wish,
-            choices,
-            freed,
-            on_lost=self._taking.forget,
-        )
+        if batch is None:
+            return Settlement()
+        freed = sorted({lease.partition_id for lease in batch.leases}) if self._is_gated else []
+        return Settlement(ended.succeeded, ended.ends, freed, lambda: batch.attempts)
+
+    def _ask(self, act: Callable[[Connection], T]) -> T:
+        return self._conversation.ask(act)
 
     def _renew(self, connection: Connection) -> workers.Renewal | None:
         renewal, self._has_driver = slots.renew(connection, self._worker, self._plan.drivers[self._shard])

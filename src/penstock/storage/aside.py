@@ -17,7 +17,7 @@ from penstock.storage.database import Connection
 from penstock.storage.queries import query
 from penstock.storage.settle import End
 
-__all__ = ["set_aside", "set_ends_aside", "set_unread_aside"]
+__all__ = ["leave_unread_out", "set_aside", "set_ends_aside", "set_unread_aside"]
 
 log = logging.getLogger("penstock")
 
@@ -42,13 +42,20 @@ def set_ends_aside(connection: Connection, worker: int, name: str, ends: Sequenc
 
 
 def set_unread_aside(connection: Connection, worker: int, name: str, leases: Sequence[Lease], stored: Stored) -> None:
-    """Set those jobs of new leases aside that could not be read; the leases go on without them."""
-    ends: list[End] = []
-    for lease in leases:
-        unread = [p for p in lease.positions if lease.range * 1024 + p in stored.unreadable]
-        if unread:
-            ends += [End(lease.id, lease.token, position, lease.range, "release") for position in unread]
-            left = set(lease.positions).difference(unread)
-            lease.members = "".join("1" if position in left else "0" for position in range(1024))
+    """Set those jobs of new leases aside that could not be read."""
+    ends = [
+        End(lease.id, lease.token, position, lease.range, "release")
+        for lease in leases
+        for position in lease.positions
+        if lease.range * 1024 + position in stored.unreadable
+    ]
     reasons = [stored.unreadable[end.range * 1024 + end.position] for end in ends]
     set_ends_aside(connection, worker, name, ends, reasons)
+
+
+def leave_unread_out(leases: Sequence[Lease], stored: Stored) -> None:
+    """Let leases go on without the jobs that could not be read."""
+    for lease in leases:
+        left = {position for position in lease.positions if lease.range * 1024 + position not in stored.unreadable}
+        if len(left) < len(lease.positions):
+            lease.members = "".join("1" if position in left else "0" for position in range(1024))

@@ -56,9 +56,11 @@ class Turn:
     leases: list[Lease] = field(default_factory=list)
     # Seconds until a rate lets more start, where that is what was waited for.
     opens_in: float | None = None
-    # Of the partitions that something was chosen from, those still this worker's; and the leases of what was chosen.
+    # Of the partitions that something was chosen from, those still their owner's; and the leases of what was chosen.
     held_partitions: set[int] = field(default_factory=set)
     chosen: list[Lease] = field(default_factory=list)
+    # Whose turn it was, and so whose leases these are.
+    holder: int = 0
 
     @property
     def unsettled(self) -> list[tuple[int, int]]:
@@ -202,7 +204,7 @@ def _exchange(
             parameters = choice_parameters(worker, token, choices)
             held = connection.execute(query("held_partitions"), parameters)
             chosen = connection.execute(query("lease_chosen"), parameters)
-    turn = Turn()
+    turn = Turn(holder=worker)
     for cursor in (settled, others):
         if cursor is not None:
             turn.lost += [(lease, position) for lease, position in cursor.fetchall()]

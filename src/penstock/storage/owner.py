@@ -137,8 +137,12 @@ class QueueRules(NamedTuple):
 
 @dataclass(slots=True)
 class Choice:
-    """Jobs of one partition that may start, as ranges and maps of members; flagged are those beyond the slots."""
+    """Jobs of one partition that may start, as ranges and maps of members; flagged are those beyond the slots.
 
+    `owner` is the worker that owns the partition, and chose. Who is given the leases may be another.
+    """
+
+    owner: int
     partition_id: int
     epoch: int
     # Where it was looked at what may start: on another server nothing of it is leased.
@@ -147,7 +151,7 @@ class Choice:
     parts: list[tuple[int, str, bool]]
 
     @classmethod
-    def of(cls, partition_id: int, epoch: int, server: str, jobs: Sequence[int], slots: int) -> Choice:
+    def of(cls, owner: int, partition_id: int, epoch: int, server: str, jobs: Sequence[int], slots: int) -> Choice:
         """The first `slots` of the jobs start at once, the others within moments."""
         parts = []
         for is_ahead, some in ((False, jobs[:slots]), (True, jobs[slots:])):
@@ -155,14 +159,15 @@ class Choice:
             for job in some:
                 by_range.setdefault(job // RANGE, []).append(job % RANGE)
             parts += [(number, members_text(positions), is_ahead) for number, positions in by_range.items()]
-        return cls(partition_id, epoch, server, list(jobs), parts)
+        return cls(owner, partition_id, epoch, server, list(jobs), parts)
 
 
-def choice_parameters(worker: int, token: int, choices: Sequence[Choice]) -> dict[str, Any]:
-    """What penstock.lease_chosen takes; the choices were made from looks at one server."""
+def choice_parameters(holder: int, token: int, choices: Sequence[Choice]) -> dict[str, Any]:
+    """What penstock.lease_chosen takes; the choices are one owner's, made from looks at one server."""
     parts = [part for choice in choices for part in choice.parts]
     return {
-        "worker": worker,
+        "owner": choices[0].owner,
+        "holder": holder,
         "token": token,
         "server": choices[0].server,
         "partitions": array_text([choice.partition_id for choice in choices]),

@@ -1,8 +1,8 @@
 """Running jobs: see `penstock.worker.worker`."""
 
-from penstock.worker.conductor import Served
 from penstock.worker.context import Context
 from penstock.worker.hooks import Event, Hooks
+from penstock.worker.served import Served
 from penstock.worker.worker import FoundSite, Worked, Worker
 
 __all__ = ["Context", "Event", "FoundSite", "Hooks", "Served", "Worked", "Worker"]

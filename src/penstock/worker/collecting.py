@@ -1,8 +1,7 @@
-"""What ended since the last turn, sorted for settling, and telling the hooks once it is committed."""
+"""What ended since the last turn, sorted for settling."""
 
 from __future__ import annotations
 
-from collections import Counter
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -14,11 +13,11 @@ from penstock.policy.batch import BatchSize
 from penstock.storage.claim import Lease
 from penstock.storage.settle import End, Succeeded
 from penstock.task.verdict import judge
-from penstock.worker.hooks import Event, Hooks
 from penstock.worker.job import HeldJob
 from penstock.worker.line import Line
 
-__all__ = ["Collected", "collect", "count_ends", "end_taken_away", "tell"]
+__all__ = ["Collected", "collect", "end_taken_away"]
+
 
 _lease_of = attrgetter("lease")
 
@@ -132,37 +131,3 @@ def _note_end(collected: Collected, job: HeldJob, now: int, batch: BatchSize) ->
     if verdict.end in ("retry", "snooze") and verdict.due_in > 0:
         soonest = collected.soonest_due
         collected.soonest_due = verdict.due_in if soonest is None else min(soonest, verdict.due_in)
-
-
-def count_ends(counts: Counter[str], collected: Collected, lost: list[tuple[int, int]]) -> None:
-    """Add what was committed to a worker's own counts, by how it ended."""
-    for group in collected.succeeded.values():
-        counts["succeeded"] += len(group.positions)
-    for end in collected.ends:
-        counts[end.end] += 1
-    for lease, position in lost:
-        ended = next((end.end for end in collected.ends if (end.lease, end.position) == (lease, position)), "succeeded")
-        counts[ended] -= 1
-
-
-def tell(hooks: Hooks, collected: Collected, lost: list[tuple[int, int]]) -> None:
-    """Tell the hooks what was committed."""
-    if not (hooks.wants("succeeded") or hooks.wants("retried") or hooks.wants("failed")):
-        return
-    not_ours = set(lost)
-    for job in collected.jobs:
-        if (job.lease.id, job.position) in not_ours:
-            continue
-        end = "succeeded" if job.verdict is None else job.verdict.end
-        name = {"succeeded": "succeeded", "retry": "retried", "failed": "failed"}.get(end)
-        if name is not None:
-            hooks.tell(
-                Event(
-                    name=name,  # type: ignore[arg-type]
-                    job_id=job.id,
-                    queue=job.task.queue,
-                    task=job.task.name,
-                    attempt=job.lease.attempt,
-                    error=None if job.verdict is None else job.verdict.error,
-                )
-            )

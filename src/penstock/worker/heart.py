@@ -13,15 +13,14 @@ worker would lose its jobs at once.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 
 from penstock.clock import system, ticks
+from penstock.engine.pulse import Pulse
 from penstock.errors import SchemaMismatch
 from penstock.storage import workers
-from penstock.storage.database import Connection, Database, is_lost, with_remedy
+from penstock.storage.database import Connection, Database
 from penstock.worker.line import Line
-from penstock.worker.rarely import Rarely
 
 __all__ = ["Heart"]
 
@@ -29,85 +28,75 @@ log = logging.getLogger("penstock")
 
 
 class Heart:
-    """A thread with a connection of its own."""
+    """A pulse for each time the worker registers. `wake` calls the conductor to what the heart has heard."""
 
     def __init__(
         self,
         database: Database,
         line: Line,
         lease_seconds: float,
-        on_dead: Callable[[], None],
-        on_paused: Callable[[set[int]], None],
+        wake: Callable[[], None],
         unheard_since: Callable[[], float | None],
-        on_server: Callable[[str], None],
         on_mismatch: Callable[[SchemaMismatch], None],
     ) -> None:
         self._database = database
         self._line = line
         self._lease_seconds = lease_seconds
-        self._on_dead = on_dead
-        self._on_paused = on_paused
+        self._wake = wake
         self._unheard_since = unheard_since
-        # Since when every beat was answered, and whether it stands still though they would be.
-        self._answered_since = 0.0
+        # Whether it stands still though it would be answered.
         self._is_still = False
-        self._on_server = on_server
         self._on_mismatch = on_mismatch
         self._is_outdated = False
-        self._rarely = Rarely(log)
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._pulse: Pulse | None = None
+        self._worker_id = 0
         self._progress: dict[int, tuple[float | None, str | None]] = {}
-        self.worker_id = 0
+        # The queues that are paused; set by the pulse.
+        self.paused: frozenset[int] = frozenset()
 
-    def start(self, worker_id: int, registered_at: int) -> None:
-        """Begin to beat for a worker registered at this tick."""
-        self.worker_id = worker_id
+    @property
+    def is_lost(self) -> bool:
+        """Whether the worker was declared dead, and has to register anew."""
+        return self._pulse is not None and self._pulse.is_lost
+
+    def has_moved(self) -> bool:
+        """Whether another server answers than when this was last asked."""
+        return self._pulse is not None and self._pulse.has_moved()
+
+    def start(self, worker_id: int, registered_at: int, server: str | None) -> None:
+        """Begin to beat for a worker registered at this tick, and for no other any more."""
+        if self._pulse is not None:
+            self._pulse.end()
+        self._worker_id = worker_id
         self._line.valid_until = registered_at + int(self._lease_seconds * 1e9)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._beat, name="penstock-heart", daemon=True)
-            self._thread.start()
+        self._pulse = Pulse(
+            self._database,
+            self._lease_seconds,
+            lambda connection: self._renew(connection, worker_id),
+            registered_at,
+            server,
+            purpose="heart",
+            must_pause=self._must_stand_still,
+            on_news=self._wake,
+        )
 
     def stop(self) -> None:
         """Beat no more."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
+        if self._pulse is not None:
+            self._pulse.stop()
 
     def progress(self, job_id: int, value: float | None, note: str | None) -> None:
         """Store a job's progress with the next beat."""
         self._progress[job_id] = (value, note)
 
-    def _beat(self) -> None:
-        interval = min(1.0, self._lease_seconds / 4)
-        connection: Connection | None = None
-        while not self._stop.wait(interval):
-            if self._must_stand_still():
-                continue
-            began_at = system.monotonic()
-            try:
-                connection = connection or self._database.connect("heart", carries_lease=True)
-                self._renew(connection)
-                self._answered_since = self._answered_since or began_at
-            except Exception as error:  # Whatever it is, a heart that stopped would cost every job the worker holds.
-                self._answered_since = 0.0
-                if is_lost(error):
-                    log.debug("the heart missed a beat: %s", error)
-                else:
-                    self._rarely.warning("the heart missed a beat: %s", with_remedy(error))
-                if connection is not None:
-                    connection.close()
-                    connection = None
-        if connection is not None:
-            connection.close()
-
     def _must_stand_still(self) -> bool:
         """Whether the conductor is not heard where the heart is."""
         unheard_since = self._unheard_since()
+        answered_since = 0.0 if self._pulse is None else self._pulse.answered_since
         is_still = (
             unheard_since is not None
-            and self._answered_since > 0
-            and system.monotonic() - max(unheard_since, self._answered_since) > self._lease_seconds
+            and answered_since > 0
+            and system.monotonic() - max(unheard_since, answered_since) > self._lease_seconds
         )
         if is_still and not self._is_still:
             log.error(
@@ -119,20 +108,19 @@ class Heart:
         self._is_still = is_still
         return is_still
 
-    def _renew(self, connection: Connection) -> None:
-        worker_id = self.worker_id
+    def _renew(self, connection: Connection, worker_id: int) -> workers.Renewal | None:
         sent_at = ticks()
         renewal = workers.renew(connection, worker_id)
+        if worker_id != self._worker_id:
+            # It has registered anew since.
+            return renewal
         if renewal is None:
-            if worker_id == self.worker_id:
-                self._line.valid_until = 0
-                self._on_dead()
-            return
+            self._line.valid_until = 0
+            return None
         if renewal.mismatch is not None and not self._is_outdated:
             # What runs may end: it is renewed until then.
             self._is_outdated = True
             self._on_mismatch(renewal.mismatch)
-        self._on_server(renewal.server)
         was_invalid = self._line.valid_until < sent_at
         self._line.valid_until = sent_at + int(self._lease_seconds * 1e9)
         if was_invalid:
@@ -143,7 +131,11 @@ class Heart:
                 job.is_cancelled = True
                 if job.interrupt is not None:
                     job.interrupt()
-        self._on_paused(workers.paused_queues(connection))
+        paused = frozenset(workers.paused_queues(connection))
+        if paused != self.paused:
+            self.paused = paused
+            self._wake()
         if self._progress:
             reports, self._progress = self._progress, {}
             workers.report_progress(connection, worker_id, [(job, *report) for job, report in reports.items()])
+        return renewal

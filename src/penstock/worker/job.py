@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from penstock.storage.claim import Lease, LeasedJob
+from penstock.clock import ticks
+from penstock.storage.claim import Lease, LeasedJob, Stored
 from penstock.task.definition import TaskDefinition
 from penstock.task.verdict import Verdict
 
-__all__ = ["HeldJob"]
+__all__ = ["HeldJob", "jobs_of"]
 
 
 class HeldJob:
@@ -62,6 +63,26 @@ class HeldJob:
         return attributes
 
     @property
+    def end(self) -> str:
+        """How it ended."""
+        return "succeeded" if self.verdict is None else self.verdict.end
+
+    @property
     def position(self) -> int:
         """Where it stands in its range."""
         return self.id & 1023
+
+
+def jobs_of(lease: Lease, rows: Stored, tasks: Mapping[str, TaskDefinition], max_wait: float | None) -> list[HeldJob]:
+    """The jobs of a new lease, as they were read."""
+    stored = [rows[lease.range * 1024 + position] for position in lease.positions]
+    if lease.task:
+        task = tasks[lease.task]
+        jobs = [HeldJob(lease, task, row) for row in stored]
+    else:
+        jobs = [HeldJob(lease, tasks[row[4]], row) for row in stored]
+    if max_wait is not None and lease.attempt == 1 and lease.rescues == 0:
+        expires_at = ticks() + int((max_wait - lease.waited_seconds) * 1e9)
+        for job in jobs:
+            job.expires_at = expires_at
+    return jobs

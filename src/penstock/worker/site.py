@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.clock import system, ticks
+from penstock.engine.conversation import Holder
+from penstock.engine.rarely import Rarely
 from penstock.errors import PenstockError, SchemaMismatch
 from penstock.storage import workers
 from penstock.storage.database import Connection, Database, stops
 from penstock.storage.health import divided_tasks
-from penstock.worker.conductor import Conductor, DatabaseAway, Served
+from penstock.worker.conductor import Conductor, DatabaseAway
 from penstock.worker.context import Workplace
 from penstock.worker.floor import Floor
 from penstock.worker.heart import Heart
@@ -26,7 +28,9 @@ from penstock.worker.hooks import Hooks
 from penstock.worker.line import Line
 from penstock.worker.listener import Listener
 from penstock.worker.quiet import Quiet
-from penstock.worker.rarely import Rarely
+from penstock.worker.reporting import Reports
+from penstock.worker.served import Served
+from penstock.worker.stopping import Stopping
 
 __all__ = ["Identity", "Site", "Sweeper"]
 
@@ -86,28 +90,31 @@ class Site:
         self._quiet = quiet
         self._is_alone = is_alone
         self._signal = threading.Event()
-        self._stop_at: float | None = None
-        self._told_to_stop_at: float | None = None
+        self._stopping = Stopping()
         self._must_register = True
         self._rarely = Rarely(log)
         # Since when it has not managed a turn, if it has not.
         self._absent_since: float | None = system.monotonic()
         self._workplace = Workplace(database, "", self._report_progress)
         self.line = Line(floor, self._workplace, self._signal.set)
-        self._conductor = Conductor(
-            database, self._workplace, self.line, self.served, hooks, start_threads, self._signal
-        )
-        self._conductor.on_due = sweeper.look_in
-        self._conductor.on_children = sweeper.unblock_later
+        self._reports = Reports(hooks, sweeper.look_in, sweeper.unblock_later)
         self._heart = Heart(
             database,
             self.line,
             identity.lease_seconds,
-            self._declared_dead,
-            self._note_paused,
-            lambda: self._conductor.unheard_since,
-            self._note_server,
+            self._signal.set,
+            lambda: self._conductor.link.unheard_since,
             end_with,
+        )
+        self._conductor = Conductor(
+            database,
+            self.line,
+            self.served,
+            reports=self._reports,
+            heart=self._heart,
+            stopping=self._stopping,
+            start_threads=start_threads,
+            signal=self._signal,
         )
         self._listener = Listener(database, [queue.queue_id for queue in self.served], self._signal)
         if quiet is not None:
@@ -116,7 +123,7 @@ class Site:
     @property
     def counts(self) -> dict[str, int]:
         """What ended here so far, by its end."""
-        return dict(self._conductor.counts)
+        return dict(self._reports.counts)
 
     @property
     def is_away(self) -> bool:
@@ -124,12 +131,12 @@ class Site:
         if (absent_since := self._absent_since) is not None:
             return system.monotonic() - absent_since > AWAY_SECONDS
         heard_at = self.line.valid_until - int(self._identity.lease_seconds * 1e9)
-        return self._conductor.asking_seconds > AWAY_SECONDS and ticks() - heard_at > AWAY_SECONDS * 1e9
+        return self._conductor.link.asking_seconds > AWAY_SECONDS and ticks() - heard_at > AWAY_SECONDS * 1e9
 
     @property
     def holds_jobs(self) -> bool:
         """From any thread: whether it has jobs that run, or whose end is not written."""
-        return self._conductor.has_held_jobs or bool(self.line.done)
+        return self._conductor.has_to_tell
 
     @property
     def is_silent(self) -> bool:
@@ -138,14 +145,13 @@ class Site:
 
     @property
     def is_stopping(self) -> bool:
-        return self._stop_at is not None
+        return self._stopping.is_told
 
     def is_given_up(self, seconds: float) -> bool:
         """From any thread: whether it was told to stop, and for so long now nothing but its database has kept it."""
-        if self._told_to_stop_at is None or self._stop_at is None or not self.is_away:
-            return False
-        since = max(self._told_to_stop_at, self._stop_at) if self.holds_jobs else self._told_to_stop_at
-        return system.monotonic() - since > seconds
+        stopping = self._stopping
+        waited = stopping.seconds_since_over() if self.holds_jobs else stopping.seconds_since_told()
+        return waited > seconds and self.is_away
 
     def register(self, timeout: float | None = None) -> None:
         """Enter the worker here, once; raises where the database does not answer in that time."""
@@ -175,10 +181,11 @@ class Site:
             )
             return worker, workers.begin(connection, worker)
 
-        worker_id, self._conductor.server = self.database.run(register, timeout=timeout)
+        worker_id, server = self.database.run(register, timeout=timeout)
         self._workplace.worker_id = worker_id
         self._workplace.name = workers.full_name(name, worker_id, identity.instance)
-        self._heart.start(worker_id, registered_at)
+        self._conductor.begin(Holder(worker_id, self._workplace.name))
+        self._heart.start(worker_id, registered_at, server)
         self._must_register = False
         if any(queue.is_owned for queue in self.served):
             self._warn_of_divided_tasks()
@@ -201,7 +208,7 @@ class Site:
                 raise
             except Exception as error:
                 told = stops(error, self.database.breaker.label)
-                if self._is_alone() or self._stop_at is not None:
+                if self._is_alone() or self._stopping.is_told:
                     if told is not None:
                         raise told from error
                     raise
@@ -217,10 +224,7 @@ class Site:
 
     def stop(self, at: float) -> None:
         """From any thread: end gently, and at that monotonic time without waiting any more."""
-        self._told_to_stop_at = self._told_to_stop_at or system.monotonic()
-        self._stop_at = at
-        self._conductor.give_up_at = at
-        self._conductor.is_stopping = True
+        self._stopping.tell(at)
         self._signal.set()
 
     def wake(self) -> None:
@@ -240,16 +244,16 @@ class Site:
         conductor, quiet = self._conductor, self._quiet
         has_waited = True
         while True:
-            if self._must_register:
-                conductor.forget_everything()
+            if self._must_register or self._heart.is_lost:
+                conductor.lose_everything()
                 self._register()
             began_in = 0 if quiet is None else quiet.round
             did_something = conductor.turn()
             self._absent_since = None
-            if self._stop_at is not None:
+            if self._stopping.is_told:
                 if not self.holds_jobs and not len(self.line):
                     return
-                if system.monotonic() > self._stop_at:
+                if self._stopping.is_over:
                     count = self.line.running
                     said = (
                         "1 handler did not end in time; its job goes"
@@ -282,7 +286,7 @@ class Site:
         self._absent_since = self._absent_since or system.monotonic()
         has_told = False
         while True:
-            if self._stop_at is not None:
+            if self._stopping.is_told:
                 raise DatabaseAway
             try:
                 return self.register(REGISTER_SECONDS)
@@ -312,20 +316,6 @@ class Site:
             self.database.run(lambda connection: workers.remove(connection, self._workplace.worker_id), timeout=2.0)
         except Exception as error:  # The others find out by themselves: this worker does not renew any more.
             log.warning("the worker could not say that it left: %s", error)
-
-    def _declared_dead(self) -> None:
-        self._must_register = True
-        self._signal.set()
-
-    def _note_paused(self, paused: set[int]) -> None:
-        if paused != self._conductor.paused:
-            self._conductor.paused = paused
-            self._signal.set()
-
-    def _note_server(self, server: str) -> None:
-        if server != self._conductor.server:
-            self._conductor.server = server
-            self._signal.set()
 
     def _report_progress(self, job_id: int, value: float | None, note: str | None) -> None:
         self._heart.progress(job_id, value, note)

@@ -25,11 +25,11 @@ from typing import NamedTuple
 from penstock.clock import system
 from penstock.errors import PenstockError
 from penstock.storage.database import Database
-from penstock.worker.conductor import Served
 from penstock.worker.floor import Floor
 from penstock.worker.hooks import Hooks
 from penstock.worker.lanes import Lanes
 from penstock.worker.quiet import Quiet
+from penstock.worker.served import Served
 from penstock.worker.site import Identity, Site, Sweeper
 from penstock.worker.threads import Threads
 from penstock.worker.watch import Watch

@@ -10,14 +10,15 @@ select @schema@.give_up_partitions(%(worker)s, %(partitions)s::int[])
 delete from @schema@.worker_task where worker_id = %(worker)s and queue_id = any (%(queues)s::int[])
 
 -- name: held_partitions
-select @schema@.held_partitions(%(worker)s, %(server)s, %(partitions)s::int[], %(epochs)s::bigint[])
+-- See @schema@.held_partitions. Locks: rows of partitions for share.
+select @schema@.held_partitions(%(owner)s, %(server)s, %(partitions)s::int[], %(epochs)s::bigint[])
 
 -- name: lease_chosen
 -- See @schema@.lease_chosen. Locks: rows of partitions for share, then ready rows by range. Index: ready_of_range.
 select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
        extract(epoch from now() - ready_at)::double precision
-  from @schema@.lease_chosen(%(worker)s, %(token)s, %(server)s, %(partitions)s::int[], %(epochs)s::bigint[],
-                             %(ranges)s::bigint[], %(masks)s::bit(1024)[], %(aheads)s::boolean[])
+  from @schema@.lease_chosen(%(owner)s, %(holder)s, %(token)s, %(server)s, %(partitions)s::int[],
+                             %(epochs)s::bigint[], %(ranges)s::bigint[], %(masks)s::bit(1024)[], %(aheads)s::boolean[])
 
 -- name: hold_tables_of_jobs
 -- Before a transaction takes its snapshot: no table of jobs is detached while it reads by it. What prune moved after the

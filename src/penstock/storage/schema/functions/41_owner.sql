@@ -94,19 +94,20 @@ begin
                   where exists (select from @schema@.worker where id = p_worker));
 end $$;
 
--- Gives the owner leases of the jobs it chose, an element a range and map of members; what is not ready any more
--- (cancelled, say) is left out, and so is what lies in partitions that it does not hold any more. Rows are locked by one
--- statement and read by the next, as in @schema@.take. Locks: rows of partitions for share, then ready rows by range.
+-- Gives a holder leases of the jobs that an owner chose, mostly the same worker; an element a range and map of members.
+-- What is not ready any more (cancelled, say) is left out, and so is what lies in partitions that are not the owner's any
+-- more; a holder that was declared dead gets nothing. Rows are locked by one statement and read by the next, as in
+-- @schema@.take. Locks: rows of partitions for share, then ready rows by range.
 create or replace function @schema@.lease_chosen(
-    p_worker bigint, p_token bigint, p_server text, p_partitions int[], p_epochs bigint[], p_ranges bigint[],
-    p_masks bit(1024)[], p_aheads boolean[])
+    p_owner bigint, p_holder bigint, p_token bigint, p_server text, p_partitions int[], p_epochs bigint[],
+    p_ranges bigint[], p_masks bit(1024)[], p_aheads boolean[])
 returns setof @schema@.claimed
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_none constant bit(1024) := repeat('0', 1024)::bit(1024);
-    v_held int[] := @schema@.held_partitions(p_worker, p_server, p_partitions, p_epochs);
+    v_held int[] := @schema@.held_partitions(p_owner, p_server, p_partitions, p_epochs);
 begin
-    if v_held = '{}' then
+    if v_held = '{}' or (p_holder <> p_owner and not exists (select from @schema@.worker where id = p_holder)) then
         return;
     end if;
     delete from @schema@.quiet where partition_id = any (v_held);
@@ -133,7 +134,7 @@ begin
     )
     insert into @schema@.lease (token, worker_id, partition_id, priority, pos, range, low, high, members,
                                 attempt, rescues, is_ahead, ready_at, epoch, task)
-    select p_token, p_worker, partition_id, priority, pos, range, low, high, case when part <> map or members is not null then part end,
+    select p_token, p_holder, partition_id, priority, pos, range, low, high, case when part <> map or members is not null then part end,
            attempt, rescues, is_ahead, ready_at, epoch, task
       from met where part <> v_none order by pos, range, low
     returning id, partition_id, priority, pos, range, low, high, members, attempt, rescues, is_ahead, ready_at, task;

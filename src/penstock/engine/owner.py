@@ -1,6 +1,6 @@
-"""The owner: what whoever runs jobs does for queues with rules about keys, a worker or a Spark task.
+"""The owner: what whoever runs jobs does for queues with rules about keys.
 
-It holds its share of the partitions. Of each it keeps a roster of the jobs it has read, which says who may start next;
+It owns its share of the partitions. Of each it keeps a roster of the jobs it has read, which says who may start next;
 it reads ahead no further than that needs, and leases a job when it starts, in the same transaction that settles what
 ended. A partition it lost is forgotten; one it takes over is read anew from what is stored, and what others still run
 of it keeps its keys busy until it has ended.
@@ -45,7 +45,7 @@ WORTH_ASKING = 64
 
 @dataclass(slots=True)
 class OwnedPartition:
-    """A partition this worker holds, and how far it has read it."""
+    """A partition that is the owner's, and how far it has read it."""
 
     holding: Holding
     roster: Roster
@@ -64,8 +64,10 @@ class OwnedPartition:
     is_noted_quiet: bool = False
     # Jobs as they were read ahead, with their arguments.
     kept: dict[int, LeasedJob] = field(default_factory=dict)
-    # Jobs of it that this worker holds a lease of.
+    # Jobs of it that were leased to whom it chose for.
     out: set[int] = field(default_factory=set)
+    # Of those, the ones that somebody else than the owner holds: it may not be told of their ends.
+    far: set[int] = field(default_factory=set)
     # Jobs without a handler here, as they stand in the roster: one that is cancelled must not hold its key for ever.
     unknown: dict[int, Job] = field(default_factory=dict)
     # Jobs that were rescued, and how often: they run with few beside them.
@@ -81,10 +83,12 @@ class Owner:
         # By queue: the tasks this worker has handlers for.
         self._tasks = queues
         self._partitions: dict[int, OwnedPartition] = {}
+        # Under which number it owns them.
+        self._worker = 0
         self._shared_at = 0.0
         self._must_look = True
         self._suspect: int | None = None
-        self._has_left = False
+        self.has_left = False
         # Queues of which nothing is started for now: what would run it cannot.
         self.withheld: Set[int] = frozenset()
         # Whether more could be started than was found so far.
@@ -116,6 +120,7 @@ class Owner:
         if now - self._shared_at < SHARE_SECONDS:
             return
         self._shared_at = now
+        self._worker = worker
         holdings = {each.partition_id: each for each in storage.share(connection, worker)}
         rules = {each.queue_id: each for each in storage.read_queue_rules(connection, self._tasks)}
         for partition_id in list(self._partitions):
@@ -150,10 +155,10 @@ class Owner:
 
     def leave(self, connection: Connection, worker: int) -> None:
         """Let others have everything: this worker takes no share any more."""
-        if not self._has_left:
+        if not self.has_left:
             storage.leave_crews(connection, worker, self._tasks)
             self.give_up(connection, worker, list(self._partitions))
-            self._has_left = True
+            self.has_left = True
 
     def look(self, connection: Connection, wanted: int, now: float) -> None:
         """Read ahead where fewer jobs could start than are wanted, and see what others do."""
@@ -211,11 +216,14 @@ class Owner:
             jobs = self._pick(each, slots, wanted, now)
             if jobs:
                 each.is_noted_quiet = False
-                choices.append(Choice.of(each.holding.partition_id, each.holding.epoch, self._server, jobs, slots))
+                choices.append(self._choice(each.holding, jobs, slots))
                 used = min(slots, len(jobs))
                 slots -= used
                 ahead -= len(jobs) - used
         return choices
+
+    def _choice(self, holding: Holding, jobs: Sequence[int], slots: int) -> Choice:
+        return Choice.of(self._worker, holding.partition_id, holding.epoch, self._server, jobs, slots)
 
     def _is_closed(self, partition: OwnedPartition) -> bool:
         holding = partition.holding
@@ -237,6 +245,8 @@ class Owner:
                 continue
             leased = got.get(choice.partition_id, set())
             partition.out |= leased
+            if turn.holder != self._worker:
+                partition.far |= leased
             if not leased.issuperset(choice.jobs):
                 # Somebody took jobs out of the order: cancelled one, paused a load. What else was taken is not known,
                 # and what comes back stands elsewhere: all is read anew.
@@ -265,6 +275,7 @@ class Owner:
             if partition.rescued:
                 partition.rescued.pop(job, None)
             partition.out.discard(job)
+            partition.far.discard(job)
             partition.roster.ended(job, end, now)
             if end in ("retry", "snooze"):
                 partition.has_others = True
@@ -322,6 +333,11 @@ class Owner:
         return picked
 
     def _take_note(self, connection: Connection, partition: OwnedPartition, seen: Look, now: float) -> None:
+        if partition.far and seen.running is not None and not partition.far.issubset(job for job, _ in seen.running):
+            # Somebody else wrote their ends, or rescued them from a holder that died: how is read anew.
+            del self._partitions[partition.holding.partition_id]
+            self.look_again()
+            return
         facts = storage.only_key(
             connection, [row for row in seen.rows if row.members is None and row.high - row.low >= WORTH_ASKING]
         )

@@ -1,0 +1,193 @@
+"""A conversation: the turns of one holder of leases with one database, and what to do when the answer to one is lost.
+
+A turn settles what ended and takes what comes next, in one transaction. When its answer is lost the conversation is *in
+doubt*: the turn may have been committed, or still may be. Then, in this order, it is seen to that it cannot be
+committed any more; what ended is settled again, which changes nothing where that was done; and what the server says is
+held, without what the holder knows of, was leased to it unheard of, and is its own.
+
+The same is done when another server answers than before, a promoted standby or a restored backup, which may not have
+heard of the last settles: what it says is held, and was settled elsewhere, runs again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from penstock.engine.link import Link
+from penstock.engine.source import NOTHING, Wish
+from penstock.storage import workers
+from penstock.storage.claim import Lease, others_than
+from penstock.storage.database import Connection, DatabaseError, is_cancelled, is_lost, may_repeat, with_remedy
+from penstock.storage.exchange import Turn, exchange, held_leases, settled_by
+from penstock.storage.flow import Session, session_of
+from penstock.storage.sessions import confirm_replicated, stop_turns
+from penstock.storage.settle import End, Succeeded
+
+__all__ = ["Attempts", "Conversation", "Holder", "Settlement"]
+
+T = TypeVar("T")
+log = logging.getLogger("penstock")
+
+# By lease and position: the job and the number of its attempt.
+Attempts = Mapping[tuple[int, int], tuple[int, int]]
+
+
+class Holder(NamedTuple):
+    """Who holds leases: the number of a row of `worker`, and the name under which ends are written."""
+
+    worker: int
+    name: str
+
+
+def _no_attempts() -> Attempts:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What ended since the last turn. `attempts` is asked for only after a lost answer.
+
+    `freed` are partitions with a limit in which this ends jobs: others may wait for their places.
+    """
+
+    succeeded: Sequence[Succeeded] = ()
+    ends: Sequence[End] = ()
+    freed: Sequence[int] = ()
+    attempts: Callable[[], Attempts] = _no_attempts
+
+
+class Conversation:
+    """Used by one thread. `on_doubt` is called when it is not known any more what the holder holds."""
+
+    def __init__(self, link: Link, holder: Holder, on_doubt: Callable[[], None] = lambda: None) -> None:
+        self.holder = holder
+        self._link = link
+        self._on_doubt = on_doubt
+        # Over which connection of the link it was said who the holder is.
+        self._introduced_in = 0
+        # What its turns bear behind a pooler.
+        self._turn_number: int | None = None
+        self._is_in_doubt = False
+        # The session of the turn that is in doubt; None: there is no such turn, or it never had a session.
+        self._doubted: Session | None = None
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the next exchange takes nothing, and finds out what is held; its ends must be the same as before."""
+        return self._is_in_doubt
+
+    def doubt(self) -> None:
+        """Have it found out with the next exchange what is held, as after a lost answer."""
+        self._is_in_doubt = True
+        self._on_doubt()
+
+    def ask(self, act: Callable[[Connection], T]) -> T:
+        """Do what may be repeated until it is answered, or the link's user is not patient any more."""
+        return self._link.ask(lambda connection: act(self._introduce(connection)))
+
+    def exchange(self, settlement: Settlement, wish: Wish = NOTHING, known: Iterable[Lease] = ()) -> Turn:
+        """A turn, done once however often its answer is lost. `known`: what the holder holds, as far as it knows.
+
+        Where patience ends first it stays in doubt. A turn in which something is found out brings what it found in
+        `leases`, and nothing that was wished for.
+        """
+        if not self._is_in_doubt:
+            session: Session | None = None
+            worker, name = self.holder
+
+            def send(connection: Connection) -> Turn:
+                nonlocal session
+                self._introduce(connection)
+                session = session_of(connection)
+                ended, number = settlement, self._turn_number
+                return exchange(
+                    *(connection, worker, name, ended.succeeded, ended.ends, wish.claim, wish.choices, ended.freed),
+                    number=number,
+                )
+
+            try:
+                turn = self._link.try_once(send)
+            except DatabaseError as error:
+                self._link.refuse_mismatch(error)
+                if not may_repeat(error):
+                    raise
+                self._link.note_failed(error, wish.size)
+                if is_lost(error):
+                    label = self._link.database.breaker.label
+                    said = with_remedy(error)
+                    log.warning("%s does not answer (%s); the worker goes on there when it does", label, said)
+            else:
+                if wish:
+                    self._link.note_given()
+                return turn
+            self._doubted = session
+            self.doubt()
+        turn = self.ask(lambda connection: self._find_out(connection, settlement, known))
+        self._is_in_doubt, self._doubted = False, None
+        return turn
+
+    def find_lost(self, parts: Iterable[tuple[int, int]], attempts: Attempts) -> list[tuple[int, int]]:
+        """Of what was not held at its end, that whose end this holder has not written before."""
+        return self.ask(lambda connection: self._find_lost(connection, parts, attempts))
+
+    def _introduce(self, connection: Connection) -> Connection:
+        """Over a new connection: let whoever finds the holder dead know which session to end."""
+        if self._introduced_in != self._link.opened:
+            if self._link.database.is_pooled:
+                self._turn_number = stop_turns(connection, self._link.database, self.holder.worker, None)
+            else:
+                workers.note_session(connection, self.holder.worker)
+            self._introduced_in = self._link.opened
+        return connection
+
+    def _find_out(self, connection: Connection, settlement: Settlement, known: Iterable[Lease]) -> Turn:
+        """What became of the turn in doubt: settle again, and look what is held."""
+        # Until it cannot commit any more its claim could come after the look at what is held.
+        self._turn_number = stop_turns(connection, self._link.database, self.holder.worker, self._doubted)
+        turn = self._settle(connection, settlement.succeeded, settlement.ends, settlement.freed)
+        turn.lost = self._find_lost(connection, turn.lost, settlement.attempts())
+        held = sorted(held_leases(connection, self.holder.worker), key=lambda lease: lease.id)
+        # What has a lease of its own is not to be taken for new: it is part of the one it was given.
+        turn.leases = others_than(known, held)
+        return turn
+
+    def _settle(
+        self, connection: Connection, succeeded: Sequence[Succeeded], ends: Sequence[End], freed: Sequence[int]
+    ) -> Turn:
+        """Settle again what may have been settled; what is cancelled as a whole, in halves."""
+        try:
+            return exchange(connection, *self.holder, succeeded, ends, None, freed=freed)
+        except DatabaseError as error:
+            if not is_cancelled(error) or len(succeeded) + len(ends) < 2:
+                raise
+            self._link.note_failed(error)
+        # In order: a lease that has both kinds of ends is whole only after the first.
+        half, half_of_ends = len(succeeded) // 2, len(ends) // 2
+        halves: list[tuple[Sequence[Succeeded], Sequence[End]]]
+        if succeeded and ends:
+            halves = [(succeeded, []), ([], ends)]
+        elif succeeded:
+            halves = [(succeeded[:half], []), (succeeded[half:], [])]
+        else:
+            halves = [([], ends[:half_of_ends]), ([], ends[half_of_ends:])]
+        turn = Turn()
+        for each, others in halves:
+            part = self._settle(connection, each, others, freed)
+            turn.lost += part.lost
+            turn.aside += part.aside
+            turn.children += part.children
+        return turn
+
+    def _find_lost(
+        self, connection: Connection, parts: Iterable[tuple[int, int]], attempts: Attempts
+    ) -> list[tuple[int, int]]:
+        # What was handed back unstarted has no attempt, and is missed by nobody.
+        not_held = [part for part in parts if part in attempts]
+        if not not_held:
+            return []
+        confirm_replicated(connection)
+        settled = settled_by(connection, self.holder.name, [attempts[part] for part in not_held])
+        return [part for part in not_held if attempts[part] not in settled]

@@ -1,0 +1,106 @@
+"""The source of queues with rules about keys: an owner chooses from the partitions that are its own.
+
+The owner is a row of `worker`, and whoever is given the leases may be another: one owner chooses for many holders. It
+finds out by itself what became of jobs whose ends were written by somebody else, or that were rescued from a holder
+that died. Whoever lets it choose keeps to one rule: a turn in doubt, of any of its holders, is found out about before
+anything else is chosen, since nobody knows what it may have leased.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
+
+from penstock.engine.owner import Owner
+from penstock.engine.source import Wish
+from penstock.storage import workers
+from penstock.storage.claim import Lease, LeasedJob
+from penstock.storage.database import Connection
+from penstock.storage.exchange import Turn
+from penstock.storage.owner import has_work_of_others
+
+__all__ = ["OwnedSource"]
+
+
+class OwnedSource:
+    """`queues`: the tasks that may be chosen, by queue; `partitions`: those that are known, with their queues."""
+
+    def __init__(
+        self, worker: int, queues: Mapping[int, Container[str]], partitions: Mapping[int, int] | None = None
+    ) -> None:
+        self._worker = worker
+        self._owner = Owner(queues)
+        self._queue_of = dict(partitions or {})
+
+    def is_look_due(self, now: float) -> bool:
+        return True
+
+    def look(self, connection: Connection, wanted: int, now: float) -> None:
+        self._owner.share(connection, self._worker, now)
+        for holding in self._owner.holdings:
+            # A resize may have added it.
+            self._queue_of[holding.partition_id] = holding.queue_id
+        if wanted > 0:
+            self._owner.look(connection, wanted, now)
+        else:
+            self._owner.rest()
+
+    def wish(self, slots: int, ahead: int, waiting: int, now: float) -> Wish:
+        return Wish(None, self._owner.choose(slots, ahead, waiting, now))
+
+    def learn(self, wish: Wish, turn: Turn, now: float) -> list[Lease]:
+        if wish.choices:
+            self._owner.leased(wish.choices, turn, now)
+        leases = turn.leases + turn.chosen
+        for lease in leases:
+            if not lease.task:
+                lease.is_strict = self._owner.is_strict(lease.partition_id)
+        return leases
+
+    def read_ahead(self, leases: Iterable[Lease]) -> dict[int, LeasedJob]:
+        return self._owner.stored(leases)
+
+    def queue_of(self, partition: int) -> int:
+        return self._queue_of[partition]
+
+    def note_ends(self, ends: Iterable[tuple[int, int, str]], now: float) -> None:
+        for partition, job, end in ends:
+            self._owner.ended(partition, job, end, now)
+
+    def withhold(self, paused: Set[int], blocked: Set[int]) -> None:
+        # What is paused it reads with the rules.
+        self._owner.withheld = blocked
+
+    @property
+    def surplus(self) -> list[int]:
+        return self._owner.surplus
+
+    def give_up(self, connection: Connection, partitions: Sequence[int]) -> None:
+        self._owner.give_up(connection, self._worker, partitions)
+
+    @property
+    def must_leave(self) -> bool:
+        return not self._owner.has_left
+
+    def leave(self, connection: Connection) -> None:
+        self._owner.leave(connection, self._worker)
+
+    def has_work(self, connection: Connection, now: float) -> bool:
+        self._owner.look_again()
+        self.look(connection, 1, now)
+        if not self._owner.is_idle(now):
+            return True
+        self._owner.note_quiet(connection, self._worker, now)
+        return has_work_of_others(connection, self._worker) or workers.has_work(connection, self._worker)
+
+    def note_idle(self, connection: Connection, now: float) -> None:
+        self._owner.note_quiet(connection, self._worker, now)
+        self._owner.look_again()
+
+    def patience(self, now: float) -> float:
+        return self._owner.patience(now)
+
+    def look_again(self) -> None:
+        self._owner.look_again()
+
+    def forget(self) -> None:
+        self._owner.forget()

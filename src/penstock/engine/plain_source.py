@@ -1,0 +1,121 @@
+"""The source of plain and gated queues: claims, from the partitions in turn, whatever is at their heads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from math import inf
+
+from penstock.engine.source import NOTHING, Wish
+from penstock.storage import workers
+from penstock.storage.claim import Lease, LeasedJob
+from penstock.storage.database import Connection
+from penstock.storage.exchange import FROM_THE_START, ClaimWish, Turn
+from penstock.storage.owner import read_partitions
+
+__all__ = ["PlainSource"]
+
+# How often it is looked for partitions that were added. And: positions are remembered so that dead rows at the head are
+# not walked again; what lies before them is found by beginning anew so often.
+SWEEP_SECONDS = 1.0
+
+
+class PlainSource:
+    """For one holder, which claims for itself. `partitions`: those that are known, with their queues."""
+
+    def __init__(self, worker: int, queues: Iterable[int], partitions: Mapping[int, int] | None = None) -> None:
+        self._worker = worker
+        self._queues = list(queues)
+        self._queue_of: dict[int, int] = {}
+        # By partition and priority, where the next claim begins; the partitions in the order to try.
+        self._positions: dict[int, list[int]] = {}
+        self._closed: Set[int] = frozenset()
+        # The held lease of a job that was rescued twice: it may be the one that kills workers.
+        self._suspect: Lease | None = None
+        self._read_at = -inf
+        self._swept_at = -inf
+        if partitions is not None:
+            self._add(partitions)
+
+    def is_look_due(self, now: float) -> bool:
+        return bool(self._queues) and now - self._read_at > SWEEP_SECONDS
+
+    def look(self, connection: Connection, wanted: int, now: float) -> None:
+        if self.is_look_due(now):
+            self._read_at = now
+            self._add(dict(read_partitions(connection, self._queues)))
+
+    def wish(self, slots: int, ahead: int, waiting: int, now: float) -> Wish:
+        if now - self._swept_at > SWEEP_SECONDS:
+            self._swept_at = now
+            for positions in self._positions.values():
+                positions[:] = FROM_THE_START
+        if not self._positions:
+            return NOTHING
+        # Start each time with another partition, so that none waits behind a full one.
+        first = next(iter(self._positions))
+        self._positions[first] = self._positions.pop(first)
+        is_open = [each for each in self._positions if self._queue_of[each] not in self._closed]
+        if not is_open:
+            return NOTHING
+        begin_at = [position for each in is_open for position in self._positions[each]]
+        if self._suspect is not None and self._suspect.left <= 0:
+            self._suspect = None
+        return Wish(ClaimWish(is_open, begin_at, slots, ahead, self._suspect is not None))
+
+    def learn(self, wish: Wish, turn: Turn, now: float) -> list[Lease]:
+        for lease in turn.leases:
+            positions = self._positions.get(lease.partition_id)
+            if positions is not None:
+                positions[lease.priority] = max(positions[lease.priority], lease.pos)
+        for lease in (*turn.leases, *turn.chosen):
+            if lease.rescues > 1:
+                self._suspect = lease
+        return turn.leases
+
+    def read_ahead(self, leases: Iterable[Lease]) -> dict[int, LeasedJob]:
+        return {lease.only_job[0]: lease.only_job for lease in leases if lease.only_job is not None}
+
+    def queue_of(self, partition: int) -> int:
+        return self._queue_of[partition]
+
+    def note_ends(self, ends: Iterable[tuple[int, int, str]], now: float) -> None:
+        pass
+
+    def withhold(self, paused: Set[int], blocked: Set[int]) -> None:
+        self._closed = paused | blocked if blocked else paused
+
+    @property
+    def surplus(self) -> list[int]:
+        return []
+
+    def give_up(self, connection: Connection, partitions: Sequence[int]) -> None:
+        pass
+
+    @property
+    def must_leave(self) -> bool:
+        return False
+
+    def leave(self, connection: Connection) -> None:
+        pass
+
+    def has_work(self, connection: Connection, now: float) -> bool:
+        self.look_again()
+        return workers.has_work(connection, self._worker)
+
+    def note_idle(self, connection: Connection, now: float) -> None:
+        self.look_again()
+
+    def patience(self, now: float) -> float:
+        return inf
+
+    def look_again(self) -> None:
+        self._swept_at = -inf
+
+    def forget(self) -> None:
+        self.look_again()
+
+    def _add(self, partitions: Mapping[int, int]) -> None:
+        for partition, queue in partitions.items():
+            if partition not in self._positions:
+                self._queue_of[partition] = queue
+                self._positions[partition] = list(FROM_THE_START)

@@ -1,0 +1,100 @@
+"""A source: where the next jobs come from, whatever the rules of their queues.
+
+Each turn goes the same way: `look` at what there is, `wish` for some of it, exchange, `learn` what came of it. A source
+asks the database only in `look` and in what takes a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.storage.claim import Lease, LeasedJob
+from penstock.storage.database import Connection
+from penstock.storage.exchange import ClaimWish, Turn
+from penstock.storage.owner import Choice
+
+__all__ = ["NOTHING", "Source", "Wish"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a turn is to take: whatever a claim finds, or the jobs that an owner chose."""
+
+    claim: ClaimWish | None = None
+    choices: Sequence[Choice] = ()
+
+    def __bool__(self) -> bool:
+        return self.claim is not None or bool(self.choices)
+
+    @property
+    def size(self) -> int:
+        """How many jobs at most."""
+        if self.claim is not None:
+            return self.claim.slots + self.claim.ahead
+        return sum(len(choice.jobs) for choice in self.choices)
+
+    def order(self) -> dict[int, int]:
+        """As how manieth each job that was chosen starts."""
+        return {job: place for place, job in enumerate(job for choice in self.choices for job in choice.jobs)}
+
+
+NOTHING = Wish()
+
+
+class Source(Protocol):
+    """Used by one thread; `now` is its monotonic time."""
+
+    def is_look_due(self, now: float) -> bool:
+        """Whether a look would ask anything."""
+
+    def look(self, connection: Connection, wanted: int, now: float) -> None:
+        """See what there is, if so many jobs are wanted. It comes before those that ended are told."""
+
+    def wish(self, slots: int, ahead: int, waiting: int, now: float) -> Wish:
+        """What to take for so many free slots, and to follow that soon; so many wait already."""
+
+    def learn(self, wish: Wish, turn: Turn, now: float) -> list[Lease]:
+        """Learn what came of a wish; the new leases."""
+
+    def read_ahead(self, leases: Iterable[Lease]) -> dict[int, LeasedJob]:
+        """The jobs of new leases as far as they were read already, by id; they are not kept any longer."""
+
+    def queue_of(self, partition: int) -> int:
+        """The queue of a partition that a lease came from."""
+
+    def note_ends(self, ends: Iterable[tuple[int, int, str]], now: float) -> None:
+        """Learn of which partition which jobs ended, and how; "release": it goes back."""
+
+    def withhold(self, paused: Set[int], blocked: Set[int]) -> None:
+        """Take nothing of these queues: they are paused, or what would run them cannot."""
+
+    @property
+    def surplus(self) -> list[int]:
+        """Partitions that others should have, once nothing of them waits here."""
+
+    def give_up(self, connection: Connection, partitions: Sequence[int]) -> None:
+        """Let others have these."""
+
+    @property
+    def must_leave(self) -> bool:
+        """Whether others have to be told when nothing is taken any more."""
+
+    def leave(self, connection: Connection) -> None:
+        """Let others have everything, for good."""
+
+    def has_work(self, connection: Connection, now: float) -> bool:
+        """Whether anything could start now."""
+
+    def note_idle(self, connection: Connection, now: float) -> None:
+        """Before sleeping: tell others what has nothing that could start, and look at everything once more."""
+
+    def patience(self, now: float) -> float:
+        """Seconds after which to look again, whatever happens."""
+
+    def look_again(self) -> None:
+        """Look at everything at the next turn."""
+
+    def forget(self) -> None:
+        """Know nothing for sure any more."""

@@ -1,0 +1,82 @@
+"""The leases a worker holds on one database, as far as it knows; each lease counts what is left of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import ValuesView
+
+from penstock.storage.claim import Lease
+from penstock.worker.line import Line
+
+__all__ = ["HeldLeases"]
+
+log = logging.getLogger("penstock")
+
+
+class HeldLeases:
+    """Used by the conductor; whether there are any is asked from other threads too."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._leases: dict[int, Lease] = {}
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    @property
+    def known(self) -> ValuesView[Lease]:
+        """All of them."""
+        return self._leases.values()
+
+    def add(self, lease: Lease, jobs: int, now: float) -> None:
+        """Take in a new lease of so many jobs."""
+        lease.left, lease.taken_at = jobs, now
+        if lease.id in self._leases:
+            self._abandon(self._leases[lease.id])
+        self._leases[lease.id] = lease
+
+    def let_go(self, lease: Lease) -> bool:
+        """All of a lease has ended; whether the server may take ended jobs of it for running all the same."""
+        if self._leases.get(lease.id) is lease:
+            del self._leases[lease.id]
+        return lease.is_in_doubt
+
+    def doubt(self) -> None:
+        """The server is another than the one that gave these. Of one it may name more than is left: that is looked up
+        at its end.
+        """
+        for lease in self._leases.values():
+            lease.is_in_doubt = True
+
+    def started(self, taken_before: float) -> list[Lease]:
+        """Those claimed ahead, before then, of which nothing waits any more."""
+        waiting = self._line.waiting_leases()
+        return [
+            lease
+            for lease in self._leases.values()
+            if lease.is_ahead and lease.id not in waiting and lease.taken_at < taken_before
+        ]
+
+    def lose(self) -> None:
+        """The worker was declared dead: none of what it held is its own any more."""
+        self._line.withdraw()
+        for job in (*self._line.active(), *self._line.own_leases.open):
+            job.is_abandoned = True
+        if self._leases:
+            log.warning("LeaseLost: this worker was silent for too long; %d leases went to others", len(self._leases))
+        self._leases.clear()
+
+    def _abandon(self, lease: Lease) -> None:
+        """The number of a lease was given again, so it is gone: none of its jobs is this worker's any more."""
+        jobs = self._line.withdraw(lambda job: job.lease is lease)
+        # In this order, in which jobs go on: none is passed over.
+        jobs += [job for job in self._line.active() if job.lease is lease]
+        jobs += [job for job in (*self._line.own_leases.open, *self._line.done) if job.lease is lease]
+        for job in jobs:
+            job.is_abandoned = True
+        log.warning(
+            "LeaseLost: the server is another, or an older copy, and has given lease %d again; %d jobs that ran under "
+            "it are no longer this worker's",
+            lease.id,
+            len(jobs),
+        )

@@ -1,0 +1,118 @@
+"""What a turn committed is reported: in the worker's counts, to the log and the hooks, to upkeep, and to the children
+that waited for what ended.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+
+from penstock.engine.conversation import Conversation
+from penstock.storage.database import DatabaseError, first_line, is_about_data
+from penstock.storage.exchange import Turn
+from penstock.storage.sweep import unblock_next
+from penstock.worker.collecting import Collected
+from penstock.worker.hooks import Event, Hooks
+
+__all__ = ["Reports"]
+
+log = logging.getLogger("penstock")
+
+# So many children of what ended are looked at in one turn.
+CHILDREN_A_TURN = 1_024
+
+
+class Reports:
+    """Used by the conductor; others read `counts`.
+
+    `on_due` is called when a job was put off for so many seconds, so that upkeep looks in time; `on_children` with
+    children that are to be looked at, and would keep a turn for too long.
+    """
+
+    def __init__(self, hooks: Hooks, on_due: Callable[[float], None], on_children: Callable[[list[int]], None]) -> None:
+        self._hooks = hooks
+        self._on_due = on_due
+        self._on_children = on_children
+        # What ended here so far, by its end.
+        self.counts: Counter[str] = Counter()
+
+    def report(self, collected: Collected, turn: Turn, conversation: Conversation) -> None:
+        """Report what came of a turn that settled this."""
+        _log_lost(turn.lost)
+        _count_ends(self.counts, collected, turn.unsettled)
+        _log_dead_letters(collected)
+        _tell_hooks(self._hooks, collected, turn.unsettled)
+        if collected.soonest_due is not None:
+            self._on_due(collected.soonest_due)
+        if turn.children:
+            self._unblock(turn.children, conversation)
+
+    def _unblock(self, children: list[int], conversation: Conversation) -> None:
+        """Let go what waited for jobs that ended, one generation and not many of it. The rest is upkeep's: a long chain
+        that is cancelled would keep every other job waiting.
+        """
+        some, rest = children[:CHILDREN_A_TURN], children[CHILDREN_A_TURN:]
+        try:
+            _, next_ones = conversation.ask(lambda connection: unblock_next(connection, some))
+        except DatabaseError as error:
+            if not is_about_data(error):
+                raise
+            log.warning("children could not be looked at, upkeep goes on trying: %s", first_line(error))
+            next_ones = some
+        if rest or next_ones:
+            self._on_children(rest + next_ones)
+
+
+def _count_ends(counts: Counter[str], collected: Collected, lost: list[tuple[int, int]]) -> None:
+    """Add what was committed to a worker's own counts, by how it ended."""
+    for group in collected.succeeded.values():
+        counts["succeeded"] += len(group.positions)
+    for end in collected.ends:
+        counts[end.end] += 1
+    for lease, position in lost:
+        ended = next((end.end for end in collected.ends if (end.lease, end.position) == (lease, position)), "succeeded")
+        counts[ended] -= 1
+
+
+def _tell_hooks(hooks: Hooks, collected: Collected, lost: list[tuple[int, int]]) -> None:
+    """Tell the hooks what was committed."""
+    if not (hooks.wants("succeeded") or hooks.wants("retried") or hooks.wants("failed")):
+        return
+    not_ours = set(lost)
+    for job in collected.jobs:
+        if (job.lease.id, job.position) in not_ours:
+            continue
+        name = {"succeeded": "succeeded", "retry": "retried", "failed": "failed"}.get(job.end)
+        if name is not None:
+            hooks.tell(
+                Event(
+                    name=name,  # type: ignore[arg-type]
+                    job_id=job.id,
+                    queue=job.task.queue,
+                    task=job.task.name,
+                    attempt=job.lease.attempt,
+                    error=None if job.verdict is None else job.verdict.error,
+                )
+            )
+
+
+def _log_dead_letters(collected: Collected) -> None:
+    """Log how many jobs failed for good, and the first of them."""
+    dead = [end for end in collected.ends if end.end == "failed"]
+    if dead:
+        said = (dead[0].error or "").splitlines()[:1]
+        job_id = dead[0].range * 1024 + dead[0].position
+        log.warning("dead letters: %d, the first is job %d: %s", len(dead), job_id, *(said or [""]))
+
+
+def _log_lost(lost: list[tuple[int, int]]) -> None:
+    """Log what was not this worker's at its end."""
+    if lost:
+        lease, position = lost[0]
+        log.warning(
+            "LeaseLost: %s no longer this worker's at the end (lease %d, position %d ...): nothing was written",
+            "1 job was" if len(lost) == 1 else f"{len(lost)} jobs were",
+            lease,
+            position,
+        )

@@ -1,0 +1,95 @@
+"""What a worker serves on one database: the queues it takes jobs from, which of them are closed just now, and the
+sources their jobs come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, field
+
+from penstock.engine.mixed_source import MixedSource
+from penstock.engine.owned_source import OwnedSource
+from penstock.engine.plain_source import PlainSource
+from penstock.engine.source import Source
+from penstock.storage import workers
+from penstock.storage.database import Connection
+from penstock.task.definition import TaskDefinition
+from penstock.worker.job import HeldJob
+
+__all__ = ["Served", "ServedQueues"]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One queue a worker takes jobs from."""
+
+    queue_id: int
+    name: str
+    partition_ids: tuple[int, ...]
+    max_wait: float | None
+    tasks: dict[str, TaskDefinition] = field(default_factory=dict)
+    is_owned: bool = False
+    is_limited: bool = False
+
+    @property
+    def is_async(self) -> bool:
+        """Whether some of its jobs need the event loop."""
+        return any(task.is_async for task in self.tasks.values())
+
+
+class ServedQueues:
+    """All of them. Used by the conductor."""
+
+    def __init__(self, served: Sequence[Served]) -> None:
+        self._served = served
+        self.by_id = {queue.queue_id: queue for queue in served}
+        self._numbers = {queue.name: queue.queue_id for queue in served}
+        # Of these nothing is taken while the event loop is blocked.
+        self._async = frozenset(queue.queue_id for queue in served if queue.is_async)
+        # Of these nothing is taken now.
+        self._closed: Set[int] = frozenset()
+        # The names of those with a limit, and the partitions where places in it became free: others may wait for them.
+        self._limited = {queue.name for queue in served if queue.is_limited}
+        self._freed: set[int] = set()
+
+    def source(self, worker: int) -> Source:
+        """Where a worker, which owns and holds, finds the jobs of these queues."""
+        plain, owned = ([queue for queue in self._served if queue.is_owned is is_owned] for is_owned in (False, True))
+        claims = PlainSource(worker, [queue.queue_id for queue in plain], _partitions(plain))
+        if not owned:
+            return claims
+        choices = OwnedSource(worker, {queue.queue_id: frozenset(queue.tasks) for queue in owned}, _partitions(owned))
+        return MixedSource(claims, choices) if plain else choices
+
+    def read_limits(self, connection: Connection) -> None:
+        """See which of them have a limit."""
+        limited = workers.limited_queues(connection)
+        self._limited = {queue.name for queue in self._served if queue.queue_id in limited}
+
+    def close(self, source: Source, paused: Set[int], *, is_loop_blocked: bool) -> None:
+        """Let nothing be taken of those that are paused, or need the event loop while that is blocked."""
+        blocked = self._async if is_loop_blocked else frozenset()
+        self._closed = paused | blocked
+        source.withhold(paused, blocked)
+
+    @property
+    def has_closed(self) -> bool:
+        return bool(self._closed)
+
+    def is_closed(self, job: HeldJob) -> bool:
+        """Whether a job that waits here has to go back."""
+        return self._numbers[job.task.queue] in self._closed
+
+    def note_freed(self, jobs: Iterable[HeldJob]) -> None:
+        """Keep in mind where these jobs held places that others may wait for."""
+        if self._limited:
+            self._freed |= {job.lease.partition_id for job in jobs if job.task.queue in self._limited}
+
+    def take_freed(self) -> list[int]:
+        """The partitions where places became free since this was last asked."""
+        freed, self._freed = sorted(self._freed), set()
+        return freed
+
+
+def _partitions(served: Sequence[Served]) -> dict[int, int]:
+    return {partition: queue.queue_id for queue in served for partition in queue.partition_ids}
