@@ -95,6 +95,13 @@ class Server:
         self._link.ask(lambda connection: self._source.look(connection, want, system.monotonic()))
         return self._exchange(worker, ends, want)
 
+    def end_elsewhere(self, worker: FarWorker, jobs: list[int]) -> None:
+        """Believe that these have succeeded, as after a failover to a server that has not heard of it."""
+        ends = [(worker.jobs[job].partition_id, job, "succeeded") for job in jobs]
+        self._source.note_ends(ends, system.monotonic())
+        for job in jobs:
+            worker.let_go(job)
+
     def close(self) -> None:
         """Give up the partitions; what the workers hold stays theirs."""
         self._link.ask(self._source.leave)
