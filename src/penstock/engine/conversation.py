@@ -126,6 +126,12 @@ class Conversation:
             self._doubted = session
             self.doubt()
         turn = self.ask(lambda connection: self._find_out(connection, settlement, known))
+        if self._doubted is None and turn.leases:
+            log.warning(
+                "%s is another server or an older copy: how %d jobs ended is not written there, they run again",
+                self._link.database.breaker.label,
+                sum(len(lease.positions) for lease in turn.leases),
+            )
         self._is_in_doubt, self._doubted = False, None
         return turn
 
