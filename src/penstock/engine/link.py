@@ -24,7 +24,7 @@ from penstock.storage.database import (
     with_remedy,
 )
 
-__all__ = ["Link", "Patience", "wait_as_long_as_a_request", "wait_for_ever"]
+__all__ = ["Link", "Patience", "wait_as_long_as_a_request"]
 
 T = TypeVar("T")
 log = logging.getLogger("penstock")
@@ -33,11 +33,6 @@ SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 1.0
 
 # Given what went wrong, and for how many seconds it has been tried: what to raise now, or None to try again.
 Patience = Callable[[DatabaseError, float], Exception | None]
-
-
-def wait_for_ever(_error: DatabaseError, _waited: float) -> Exception | None:
-    """Try until it is answered."""
-    return None
 
 
 def wait_as_long_as_a_request(database: Database) -> Patience:
