@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.app import App
     from penstock.client import PendingJob, Queue, Task
     from penstock.errors import (
-        InvalidJob,
+        InvalidInput,
         JobFailed,
         LeaseLost,
         NotFound,
@@ -71,7 +71,7 @@ _HOMES = {
     "Event": "penstock.worker",
     "Explanation": "penstock.model",
     "Failure": "penstock.model",
-    "InvalidJob": "penstock.errors",
+    "InvalidInput": "penstock.errors",
     "Job": "penstock.model",
     "JobFailed": "penstock.errors",
     "LeaseLost": "penstock.errors",
@@ -111,7 +111,7 @@ __all__ = [
     "Event",
     "Explanation",
     "Failure",
-    "InvalidJob",
+    "InvalidInput",
     "Job",
     "JobFailed",
     "LeaseLost",

@@ -6,7 +6,7 @@
     ├── RequestTimeout        a call passed its request_timeout; `outcome` says whether it may have been written
     ├── LeaseLost             the job is no longer this worker's: nothing it reports is taken
     ├── UnknownTask           the app defines no task of that name
-    ├── InvalidJob            a value that cannot be used; `field` names it
+    ├── InvalidInput          a value that cannot be used; `field` names it
     ├── SchemaMismatch        the database's schema and this code do not fit each other
     ├── NotFound              no job, queue, cron or load of that name
     ├── JobFailed             app.result: the job ended, and not in success
@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 __all__ = [
-    "InvalidJob",
+    "InvalidInput",
     "JobFailed",
     "LeaseLost",
     "NotFound",
@@ -103,7 +103,7 @@ class UnknownTask(PenstockError):
     """The app defines no task of that name."""
 
 
-class InvalidJob(PenstockError):
+class InvalidInput(PenstockError):
     """A value that cannot be used; nothing was written. `field` names it, `problem` says what to do."""
 
     def __init__(self, field: str, problem: str) -> None:

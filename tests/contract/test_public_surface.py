@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import App, InvalidJob, NotFound, PenstockError, Queue, Task
+from penstock import App, InvalidInput, NotFound, PenstockError, Queue, Task
 from penstock.client import Bound
 
 NAMES = {
     "App", "BlockedKey", "Context", "Cron", "Discard", "Drain", "DrainRest", "Event", "Explanation", "Failure",
-    "InvalidJob", "Job", "JobFailed", "LeaseLost", "Load", "NotFound",
+    "InvalidInput", "Job", "JobFailed", "LeaseLost", "Load", "NotFound",
     "PartitionStats", "PartitionUnavailable", "PendingJob", "PenstockError", "Queue", "QueueFull", "QueueRules",
     "RequestTimeout", "Resize", "ResultTimeout", "Retry", "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task",
     "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck", "__version__",
@@ -155,7 +155,7 @@ def test_every_error_is_one_of_ours_and_says_so() -> None:
     assert tree == {
         "PenstockError": "Exception",
         **dict.fromkeys(
-            ("QueueFull", "PartitionUnavailable", "RequestTimeout", "LeaseLost", "UnknownTask", "InvalidJob",
+            ("QueueFull", "PartitionUnavailable", "RequestTimeout", "LeaseLost", "UnknownTask", "InvalidInput",
              "SchemaMismatch", "NotFound", "JobFailed", "ResultTimeout", "WorkerStuck"),
             "PenstockError",
         ),
@@ -182,21 +182,21 @@ def test_the_states_are_these_and_equal_their_text() -> None:
     ],
 )
 def test_databases_that_cannot_be_meant_are_refused(options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(InvalidJob, match=problem):
+    with pytest.raises(InvalidInput, match=problem):
         App(**options)
 
 
 def test_an_option_that_never_existed_is_refused_by_name() -> None:
-    with pytest.raises(InvalidJob, match="colour"):
+    with pytest.raises(InvalidInput, match="colour"):
         App("postgresql://nowhere/x").queue("q", colour="red")
-    with pytest.raises(InvalidJob, match="colour"):
+    with pytest.raises(InvalidInput, match="colour"):
         App("postgresql://nowhere/x", colour="red")
 
 
 def test_a_queue_declared_twice_alike_is_one_and_differently_is_refused() -> None:
     app = App("postgresql://nowhere/x")
     assert app.queue("q", partitions=2) is app.queue("q", partitions=2)
-    with pytest.raises(InvalidJob, match="twice") as caught:
+    with pytest.raises(InvalidInput, match="twice") as caught:
         app.queue("q", partitions=3)
     assert caught.value.field == "queue"
 
@@ -205,7 +205,7 @@ def test_a_task_declared_twice_on_a_queue_is_refused_and_on_two_queues_is_two() 
     app = App("postgresql://nowhere/x")
     app.queue("a").task(name="t")(print)
     app.queue("b").task(name="t")(print)
-    with pytest.raises(InvalidJob, match="already") as caught:
+    with pytest.raises(InvalidInput, match="already") as caught:
         app.queue("a").task(name="t")(print)
     assert caught.value.field == "name"
 
@@ -282,7 +282,7 @@ def test_another_order_than_the_database_has_is_refused_and_both_are_named(
     with App(database_url) as other:
         task = other.queue("q", **second).task(name="t")(print)
         for call in (other.migrate, task.enqueue, lambda: other.stats("q"), lambda: other.work(until_idle=True)):
-            with pytest.raises(InvalidJob) as caught:
+            with pytest.raises(InvalidInput) as caught:
                 call()
             assert said in str(caught.value)
             assert caught.value.field == "queue"
@@ -293,7 +293,7 @@ def test_a_queue_whose_name_is_another_s_partition_is_refused(database_url: str)
         app.queue("q", partitions=2)
         app.migrate()
         app.queue("q__p1")
-        with pytest.raises(InvalidJob, match="partition"):
+        with pytest.raises(InvalidInput, match="partition"):
             app.migrate()
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.database.conftest import Scene
 
 from penstock import admin
-from penstock.errors import InvalidJob, NotFound
+from penstock.errors import InvalidInput, NotFound
 from penstock.model.state import State
 from penstock.storage import Database
 from penstock.storage.sqlstate import CANCELLED, remedy
@@ -22,7 +22,7 @@ def test_ids_are_taken_as_numbers_and_as_text(scene: Scene) -> None:
     (id_,) = scene.enqueue()
     assert admin.job(scene.shards, str(id_)) == admin.job(scene.shards, id_)
     for bad in ("x", -1, 0, 2**63, True, None):
-        with pytest.raises(InvalidJob):
+        with pytest.raises(InvalidInput):
             admin.job(scene.shards, bad)  # type: ignore[arg-type]
     for act in (admin.job, admin.cancel, admin.retry, admin.explain):
         with pytest.raises(NotFound):
@@ -68,7 +68,7 @@ def test_an_act_without_an_id_or_a_filter_is_refused(scene: Scene) -> None:
         lambda: admin.jobs(scene.shards, before="x"),
         lambda: admin.reschedule(scene.shards, id_, datetime(2026, 1, 1)),  # noqa: DTZ001
     ):
-        with pytest.raises(InvalidJob):
+        with pytest.raises(InvalidInput):
             refused()
     with pytest.raises(NotFound):
         admin.purge(scene.shards, "nowhere")

@@ -9,7 +9,7 @@ import pytest
 from psycopg import sql
 
 from penstock import App, admin
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.storage import Database
 
 TEXT = "café 漢字 😀"
@@ -66,7 +66,7 @@ def test_text_that_a_callers_session_cannot_carry_is_refused_with_the_remedy(dat
         @queue.task
         def say(text: str) -> None: ...
 
-        with pytest.raises(InvalidJob, match=r"^connection: .*client_encoding.*UTF8"):
+        with pytest.raises(InvalidInput, match=r"^connection: .*client_encoding.*UTF8"):
             say.options(connection=connection).enqueue_many([{"text": TEXT}] * count)
         say.options(connection=connection).enqueue(text=FRENCH)
         connection.commit()
@@ -82,7 +82,7 @@ def test_a_database_of_another_encoding_is_refused_with_the_remedy(server_url: s
         try:
             with App(f"{server_url.rpartition('/')[0]}/{name}") as app:
                 for call in (app.migrate, app.queues):
-                    with pytest.raises(InvalidJob, match=rf"^url: the encoding of database .* is {encoding}.*'UTF8'"):
+                    with pytest.raises(InvalidInput, match=rf"^url: the encoding of database .* is {encoding}.*'UTF8'"):
                         call()
                 database = Database(app.url)
                 (check,) = [check for check in admin.doctor([database]) if not check.ok]

@@ -7,7 +7,7 @@ import pytest
 from tests.database.conftest import Scene
 
 from penstock import App
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.storage import Database
 from penstock.storage.exchange import exchange
 from penstock.storage.queries import query
@@ -75,10 +75,10 @@ def test_the_environment_says_it_for_those_who_do_not(database_url: str, monkeyp
     assert Database(database_url).is_pooled is True
     assert Database(database_url, is_pooled=False).is_pooled is False
     monkeypatch.setenv("PENSTOCK_POOLED", "perhaps")
-    with pytest.raises(InvalidJob, match="PENSTOCK_POOLED"):
+    with pytest.raises(InvalidInput, match="PENSTOCK_POOLED"):
         Database(database_url)
 
 
 def test_an_app_takes_nothing_but_yes_and_no_for_a_pooler(database_url: str) -> None:
-    with pytest.raises(InvalidJob, match="pooled"):
+    with pytest.raises(InvalidInput, match="pooled"):
         App(database_url, pooled="yes")  # type: ignore[arg-type]

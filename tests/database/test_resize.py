@@ -11,7 +11,7 @@ from tests.database.conftest import Scene
 from tests.database.owned import Owned
 from tests.database.stepwise import GATE, Actor, clear, gate, lasting_scene, orders, play, transaction
 
-from penstock.errors import InvalidJob, NotFound
+from penstock.errors import InvalidInput, NotFound
 from penstock.routing.key_hash import partition_of
 from penstock.storage import Connection, control, resize, sweep
 from penstock.storage.catalogue import find_queue
@@ -160,7 +160,7 @@ def test_a_queue_that_is_not_there_and_a_name_that_is_taken_are_refused(owned: O
     with pytest.raises(NotFound):
         resize.resize(owned.connection, "nothing", 3)
     owned.scene.declare("o__p2")
-    with pytest.raises(InvalidJob, match="o__p2"):
+    with pytest.raises(InvalidInput, match="o__p2"):
         resize.resize(owned.connection, "o", 3)
     assert maps(owned) == [(1, 2, False, False)]
 

@@ -1,6 +1,6 @@
 """The bad inputs, as data: what a careless or hostile caller hands in, and what must become of it.
 
-`refused` names the field of the InvalidJob; None says that the value is stored and comes back equal.
+`refused` names the field of the InvalidInput; None says that the value is stored and comes back equal.
 """
 
 from __future__ import annotations

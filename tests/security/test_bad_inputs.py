@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from tests.security.bad_inputs import ARGUMENTS, DECLARATIONS, HOSTILE_TEXTS, IDS, OPTIONS, SQL_CALLS, Given
 
-from penstock import App, InvalidJob, NotFound, PenstockError, State, Task
+from penstock import App, InvalidInput, NotFound, PenstockError, State, Task
 from penstock.cli import main
 
 
@@ -45,7 +45,7 @@ def is_equal(one: object, other: object) -> bool:
 
 
 def assert_refused(error: PenstockError, given: Given) -> None:
-    assert isinstance(error, InvalidJob), f"{given.name}: {error!r}"
+    assert isinstance(error, InvalidInput), f"{given.name}: {error!r}"
     assert re.split(r"[.\[]", error.field)[0] == given.refused, f"{given.name}: {error}"
     assert str(error).encode().decode().isprintable(), given.name
 
@@ -65,11 +65,11 @@ def test_arguments_and_options_are_refused_by_name_or_come_back_equal_from_the_c
         stored[job_id] = given
     refused = [given for given in ARGUMENTS if given.refused]
     for given in refused:
-        with pytest.raises(InvalidJob) as caught:
+        with pytest.raises(InvalidInput) as caught:
             task.enqueue_many([{"value": 1}, {"value": given.value}])
         assert re.split(r"[.\[]", caught.value.field)[0] == given.refused
         assert "row 1" in str(caught.value)
-        with pytest.raises(InvalidJob):
+        with pytest.raises(InvalidInput):
             app.enqueue_many([task.job(value=given.value)])
     in_bulk = task.enqueue_many([{"value": given.value} for given in stored.values()] * 4)
     stored |= dict(zip(in_bulk, list(stored.values()) * 4, strict=True))
@@ -100,7 +100,7 @@ def test_options_come_back_as_they_were_given(app_and_task: tuple[App, Task[...,
 
 @pytest.mark.parametrize("given", DECLARATIONS, ids=lambda given: given.name)
 def test_a_declaration_is_refused_by_name(given: Given) -> None:
-    with pytest.raises(InvalidJob) as caught:
+    with pytest.raises(InvalidInput) as caught:
         App("postgresql://nowhere/x").queue(given.value, **given.options)
     assert_refused(caught.value, given)
 
@@ -154,11 +154,11 @@ def test_hostile_errors_are_kept_and_hinder_nobody(database_url: str) -> None:
 def test_an_id_that_is_none_is_refused_everywhere(name: str, app_and_task: tuple[App, Task[..., Any]]) -> None:
     app, _ = app_and_task
     for act in (app.job, app.explain, app.cancel, app.retry, app.result):
-        with pytest.raises(InvalidJob):
+        with pytest.raises(InvalidInput):
             act(IDS[name])
-    with pytest.raises(InvalidJob):
+    with pytest.raises(InvalidInput):
         app.reschedule(IDS[name], datetime(2030, 1, 1, tzinfo=UTC))
-    with pytest.raises(InvalidJob):
+    with pytest.raises(InvalidInput):
         app.jobs(before=IDS[name])
 
 
@@ -183,7 +183,7 @@ def test_filters_that_make_no_sense_are_refused(app_and_task: tuple[App, Task[..
         {"tag": "\0"},
         {"key": 1.5}, {"load": "x" * 201}, {"queue": ""}, {"queue": 5},
     ):  # fmt: skip
-        with pytest.raises(InvalidJob) as caught:
+        with pytest.raises(InvalidInput) as caught:
             app.jobs(**filters)
         assert caught.value.field in filters
 
@@ -200,7 +200,7 @@ def test_an_impossible_cron_is_refused(
     expression: str, timezone: str, app_and_task: tuple[App, Task[..., Any]]
 ) -> None:
     app, task = app_and_task
-    with pytest.raises(InvalidJob):
+    with pytest.raises(InvalidInput):
         app.cron("c", expression, task, timezone=timezone)
     assert app.crons() == []
 
@@ -218,7 +218,7 @@ def test_the_sql_function_refuses_by_name_or_stores_what_comes_back(
                 row = connection.execute(f"select penstock.enqueue({call})".encode()).fetchone()
             except psycopg.Error as error:
                 said = str(error.diag.message_primary)
-                expected = "NotFound: " if refused == "NotFound" else f"InvalidJob: {refused}: "
+                expected = "NotFound: " if refused == "NotFound" else f"InvalidInput: {refused}: "
                 if refused is None or not said.startswith(expected):
                     wrong.append(f"{name}: {said}")
                 continue

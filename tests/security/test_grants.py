@@ -8,7 +8,7 @@ import pytest
 from psycopg import sql
 from tests.security.conftest import KINDS, ROLES, Realm
 
-from penstock import InvalidJob, admin
+from penstock import InvalidInput, admin
 from penstock.storage import Connection, Database
 from penstock.storage.ahead import rotate_slice
 from penstock.storage.schema import OURS, TableFile, migrate
@@ -161,7 +161,7 @@ def test_a_role_that_does_not_exist_is_refused_by_name(realm: Realm, role: str) 
     database = Database(realm.url("owner"))
     with realm.connect("owner") as connection:
         before = matrix(connection)
-        with pytest.raises(InvalidJob) as caught:
+        with pytest.raises(InvalidInput) as caught:
             admin.grant(database, "reader", role)
         assert caught.value.field == "role"
         assert matrix(connection) == before
@@ -171,15 +171,15 @@ def test_a_role_that_does_not_exist_is_refused_by_name(realm: Realm, role: str) 
 def test_the_refusal_says_what_to_do(realm: Realm) -> None:
     owner, worker = Database(realm.url("owner")), Database(realm.url("worker"))
     with pytest.raises(
-        InvalidJob, match="there is no database role 'nobody': create it first, as in create role nobody"
+        InvalidInput, match="there is no database role 'nobody': create it first, as in create role nobody"
     ):
         admin.grant(owner, "reader", "nobody")
-    with pytest.raises(InvalidJob, match="kind: must be one of worker, producer, reader, none, not 'admin'"):
+    with pytest.raises(InvalidInput, match="kind: must be one of worker, producer, reader, none, not 'admin'"):
         admin.grant(owner, "admin", "reader")
     for kind in ("reader", "none"):
-        with pytest.raises(InvalidJob, match="'owner' owns the schema"):
+        with pytest.raises(InvalidInput, match="'owner' owns the schema"):
             admin.grant(owner, kind, "owner")
-    with pytest.raises(InvalidJob, match="only owner, who owns the schema, can grant"):
+    with pytest.raises(InvalidInput, match="only owner, who owns the schema, can grant"):
         admin.grant(worker, "worker", "stranger")
     owner.close()
     worker.close()

@@ -190,7 +190,7 @@ def test_a_detach_that_the_owner_began_is_finalized_by_a_worker(scene: Scene) ->
     ],
 )
 def test_the_owners_functions_touch_no_table_but_those_they_are_for(realm: Realm, call: str) -> None:
-    with realm.connect("worker") as connection, pytest.raises(InvalidParameterValue, match="InvalidJob: table"):
+    with realm.connect("worker") as connection, pytest.raises(InvalidParameterValue, match="InvalidInput: table"):
         connection.execute(f"select {call}".encode())
 
 

@@ -10,7 +10,7 @@ from tests.shards.place import Place
 from tests.system.facts import eventually
 
 from penstock.client.producer import Producer
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.storage.ahead import rotate_slice
 from penstock.storage.prune import prune
 from penstock.storage.shards import Shards
@@ -210,7 +210,7 @@ def test_a_parent_that_is_gone_is_refused(place: Place) -> None:
     place.enqueue(1, 5)
     assert place.succeed(1) == [parent]
     let_history_go(place, 1)
-    with pytest.raises(InvalidJob, match="pruned"):
+    with pytest.raises(InvalidInput, match="pruned"):
         _child_of(place, parent)
 
 

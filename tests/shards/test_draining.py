@@ -18,7 +18,7 @@ from tests.system.facts import eventually
 
 from penstock import App, Drain, Retry, Task
 from penstock.admin.doctor import doctor
-from penstock.errors import InvalidJob, NotFound, PartitionUnavailable
+from penstock.errors import InvalidInput, NotFound, PartitionUnavailable
 from penstock.routing.key_hash import partition_of
 from penstock.storage import carrying, draining, map_changes, resize
 from penstock.storage.catalogue import find_queue
@@ -154,7 +154,7 @@ def test_the_partitions_of_a_queue_are_spread_evenly(world: World, empty_databas
 
 def test_the_last_shard_in_use_cannot_be_drained(world: World) -> None:
     world.app.drain_shard(2)
-    with pytest.raises(InvalidJob, match=r"the last one in use.*penstock shards add"):
+    with pytest.raises(InvalidInput, match=r"the last one in use.*penstock shards add"):
         world.app.drain_shard(1)
     assert states(world.shards)[1] == "active"
 
@@ -162,7 +162,7 @@ def test_the_last_shard_in_use_cannot_be_drained(world: World) -> None:
 def test_an_only_shard_cannot_be_drained(database_url: str) -> None:
     with App(database_url) as app:
         app.queue("q")
-        with pytest.raises((InvalidJob, NotFound)):
+        with pytest.raises((InvalidInput, NotFound)):
             app.drain_shard(1)
 
 

@@ -17,7 +17,7 @@ from tests.fault.proxy import Cut, Proxy
 from tests.fault.test_lost_answers import is_commit_in
 from tests.shards.scene import becomes, entry_of, execute, key_on, stored, task_on, where
 
-from penstock import App, InvalidJob, PartitionUnavailable, QueueFull, RequestTimeout
+from penstock import App, InvalidInput, PartitionUnavailable, QueueFull, RequestTimeout
 from penstock.client import depths
 from penstock.routing import home_of, shard_of
 
@@ -419,7 +419,7 @@ def test_g10_what_lives_elsewhere_is_refused_with_the_shard_and_the_remedy(scene
     ]
     for shard, field, enqueue in calls:
         with psycopg.connect(scene.urls[shard - 1]) as connection:
-            with pytest.raises(InvalidJob, match=f"to shard {3 - shard}.*without connection=") as refused:
+            with pytest.raises(InvalidInput, match=f"to shard {3 - shard}.*without connection=") as refused:
                 enqueue(connection)
             assert refused.value.field == field
             # The caller's transaction lives on.
@@ -431,14 +431,14 @@ def test_g10_a_connection_to_another_system_is_refused(scene: Scene, database_ur
     with App(database_url) as other:
         other.migrate()
     task = task_on(scene.app, partitions=4)
-    with psycopg.connect(database_url) as connection, pytest.raises(InvalidJob, match="no shard of this app"):
+    with psycopg.connect(database_url) as connection, pytest.raises(InvalidInput, match="no shard of this app"):
         task.options(connection=connection).enqueue(n=1)
 
 
 def test_g10_a_connection_to_a_database_without_the_schema_is_refused(scene: Scene, empty_database_url: str) -> None:
     task = task_on(scene.app, partitions=4)
     with psycopg.connect(empty_database_url) as connection:
-        with pytest.raises(InvalidJob, match="without Penstock's schema"):
+        with pytest.raises(InvalidInput, match="without Penstock's schema"):
             task.options(connection=connection).enqueue(n=1)
         assert connection.execute("select 1").fetchone() == (1,)
 
@@ -451,7 +451,7 @@ def test_g10_the_same_in_coroutines(scene: Scene) -> None:
             ids = [await task.options(connection=connection).aenqueue(n=n) for n in range(3)]
             ids += await task.options(connection=connection).aenqueue_many(rows(150))
             assert {shard_of(job) for job in ids} == {2}
-            with pytest.raises(InvalidJob, match="lives on shard 1"):
+            with pytest.raises(InvalidInput, match="lives on shard 1"):
                 await task.options(connection=connection, key=key_on(scene.app, 1)).aenqueue(n=1)
 
     asyncio.run(main())
@@ -478,13 +478,13 @@ def test_a_parent_that_is_nowhere_is_refused_wherever_it_would_be(scene: Scene, 
     gone = (1024 * 5000 + shard) * 1024
     for key in (key_on(scene.app, 1), key_on(scene.app, 2), None):
         for unknown in (gone, 7, 1024 * 900):
-            with pytest.raises(InvalidJob, match=f"job {unknown} is unknown"):
+            with pytest.raises(InvalidInput, match=f"job {unknown} is unknown"):
                 task.options(key=key, after=[unknown]).enqueue(n=0)
     both = [
         task.options(key=key_on(scene.app, 1)).job(n=0),
         task.options(key=key_on(scene.app, 2), after=[gone]).job(n=1),
     ]
-    with pytest.raises(InvalidJob, match=f"job {gone} is unknown"):
+    with pytest.raises(InvalidInput, match=f"job {gone} is unknown"):
         scene.app.enqueue_many(both)
     assert scene.counted() == Counter()
 
@@ -530,7 +530,7 @@ def test_shards_that_would_wait_for_each_other_are_refused(scene: Scene) -> None
     first = task.options(key=here).job(n=0)
     second = task.options(key=there, after=[first]).job(n=1)
     third = task.options(key=here, after=[second]).job(n=2)
-    with pytest.raises(InvalidJob, match="make two calls"):
+    with pytest.raises(InvalidInput, match="make two calls"):
         scene.app.enqueue_many([first, second, third])
     assert scene.counted() == Counter()
     # Without keys they stay together.

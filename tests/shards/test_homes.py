@@ -11,7 +11,7 @@ import pytest
 
 from penstock import App
 from penstock.client.task import Task
-from penstock.errors import InvalidJob, PartitionUnavailable
+from penstock.errors import InvalidInput, PartitionUnavailable
 from penstock.storage import homes, queries
 from penstock.storage.homes import carry_keys, forget_carried_keys
 
@@ -132,7 +132,7 @@ def _is_at(app: App, connection: psycopg.Connection[tuple[object, ...]], task: T
     """Enqueue through a connection, where the key's home is the shard that it leads to."""
     try:
         task.options(idempotency_key=key, connection=connection).enqueue(n=1)
-    except InvalidJob:
+    except InvalidInput:
         return False
     return True
 

@@ -14,7 +14,7 @@ import pytest
 
 from penstock import App
 from penstock.admin.doctor import doctor
-from penstock.errors import InvalidJob, SchemaMismatch
+from penstock.errors import InvalidInput, SchemaMismatch
 from penstock.storage import joining
 from penstock.storage.shards import plain_address, read_digest, read_identity, reserve_shard
 
@@ -180,7 +180,7 @@ def test_adding_goes_on_where_it_was_killed(shard_urls: list[str], database_url:
 
 def test_a_database_in_the_list_that_is_no_shard_is_refused(shard_urls: list[str], database_url: str) -> None:
     opened(shard_urls)
-    with pytest.raises(InvalidJob, match="penstock shards add URL"):
+    with pytest.raises(InvalidInput, match="penstock shards add URL"):
         opened([*shard_urls, database_url])
 
 
@@ -218,7 +218,7 @@ def test_a_drained_shard_is_not_added_again(shard_urls: list[str]) -> None:
         app.queue("q")
         while app.drain_shard(1).state != "drained":
             pass
-        with pytest.raises(InvalidJob, match="was drained as shard 1; give an empty one"):
+        with pytest.raises(InvalidInput, match="was drained as shard 1; give an empty one"):
             app.add_shard(shard_urls[0])
 
 

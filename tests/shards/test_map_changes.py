@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock import App
-from penstock.errors import InvalidJob, NotFound, PartitionUnavailable
+from penstock.errors import InvalidInput, NotFound, PartitionUnavailable
 from penstock.routing.key_hash import partition_of
 from penstock.storage import Connection, Database, map_changes, resize
 from penstock.storage.catalogue import QueueEntry, find_queue
@@ -384,5 +384,5 @@ def test_a_shard_that_is_not_there_or_not_in_use_is_refused(app: App, shards: Sh
     with pytest.raises(NotFound, match="there is no shard"):
         app.move_partition("o", 0, "postgresql://elsewhere/jobs")
     shards.change(lambda c: c.execute("select penstock.set_shard_state(2, 'draining')").fetchone())
-    with pytest.raises(InvalidJob, match="draining"):
+    with pytest.raises(InvalidInput, match="draining"):
         app.move_partition("o", 0, 2)

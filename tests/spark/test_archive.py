@@ -14,7 +14,7 @@ from pyspark.sql import Row, SparkSession
 from tests.spark.past import live
 
 import penstock.spark as ps
-from penstock import App, InvalidJob, NotFound, PenstockError
+from penstock import App, InvalidInput, NotFound, PenstockError
 from penstock.spark.lake import Lake
 from penstock.spark.table_columns import HISTORY, MORE_HISTORY
 from penstock.storage import archive as storage_archive
@@ -245,7 +245,7 @@ def test_children_and_idempotency_keys_of_archived_jobs(spark: SparkSession, app
     assert app.job(parent).state == "succeeded"
     assert str(parent) not in app.explain(waits).reason
     # A job that is in the lake is nowhere here: a child of it would wait for ever.
-    with pytest.raises(InvalidJob, match=f"job {alone} is unknown, pruned or archived"):
+    with pytest.raises(InvalidInput, match=f"job {alone} is unknown, pruned or archived"):
         t.options(after=[alone]).enqueue(n=4)
     # Its key is still taken, also once the table of its job is gone.
     app.cancel(waits)
@@ -314,17 +314,17 @@ def leaves(plan: Any) -> Iterator[Any]:
 def test_what_cannot_be_is_refused_by_name(spark: SparkSession, app: App, tmp_path: Path) -> None:
     assert ps.history(spark, app, tmp_path / "nowhere").collect() == []
     assert ps.archive(spark, app, tmp_path / "lake").slices == []
-    with pytest.raises(InvalidJob, match="lake: the path of a folder is needed"):
+    with pytest.raises(InvalidInput, match="lake: the path of a folder is needed"):
         ps.archive(spark, app, "")
-    with pytest.raises(InvalidJob, match="lake: 'nonsense://a/b' cannot be opened"):
+    with pytest.raises(InvalidInput, match="lake: 'nonsense://a/b' cannot be opened"):
         ps.history(spark, app, "nonsense://a/b")
-    with pytest.raises(InvalidJob, match="format: 'orc' is none of parquet, delta, iceberg"):
+    with pytest.raises(InvalidInput, match="format: 'orc' is none of parquet, delta, iceberg"):
         ps.archive(spark, app, tmp_path / "lake", format="orc")
     with pytest.raises(PenstockError, match="cannot write delta to"):
         ps.archive(spark, app, tmp_path / "lake", format="delta")
-    with pytest.raises(InvalidJob, match="columns: history has no column 'nonsense'"):
+    with pytest.raises(InvalidInput, match="columns: history has no column 'nonsense'"):
         ps.history(spark, app, None, ["nonsense"])
     app.queue("é" * 200)
     app.migrate()
-    with pytest.raises(InvalidJob, match="too long for a folder"):
+    with pytest.raises(InvalidInput, match="too long for a folder"):
         ps.archive(spark, app, tmp_path / "lake")

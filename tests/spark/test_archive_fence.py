@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.servers import created_database
 
 import penstock.spark as ps
-from penstock import App, InvalidJob, PenstockError, Task
+from penstock import App, InvalidInput, PenstockError, Task
 from penstock.spark import agreement
 from penstock.spark.lake import Lake
 from penstock.spark.table_lake import TableLake
@@ -322,7 +322,7 @@ def test_what_a_reconcile_gave_up_is_told_by_each_history_g8(
 def test_an_archive_refuses_a_wrong_argument_by_its_name(
     spark: SparkSession, app: App, field: str, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> None:
-    with pytest.raises(InvalidJob) as error:
+    with pytest.raises(InvalidInput) as error:
         ps.archive(spark, app, *arguments, **options)
     assert error.value.field == field
 
@@ -330,7 +330,7 @@ def test_an_archive_refuses_a_wrong_argument_by_its_name(
 @pytest.mark.parametrize("nothing", [None, "spark", 3])
 def test_what_is_no_session_is_refused_by_its_name(app: App, nothing: Any) -> None:
     for act in (ps.archive, ps.history):
-        with pytest.raises(InvalidJob, match=r"^spark: a SparkSession is needed"):
+        with pytest.raises(InvalidInput, match=r"^spark: a SparkSession is needed"):
             act(nothing, app, "lake")
 
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock.spark as ps
-from penstock import App, InvalidJob
+from penstock import App, InvalidInput
 
 # The last is how the one before it is shown.
 KEYS: list[Any] = ["a", "a\\b", "a\\\\b", "%_", "'; --", b"\xff\x01", "\\xff01"]
@@ -53,11 +53,11 @@ def test_a_key_finds_the_same_rows_hot_and_cold(spark: SparkSession, app: App, t
 )
 def test_a_wrong_filter_is_refused_by_its_name(spark: SparkSession, app: App, field: str, value: Any) -> None:
     app.migrate()
-    with pytest.raises(InvalidJob, match=rf"^{field}: "):
+    with pytest.raises(InvalidInput, match=rf"^{field}: "):
         ps.history(spark, app, **{field: value})
 
 
 def test_a_condition_that_is_no_text_is_refused(spark: SparkSession, app: App) -> None:
     app.migrate()
-    with pytest.raises(InvalidJob, match=r"^where: "):
+    with pytest.raises(InvalidInput, match=r"^where: "):
         ps.replay(spark, app, None, 5, "again")  # type: ignore[arg-type]

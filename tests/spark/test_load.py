@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import penstock.spark as ps
-from penstock import App, InvalidJob, NotFound, QueueFull
+from penstock import App, InvalidInput, NotFound, QueueFull
 from penstock.spark.coded import decoded
 from penstock.spark.writer import LoadWriter
 
@@ -185,7 +185,7 @@ def test_a_bad_row_ends_the_load_and_is_named(spark: SparkSession, app: App, tmp
     app.queue("orders")
     app.migrate()
     frame = spark.range(0, 100, 1, 2).selectExpr("id as n", "if(id = 70, double('NaN'), 1.0D) as amount")
-    with pytest.raises(InvalidJob, match=r"amount: nan is not JSON.*row 20 of Spark partition 1: n=70") as caught:
+    with pytest.raises(InvalidInput, match=r"amount: nan is not JSON.*row 20 of Spark partition 1: n=70") as caught:
         ps.load(frame, app, "orders", "ship", load="bad")
     assert caught.value.field == "amount"
     assert (app.stats("orders").total_enqueued, staged(app), app.loads()) == (0, 0, [])
@@ -220,7 +220,7 @@ def test_each_kind_of_bad_row_is_refused_by_its_field(spark: SparkSession, app: 
         frame = spark.sql(statement)
         writer = LoadWriter(frame.schema, False, {"url": app.url, "queue": "q", "task": "t", **options})
         staged_rows = writer.write(iter(frame.toArrow().to_batches()))
-        with pytest.raises(InvalidJob) as caught, decoded():
+        with pytest.raises(InvalidInput) as caught, decoded():
             writer.commit([staged_rows])
         assert caught.value.field == field, name
     assert (app.stats("q").total_enqueued, staged(app)) == (0, 0)
@@ -246,7 +246,7 @@ def test_what_cannot_be_loaded_is_refused_before_anything_runs(spark: SparkSessi
     app.queue("q")
     app.migrate()
     for statement, options, field in BAD_CALLS:
-        with pytest.raises(InvalidJob) as caught:
+        with pytest.raises(InvalidInput) as caught:
             ps.load(spark.sql(statement), app, "q", **{"task": "t", **options})
         assert caught.value.field == field, (statement, options)
     frame = spark.sql("select 1 as x")
@@ -260,7 +260,7 @@ def test_what_cannot_be_loaded_is_refused_before_anything_runs(spark: SparkSessi
     ps.load(frame, app, "q", "t", load="one")
     app.queue("other")
     app.migrate()
-    with pytest.raises(InvalidJob, match="names a load into queue 'q' already"):
+    with pytest.raises(InvalidInput, match="names a load into queue 'q' already"):
         ps.load(frame, app, "other", "t", load="one")
 
 

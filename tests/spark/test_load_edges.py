@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import penstock.spark as ps
-from penstock import App, InvalidJob
+from penstock import App, InvalidInput
 from penstock.spark import loading
 from penstock.spark.loading import Loaded
 
@@ -111,7 +111,7 @@ def test_a_row_that_python_cannot_hold_is_named_or_put_aside(
 ) -> None:
     frame = bad_frames(spark)[field]
     task = None if field == "args" else "t"
-    with pytest.raises(InvalidJob, match=rf"^{field}: .*\(row 1 of Spark partition 0"):
+    with pytest.raises(InvalidInput, match=rf"^{field}: .*\(row 1 of Spark partition 0"):
         ps.load(frame, app, queue, task, load="refused")
     assert app.stats(queue).queue_length == 0
     done = ps.load(frame, app, queue, task, load="aside", bad_rows=str(tmp_path / "bad"))
@@ -139,13 +139,13 @@ def test_a_value_that_cannot_be_ordered_by_is_named(spark: SparkSession, app: Ap
 def test_a_reserved_column_in_another_case_is_refused(spark: SparkSession, app: App, queue: str, name: str) -> None:
     frame = spark.range(1).select("id", f.lit("x").alias(name))
     with pytest.raises(
-        InvalidJob, match=rf"^{name}: it differs from the reserved column '{name.lower()}' only by case"
+        InvalidInput, match=rf"^{name}: it differs from the reserved column '{name.lower()}' only by case"
     ):
         ps.load(frame, app, queue, "t")
 
 
 def test_a_frame_without_columns_is_refused_and_its_name_stays_free(spark: SparkSession, app: App, queue: str) -> None:
-    with pytest.raises(InvalidJob, match=r"^columns: there are none"):
+    with pytest.raises(InvalidInput, match=r"^columns: there are none"):
         ps.load(spark.range(3).select(), app, queue, "t", load="none")
     assert ps.load(spark.range(3), app, queue, "t", load="none").rows == 3
 
@@ -155,5 +155,5 @@ def test_columns_with_backticks_and_those_that_differ_by_case(spark: SparkSessio
     ps.load(odd, app, queue, "t", key="a`b", order_by=["x.y", "a`b"], load="odd")
     assert [job.args for job in reversed(app.jobs(load="odd"))] == [{"a`b": n, "x.y": -n} for n in (2, 1, 0)]
     twins = spark.range(1).select(f.lit(1).alias("n"), f.lit(2).alias("N"))
-    with pytest.raises(InvalidJob, match=r"^n: Spark cannot tell 'n' and 'N' apart"):
+    with pytest.raises(InvalidInput, match=r"^n: Spark cannot tell 'n' and 'N' apart"):
         ps.load(twins, app, queue, "t", order_by="n")

@@ -10,7 +10,7 @@ import pytest
 from tests.fault.proxy import Proxy
 from tests.spark.staged import Loader
 
-from penstock import App, InvalidJob, NotFound, PenstockError
+from penstock import App, InvalidInput, NotFound, PenstockError
 from penstock.routing import partition_of
 from penstock.storage import Database
 from penstock.storage.catalogue import find_queue
@@ -84,9 +84,9 @@ def test_a_stream_counts_its_batches_by_its_own_checkpoint(loader: Loader) -> No
     assert loader.publish("s", loader.stage(1), batch=0, origin="one").is_new
     assert not loader.publish("s", loader.stage(1), batch=0, origin="one").is_new
     assert loader.publish("s", loader.stage(2), batch=1, origin="one").is_new
-    with pytest.raises(InvalidJob, match="belongs to a stream with another checkpoint"):
+    with pytest.raises(InvalidInput, match="belongs to a stream with another checkpoint"):
         loader.publish("s", loader.stage(9), batch=0, origin="two")
-    with pytest.raises(InvalidJob, match="names another load"):
+    with pytest.raises(InvalidInput, match="names another load"):
         loader.publish("s", loader.stage(9))
     (load,) = loader.app.loads()
     assert (load.rows, load.batches, load.is_stream, load.state) == (2, 2, True, "running")

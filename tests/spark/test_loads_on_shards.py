@@ -12,7 +12,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from tests.spark.staged import Loader
 from tests.system.facts import eventually
 
-from penstock import App, InvalidJob, PartitionUnavailable, PenstockError, QueueFull
+from penstock import App, InvalidInput, PartitionUnavailable, PenstockError, QueueFull
 from penstock.spark import load_plan
 from penstock.spark.reaching import Reach, reached, urls_of
 from penstock.storage import Database, publishing
@@ -272,7 +272,7 @@ def test_all_is_checked_on_every_shard_before_the_decision_g8(app: App) -> None:
     assert one(other, "select count(*) from penstock.load_range where attempt is not null") == 0
     assert one(other, "select count(*) from penstock.load_hold") == 0
     assert loader.publish("l", loader.stage(1, partition=here), loader.stage(1, 2, partition=there)).is_new
-    with pytest.raises(InvalidJob, match="names another load"):
+    with pytest.raises(InvalidInput, match="names another load"):
         Loader(app, "keyed").publish("l")
 
 

@@ -20,7 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock.spark as ps
-from penstock import App, InvalidJob, NotFound
+from penstock import App, InvalidInput, NotFound
 from penstock.spark.outcome import Outcome
 
 
@@ -225,13 +225,13 @@ def test_what_cannot_be_is_refused_by_name(spark: SparkSession, app: App) -> Non
         ({"tasks": [""]}, "tasks"),
     ):
         given: dict[str, Any] = {"handler": complain, **options}
-        with pytest.raises(InvalidJob, match=field):
+        with pytest.raises(InvalidInput, match=field):
             ps.process(spark, app, "mails", **given)
     with pytest.raises(NotFound):
         ps.process(spark, app, "nowhere", complain)
-    with pytest.raises(InvalidJob, match="seconds"):
+    with pytest.raises(InvalidInput, match="seconds"):
         ps.RetryAfter(-1)
-    with pytest.raises(InvalidJob, match="reason"):
+    with pytest.raises(InvalidInput, match="reason"):
         ps.Dead(None)  # type: ignore[arg-type]
 
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock.spark as ps
-from penstock import App, InvalidJob
+from penstock import App, InvalidInput
 
 
 def test_jobs_of_the_past_run_again_once_as_they_were(spark: SparkSession, app: App, tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ def test_jobs_of_the_past_run_again_once_as_they_were(spark: SparkSession, app: 
     assert [(each.name, each.rows) for each in alone.loads] == [("one", 1)]
     assert ps.replay(spark, app, lake, where="id < 0", load="none").loads == []
 
-    with pytest.raises(InvalidJob, match=r"where: Spark cannot read it: .*nonsense"):
+    with pytest.raises(InvalidInput, match=r"where: Spark cannot read it: .*nonsense"):
         ps.replay(spark, app, lake, where="nonsense = 1", load="x")
-    with pytest.raises(InvalidJob, match="where: a condition is needed"):
+    with pytest.raises(InvalidInput, match="where: a condition is needed"):
         ps.replay(spark, app, lake, where=" ", load="x")
-    with pytest.raises(InvalidJob, match="load"):
+    with pytest.raises(InvalidInput, match="load"):
         ps.replay(spark, app, lake, where="true", load="")

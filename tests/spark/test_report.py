@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tests.system.cli_runs import Run
 
 import penstock.spark as ps
-from penstock import App, InvalidJob, NotFound, PenstockError
+from penstock import App, InvalidInput, NotFound, PenstockError
 from penstock.model import Job
 from penstock.routing import partition_of
 from penstock.spark.reporting import Figures
@@ -91,9 +91,9 @@ def test_what_cannot_be_reported_is_refused(spark: SparkSession, app: App, tmp_p
         ps.report(spark, app, None, tmp_path / "r.html", queue="nope")
     with pytest.raises(NotFound, match="nope"):
         ps.advise(spark, app, "nope")
-    with pytest.raises(InvalidJob, match="since: it has no time zone"):
+    with pytest.raises(InvalidInput, match="since: it has no time zone"):
         ps.report(spark, app, None, tmp_path / "r.html", since=datetime(2026, 1, 1))  # noqa: DTZ001
-    with pytest.raises(InvalidJob, match="since: a datetime"):
+    with pytest.raises(InvalidInput, match="since: a datetime"):
         ps.report(spark, app, None, tmp_path / "r.html", since="yesterday")  # type: ignore[arg-type]
     with pytest.raises(PenstockError, match="cannot be written"):
         ps.report(spark, app, None, tmp_path / "no" / "folder" / "r.html")

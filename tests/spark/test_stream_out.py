@@ -146,7 +146,9 @@ def test_what_a_stream_cannot_be_is_refused(spark: SparkSession, app: App, datab
 
     def take(batch: DataFrame, number: int) -> None: ...
 
-    with pytest.raises(StreamingQueryException, match=r"\[penstock:InvalidJob\] queue: 'events' has rules about keys"):
+    with pytest.raises(
+        StreamingQueryException, match=r"\[penstock:InvalidInput\] queue: 'events' has rules about keys"
+    ):
         _started(spark, database_url, tmp_path, take).awaitTermination()
-    with pytest.raises(Exception, match=r"\[penstock:InvalidJob\] max_jobs"):
+    with pytest.raises(Exception, match=r"\[penstock:InvalidInput\] max_jobs"):
         _started(spark, database_url, tmp_path / "other", take, max_jobs=0).awaitTermination()

@@ -113,7 +113,7 @@ def test_what_cannot_be_read_is_refused_by_name(spark: SparkSession, app: App) -
         ({"table": "jobs", "outcome": "failed"}, "outcome: table 'jobs' cannot be chosen from by outcome"),
         ({"table": "finished", "outcome": "good"}, "outcome: 'good' is none of"),
     ):
-        with pytest.raises(Exception, match="InvalidJob") as caught:
+        with pytest.raises(Exception, match="InvalidInput") as caught:
             spark.read.format("penstock").options(**{"url": app.url, **options}).load().collect()
         assert said in str(caught.value)
 

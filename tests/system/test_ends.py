@@ -260,7 +260,7 @@ def test_progress_is_shown_and_no_value_of_it_stops_the_worker(app: App, working
 
     @app.queue("q").task
     def work(context: penstock.Context) -> None:
-        with suppress(penstock.InvalidJob):
+        with suppress(penstock.InvalidInput):
             context.progress(value, "half\x00 done\udc80")
         let_go.wait(30)
 

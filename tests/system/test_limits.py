@@ -11,7 +11,7 @@ import pytest
 from tests.system.conftest import Execute, MakeApp, Working
 from tests.system.facts import eventually
 
-from penstock import App, InvalidJob, NotFound, Task
+from penstock import App, InvalidInput, NotFound, Task
 from penstock.worker.conductor import FAST_TICK_SECONDS, Conductor
 
 # Workers that sleep until a place for the queue is free.
@@ -226,14 +226,14 @@ def test_limits_that_cannot_be_are_refused_by_name(app: App) -> None:
         ("order", {"order": "key"}),
         ("max_wait", {"max_wait": -1}),
     ):
-        with pytest.raises(InvalidJob) as refused:
+        with pytest.raises(InvalidInput) as refused:
             app.limit("q", **limits)
         assert refused.value.field == field
     with pytest.raises(
-        InvalidJob, match="nothing to change: give limit, rate, per_key_rate, weights, max_length or max_wait"
+        InvalidInput, match="nothing to change: give limit, rate, per_key_rate, weights, max_length or max_wait"
     ):
         app.limit("q")
-    with pytest.raises(InvalidJob, match="only rule about keys"):
+    with pytest.raises(InvalidInput, match="only rule about keys"):
         app.limit("shared", per_key_rate=None)
     app.limit("shared", per_key_rate="5/s", limit=3)
     with pytest.raises(NotFound):

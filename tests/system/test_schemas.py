@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.servers import created_database
 
-from penstock import App, Context, InvalidJob
+from penstock import App, Context, InvalidInput
 from penstock.admin.doctor import doctor
 from penstock.cli.program import main
 from penstock.routing import shard_of
@@ -166,7 +166,7 @@ def test_a_load_and_a_read_of_history_mean_the_schema_of_the_url(environments: l
 
 @pytest.mark.parametrize("name", ["user", "table", "order"])
 def test_a_word_of_sql_is_refused_as_a_name(urls: list[str], name: str) -> None:
-    with App(urls[0], schema=name) as app, pytest.raises(InvalidJob, match=f"schema: '{name}' is a word of SQL"):
+    with App(urls[0], schema=name) as app, pytest.raises(InvalidInput, match=f"schema: '{name}' is a word of SQL"):
         app.migrate()
 
 

@@ -345,6 +345,6 @@ def test_a_transaction_that_cannot_see_the_lease_of_its_job_is_told_to_settle_fi
 
     job = work.enqueue()
     app.work(until_idle=True)
-    assert [type(each) for each in told] == [penstock.InvalidJob]
+    assert [type(each) for each in told] == [penstock.InvalidInput]
     assert "before any other statement" in str(told[0])
     assert (app.job(job).state, app.job(job).attempt) == ("succeeded", 2)

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.task.arguments import Arguments
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def plain(customer_id: str, amount: float) -> None: ...
 
 
 def refused(act: Callable[[], object]) -> str:
-    with pytest.raises(InvalidJob) as error:
+    with pytest.raises(InvalidInput) as error:
         act()
     return error.value.field
 
@@ -87,7 +87,7 @@ def test_names_that_do_not_fit_are_refused_by_name() -> None:
 
 
 def test_a_refusal_says_what_the_handler_takes() -> None:
-    with pytest.raises(InvalidJob, match="plain has no argument 'x'; it takes: customer_id, amount"):
+    with pytest.raises(InvalidInput, match="plain has no argument 'x'; it takes: customer_id, amount"):
         Arguments(plain).encode({"customer_id": "c", "amount": 1, "x": 2})
 
 

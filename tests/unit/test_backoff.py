@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.policy import Backoff
 
 
@@ -92,5 +92,5 @@ async def later(attempt: int) -> float:
 
 @pytest.mark.parametrize("given", [-1, math.nan, math.inf, "5", True, [], later])
 def test_a_backoff_that_cannot_be_used_is_refused_when_the_task_is_declared(given: object) -> None:
-    with pytest.raises(InvalidJob, match=r"^backoff: "):
+    with pytest.raises(InvalidInput, match=r"^backoff: "):
         Backoff(given)  # type: ignore[arg-type]

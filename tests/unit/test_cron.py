@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.policy import Schedule
 
 
@@ -111,7 +111,7 @@ def test_previous_and_next_agree_on_what_is_due(expression: str, zone: str, inst
     ],
 )  # fmt: skip
 def test_an_expression_that_names_no_time_is_refused_with_a_remedy(expression: str) -> None:
-    with pytest.raises(InvalidJob) as refused:
+    with pytest.raises(InvalidInput) as refused:
         Schedule(expression)
     assert refused.value.field == "expression"
 
@@ -121,20 +121,20 @@ def test_an_expression_that_names_no_time_is_refused_with_a_remedy(expression: s
     ["", "Mars/Olympus", "Europe", "../../etc/passwd", "/etc/passwd", "utc+1", "\ud800", "a\0", None, 7, "x" * 300],
 )
 def test_a_time_zone_that_is_none_is_refused_with_a_remedy(zone: str) -> None:
-    with pytest.raises(InvalidJob) as refused:
+    with pytest.raises(InvalidInput) as refused:
         Schedule("0 3 * * *", zone)
     assert refused.value.field == "timezone"
 
 
 def test_whoever_wrote_seconds_is_told_of_six_fields() -> None:
-    with pytest.raises(InvalidJob, match=r"write six fields such as .* \(second, minute"):
+    with pytest.raises(InvalidInput, match=r"write six fields such as .* \(second, minute"):
         Schedule("61 0 3 * * *")
-    with pytest.raises(InvalidJob, match=r"write five fields such as .* \(minute"):
+    with pytest.raises(InvalidInput, match=r"write five fields such as .* \(minute"):
         Schedule("61 3 * * *")
 
 
 def test_an_expression_whose_fields_never_meet_is_refused() -> None:
-    with pytest.raises(InvalidJob, match="names no day that ever comes"):
+    with pytest.raises(InvalidInput, match="names no day that ever comes"):
         Schedule("0 0 */29 2 0#2")  # the second Sunday of February, if it is the 1st
 
 
@@ -142,11 +142,11 @@ def test_an_expression_whose_fields_never_meet_is_refused() -> None:
 def test_whatever_is_written_is_a_schedule_or_refused(fields: list[str]) -> None:
     try:
         schedule = Schedule(" ".join(fields))
-    except InvalidJob:
+    except InvalidInput:
         return
     assert schedule.next_after(at("2026-01-01T00:00:00+00:00")) > at("2026-01-01T00:00:00+00:00")
 
 
 def test_a_naive_instant_is_refused() -> None:
-    with pytest.raises(InvalidJob, match="no time zone"):
+    with pytest.raises(InvalidInput, match="no time zone"):
         Schedule("0 3 * * *").next_after(datetime(2026, 1, 1))  # noqa: DTZ001

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.encoding import MOST_DEPTH, encode_arguments, encode_result, encode_value
 from penstock.model.limits import ARGS_BYTES
 
@@ -156,15 +156,15 @@ def test_what_json_lacks_is_converted(value: object, written: str) -> None:
     ],
 )
 def test_what_would_not_come_back_is_refused_by_its_path(value: object, path: str) -> None:
-    with pytest.raises(InvalidJob) as in_arguments:
+    with pytest.raises(InvalidInput) as in_arguments:
         encode_arguments({"before": 1, "x": value, "after": None})
-    with pytest.raises(InvalidJob) as alone:
+    with pytest.raises(InvalidInput) as alone:
         encode_value("x", value)
     assert in_arguments.value.field == alone.value.field == path
 
 
 def test_a_name_that_is_not_text_is_refused_by_itself() -> None:
-    with pytest.raises(InvalidJob) as refused:
+    with pytest.raises(InvalidInput) as refused:
         encode_arguments({"fine": 1, "\ud800": 1})
     assert refused.value.field == "\ud800"
 
@@ -176,25 +176,25 @@ def test_null_itself_is_not_mistaken_for_a_float_that_is_no_number() -> None:
 def test_the_limit_of_length_is_exact() -> None:
     fitting = "a" * (ARGS_BYTES - len('{"x":""}'))
     assert len(encode_arguments({"x": fitting})) == ARGS_BYTES
-    with pytest.raises(InvalidJob, match="262145 bytes of JSON is too long; give at most 262144") as refused:
+    with pytest.raises(InvalidInput, match="262145 bytes of JSON is too long; give at most 262144") as refused:
         encode_arguments({"x": fitting + "a"})
     assert refused.value.field == "args"
     assert len(encode_result("a" * (ARGS_BYTES - 2))) == ARGS_BYTES
-    with pytest.raises(InvalidJob, match=r"^result: "):
+    with pytest.raises(InvalidInput, match=r"^result: "):
         encode_result("a" * (ARGS_BYTES - 1))
 
 
 def test_the_limit_of_depth_is_exact() -> None:
     assert encode_result(nested(MOST_DEPTH)) == b"[" * MOST_DEPTH + b"]" * MOST_DEPTH
     for levels in (MOST_DEPTH + 1, 500, 10_000):
-        with pytest.raises(InvalidJob, match=r"^x: it is nested too deeply; give at most 100 levels"):
+        with pytest.raises(InvalidInput, match=r"^x: it is nested too deeply; give at most 100 levels"):
             encode_arguments({"x": nested(levels)})
 
 
 def test_a_value_that_holds_itself_is_refused() -> None:
     loop: list[Any] = []
     loop.append(loop)
-    with pytest.raises(InvalidJob, match="nested too deeply"):
+    with pytest.raises(InvalidInput, match="nested too deeply"):
         encode_result(loop)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from penstock import errors
 from penstock.errors import (
-    InvalidJob,
+    InvalidInput,
     JobFailed,
     LeaseLost,
     NotFound,
@@ -28,7 +28,7 @@ ONE_OF_EACH: list[PenstockError] = [
     RequestTimeout("no answer within 5 s", "not written"),
     LeaseLost("job 7 was rescued"),
     UnknownTask("no task 'sned'"),
-    InvalidJob("priority", "10 is out of bounds; give 0 to 9"),
+    InvalidInput("priority", "10 is out of bounds; give 0 to 9"),
     SchemaMismatch("schema 9 is newer than this code"),
     NotFound("no job 7"),
     JobFailed(7, "failed", "ValueError: no"),
@@ -67,15 +67,15 @@ def test_a_request_that_timed_out_has_an_unknown_outcome_unless_it_is_known() ->
     assert RequestTimeout("no answer", outcome="not written").outcome == "not written"
 
 
-def test_an_invalid_job_names_the_field_and_the_remedy() -> None:
-    error = InvalidJob("key", "900 bytes is too long; give at most 512")
+def test_an_invalid_input_names_the_field_and_the_remedy() -> None:
+    error = InvalidInput("key", "900 bytes is too long; give at most 512")
     assert error.field == "key"
     assert str(error) == "key: 900 bytes is too long; give at most 512"
 
 
 @pytest.mark.parametrize("field", ["\ud800", "a\nb", "a" * 10_000])
 def test_whatever_the_field_is_called_the_message_can_be_printed(field: str) -> None:
-    error = InvalidJob(field, "no such argument; leave it out")
+    error = InvalidInput(field, "no such argument; leave it out")
     assert error.field == field
     assert str(error).encode().isascii()
     assert len(str(error)) < 300

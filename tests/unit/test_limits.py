@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model import limits
 from penstock.model.limits import key_from_bytes, key_to_bytes
 
@@ -21,7 +21,7 @@ class Unshowable:
 
 
 def refusal(check: Callable[[], object]) -> str:
-    with pytest.raises(InvalidJob) as refused:
+    with pytest.raises(InvalidInput) as refused:
         check()
     assert refused.value.field
     assert len(str(refused.value)) < 300
@@ -73,7 +73,7 @@ def test_a_key_that_is_too_long_or_of_another_type_is_refused(key: object) -> No
 def test_a_text_key_comes_back_as_text(key: str) -> None:
     try:
         stored = key_to_bytes(key)
-    except InvalidJob:
+    except InvalidInput:
         assert any("\ud800" <= character <= "\udfff" for character in key)
     else:
         assert key_from_bytes(stored) == key
@@ -154,7 +154,7 @@ def test_an_instant_is_kept_in_utc() -> None:
 
 
 def test_a_datetime_without_time_zone_is_refused_with_the_remedy() -> None:
-    with pytest.raises(InvalidJob, match=r"2026-11-15T12:00:00 has no time zone.*tzinfo=UTC"):
+    with pytest.raises(InvalidInput, match=r"2026-11-15T12:00:00 has no time zone.*tzinfo=UTC"):
         limits.checked_run_at(datetime(2026, 11, 15, 12))  # noqa: DTZ001
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model import Explanation, Failure, Job, PartitionStats, QueueDefinition, State, Stats, WorkerInfo
 from penstock.model.queue import LIVE_OPTIONS, partition_name, refuse_unknown_options
 from penstock.model.state import FINAL, OUTCOME, STATE_OF_OUTCOME
@@ -119,7 +119,7 @@ def test_a_queue_is_one_partition_without_bounds_unless_declared_otherwise() -> 
     ],
 )
 def test_a_queue_that_cannot_be_is_refused_by_its_field(options: dict[str, object], field: str) -> None:
-    with pytest.raises(InvalidJob) as refused:
+    with pytest.raises(InvalidInput) as refused:
         QueueDefinition(**{"name": "emails", **options})  # type: ignore[arg-type]
     assert refused.value.field == field
 
@@ -145,9 +145,11 @@ def test_the_kind_of_a_queue_follows_from_its_rules(
 
 
 def test_an_option_that_never_existed_is_refused_with_those_that_do() -> None:
-    with pytest.raises(InvalidJob, match="queue 'x' has no such option; the options are partitions, max_length") as no:
+    with pytest.raises(
+        InvalidInput, match="queue 'x' has no such option; the options are partitions, max_length"
+    ) as no:
         refuse_unknown_options("x", {"partition": 4})
     assert no.value.field == "partition"
     refuse_unknown_options("x", {"order": "key", "weights": {}})
-    with pytest.raises(InvalidJob, match="the options are limit, rate"):
+    with pytest.raises(InvalidInput, match="the options are limit, rate"):
         refuse_unknown_options("x", {"order": "key"}, LIVE_OPTIONS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.rate import burst_of, checked_rate, rate_text
 
 
@@ -33,7 +33,7 @@ def test_a_rate_is_written_as_people_would() -> None:
      "1000001/s", "0.001/d", "9" * 400 + "/s", 100, 1.5, None, True, b"1/s", ["1/s"]],
 )  # fmt: skip
 def test_what_is_no_rate_is_refused_with_an_example(text: object) -> None:
-    with pytest.raises(InvalidJob, match="/s'") as refused:
+    with pytest.raises(InvalidInput, match="/s'") as refused:
         checked_rate("per_key_rate", text)
     assert refused.value.field == "per_key_rate"
 

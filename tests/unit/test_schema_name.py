@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock import App, InvalidJob
+from penstock import App, InvalidInput
 from penstock.storage.database import checked_url
 from penstock.storage.schema_name import SCHEMA, checked_schema, split_schema, with_schema
 from penstock.storage.shards import at_address, plain_address
@@ -31,17 +31,17 @@ def test_the_driver_s_part_and_the_schema_are_told_apart(url: str, conninfo: str
 
 @pytest.mark.parametrize("name", ["", "Staging", "2nd", "a b", 'a"b', "pg_x", "public", "ä", "x" * 41, None, 3])
 def test_a_name_that_would_need_quotes_or_is_somebody_else_s_is_refused(name: object) -> None:
-    with pytest.raises(InvalidJob, match=r"schema: .* lower-case"):
+    with pytest.raises(InvalidInput, match=r"schema: .* lower-case"):
         checked_schema(name)
-    with pytest.raises(InvalidJob, match="schema: "):
+    with pytest.raises(InvalidInput, match="schema: "):
         App("postgresql://h/d", schema=name)  # type: ignore[arg-type]
 
 
 def test_a_url_is_checked_with_the_schema_it_names() -> None:
     assert checked_url("postgresql://h/d?schema=staging") == "postgresql://h/d?schema=staging"
-    with pytest.raises(InvalidJob, match="schema: "):
+    with pytest.raises(InvalidInput, match="schema: "):
         checked_url("postgresql://h/d?schema=Staging")
-    with pytest.raises(InvalidJob, match="the URL names 'one', and schema= 'two'"):
+    with pytest.raises(InvalidInput, match="the URL names 'one', and schema= 'two'"):
         App("postgresql://h/d?schema=one", schema="two")
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from penstock.errors import InvalidJob, PenstockError
+from penstock.errors import InvalidInput, PenstockError
 from penstock.model import Discard, Retry, Snooze
 
 
@@ -25,22 +25,22 @@ def test_a_wait_is_seconds_or_a_timedelta_and_0_is_kept_as_at_once() -> None:
     "wait", [-1, -0.001, math.nan, math.inf, -math.inf, 10**400, "5", True, timedelta(-1), [], 1e12]
 )
 def test_a_wait_that_is_none_is_refused(wait: object) -> None:
-    with pytest.raises(InvalidJob) as retry:
+    with pytest.raises(InvalidInput) as retry:
         Retry(after=wait)  # type: ignore[arg-type]
     assert retry.value.field == "after"
-    with pytest.raises(InvalidJob) as snooze:
+    with pytest.raises(InvalidInput) as snooze:
         Snooze(for_=wait)  # type: ignore[arg-type]
     assert snooze.value.field == "for_"
 
 
 def test_a_snooze_needs_a_length() -> None:
-    with pytest.raises(InvalidJob, match="for_"):
+    with pytest.raises(InvalidInput, match="for_"):
         Snooze(None)  # type: ignore[arg-type]
 
 
 def test_a_discard_says_why() -> None:
     assert Discard("no such customer").reason == "no such customer"
-    with pytest.raises(InvalidJob, match="reason"):
+    with pytest.raises(InvalidInput, match="reason"):
         Discard(7)  # type: ignore[arg-type]
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from penstock.deadline import in_this_call, within
-from penstock.errors import InvalidJob, PenstockError, SchemaMismatch
+from penstock.errors import InvalidInput, PenstockError, SchemaMismatch
 from penstock.storage import Connection, Database, health
 from penstock.storage.database import ConnectionLost
 from penstock.storage.roles import kind_of_role
@@ -165,7 +165,7 @@ def _schema(connection: Connection) -> Check:
         check_schema(connection)
     except SchemaMismatch as error:
         return Check("schema", False, str(error), "run `penstock migrate` with the newest penstock you use")
-    except InvalidJob as error:
+    except InvalidInput as error:
         # Of another encoding: it says itself what to do.
         found, _, advice = error.problem.partition(": ")
         return Check("schema", False, found, advice)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from penstock.admin.answers import asked_everywhere, at_job, refuse_missing, some_jobs
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.job import Job
 from penstock.model.limits import checked_count, checked_job_id, checked_name, checked_run_at, key_to_bytes
 from penstock.model.state import FINAL, State
@@ -127,10 +127,10 @@ def _is_one(job_id: object, preview: bool, filters: dict[str, Any]) -> bool:
     chosen = {name for name, value in filters.items() if value is not None}
     if job_id is not None:
         if chosen or preview:
-            raise InvalidJob("job_id", "give a job's id or a filter, not both")
+            raise InvalidInput("job_id", "give a job's id or a filter, not both")
         return True
     if not chosen:
-        raise InvalidJob("job_id", "give a job's id, or a filter: queue, state, task, key, load, tag")
+        raise InvalidInput("job_id", "give a job's id, or a filter: queue, state, task, key, load, tag")
     return False
 
 
@@ -138,7 +138,7 @@ def _checked_state(value: object, allowed: Sequence[State], verb: str) -> State 
     if value is None:
         return None
     if not isinstance(value, str) or value not in allowed:
-        raise InvalidJob("state", f"{verb} takes {', '.join(allowed)}, not {value!a:.60}")
+        raise InvalidInput("state", f"{verb} takes {', '.join(allowed)}, not {value!a:.60}")
     return State(value)
 
 

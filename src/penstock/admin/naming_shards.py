@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.errors import InvalidJob, NotFound
+from penstock.errors import InvalidInput, NotFound
 from penstock.storage.database import checked_url
 from penstock.storage.shards import ShardEntry, Shards, plain_address, read_shards
 
@@ -10,10 +10,10 @@ __all__ = ["find_shard"]
 
 
 def find_shard(shards: Shards, shard: int | str) -> ShardEntry:
-    """The shard of that number or URL. InvalidJob where there is only one database, NotFound."""
+    """The shard of that number or URL. InvalidInput where there is only one database, NotFound."""
     known = shards.read(read_shards)
     if not known:
-        raise InvalidJob("shard", "there is one database only: add another with `penstock shards add` first")
+        raise InvalidInput("shard", "there is one database only: add another with `penstock shards add` first")
     if isinstance(shard, str) and shard.isdecimal():
         shard = int(shard)
     address = plain_address(checked_url(shard)) if isinstance(shard, str) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from penstock.admin.naming_shards import find_shard
-from penstock.errors import InvalidJob, NotFound
+from penstock.errors import InvalidInput, NotFound
 from penstock.model.limits import MOST_PARTITIONS, checked_count
 from penstock.model.resize import Resize
 from penstock.storage import Connection
@@ -77,5 +77,5 @@ def _number(entry: QueueEntry, partition: int | str) -> int:
 def _target(shards: Shards, shard: int | str) -> int:
     entry = find_shard(shards, shard)
     if entry.state != "active":
-        raise InvalidJob("shard", f"shard {entry.number} is {entry.state}: choose one that is in use")
+        raise InvalidInput("shard", f"shard {entry.number} is {entry.state}: choose one that is in use")
     return entry.number

@@ -32,7 +32,7 @@ from penstock.client.testing import Testing
 from penstock.clock import system
 from penstock.deadline import Deadline, current_deadline
 from penstock.errors import (
-    InvalidJob,
+    InvalidInput,
     JobFailed,
     PartitionUnavailable,
     PenstockError,
@@ -116,11 +116,11 @@ class App:
         **unavailable: object,
     ) -> None:
         for name in unavailable:
-            raise InvalidJob(name, f"App has no option {name!r}")
+            raise InvalidInput(name, f"App has no option {name!r}")
         if isinstance(imports, str):
-            raise InvalidJob("imports", "a list of module names is needed; write imports=['tasks']")
+            raise InvalidInput("imports", "a list of module names is needed; write imports=['tasks']")
         if pooled is not None and not isinstance(pooled, bool):
-            raise InvalidJob("pooled", "must be True, False or None")
+            raise InvalidInput("pooled", "must be True, False or None")
         self._lease_seconds = checked_seconds("lease", lease)
         self._retention = _checked_retention(retention)
         self.imports = tuple(imports)
@@ -215,7 +215,7 @@ class App:
     ) -> None:
         """Enqueue a job of a task by the calendar. A declaration: the next call that needs the database writes it."""
         if not isinstance(task, Task):
-            raise InvalidJob("task", f"a task of this app is needed, not {type(task).__name__}")
+            raise InvalidInput("task", f"a task of this app is needed, not {type(task).__name__}")
         Schedule(expression, timezone)
         pending = task.job(**dict(args or {}))
         self._declarations.add_cron(
@@ -824,7 +824,7 @@ def _name(queue: str | Queue) -> str:
 def _filters(filters: dict[str, Any]) -> dict[str, Any]:
     for name in filters:
         if name not in FILTERS:
-            raise InvalidJob(name, f"jobs cannot be chosen by {name!r}; the filters are {', '.join(FILTERS)}")
+            raise InvalidInput(name, f"jobs cannot be chosen by {name!r}; the filters are {', '.join(FILTERS)}")
     if isinstance(filters.get("queue"), Queue):
         filters["queue"] = filters["queue"].name
     return filters
@@ -832,11 +832,11 @@ def _filters(filters: dict[str, Any]) -> dict[str, Any]:
 
 def _checked_pending(jobs: object) -> list[PendingJob]:
     if isinstance(jobs, (str, bytes)) or not isinstance(jobs, Iterable):
-        raise InvalidJob("jobs", f"a list of task.job(...) is needed, not {type(jobs).__name__}")
+        raise InvalidInput("jobs", f"a list of task.job(...) is needed, not {type(jobs).__name__}")
     checked = list(jobs)
     for job in checked:
         if not isinstance(job, PendingJob):
-            raise InvalidJob("jobs", f"task.job(...) is needed, not {type(job).__name__}")
+            raise InvalidInput("jobs", f"task.job(...) is needed, not {type(job).__name__}")
     return checked
 
 
@@ -844,6 +844,6 @@ def _checked_retention(given: Mapping[str, float] | None) -> dict[str, float]:
     retention = dict(RETENTION_DAYS)
     for outcome, days in (given or {}).items():
         if outcome not in RETENTION_DAYS:
-            raise InvalidJob("retention", f"{outcome!r} is no final state; give {', '.join(RETENTION_DAYS)}")
+            raise InvalidInput("retention", f"{outcome!r} is no final state; give {', '.join(RETENTION_DAYS)}")
         retention[outcome] = checked_seconds("retention", days)
     return retention

@@ -14,7 +14,7 @@ from penstock import embedded
 from penstock.app.calls import held
 from penstock.clock import system
 from penstock.deadline import current_deadline, within, without_deadline
-from penstock.errors import InvalidJob, PartitionUnavailable, PenstockError
+from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError
 from penstock.forking import renew_in_children
 from penstock.model.limits import MOST_SHARDS, checked_count
 from penstock.storage import Connection, Database, joining
@@ -185,7 +185,7 @@ class Connecting:
             return url
         named = split_schema(url).schema
         if named not in (SCHEMA, self._schema):
-            raise InvalidJob("schema", f"the URL names {named!r}, and schema= {self._schema!r}; give one of them")
+            raise InvalidInput("schema", f"the URL names {named!r}, and schema= {self._schema!r}; give one of them")
         return with_schema(url, self._schema)
 
     def _databases(self) -> list[Database]:
@@ -267,13 +267,13 @@ def _first_contact_seconds(request_timeout: float, databases: int) -> float:
 
 def _given_urls(url: str | None, shards: Sequence[str] | None, embedded_shards: int | None) -> list[str] | None:
     if sum(given is not None for given in (url, shards, embedded_shards)) > 1:
-        raise InvalidJob("shards", "give a URL, shards=[...] or embedded_shards=, not several of them")
+        raise InvalidInput("shards", "give a URL, shards=[...] or embedded_shards=, not several of them")
     if embedded_shards is not None:
         checked_count("embedded_shards", embedded_shards, most=16)
         return None
     if shards is not None:
         if not isinstance(shards, (list, tuple)) or not shards:
-            raise InvalidJob("shards", "a list of URLs is needed; write shards=['postgresql://a/jobs', …]")
+            raise InvalidInput("shards", "a list of URLs is needed; write shards=['postgresql://a/jobs', …]")
         checked_count("shards", len(shards), most=MOST_SHARDS)
         return _distinct([checked_url(each) for each in shards])
     if url is not None:
@@ -284,5 +284,5 @@ def _given_urls(url: str | None, shards: Sequence[str] | None, embedded_shards: 
 
 def _distinct(urls: list[str]) -> list[str]:
     if len(set(urls)) < len(urls):
-        raise InvalidJob("shards", "the same URL is given twice; each shard is a database of its own")
+        raise InvalidInput("shards", "the same URL is given twice; each shard is a database of its own")
     return urls

@@ -15,7 +15,7 @@ from penstock.admin import CronDefinition, write_cron
 from penstock.app.calls import held
 from penstock.client.task import Queue
 from penstock.clock import system
-from penstock.errors import InvalidJob, NotFound, PartitionUnavailable
+from penstock.errors import InvalidInput, NotFound, PartitionUnavailable
 from penstock.forking import renew_in_children
 from penstock.model import QueueDefinition
 from penstock.model.limits import checked_name
@@ -58,7 +58,7 @@ class Declarations:
             known = self._queues.get(definition.name)
             if known is not None:
                 if known.definition != definition:
-                    raise InvalidJob(
+                    raise InvalidInput(
                         "queue", f"{definition.name!r} is declared twice on this app, differently; declare it once"
                     )
                 return known
@@ -72,7 +72,7 @@ class Declarations:
         with self._lock:
             tasks = self.tasks.setdefault(task.queue, {})
             if task.name in tasks:
-                raise InvalidJob("name", f"queue {task.queue!r} has a task {task.name!r} already; give another name=")
+                raise InvalidInput("name", f"queue {task.queue!r} has a task {task.name!r} already; give another name=")
             tasks[task.name] = task
             self._unwritten.append(task)
 
@@ -80,7 +80,7 @@ class Declarations:
         """Take in a cron entry."""
         with self._lock:
             if self._crons.setdefault(cron.name, cron) != cron:
-                raise InvalidJob("name", f"cron {cron.name!r} is declared twice on this app, differently")
+                raise InvalidInput("name", f"cron {cron.name!r} is declared twice on this app, differently")
             self._unwritten.append(cron)
 
     def write_declarations(self) -> None:
@@ -132,14 +132,14 @@ class Declarations:
     def served(self, queues: Sequence[str | Queue] | None, shard: int) -> list[Served]:
         """The queues a worker takes jobs from, with the tasks it has handlers for, and their partitions on a shard."""
         if isinstance(queues, (str, Queue)):
-            raise InvalidJob("queues", "a list of queues is needed; write queues=['emails']")
+            raise InvalidInput("queues", "a list of queues is needed; write queues=['emails']")
         names = (
             list(self._queues)
             if queues is None
             else [queue.name if isinstance(queue, Queue) else checked_name("queues", queue) for queue in queues]
         )
         if not names:
-            raise InvalidJob("queues", "this app has no queue to work on; declare one with app.queue(...)")
+            raise InvalidInput("queues", "this app has no queue to work on; declare one with app.queue(...)")
         self.write_declarations()
         served = []
         for name in dict.fromkeys(names):
@@ -161,7 +161,7 @@ class Declarations:
         refuse_unknown_options(name, limits, LIVE_OPTIONS)
         if not limits:
             options = f"{', '.join(LIVE_OPTIONS[:-1])} or {LIVE_OPTIONS[-1]}"
-            raise InvalidJob("limits", f"there is nothing to change: give {options}; None takes one away")
+            raise InvalidInput("limits", f"there is nothing to change: give {options}; None takes one away")
         self.write_declarations()
         self._shards().change(lambda connection: catalogue.set_limits(connection, name, limits))
         self._entries.pop(name, None)
@@ -209,7 +209,7 @@ class Declarations:
             entry = shards.change(lambda connection: catalogue.declare_queue(connection, declared, down))
         self._entries[declared.name] = (entry, system.monotonic())
         if contradictions := entry.contradictions(declared):
-            raise InvalidJob(
+            raise InvalidInput(
                 "queue",
                 f"{declared.name!r} is declared here with {', '.join(contradictions)}; declare it as the database has "
                 "it, or give the new kind of queue a name of its own",

@@ -14,7 +14,7 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 import typer
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.task.conversion import converter_for, resolved
 from penstock.task.definition import TaskDefinition
 
@@ -54,9 +54,9 @@ def _value(name: str, text: str, annotation: Any) -> Any:
             continue
         try:
             return _checked(value, annotation) if converter is None else converter(name, value)
-        except (InvalidJob, msgspec.ValidationError):
+        except (InvalidInput, msgspec.ValidationError):
             continue
-    raise InvalidJob(name, f"{text!a:.60} does not fit {_shown(annotation)}; text or JSON of that kind is needed")
+    raise InvalidInput(name, f"{text!a:.60} does not fit {_shown(annotation)}; text or JSON of that kind is needed")
 
 
 def _json(text: str) -> Any:

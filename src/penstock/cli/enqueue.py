@@ -14,7 +14,7 @@ from penstock.cli.target import ensure_answering, find_app
 from penstock.cli.terminal import say, show_json
 from penstock.client import Bound
 from penstock.client.options import Options
-from penstock.errors import InvalidJob, UnknownTask
+from penstock.errors import InvalidInput, UnknownTask
 from penstock.task.definition import TaskDefinition
 
 __all__ = ["enqueue"]
@@ -76,5 +76,5 @@ def _task(app: App, given: str) -> TaskDefinition:
         known = f"it has {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}" if names else "it has none"
         raise UnknownTask(f"the app defines no task {given!a:.200}; {known}")
     if len(found) > 1:
-        raise InvalidJob("task", f"{given!a:.200} is a task of several queues; write {' or '.join(names)}")
+        raise InvalidInput("task", f"{given!a:.200} is a task of several queues; write {' or '.join(names)}")
     return found[0]

@@ -6,7 +6,7 @@ import re
 from datetime import datetime, timedelta
 
 from penstock.clock import system
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 
 __all__ = ["ago", "instant", "parse_past", "parse_wait", "parse_when"]
 
@@ -18,7 +18,7 @@ def parse_wait(field: str, text: str) -> float:
     """Seconds, from `90`, `90s`, `15m`, `2h` or `1d`."""
     match = _WAIT.match(text.strip())
     if match is None:
-        raise InvalidJob(field, f"{text!a:.60} is no wait; write seconds, or 90s, 15m, 2h, 1d")
+        raise InvalidInput(field, f"{text!a:.60} is no wait; write seconds, or 90s, 15m, 2h, 1d")
     return float(match[1]) * _SECONDS[match[2]]
 
 
@@ -30,7 +30,7 @@ def parse_when(field: str, text: str) -> datetime:
         try:
             return system.now() + timedelta(seconds=parse_wait(field, text))
         except OverflowError:
-            raise InvalidJob(field, f"{text!a:.60} from now is too late; give at most the year 9998") from None
+            raise InvalidInput(field, f"{text!a:.60} from now is too late; give at most the year 9998") from None
     return _written(field, text)
 
 
@@ -40,7 +40,7 @@ def parse_past(field: str, text: str) -> datetime:
         try:
             return system.now() - timedelta(seconds=parse_wait(field, text))
         except OverflowError:
-            raise InvalidJob(field, f"{text!a:.60} ago is too early; give at least the year 1") from None
+            raise InvalidInput(field, f"{text!a:.60} ago is too early; give at least the year 1") from None
     return _written(field, text)
 
 
@@ -48,11 +48,11 @@ def _written(field: str, text: str) -> datetime:
     try:
         when = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise InvalidJob(
+        raise InvalidInput(
             field, f"{text!a:.60} is no time; write 2030-01-31T09:00Z, or a wait such as 90s, 15m, 2h, 1d"
         ) from None
     if when.utcoffset() is None:
-        raise InvalidJob(field, f"{text!a:.60} has no time zone; write {text.strip()}Z, or +01:00 behind it")
+        raise InvalidInput(field, f"{text!a:.60} has no time zone; write {text.strip()}Z, or +01:00 behind it")
     return when
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.limits import (
     MOST_PARENTS,
     checked_delay,
@@ -61,9 +61,9 @@ class Options:
     ) -> Options:
         """Check what a user wrote."""
         if run_at is not None and delay is not None:
-            raise InvalidJob("delay", "both run_at and delay are given; give one of them")
+            raise InvalidInput("delay", "both run_at and delay are given; give one of them")
         if on_parent_failure not in ("cancel", "run"):
-            raise InvalidJob("on_parent_failure", f"{on_parent_failure!r:.60} is unknown; give 'cancel' or 'run'")
+            raise InvalidInput("on_parent_failure", f"{on_parent_failure!r:.60} is unknown; give 'cancel' or 'run'")
         attributes: dict[str, Any] = {}
         if tenant is not None:
             attributes["tenant"] = checked_name("tenant", tenant)
@@ -91,9 +91,9 @@ def _checked_parents(after: Sequence[int | str | PendingJob] | None) -> tuple[in
     if after is None:
         return ()
     if isinstance(after, (str, bytes, int)) or not isinstance(after, Sequence):
-        raise InvalidJob("after", f"a list of job ids is needed, not {type(after).__name__}; write after=[job_id]")
+        raise InvalidInput("after", f"a list of job ids is needed, not {type(after).__name__}; write after=[job_id]")
     if len(after) > MOST_PARENTS:
-        raise InvalidJob("after", f"{len(after)} parents are too many; give at most {MOST_PARENTS}")
+        raise InvalidInput("after", f"{len(after)} parents are too many; give at most {MOST_PARENTS}")
     return tuple(
         checked_job_id(parent, "after") if isinstance(parent, (int, str)) else _checked_pending(parent)
         for parent in after
@@ -102,5 +102,5 @@ def _checked_parents(after: Sequence[int | str | PendingJob] | None) -> tuple[in
 
 def _checked_pending(parent: PendingJob) -> PendingJob:
     if not hasattr(parent, "args_json"):
-        raise InvalidJob("after", f"a job id or task.job(...) is needed, not {type(parent).__name__}")
+        raise InvalidInput("after", f"a job id or task.job(...) is needed, not {type(parent).__name__}")
     return parent

@@ -21,7 +21,7 @@ from penstock.client.options import Options
 from penstock.client.pending import PendingJob
 from penstock.clock import system
 from penstock.deadline import Deadline
-from penstock.errors import InvalidJob, PartitionUnavailable
+from penstock.errors import InvalidInput, PartitionUnavailable
 from penstock.model.limits import JOBS_A_CALL
 from penstock.routing.key_hash import home_of, partition_of
 from penstock.storage.catalogue import QueueEntry
@@ -208,7 +208,7 @@ class Planner:
             if once is not None and (key is None or not entry.is_owned):
                 home = home_of(once, entry.homes)
                 if caller is not None and home != caller.shard:
-                    raise InvalidJob(
+                    raise InvalidInput(
                         "idempotency_key",
                         f"{once!r:.60} is remembered on shard {home}, and the connection leads to shard {caller.shard} "
                         f"({caller.address}): use a connection to shard {home}, or enqueue without connection=",
@@ -268,7 +268,7 @@ class Planner:
 def check_size(count: int) -> None:
     """Refuse a call of too many jobs."""
     if count > JOBS_A_CALL:
-        raise InvalidJob("jobs", f"{count} jobs in one call are too many; give at most {JOBS_A_CALL} at a time")
+        raise InvalidInput("jobs", f"{count} jobs in one call are too many; give at most {JOBS_A_CALL} at a time")
 
 
 def is_ready(options: Options, now: datetime) -> bool:
@@ -302,7 +302,7 @@ def _of(entry: QueueEntry, caller: Caller) -> list[int]:
     numbers = [number for number, each in enumerate(_shards(entry)) if each == caller.shard]
     if not numbers:
         shards = ", ".join(str(shard) for shard in sorted(set(_shards(entry))))
-        raise InvalidJob(
+        raise InvalidInput(
             "connection",
             f"it leads to shard {caller.shard} ({caller.address}), and queue {entry.name!r} has no partition there: "
             f"use a connection to shard {shards}, or enqueue without connection=",
@@ -313,7 +313,7 @@ def _of(entry: QueueEntry, caller: Caller) -> list[int]:
 def _check_is_here(entry: QueueEntry, number: int, caller: Caller) -> None:
     shard = entry.partition_shards[number]
     if shard != caller.shard:
-        raise InvalidJob(
+        raise InvalidInput(
             "key",
             f"its partition {entry.partition_names[number]!r} lives on shard {shard}, and the connection leads to "
             f"shard {caller.shard} ({caller.address}): use one to shard {shard}, or enqueue without connection=",
@@ -381,7 +381,7 @@ def _in_waves(parts: list[Part]) -> Waves:
         wave = [part for part in parts if part.shard not in ahead and needs[part.shard] <= ahead]
         if not wave:
             shards = " and ".join(str(part.shard) for part in parts if part.shard not in ahead)
-            raise InvalidJob(
+            raise InvalidInput(
                 "after",
                 f"jobs of this call on shards {shards} would have to be written before each other: make two calls, the "
                 "parents in the first, and pass their ids",
@@ -415,7 +415,7 @@ def _parents(options: Options, earlier: dict[int, int], place: int = 0) -> list[
         if isinstance(parent, int):
             parents.append(parent)
         elif (found := earlier.get(id(parent))) is None or found >= place:
-            raise InvalidJob("after", "a job(...) given as parent must come earlier in the same call")
+            raise InvalidInput("after", "a job(...) given as parent must come earlier in the same call")
         else:
             parents.append(-1 - found)
     return parents

@@ -27,7 +27,7 @@ from penstock.client.options import Options
 from penstock.client.pending import PendingJob, pending_rows
 from penstock.client.planning import Call, Caller, Part, Planner, Rows, Waves, check_size
 from penstock.deadline import in_this_call, within
-from penstock.errors import InvalidJob, NotFound, PartitionUnavailable, PenstockError, QueueFull, RequestTimeout
+from penstock.errors import InvalidInput, NotFound, PartitionUnavailable, PenstockError, QueueFull, RequestTimeout
 from penstock.routing.key_hash import shard_of
 from penstock.storage import catalogue
 from penstock.storage.carrying import locate
@@ -214,7 +214,7 @@ class Producer:
 
     def _checked_caller(self, connection: Any, number: int, system: str) -> Caller:
         if number not in self._shards or system != self._shards.read(read_identity).system:
-            raise InvalidJob(
+            raise InvalidInput(
                 "connection",
                 "it leads to a database that is no shard of this app; connect to one of "
                 + ", ".join(f"{database.address} (shard {database.shard})" for database in self._shards),
@@ -358,7 +358,7 @@ class Producer:
         others = (database.breaker for database in self._shards if database.shard not in avoid)
         if part.is_free and any(breaker.is_writable for breaker in others):
             # Where parts would then wait for each other they stay together.
-            with suppress(InvalidJob):
+            with suppress(InvalidInput):
                 waves = self._planner.plan(call.jobs(), part.places, avoid)
                 if any(each.shard != part.shard for wave in waves for each in wave):
                     for span in part.spans:

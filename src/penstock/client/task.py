@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 from penstock.client.beside import beside
 from penstock.client.options import Options
 from penstock.client.pending import PLAIN, PendingJob, pending_rows, prepare
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.queue import QueueDefinition
 from penstock.storage.handler_transaction import is_async
 from penstock.task.definition import Exceptions, KeyOf, TaskDefinition, define
@@ -55,7 +55,7 @@ class Bound:
     def job(self, *args: Any, **named: Any) -> PendingJob:
         """A job to be enqueued with others, by `app.enqueue_many`."""
         if self._options.connection is not None or self._options.request_timeout is not None:
-            raise InvalidJob(
+            raise InvalidInput(
                 "connection", "connection and request_timeout belong to the call: give them to enqueue_many"
             )
         return self._prepare(args, named)
@@ -93,10 +93,10 @@ class Bound:
     def _encode_many(self, rows: Iterable[Mapping[str, Any]]) -> tuple[list[bytes], list[bytes | None] | None]:
         """The rows' arguments as JSON, and their keys."""
         if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
-            raise InvalidJob("rows", f"a list of dicts of arguments is needed, not {type(rows).__name__}")
+            raise InvalidInput("rows", f"a list of dicts of arguments is needed, not {type(rows).__name__}")
         definition, options = self.definition, self._options
         if options.idempotency_key is not None:
-            raise InvalidJob(
+            raise InvalidInput(
                 "idempotency_key",
                 "one key for many jobs would keep only the first; use app.enqueue_many([task.job(...)])",
             )
@@ -110,8 +110,8 @@ class Bound:
         try:
             for row in rows:
                 keys.append(definition.key_of(dict(row)))  # noqa: PERF401  (its length names the row)
-        except InvalidJob as error:
-            raise InvalidJob(error.field, f"in row {len(keys)}: {error.problem}") from error
+        except InvalidInput as error:
+            raise InvalidInput(error.field, f"in row {len(keys)}: {error.problem}") from error
         return args, keys
 
     def _send(self, jobs: Sequence[PendingJob]) -> list[int]:
@@ -223,7 +223,7 @@ class Queue:
         def declare(function: Callable[P, R]) -> Task[P, R]:
             for name in options:
                 if name not in OPTIONS:
-                    raise InvalidJob(name, f"a task has no option {name!r}; the options are {', '.join(OPTIONS)}")
+                    raise InvalidInput(name, f"a task has no option {name!r}; the options are {', '.join(OPTIONS)}")
             definition = define(self.definition.name, function, **options)
             if self.definition.running_per_key is not None and definition.key is None:
                 log.warning(
@@ -237,7 +237,7 @@ class Queue:
         if not handler:
             return declare
         if len(handler) > 1 or not callable(handler[0]):
-            raise InvalidJob("task", "options are given by name: @queue.task(max_attempts=5)")
+            raise InvalidInput("task", "options are given by name: @queue.task(max_attempts=5)")
         return declare(handler[0])
 
     def __repr__(self) -> str:

@@ -23,7 +23,7 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.limits import ARGS_BYTES
 
 __all__ = ["MOST_DEPTH", "encode_arguments", "encode_many_scalars", "encode_result", "encode_value"]
@@ -35,7 +35,7 @@ _SCALARS = frozenset({str, int, float, bool, type(None), datetime, date, time, t
 
 
 def encode_arguments(arguments: dict[str, Any]) -> bytes:
-    """The arguments of a job as a JSON object, or `InvalidJob` naming the argument that cannot be one."""
+    """The arguments of a job as a JSON object, or `InvalidInput` naming the argument that cannot be one."""
     try:
         raw = _encode(arguments)
     except Exception:  # A model's own code may raise anything while it is written.
@@ -80,15 +80,15 @@ def encode_value(field: str, value: object) -> bytes:
         return b"null"
     try:
         raw = _encode(value)
-    except InvalidJob as error:
-        raise InvalidJob(field, error.problem) from None
+    except InvalidInput as error:
+        raise InvalidInput(field, error.problem) from None
     except UnicodeEncodeError:
-        raise InvalidJob(field, "it holds half of a surrogate pair, which is not text; remove it") from None
+        raise InvalidInput(field, "it holds half of a surrogate pair, which is not text; remove it") from None
     except RecursionError:
         raise _too_deep(field) from None
     except Exception as error:
         said = traceback.format_exception_only(error)[-1].strip()
-        raise InvalidJob(field, f"it cannot be written as JSON ({said!a:.200}); pass plain values") from error
+        raise InvalidInput(field, f"it cannot be written as JSON ({said!a:.200}); pass plain values") from error
     if raw.count(b"{") + raw.count(b"[") > MOST_DEPTH or not _reads_back(raw, value):
         _refuse_losses(field, value)
     if len(raw) > ARGS_BYTES:
@@ -101,12 +101,14 @@ def encode_result(value: object) -> bytes:
     return encode_value("result", value)
 
 
-def _too_long(field: str, size: int) -> InvalidJob:
-    return InvalidJob(field, f"{size} bytes of JSON is too long; give at most {ARGS_BYTES}, or store it and pass where")
+def _too_long(field: str, size: int) -> InvalidInput:
+    return InvalidInput(
+        field, f"{size} bytes of JSON is too long; give at most {ARGS_BYTES}, or store it and pass where"
+    )
 
 
-def _too_deep(field: str) -> InvalidJob:
-    return InvalidJob(field, f"it is nested too deeply; give at most {MOST_DEPTH} levels")
+def _too_deep(field: str) -> InvalidInput:
+    return InvalidInput(field, f"it is nested too deeply; give at most {MOST_DEPTH} levels")
 
 
 def _plain(value: object) -> object:
@@ -122,7 +124,9 @@ def _plain(value: object) -> object:
             return kind(value)
     if isinstance(value, Enum):
         return value.value
-    raise InvalidJob("value", f"{type(value).__name__} is not JSON; pass plain values, a dataclass or a pydantic model")
+    raise InvalidInput(
+        "value", f"{type(value).__name__} is not JSON; pass plain values, a dataclass or a pydantic model"
+    )
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
@@ -152,11 +156,11 @@ def _refuse_losses(field: str, value: object) -> None:
         if depth > MOST_DEPTH:
             raise _too_deep(field)
         if isinstance(part, float) and not math.isfinite(part):
-            raise InvalidJob(path, f"{part} is not JSON; pass None, or text")
+            raise InvalidInput(path, f"{part} is not JSON; pass None, or text")
         if not is_typed and isinstance(part, (set, frozenset)):
-            raise InvalidJob(path, "a set would come back as a list; pass sorted(value)")
+            raise InvalidInput(path, "a set would come back as a list; pass sorted(value)")
         if not is_typed and isinstance(part, (bytes, bytearray, memoryview)):
-            raise InvalidJob(path, "bytes would come back as text; pass text, such as base64")
+            raise InvalidInput(path, "bytes would come back as text; pass text, such as base64")
         waiting += [(name, inner, depth + 1, typed) for name, inner, typed in _parts(path, part, is_typed)]
 
 
@@ -167,7 +171,7 @@ def _parts(path: str, part: object, is_typed: bool) -> Iterable[tuple[str, objec
     if isinstance(part, dict):
         for name in part:
             if not isinstance(name, str) and not is_typed:
-                raise InvalidJob(path, f"the key {name!a:.60} is not text and would come back as text; pass str keys")
+                raise InvalidInput(path, f"the key {name!a:.60} is not text and would come back as text; pass str keys")
         return [(f"{path}.{name}", inner, is_typed) for name, inner in part.items()]
     if isinstance(part, (list, tuple, set, frozenset)):
         return [(f"{path}[{index}]", inner, is_typed) for index, inner in enumerate(part)]

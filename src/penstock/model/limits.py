@@ -1,6 +1,6 @@
 """The bounds of everything a user may hand in, and the checks that keep them.
 
-Each `checked_…` returns the value in the form that is stored, or raises `InvalidJob` that names the field, the
+Each `checked_…` returns the value in the form that is stored, or raises `InvalidInput` that names the field, the
 limit and the remedy. Whatever passes here can be stored in PostgreSQL and comes back equal.
 """
 
@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 
 __all__ = [
     "ARGS_BYTES",
@@ -86,13 +86,13 @@ def shown(value: object) -> str:
 
 def _checked_text(field: str, value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidJob(field, f"text is needed, not {type(value).__name__} {shown(value)}; pass a str")
+        raise InvalidInput(field, f"text is needed, not {type(value).__name__} {shown(value)}; pass a str")
     if "\0" in value:
-        raise InvalidJob(field, f"{shown(value)} holds a NUL character, which PostgreSQL cannot store; remove it")
+        raise InvalidInput(field, f"{shown(value)} holds a NUL character, which PostgreSQL cannot store; remove it")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InvalidJob(
+        raise InvalidInput(
             field, f"{shown(value)} holds half of a surrogate pair, which is not text; remove it"
         ) from None
     return value
@@ -102,9 +102,9 @@ def checked_name(field: str, value: object) -> str:
     """The name of a queue, task, tag, tenant, owner, cron or load."""
     text = _checked_text(field, value)
     if not text or text.isspace():
-        raise InvalidJob(field, f"{shown(text)} is blank; give 1 to {NAME_CHARACTERS} characters")
+        raise InvalidInput(field, f"{shown(text)} is blank; give 1 to {NAME_CHARACTERS} characters")
     if len(text) > NAME_CHARACTERS:
-        raise InvalidJob(field, f"{len(text)} characters is too long; give at most {NAME_CHARACTERS}")
+        raise InvalidInput(field, f"{len(text)} characters is too long; give at most {NAME_CHARACTERS}")
     return text
 
 
@@ -113,13 +113,13 @@ def checked_progress(value: object, note: object) -> tuple[float | None, str | N
     number: float | None = None
     if value is not None:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InvalidJob("progress", f"a number is needed, not {type(value).__name__}")
+            raise InvalidInput("progress", f"a number is needed, not {type(value).__name__}")
         try:
             (number,) = struct.unpack("<f", struct.pack("<f", value))
         except (OverflowError, struct.error):
             number = math.inf
         if number is None or not math.isfinite(number):
-            raise InvalidJob("progress", "a number of usual size is needed, e.g. 0.5")
+            raise InvalidInput("progress", "a number of usual size is needed, e.g. 0.5")
     return number, None if note is None else storable_text(str(note), NAME_CHARACTERS)
 
 
@@ -133,10 +133,10 @@ def storable_text(text: str, most_characters: int = ERROR_CHARACTERS) -> str:
 def checked_tags(value: object) -> list[str]:
     """A job's tags, each a name, without repeats."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-        raise InvalidJob("tags", f"a list of names is needed, not {type(value).__name__}; write tags=[...]")
+        raise InvalidInput("tags", f"a list of names is needed, not {type(value).__name__}; write tags=[...]")
     tags = list(dict.fromkeys(checked_name("tags", tag) for tag in value))
     if len(tags) > MOST_TAGS:
-        raise InvalidJob("tags", f"{len(tags)} tags are too many; give at most {MOST_TAGS}")
+        raise InvalidInput("tags", f"{len(tags)} tags are too many; give at most {MOST_TAGS}")
     return tags
 
 
@@ -145,9 +145,9 @@ def checked_idempotency_key(value: object) -> str:
     text = _checked_text("idempotency_key", value)
     size = len(text.encode())
     if not text or text.isspace():
-        raise InvalidJob("idempotency_key", "it is blank; leave it out, or give what makes the job unique")
+        raise InvalidInput("idempotency_key", "it is blank; leave it out, or give what makes the job unique")
     if size > IDEMPOTENCY_KEY_BYTES:
-        raise InvalidJob(
+        raise InvalidInput(
             "idempotency_key", f"{size} bytes is too long; give at most {IDEMPOTENCY_KEY_BYTES}, or a digest"
         )
     return text
@@ -159,20 +159,20 @@ def key_to_bytes(value: object) -> bytes:
         try:
             key = value.encode()
         except UnicodeEncodeError:
-            raise InvalidJob("key", f"{shown(value)} holds half of a surrogate pair; pass bytes instead") from None
+            raise InvalidInput("key", f"{shown(value)} holds half of a surrogate pair; pass bytes instead") from None
     elif isinstance(value, (bytes, bytearray, memoryview)):
         key = bytes(value)
     elif isinstance(value, int) and not isinstance(value, bool):
         # Checked before it is written out: Python refuses to write very large numbers in decimal.
         if value.bit_length() > KEY_BYTES * 4:
-            raise InvalidJob(
+            raise InvalidInput(
                 "key", f"a number of {value.bit_length()} bits is too long; give at most {KEY_BYTES} bytes"
             )
         key = str(int(value)).encode()
     else:
-        raise InvalidJob("key", f"text, bytes or int is needed, not {type(value).__name__}; convert it first")
+        raise InvalidInput("key", f"text, bytes or int is needed, not {type(value).__name__}; convert it first")
     if len(key) > KEY_BYTES:
-        raise InvalidJob("key", f"{len(key)} bytes is too long; give at most {KEY_BYTES}, or a digest")
+        raise InvalidInput("key", f"{len(key)} bytes is too long; give at most {KEY_BYTES}, or a digest")
     return key
 
 
@@ -187,11 +187,11 @@ def key_from_bytes(key: bytes) -> str | bytes:
 def checked_count(field: str, value: object, *, least: int = 1, most: int = MOST_COUNT) -> int:
     """A whole number between two bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidJob(
+        raise InvalidInput(
             field, f"a whole number from {least} to {most} is needed, not {type(value).__name__} {shown(value)}"
         )
     if not least <= value <= most:
-        raise InvalidJob(field, f"{_shown_number(value)} is out of bounds; give {least} to {most}")
+        raise InvalidInput(field, f"{_shown_number(value)} is out of bounds; give {least} to {most}")
     return int(value)
 
 
@@ -220,7 +220,7 @@ def checked_job_id(value: object, field: str = "job_id") -> int:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= HIGHEST_ID:
         written = _shown_number(value) if isinstance(value, int) else shown(value)
-        raise InvalidJob(field, f"{written} is not the id of a job; give what enqueue returned, 1 to {HIGHEST_ID}")
+        raise InvalidInput(field, f"{written} is not the id of a job; give what enqueue returned, 1 to {HIGHEST_ID}")
     return int(value)
 
 
@@ -228,13 +228,15 @@ def _number_of_seconds(field: str, value: object) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InvalidJob(field, f"seconds or a timedelta is needed, not {type(value).__name__} {shown(value)}")
+        raise InvalidInput(field, f"seconds or a timedelta is needed, not {type(value).__name__} {shown(value)}")
     try:
         seconds = float(value)
     except OverflowError:
         seconds = math.inf
     if not math.isfinite(seconds):
-        raise InvalidJob(field, f"{shown(seconds)} is no length of time; give at most {LONGEST_DELAY_SECONDS} seconds")
+        raise InvalidInput(
+            field, f"{shown(seconds)} is no length of time; give at most {LONGEST_DELAY_SECONDS} seconds"
+        )
     return seconds
 
 
@@ -242,7 +244,7 @@ def checked_delay(field: str, value: object) -> float:
     """A wait in seconds; 0 means at once."""
     seconds = _number_of_seconds(field, value)
     if not 0 <= seconds <= LONGEST_DELAY_SECONDS:
-        raise InvalidJob(
+        raise InvalidInput(
             field, f"{seconds:g} seconds is out of bounds; give 0 (at once) to {LONGEST_DELAY_SECONDS} (10 years)"
         )
     return seconds + 0.0  # -0.0 becomes 0.0
@@ -252,7 +254,7 @@ def checked_seconds(field: str, value: object) -> float:
     """A length of time that cannot be nothing, such as a timeout."""
     seconds = _number_of_seconds(field, value)
     if not 0 < seconds <= LONGEST_DELAY_SECONDS:
-        raise InvalidJob(
+        raise InvalidInput(
             field, f"{seconds:g} seconds is out of bounds; give more than 0, up to {LONGEST_DELAY_SECONDS} (10 years)"
         )
     return seconds
@@ -261,11 +263,11 @@ def checked_seconds(field: str, value: object) -> float:
 def checked_run_at(value: object, field: str = "run_at") -> datetime:
     """An instant, in UTC. One in the past means at once."""
     if not isinstance(value, datetime):
-        raise InvalidJob(
+        raise InvalidInput(
             field, f"an aware datetime is needed, not {type(value).__name__}; write datetime(..., tzinfo=UTC)"
         )
     if value.utcoffset() is None:
-        raise InvalidJob(
+        raise InvalidInput(
             field,
             f"{value.isoformat()} has no time zone, so it names no instant; "
             "write datetime(..., tzinfo=UTC), or value.astimezone() for this machine's zone",
@@ -275,5 +277,5 @@ def checked_run_at(value: object, field: str = "run_at") -> datetime:
     except (OverflowError, ValueError):
         instant = None
     if instant is None or not _EARLIEST_RUN_AT <= instant <= _LATEST_RUN_AT:
-        raise InvalidJob(field, f"{value.isoformat()} is out of bounds; give a time in the years 1900 to 9998")
+        raise InvalidInput(field, f"{value.isoformat()} is out of bounds; give a time in the years 1900 to 9998")
     return instant

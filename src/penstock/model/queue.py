@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.limits import (
     MOST_PARTITIONS,
     MOST_RUNNING,
@@ -113,10 +113,12 @@ class QueueDefinition:
 
     def _refuse_what_does_not_fit(self) -> None:
         if self.weights is not None and self.fair_by is None:
-            raise InvalidJob("weights", f"queue {self.name!r} shares by nothing: give fair_by='tenant', or no weights")
+            raise InvalidInput(
+                "weights", f"queue {self.name!r} shares by nothing: give fair_by='tenant', or no weights"
+            )
         for field, value, usual in (("on_retry", self.on_retry, "hold"), ("on_dead", self.on_dead, "continue")):
             if value != usual and not self.has_key_rule:
-                raise InvalidJob(
+                raise InvalidInput(
                     field,
                     f"{value!r} is about keys, and queue {self.name!r} has no rule about them; "
                     f"give order='key', per_key or per_key_rate, or leave {field} out",
@@ -124,29 +126,29 @@ class QueueDefinition:
 
 
 def refuse_unknown_options(queue: str, given: Mapping[str, object], known: tuple[str, ...] = ()) -> None:
-    """Raise `InvalidJob` for the first of these options that is none: a queue's own, or those named."""
+    """Raise `InvalidInput` for the first of these options that is none: a queue's own, or those named."""
     options = known or tuple(field.name for field in fields(QueueDefinition) if field.name != "name")
     for name in given:
         if name not in options:
-            raise InvalidJob(name, f"queue {queue!r} has no such option; the options are {', '.join(options)}")
+            raise InvalidInput(name, f"queue {queue!r} has no such option; the options are {', '.join(options)}")
 
 
 def _checked_choice(field: str, value: object, choices: tuple[str | None, ...]) -> None:
     if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
-        raise InvalidJob(field, f"{shown(value)} is none of them; give {' or '.join(map(repr, choices))}")
+        raise InvalidInput(field, f"{shown(value)} is none of them; give {' or '.join(map(repr, choices))}")
 
 
 def _checked_weights(value: object) -> dict[str, float]:
     if not isinstance(value, Mapping):
-        raise InvalidJob("weights", f"a dict of tenants and numbers is needed, not {type(value).__name__}")
+        raise InvalidInput("weights", f"a dict of tenants and numbers is needed, not {type(value).__name__}")
     if len(value) > MOST_WEIGHTS:
-        raise InvalidJob("weights", f"{len(value)} weights are too many; give at most {MOST_WEIGHTS}: others weigh 1")
+        raise InvalidInput("weights", f"{len(value)} weights are too many; give at most {MOST_WEIGHTS}: others weigh 1")
     weights: dict[str, float] = {}
     for tenant, weight in value.items():
         name = checked_name("weights", tenant)
         is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
         if not is_number or not 0.001 <= weight <= 1_000_000 or not math.isfinite(weight):
-            raise InvalidJob(
+            raise InvalidInput(
                 "weights", f"{shown(weight)} is no weight of {name!r}; give a number from 0.001 to 1000000"
             )
         weights[name] = float(weight)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.limits import shown
 
 __all__ = ["MOST_STARTS_A_SECOND", "burst_of", "checked_rate", "rate_text"]
@@ -23,12 +23,12 @@ def checked_rate(field: str, value: object) -> float:
     """Starts a second, of a rate as it is written."""
     written = _RATE.fullmatch(value) if isinstance(value, str) else None
     if written is None:
-        raise InvalidJob(
+        raise InvalidInput(
             field, f"{shown(value)} is no rate; write how many a second, minute, hour or day, as in '100/s'"
         )
     rate = float(written[1]) / UNITS[written[2]]
     if not LEAST_STARTS_A_SECOND <= rate <= MOST_STARTS_A_SECOND:
-        raise InvalidJob(field, f"{shown(value)} is out of bounds; give one a year ('0.003/d') to '1000000/s'")
+        raise InvalidInput(field, f"{shown(value)} is out of bounds; give one a year ('0.003/d') to '1000000/s'")
     return rate
 
 

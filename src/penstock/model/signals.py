@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.limits import checked_delay
 
 __all__ = ["Discard", "Retry", "Snooze"]
@@ -43,7 +43,7 @@ class Discard(Exception):
 
     def __init__(self, reason: str = "discarded by its handler") -> None:
         if not isinstance(reason, str):
-            raise InvalidJob(
+            raise InvalidInput(
                 "reason", f"text is needed, not {type(reason).__name__}; say in words why the job is discarded"
             )
         self.reason = reason

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import NamedTuple
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.limits import checked_delay
 
 __all__ = ["Backoff", "Wait"]
@@ -40,7 +40,7 @@ class Backoff:
         self._seconds: float | None = None
         if callable(given):
             if inspect.iscoroutinefunction(given):
-                raise InvalidJob("backoff", "an async function cannot be asked; give seconds or a plain function")
+                raise InvalidInput("backoff", "an async function cannot be asked; give seconds or a plain function")
             self._function = given
         elif given is not None:
             self._seconds = checked_delay("backoff", given)

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.limits import checked_name, checked_run_at
 
 __all__ = ["Schedule"]
@@ -46,9 +46,11 @@ class Schedule:
         try:
             next(CronSim(self._fields, _ANY_DAY.astimezone(self._zone)))
         except CronSimError as error:
-            raise InvalidJob("expression", f"{self.expression!a} is no cron expression ({error}); {example}") from None
+            raise InvalidInput(
+                "expression", f"{self.expression!a} is no cron expression ({error}); {example}"
+            ) from None
         except StopIteration:
-            raise InvalidJob("expression", f"{self.expression!a} names no day that ever comes; {example}") from None
+            raise InvalidInput("expression", f"{self.expression!a} names no day that ever comes; {example}") from None
 
     def next_after(self, instant: datetime) -> datetime:
         """The first time it is due later than this instant."""
@@ -80,7 +82,7 @@ def _zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvalidJob(
+        raise InvalidInput(
             "timezone",
             f"{name!a} is no time zone known here; give a name such as 'Europe/Berlin' "
             "(where the system has no time zones, install the package tzdata)",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from penstock.errors import InvalidJob, PenstockError
+from penstock.errors import InvalidInput, PenstockError
 from penstock.spark.lake import Lake
 from penstock.spark.options import checked_lake
 from penstock.spark.table_lake import TableLake
@@ -36,7 +36,7 @@ def opened_lake(
     """The lake of a database, of one of the formats."""
     path = checked_lake(lake)
     if kind not in FORMATS:
-        raise InvalidJob("format", f"{kind!r:.200} is none of {', '.join(FORMATS)}")
+        raise InvalidInput("format", f"{kind!r:.200} is none of {', '.join(FORMATS)}")
     if kind == "parquet":
         return Lake(spark, path, shard, identity)
     return TableLake(spark, path, identity, kind)

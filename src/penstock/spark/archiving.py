@@ -17,7 +17,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import InvalidJob, PartitionUnavailable
+from penstock.errors import InvalidInput, PartitionUnavailable
 from penstock.model.limits import checked_delay, shown
 from penstock.spark.agreement import Agreement, opened_lake
 from penstock.spark.coded import decoded
@@ -85,7 +85,7 @@ def archive(
     """
     lake, wait = checked_lake(lake), checked_delay("wait", wait)
     if not isinstance(reconcile, bool):
-        raise InvalidJob("reconcile", f"True or False is needed, not {type(reconcile).__name__} {shown(reconcile)}")
+        raise InvalidInput("reconcile", f"True or False is needed, not {type(reconcile).__name__} {shown(reconcile)}")
     register(spark)
     shards = app.databases
     archived = Archived()
@@ -218,4 +218,4 @@ def _check_folder(queue: str) -> None:
     """Refuse, before anything is taken apart, a queue whose name no folder can have."""
     folder = "queue=" + _ESCAPED.sub("%00", queue)
     if len(folder.encode()) > _LONGEST_FOLDER:
-        raise InvalidJob("queue", f"the name of queue {queue!r} is too long for a folder of the lake")
+        raise InvalidInput("queue", f"the name of queue {queue!r} is too long for a folder of the lake")

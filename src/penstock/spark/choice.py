@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.limits import key_from_bytes, key_to_bytes
 from penstock.model.state import State
 from penstock.storage.bulk import Condition, Table
@@ -48,7 +48,7 @@ class Choice:
         """What a reader's options ask for."""
         for name in ("queue", "task", "outcome", "state", "key"):
             if name in options and name not in _COLUMNS[table]:
-                raise InvalidJob(name, f"table {table!r} cannot be chosen from by {name}")
+                raise InvalidInput(name, f"table {table!r} cannot be chosen from by {name}")
         names: dict[str, Any] = {name: options[name] for name in _COLUMNS[table] if name in options}
         if KEY_HEX in options:
             names["key"] = bytes.fromhex(options[KEY_HEX])
@@ -60,13 +60,13 @@ class Choice:
         for name in ("queue", "task", "outcome", "state"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
-                raise InvalidJob(name, f"text is needed, not {type(value).__name__}")
+                raise InvalidInput(name, f"text is needed, not {type(value).__name__}")
         for name in ("queue", "task", "key"):
             if (value := getattr(self, name)) is not None and "\0" in str(value):
-                raise InvalidJob(name, "a text with a NUL character names nothing")
+                raise InvalidInput(name, "a text with a NUL character names nothing")
         for name, value in (("outcome", self.outcome), ("state", self.state)):
             if value is not None and value not in {*State}:
-                raise InvalidJob(name, f"{value!r:.200} is none of {', '.join(State)}")
+                raise InvalidInput(name, f"{value!r:.200} is none of {', '.join(State)}")
 
     def options(self) -> dict[str, str]:
         """The same as a reader's options."""
@@ -102,7 +102,7 @@ def instant(field: str, value: object) -> datetime | None:
             value = datetime.fromisoformat(value) if len(value) > 10 else date.fromisoformat(value)
         if isinstance(value, datetime):
             if value.tzinfo is None:
-                raise InvalidJob(
+                raise InvalidInput(
                     field, "a time needs its zone: write 2026-11-05T12:00:00Z, or datetime(..., tzinfo=UTC)"
                 )
             return value.astimezone(UTC)
@@ -110,4 +110,4 @@ def instant(field: str, value: object) -> datetime | None:
             return datetime(value.year, value.month, value.day, tzinfo=UTC)
     except (ValueError, OverflowError):
         pass
-    raise InvalidJob(field, f"{value!r:.200} is no time; write 2026-11-05 or 2026-11-05T12:00:00Z")
+    raise InvalidInput(field, f"{value!r:.200} is no time; write 2026-11-05 or 2026-11-05T12:00:00Z")

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from penstock.clock import system
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.limits import checked_count, checked_name, checked_seconds
 from penstock.spark.batches import record_batch
 from penstock.spark.claim_offset import Claimed, ClaimOffset, StreamOffset
@@ -178,7 +178,7 @@ def _read_options(options: Mapping[str, str]) -> tuple[Wanted, int, int]:
     refuse_unknown(given, ("url", "queue", "max_jobs", "tasks", "lease", "partitions"), "a stream of jobs")
     for name in ("url", "queue"):
         if name not in given:
-            raise InvalidJob(name, f'it is missing; write .option("{name}", …)')
+            raise InvalidInput(name, f'it is missing; write .option("{name}", …)')
     tasks = [checked_name("tasks", task.strip()) for task in given["tasks"].split(",")] if "tasks" in given else None
     lease = _number("lease", given.get("lease", str(DEFAULT_LEASE_SECONDS)))
     wanted = Wanted(
@@ -200,5 +200,5 @@ def _number(field: str, text: str) -> int | float:
     try:
         number = float(text)
     except ValueError:
-        raise InvalidJob(field, f"{text!a} is no number") from None
+        raise InvalidInput(field, f"{text!a} is no number") from None
     return int(number) if number.is_integer() else number

@@ -1,7 +1,7 @@
 """Errors on their way through Spark, which keeps only their text: each carries a code by which it is known again.
 
 What a data source raises reaches the user inside one of Spark's own exceptions. There the text begins with
-`[penstock:InvalidJob]` or whatever it was; the functions of `penstock.spark` raise the error itself.
+`[penstock:InvalidInput]` or whatever it was; the functions of `penstock.spark` raise the error itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock import errors
-from penstock.errors import InvalidJob, PenstockError, QueueFull
+from penstock.errors import InvalidInput, PenstockError, QueueFull
 from penstock.storage.publishing import MapChanged
 
 __all__ = ["coded", "decoded"]
@@ -43,9 +43,9 @@ def decoded() -> Iterator[None]:
 
 def _rebuilt(name: str, text: str) -> PenstockError:
     kind = MapChanged if name == MapChanged.__name__ else getattr(errors, name, PenstockError)
-    if kind is InvalidJob:
+    if kind is InvalidInput:
         field, _, problem = text.partition(": ")
-        return InvalidJob(field, problem)
+        return InvalidInput(field, problem)
     if kind is QueueFull and (full := _FULL.search(text)):
         return QueueFull(full[1], int(full[2]))
     error = PenstockError(text)

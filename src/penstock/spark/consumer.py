@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from penstock.clock import system
-from penstock.errors import InvalidJob, PartitionUnavailable
+from penstock.errors import InvalidInput, PartitionUnavailable
 from penstock.spark.claim_offset import ClaimOffset, StreamOffset
 from penstock.spark.claimer import Claimer
 from penstock.spark.reaching import reached
@@ -157,7 +157,7 @@ class Consumer:
     def _find(self, connection: Connection) -> QueueEntry:
         entry = find_queue(connection, self._wanted.queue)
         if entry.is_owned:
-            raise InvalidJob(
+            raise InvalidInput(
                 "queue",
                 f"{entry.name!r} has rules about keys, which a stream's batches cannot keep; use ps.process for it",
             )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException, ParseException
 
-from penstock.errors import InvalidJob, NotFound
+from penstock.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +36,9 @@ def format_of(file: str) -> str:
         return _FORMATS[suffixes[-1]]
     if Path(file).is_dir():
         return "parquet"
-    raise InvalidJob("FILE", f"{file!r:.200} does not tell what it is; give --format parquet, csv, json, orc or table")
+    raise InvalidInput(
+        "FILE", f"{file!r:.200} does not tell what it is; give --format parquet, csv, json, orc or table"
+    )
 
 
 def read_file(spark: SparkSession, file: str, kind: str, schema: str | None) -> DataFrame:
@@ -56,7 +58,7 @@ def read_file(spark: SparkSession, file: str, kind: str, schema: str | None) -> 
         reader = reader.option("mode", "FAILFAST")
         return reader.format(kind).load(place)
     except ParseException:
-        raise InvalidJob("--schema", f"{schema!r:.200} cannot be read; write 'name type, name type'") from None
+        raise InvalidInput("--schema", f"{schema!r:.200} cannot be read; write 'name type, name type'") from None
     except AnalysisException as error:
         raise NotFound(f"{file!r:.200} cannot be read: {str(error).splitlines()[0]}") from None
 
@@ -70,7 +72,7 @@ def misfits_told(file: str) -> Iterator[None]:
         found = re.search(r"MALFORMED_[A-Z_]+[^]]*\] ?(.*)", str(error))
         if found is None:
             raise
-        raise InvalidJob(
+        raise InvalidInput(
             "FILE",
             f"a row of {file!r:.200} does not fit its columns ({found[1][:300]}). Nothing was enqueued; mend it, or "
             "give --schema with the types it has, such as string",

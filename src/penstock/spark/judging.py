@@ -14,7 +14,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from penstock.clock import system, ticks
-from penstock.errors import InvalidJob, PenstockError
+from penstock.errors import InvalidInput, PenstockError
 from penstock.model.encoding import encode_result
 from penstock.model.limits import storable_text
 from penstock.spark.outcome import Dead, Ok, Outcome, RetryAfter
@@ -154,7 +154,7 @@ def _read(
             if outcome.result is not None:
                 try:
                     results[index] = encode_result(outcome.result)
-                except InvalidJob as error:
+                except InvalidInput as error:
                     verdicts[index] = Verdict("failed", describe(error))
         elif isinstance(outcome, Dead):
             verdicts[index] = Verdict("failed", storable_text(outcome.reason))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-from penstock.errors import InvalidJob, PenstockError
+from penstock.errors import InvalidInput, PenstockError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ class Files:
             self._system = root.getFileSystem(configuration)
             self.root: str = self._system.makeQualified(root).toString().rstrip("/")
         except Exception as error:
-            raise InvalidJob("lake", f"{path!r:.200} cannot be opened: {_said(error)}") from None
+            raise InvalidInput("lake", f"{path!r:.200} cannot be opened: {_said(error)}") from None
 
     def path(self, relative: str) -> str:
         """The whole path of something in the lake."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.limits import checked_count, checked_name
 from penstock.spark.columns import key_problem, reserved_problem, unsendable
 from penstock.spark.options import refuse_unknown
@@ -75,7 +75,7 @@ def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *
     known = (_OPTIONS - {"load"}) | {"sink"} if is_stream else _OPTIONS
     refuse_unknown([name for name in options if name.lower() != RUN], known, "a stream" if is_stream else "a load")
     if overwrite:
-        raise InvalidJob("mode", "a queue cannot be overwritten; write .mode('append')")
+        raise InvalidInput("mode", "a queue cannot be overwritten; write .mode('append')")
     checked_urls(options.get("url"))
     queue = checked_name("queue", options.get("queue"))
     task = None if "task" not in options else checked_name("task", options["task"])
@@ -85,7 +85,7 @@ def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *
     order_by = tuple(part.strip() for part in options.get("order_by", "").split(",") if part.strip())
     for column in order_by:
         if column not in schema.names:
-            raise InvalidJob("order_by", f"there is no column {column!r}; there are {_listed(schema.names)}")
+            raise InvalidInput("order_by", f"there is no column {column!r}; there are {_listed(schema.names)}")
     if given is not None:
         name = checked_name("sink" if is_stream else "load", given)
     else:
@@ -124,38 +124,38 @@ def _check_columns(schema: StructType, task: str | None, key: str | None) -> Non
     names = schema.names
     if not names:
         # Spark counts no rows of a batch without columns: nothing would be loaded, and the name be used up.
-        raise InvalidJob("columns", "there are none; for jobs without arguments give a column 'args' that holds '{}'")
+        raise InvalidInput("columns", "there are none; for jobs without arguments give a column 'args' that holds '{}'")
     for name in names:
         if name not in RESERVED and name != key and name.lower() in RESERVED:
-            raise InvalidJob(
+            raise InvalidInput(
                 name, f"it differs from the reserved column {name.lower()!r} only by case; write it so, or rename it"
             )
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidJob(twice, "two columns have this name; rename one")
+        raise InvalidInput(twice, "two columns have this name; rename one")
     if task is None and "task" not in names:
-        raise InvalidJob("task", "name the task by option('task', ...), or in a column 'task'")
+        raise InvalidInput("task", "name the task by option('task', ...), or in a column 'task'")
     if task is not None and "task" in names:
-        raise InvalidJob("task", "it is given as an option and as a column; drop one")
+        raise InvalidInput("task", "it is given as an option and as a column; drop one")
     if key is not None and key not in names:
-        raise InvalidJob("key", f"there is no column {key!r}; there are {_listed(names)}")
+        raise InvalidInput("key", f"there is no column {key!r}; there are {_listed(names)}")
     if key is not None and key != "key" and "key" in names:
-        raise InvalidJob("key", f"it is given as a column and as the option {key!r}; drop one")
+        raise InvalidInput("key", f"it is given as a column and as the option {key!r}; drop one")
     others = [name for name in names if name not in RESERVED and name != key]
     if "args" in names and others:
-        raise InvalidJob(others[0], f"with a column 'args' the others are {_listed(RESERVED)}; put it into 'args'")
+        raise InvalidInput(others[0], f"with a column 'args' the others are {_listed(RESERVED)}; put it into 'args'")
     for field in schema.fields:
         if problem := unsendable(field.dataType):
-            raise InvalidJob(field.name, f"{problem}; cast it to string")
+            raise InvalidInput(field.name, f"{problem}; cast it to string")
         if field.name == (key or "key") and (problem := key_problem(field.dataType)):
-            raise InvalidJob("key", f"column {field.name!r} {problem}")
+            raise InvalidInput("key", f"column {field.name!r} {problem}")
         if field.name in RESERVED and field.name != key and (problem := reserved_problem(field.name, field.dataType)):
-            raise InvalidJob(field.name, f"the column {problem}")
+            raise InvalidInput(field.name, f"the column {problem}")
 
 
 def _connections(text: str) -> int:
     if not text.isdecimal() or len(text) > 9:
-        raise InvalidJob("connections", f"a whole number from 1 to {MOST_CONNECTIONS} is needed, not {text!r:.60}")
+        raise InvalidInput("connections", f"a whole number from 1 to {MOST_CONNECTIONS} is needed, not {text!r:.60}")
     return checked_count("connections", int(text), most=MOST_CONNECTIONS)
 
 
@@ -163,7 +163,7 @@ def _bad_rows(text: str) -> str | None:
     if text == "fail":
         return None
     if not text.strip():
-        raise InvalidJob("bad_rows", "give 'fail', or the folder that is to receive them")
+        raise InvalidInput("bad_rows", "give 'fail', or the folder that is to receive them")
     return text if "://" in text else str(Path(text).absolute())
 
 

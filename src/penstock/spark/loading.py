@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
-from penstock.errors import InvalidJob, PenstockError
+from penstock.errors import InvalidInput, PenstockError
 from penstock.spark.coded import decoded
 from penstock.spark.load_plan import RUN, LoadPlan, plan_load
 from penstock.spark.reaching import urls_of
@@ -110,7 +110,7 @@ def _ordered(df: DataFrame, order_by: list[str], key: str, partitions: int) -> D
     """The rows of each partition of the queue in one Spark partition, sorted."""
     for column in order_by:
         if column not in df.columns:
-            raise InvalidJob("order_by", f"there is no column {column!r}; there are {', '.join(sorted(df.columns))}")
+            raise InvalidInput("order_by", f"there is no column {column!r}; there are {', '.join(sorted(df.columns))}")
     columns = [_column(df, column).asc_nulls_last() for column in order_by]
     if key not in df.columns:
         return df.repartition(1).sortWithinPartitions(*columns)
@@ -123,5 +123,5 @@ def _column(df: DataFrame, name: str) -> Column:
     """A column by its name, whatever that holds."""
     alike = [each for each in df.columns if each.lower() == name.lower()]
     if len(alike) > 1 and df.sparkSession.conf.get("spark.sql.caseSensitive") != "true":
-        raise InvalidJob(name, f"Spark cannot tell {' and '.join(map(repr, alike))} apart; rename one")
+        raise InvalidInput(name, f"Spark cannot tell {' and '.join(map(repr, alike))} apart; rename one")
     return f.col("`" + name.replace("`", "``") + "`")

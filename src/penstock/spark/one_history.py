@@ -20,7 +20,7 @@ import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
-from penstock.errors import InvalidJob, PenstockError
+from penstock.errors import InvalidInput, PenstockError
 from penstock.spark.agreement import Agreement, opened_lake
 from penstock.spark.choice import Choice, instant
 from penstock.spark.lake import Lake
@@ -106,7 +106,7 @@ def history(
         try:
             found.createOrReplaceTempView(view)
         except PySparkException:
-            raise InvalidJob("view", f"{view!r:.200} is no name for a view; give one like 'history'") from None
+            raise InvalidInput("view", f"{view!r:.200} is no name for a view; give one like 'history'") from None
     return found
 
 
@@ -147,11 +147,11 @@ def _checked(columns: object) -> list[str]:
     given = [columns] if isinstance(columns, str) or not isinstance(columns, Iterable) else list(columns)
     names = [name for name in given if isinstance(name, str)]
     if len(names) < len(given):
-        raise InvalidJob("columns", f"names are needed, not {columns!r:.200}")
+        raise InvalidInput("columns", f"names are needed, not {columns!r:.200}")
     known = {**HISTORY, **MORE_HISTORY}
     for name in names:
         if name not in known:
-            raise InvalidJob("columns", f"history has no column {name!r}; it has {', '.join(known)}")
+            raise InvalidInput("columns", f"history has no column {name!r}; it has {', '.join(known)}")
     if not names or len(set(names)) < len(names):
-        raise InvalidJob("columns", "name at least one column, and each once")
+        raise InvalidInput("columns", "name at least one column, and each once")
     return names

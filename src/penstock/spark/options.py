@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from os import PathLike, fspath
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.limits import shown
 
 __all__ = ["checked_lake", "refuse_unknown"]
@@ -21,12 +21,12 @@ def checked_lake(value: object) -> str:
     """The path of a lake, or the name of its table."""
     path = fspath(value) if isinstance(value, PathLike) else value
     if not isinstance(path, str) or not path.strip() or "\0" in path:
-        raise InvalidJob("lake", f"the path of a folder is needed, such as 's3a://bucket/lake', not {shown(path)}")
+        raise InvalidInput("lake", f"the path of a folder is needed, such as 's3a://bucket/lake', not {shown(path)}")
     return path
 
 
 def refuse_unknown(options: Iterable[str], known: Collection[str], what: str) -> None:
-    """InvalidJob for the first option that is not known."""
+    """InvalidInput for the first option that is not known."""
     for name in options:
         if name.lower() not in known and name.lower() not in _OF_SPARK:
-            raise InvalidJob(name, f"{what} has no such option; it has {', '.join(sorted(known))}")
+            raise InvalidInput(name, f"{what} has no such option; it has {', '.join(sorted(known))}")

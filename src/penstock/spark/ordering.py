@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +45,7 @@ def ordered(
         table = table.take(pc.sort_indices(table, sort_keys=keys))
     except pa.ArrowNotImplementedError:
         kinds = ", ".join(f"{name} is {table.schema.field(name).type}" for name in plan.order_by)
-        raise InvalidJob("order_by", f"rows cannot be sorted by this ({kinds}); order by plain columns") from None
+        raise InvalidInput("order_by", f"rows cannot be sorted by this ({kinds}); order by plain columns") from None
     name = plan.key or ("key" if "key" in plan.columns else None)
     if name is None:
         _note(spans, dict.fromkeys(range(len(plan.partition_ids)), (0, table.num_rows - 1)), table, plan.order_by)
@@ -72,7 +72,7 @@ def _value(table: pa.Table, order_by: tuple[str, ...], row: int) -> Value:
         try:
             found.append(table.column(name)[row].as_py())
         except (OverflowError, ValueError):
-            raise InvalidJob(
+            raise InvalidInput(
                 name,
                 "no rows can be ordered by a date beyond the years 1 to 9999, or by text that is not UTF-8",
             ) from None
@@ -80,7 +80,7 @@ def _value(table: pa.Table, order_by: tuple[str, ...], row: int) -> Value:
 
 
 def in_order(order_by: Sequence[str], staged: Sequence[Staged]) -> list[Staged]:
-    """The tasks in the order of what they hold, or InvalidJob where there is none."""
+    """The tasks in the order of what they hold, or InvalidInput where there is none."""
     lowest = sorted(
         (each for each in staged if each.spans), key=lambda each: min(low for low, _ in each.spans.values())
     )
@@ -89,7 +89,7 @@ def in_order(order_by: Sequence[str], staged: Sequence[Staged]) -> list[Staged]:
         for number, (low, high) in each.spans.items():
             before = highest.get(number)
             if before is not None and low < before[0]:
-                raise InvalidJob(
+                raise InvalidInput(
                     "order_by",
                     f"Spark partitions {before[1]} and {each.spark_partition} both hold rows of partition {number} of "
                     f"the queue, and overlap in {', '.join(order_by)}; use penstock.spark.load, which sorts them first",

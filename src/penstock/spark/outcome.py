@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.limits import checked_delay
 
 __all__ = ["Dead", "Ok", "Outcome", "RetryAfter"]
@@ -46,4 +46,4 @@ Outcome: TypeAlias = Ok | RetryAfter | Dead
 
 def _check_text(field: str, value: object) -> None:
     if not isinstance(value, str):
-        raise InvalidJob(field, f"text is needed, not {type(value).__name__}; say in words what went wrong")
+        raise InvalidInput(field, f"text is needed, not {type(value).__name__}; say in words what went wrong")

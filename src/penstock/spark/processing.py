@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from penstock.clock import ticks
 from penstock.engine.pulse import Pulse
-from penstock.errors import InvalidJob, PartitionUnavailable
+from penstock.errors import InvalidInput, PartitionUnavailable
 from penstock.model.limits import checked_count, checked_name, checked_seconds
 from penstock.spark.judging import Handler
 from penstock.spark.slot import ENDS, SHORT_ROUND_SECONDS, Plan, run_slot
@@ -291,14 +291,14 @@ class _Run:
 
 def _checked(handler: object, tasks: object, batch_size: object, budget: object) -> list[str] | None:
     if not callable(handler):
-        raise InvalidJob("handler", f"a function of a batch is needed, not {type(handler).__name__}")
+        raise InvalidInput("handler", f"a function of a batch is needed, not {type(handler).__name__}")
     if batch_size is not None:
         checked_count("batch_size", batch_size, most=MOST_JOBS_A_BATCH)
     checked_seconds("budget", budget)
     if tasks is None:
         return None
     if isinstance(tasks, str) or not isinstance(tasks, Iterable):
-        raise InvalidJob("tasks", "a list of names is needed; write tasks=['ship']")
+        raise InvalidInput("tasks", "a list of names is needed; write tasks=['ship']")
     return [checked_name("tasks", task) for task in tasks]
 
 
@@ -308,6 +308,6 @@ def _slots(spark: SparkSession, given: int | None, entry: QueueEntry) -> int:
     try:
         cores = int(spark.sparkContext.defaultParallelism)
     except Exception:  # A session of Spark Connect does not know what its cluster has.
-        raise InvalidJob("slots", "this session cannot say how many cores there are; give slots=…") from None
+        raise InvalidInput("slots", "this session cannot say how many cores there are; give slots=…") from None
     # Where a partition has one owner, more slots than partitions would have nothing to do.
     return max(1, min(cores, len(entry.partition_ids)) if entry.is_owned else cores)

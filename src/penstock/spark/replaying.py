@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.limits import checked_name
 from penstock.spark.coded import decoded
 from penstock.spark.loading import Loaded
@@ -82,12 +82,12 @@ def replay(
 
 def _chosen(rows: DataFrame, where: object) -> DataFrame:
     if not isinstance(where, str) or not where.strip():
-        raise InvalidJob("where", "a condition is needed, such as \"outcome = 'failed' and queue = 'emails'\"")
+        raise InvalidInput("where", "a condition is needed, such as \"outcome = 'failed' and queue = 'emails'\"")
     try:
         return rows.where(where)
     except PySparkException as error:
         said = str(error).strip().splitlines()[0][:300]
-        raise InvalidJob("where", f"Spark cannot read it: {said}") from None
+        raise InvalidInput("where", f"Spark cannot read it: {said}") from None
 
 
 def _jobs(rows: DataFrame, queue: str) -> DataFrame:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as t
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.encoding import encode_arguments, encode_many_scalars
 from penstock.model.limits import (
     ARGS_BYTES,
@@ -71,7 +71,7 @@ class RowReader:
         self._names = frozenset(plan.arguments)
         self._row = 0
         # By row of the batch that is being read: the first thing that is wrong with it.
-        self._problems: dict[int, InvalidJob] = {}
+        self._problems: dict[int, InvalidInput] = {}
 
     def read(self, batch: pa.RecordBatch) -> JobColumns:
         """The jobs of a batch."""
@@ -116,7 +116,7 @@ class RowReader:
         """What an act gives, or None and a note of what is wrong with the row."""
         try:
             return act()
-        except InvalidJob as error:
+        except InvalidInput as error:
             self._problems.setdefault(index, error)
             return None
 
@@ -130,7 +130,7 @@ class RowReader:
         keys = column.cast(pa.binary())
         if self._plan.key is not None and keys.null_count:
             for index in np.flatnonzero(np.asarray(keys.is_null())).tolist():
-                self._problems.setdefault(index, InvalidJob(name, "the key is null; give every row one"))
+                self._problems.setdefault(index, InvalidInput(name, "the key is null; give every row one"))
         longest = pc.max(pc.binary_length(keys)).as_py() or 0
         if longest > 512:
             for row, key in enumerate(keys.to_pylist()):
@@ -202,7 +202,7 @@ class RowReader:
             for index, micros in enumerate(column.cast(pa.int64()).to_pylist()):
                 if micros is not None and not _FIRST_US <= micros <= _LAST_US:
                     problem = "it is out of bounds; give a time in the years 1900 to 9998"
-                    self._problems.setdefault(index, InvalidJob("run_at", problem))
+                    self._problems.setdefault(index, InvalidInput("run_at", problem))
         return column
 
     def _attributes(self, batch: pa.RecordBatch) -> pa.Array:
@@ -236,17 +236,17 @@ class RowReader:
         except ValueError:
             column = pa.array(self._values(batch, name), pa.string())
             distinct = column.unique().to_pylist()
-        problems: dict[str, InvalidJob] = {}
+        problems: dict[str, InvalidInput] = {}
         for value in distinct:
             try:
                 if value is not None:
                     check(value)
-            except InvalidJob as error:
+            except InvalidInput as error:
                 problems[value] = error
         if problems or (needed and column.null_count):
             for index, value in enumerate(column.to_pylist()):
                 if value is None and needed:
-                    self._problems.setdefault(index, InvalidJob(name, "it is null; give every row one"))
+                    self._problems.setdefault(index, InvalidInput(name, "it is null; give every row one"))
                 elif value in problems:
                     self._problems.setdefault(index, problems[value])
         return column
@@ -260,9 +260,9 @@ def _python_value(name: str, value: pa.Scalar) -> Any:
     try:
         return value.as_py()
     except UnicodeDecodeError:
-        raise InvalidJob(name, "it holds text that is not UTF-8; decode it, or give it as binary") from None
+        raise InvalidInput(name, "it holds text that is not UTF-8; decode it, or give it as binary") from None
     except (OverflowError, ValueError):
-        raise InvalidJob(name, "a date or time beyond the years 1 to 9999; give one within them, or text") from None
+        raise InvalidInput(name, "a date or time beyond the years 1 to 9999; give one within them, or text") from None
 
 
 def _shown(row: pa.StructScalar) -> dict[str, Any]:
@@ -287,17 +287,17 @@ def _as_arrow_writes_it(value: pa.Scalar) -> str:
 
 def _encoded(row: dict[str, Any] | None) -> bytes:
     if row is None:
-        raise InvalidJob("args", "it is null; give {} where there are none")
+        raise InvalidInput("args", "it is null; give {} where there are none")
     return encode_arguments(row)
 
 
 def _checked_object(text: str | None) -> None:
     """Refuse what is no JSON object."""
     if text is None:
-        raise InvalidJob("args", "it is null; give {} where there are none")
+        raise InvalidInput("args", "it is null; give {} where there are none")
     if len(text) * 4 > ARGS_BYTES and len(text.encode()) > ARGS_BYTES:
-        raise InvalidJob("args", f"{len(text.encode())} bytes of JSON is too long; give at most {ARGS_BYTES}")
+        raise InvalidInput("args", f"{len(text.encode())} bytes of JSON is too long; give at most {ARGS_BYTES}")
     try:
         _decode_object(text)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidJob("args", f"a JSON object is needed: {error}") from None
+        raise InvalidInput("args", f"a JSON object is needed: {error}") from None

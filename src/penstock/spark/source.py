@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.limits import shown
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ __all__ = ["PenstockSource", "register"]
 def register(spark: SparkSession) -> None:
     """Make `format("penstock")` known to a session, in whichever thread it is used."""
     if not hasattr(type(spark), "dataSource"):
-        raise InvalidJob("spark", f"a SparkSession is needed, such as ps.session(), not {shown(spark)}")
+        raise InvalidInput("spark", f"a SparkSession is needed, such as ps.session(), not {shown(spark)}")
     # Spark looks a format up in the session that is active in this thread, which is none, or another, where this is not
     # the thread that started it. A session over Spark Connect has no such thing.
     if hasattr(spark, "_jsparkSession"):

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.spark.coded import coded
 
 if TYPE_CHECKING:
@@ -91,9 +91,9 @@ def table_schema(options: Mapping[str, str]) -> StructType:
         chosen = list(_COLUMNS[table]) if names is None else [name.strip() for name in names.split(",")]
         for name in chosen:
             if name not in known:
-                raise InvalidJob("columns", f"table {table!r} has no column {name!r}; it has {', '.join(known)}")
+                raise InvalidInput("columns", f"table {table!r} has no column {name!r}; it has {', '.join(known)}")
         if len(set(chosen)) < len(chosen):
-            raise InvalidJob("columns", "a column is named twice; name each once")
+            raise InvalidInput("columns", "a column is named twice; name each once")
         return StructType([StructField(name, known[name]) for name in chosen])
 
 
@@ -102,4 +102,4 @@ def chosen_table(options: Mapping[str, str]) -> Table:
     for name in _COLUMNS:
         if options.get("table") == name:
             return name
-    raise InvalidJob("table", f"{options.get('table')!r:.200} is none of {', '.join(_COLUMNS)}")
+    raise InvalidInput("table", f"{options.get('table')!r:.200} is none of {', '.join(_COLUMNS)}")

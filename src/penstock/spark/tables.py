@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.spark.choice import KEY_HEX, Choice
 from penstock.spark.coded import coded
 from penstock.spark.options import refuse_unknown
@@ -142,5 +142,5 @@ def _count(text: str | None) -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or not 1 <= int(text) <= 10_000:
-        raise InvalidJob("partitions", f"a whole number from 1 to 10000 is needed, not {text!r:.200}")
+        raise InvalidInput("partitions", f"a whole number from 1 to 10000 is needed, not {text!r:.200}")
     return int(text)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from penstock.errors import InvalidJob, PenstockError
+from penstock.errors import InvalidInput, PenstockError
 from penstock.spark.coded import coded
 from penstock.spark.load_plan import LoadPlan, plan_load
 
@@ -133,11 +133,11 @@ def _staged(plan: LoadPlan, load: str, batches: Iterator[pa.RecordBatch]) -> Sta
     return staged
 
 
-def _refused(staged: Staged) -> InvalidJob:
+def _refused(staged: Staged) -> InvalidInput:
     bad = staged.bad[0]
     where = f"row {bad.row} of Spark partition {staged.spark_partition}"
     shown = ", ".join(f"{name}={value!r:.60}" for name, value in bad.data.items())
-    return InvalidJob(
+    return InvalidInput(
         bad.field, f"{bad.problem} ({where}: {shown:.300}). Nothing was enqueued; mend it, or set bad_rows to a folder"
     )
 

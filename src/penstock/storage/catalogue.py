@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from psycopg import errors
 
-from penstock.errors import InvalidJob, NotFound
+from penstock.errors import InvalidInput, NotFound
 from penstock.model.queue import QueueDefinition
 from penstock.model.rate import rate_text
 from penstock.routing.placement import Depth
@@ -104,7 +104,7 @@ class QueueEntry:
         return self.per_key is not None or self.per_key_rate is not None
 
     def changed(self, options: Mapping[str, Any]) -> QueueDefinition:
-        """The queue as it would be declared with other limits; `InvalidJob` where they cannot be."""
+        """The queue as it would be declared with other limits; `InvalidInput` where they cannot be."""
         has_order = self.per_key is not None
         given: dict[str, Any] = {
             "max_length": self.max_length,
@@ -116,9 +116,11 @@ class QueueEntry:
             **options,
         }
         if given["per_key_rate"] is None and not has_order and self.fair_by is None and self.is_owned:
-            raise InvalidJob("per_key_rate", f"it is queue {self.name!r}'s only rule about keys; give a rate, as '1/s'")
+            raise InvalidInput(
+                "per_key_rate", f"it is queue {self.name!r}'s only rule about keys; give a rate, as '1/s'"
+            )
         if given["per_key_rate"] is not None and not self.is_owned:
-            raise InvalidJob(
+            raise InvalidInput(
                 "per_key_rate",
                 f"queue {self.name!r} was declared without a rule about keys or tenants, so that any worker takes any "
                 "of its jobs; declare another queue with per_key_rate",
@@ -159,7 +161,7 @@ def declare_queue(connection: Connection, declared: QueueDefinition, avoid: Sequ
         )
     except errors.UniqueViolation:
         owner = connection.execute(query("queue_of_partition_name"), {"name": declared.name}).fetchone()
-        raise InvalidJob(
+        raise InvalidInput(
             "queue",
             f"{declared.name!r} or one of its partitions bears a name that queue {owner[0] if owner else '?'!r} "
             "already uses for a partition; choose another name",

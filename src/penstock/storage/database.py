@@ -24,7 +24,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from penstock.clock import Clock, system
 from penstock.deadline import Deadline, current_deadline
-from penstock.errors import InvalidJob, PartitionUnavailable, PenstockError, SchemaMismatch
+from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, SchemaMismatch
 from penstock.forking import renew_in_children
 from penstock.storage.breaker import Breaker
 from penstock.storage.flow import DeadlinePassed, Flow, Session, SessionEnded, has_done
@@ -547,7 +547,7 @@ def _told_by_environment() -> bool | None:
     """Whether $PENSTOCK_POOLED says that databases are behind a transaction pooler; None where it says nothing."""
     said = os.environ.get("PENSTOCK_POOLED", "").strip()
     if said not in ("", "0", "1"):
-        raise InvalidJob("PENSTOCK_POOLED", "must be 1 (behind a transaction pooler) or 0 (direct), or not be set")
+        raise InvalidInput("PENSTOCK_POOLED", "must be 1 (behind a transaction pooler) or 0 (direct), or not be set")
     return None if not said else said == "1"
 
 
@@ -564,11 +564,11 @@ def refuse_cut(connection: Connection) -> None:
 
 
 def checked_url(url: object) -> str:
-    """A URL the driver can read, or InvalidJob; what is quoted of it never holds a password."""
+    """A URL the driver can read, or InvalidInput; what is quoted of it never holds a password."""
     if not isinstance(url, str) or ("://" not in url and "=" not in url):
-        raise InvalidJob("url", "a PostgreSQL URL is needed, such as postgresql://localhost/jobs")
+        raise InvalidInput("url", "a PostgreSQL URL is needed, such as postgresql://localhost/jobs")
     if url.count("://") > 1:
-        raise InvalidJob("url", "it holds several URLs; write App(shards=[url, url]), or PENSTOCK_URL='url url'")
+        raise InvalidInput("url", "it holds several URLs; write App(shards=[url, url]), or PENSTOCK_URL='url url'")
     try:
         parts = psycopg.conninfo.conninfo_to_dict(split_schema(url).conninfo)
     except psycopg.Error:
@@ -576,7 +576,7 @@ def checked_url(url: object) -> str:
     # An @ or / of a password that is not written as %40 or %2F ends up in the name of the host or the database.
     named = "" if parts is None else f"{parts.get('host') or ''}{parts.get('dbname') or ''}"
     if parts is None or "@" in named:
-        raise InvalidJob(
+        raise InvalidInput(
             "url", "it cannot be read; write postgresql://user:password@host:5432/database, special characters as %XX"
         )
     return url
@@ -596,7 +596,7 @@ def checked_urls(text: object) -> list[str]:
     # A comma also stands between several hosts of one URL: only one before a further URL parts them.
     urls = re.split(r"\s*\n\s*|[\s,]+(?=\w+://)", text.strip()) if isinstance(text, str) else [text]
     if len(set(urls)) < len(urls):
-        raise InvalidJob("shards", "the same URL is given twice; each shard is a database of its own")
+        raise InvalidInput("shards", "the same URL is given twice; each shard is a database of its own")
     return [checked_url(each) for each in urls]
 
 

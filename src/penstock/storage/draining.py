@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from psycopg import errors
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.storage.arrays import array_text
 from penstock.storage.carrying import carry
 from penstock.storage.database import Connection, Database
@@ -42,7 +42,7 @@ class Rest(NamedTuple):
 
 
 def begin(shards: Shards, number: int) -> bool:
-    """Place nothing on a shard from now on; False where that was so. InvalidJob where there is no other."""
+    """Place nothing on a shard from now on; False where that was so. InvalidInput where there is no other."""
 
     def act(connection: Connection) -> bool:
         return bool(_asked(connection, name="begin_draining", shard=number))
@@ -50,7 +50,7 @@ def begin(shards: Shards, number: int) -> bool:
     try:
         return shards.change(act)
     except errors.InvalidParameterValue as error:
-        raise InvalidJob("shard", str(error.diag.message_primary).removeprefix("InvalidJob: shard: ")) from None
+        raise InvalidInput("shard", str(error.diag.message_primary).removeprefix("InvalidInput: shard: ")) from None
 
 
 def go_on(shards: Shards) -> int:

@@ -27,7 +27,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.storage.arrays import members_text
 from penstock.storage.database import Connection
 from penstock.storage.flow import Flow
@@ -380,16 +380,16 @@ def _check_parents(spans: Sequence[Span]) -> Steps[None]:
             raise refused_parent(rows[0][0])
 
 
-def refused_parent(parent: int) -> InvalidJob:
+def refused_parent(parent: int) -> InvalidInput:
     """The error for a parent that is nowhere."""
-    return InvalidJob("after", f"job {parent} is unknown, pruned or archived; wait only for jobs that are stored")
+    return InvalidInput("after", f"job {parent} is unknown, pruned or archived; wait only for jobs that are stored")
 
 
 def read_place() -> Steps[tuple[int, str]]:
     """The number of the shard that a connection leads to, and its system."""
     ((has_schema,),) = yield "has_schema", {}
     if not has_schema:
-        raise InvalidJob(
+        raise InvalidInput(
             "connection", "it leads to a database without Penstock's schema: connect to a shard of this app"
         )
     ((number, _, system, _),) = yield "read_identity", {}

@@ -14,7 +14,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.encoding import encode_result
 from penstock.storage.database import mismatch
 from penstock.storage.queries import query
@@ -59,22 +59,22 @@ def is_async(given: Any) -> bool:
 
 
 def connection_beneath(given: Any) -> psycopg.Connection[Any]:
-    """The psycopg connection under it, or InvalidJob."""
+    """The psycopg connection under it, or InvalidInput."""
     found = _beneath(given)
     if isinstance(found, psycopg.AsyncConnection):
-        raise InvalidJob("connection", "it is asynchronous; use aenqueue, aenqueue_many or asettle with it")
+        raise InvalidInput("connection", "it is asynchronous; use aenqueue, aenqueue_many or asettle with it")
     if not isinstance(found, psycopg.Connection):
-        raise InvalidJob("connection", f"{type(given).__name__} is not one Penstock can write through; {_REMEDY}")
+        raise InvalidInput("connection", f"{type(given).__name__} is not one Penstock can write through; {_REMEDY}")
     return found
 
 
 async def async_connection_beneath(given: Any) -> psycopg.AsyncConnection[Any]:
-    """The asynchronous psycopg connection under it, or InvalidJob."""
+    """The asynchronous psycopg connection under it, or InvalidInput."""
     if hasattr(given, "sync_session"):  # AsyncSession: begins its transaction first
         given = await given.connection()
     found = _beneath(given)
     if not isinstance(found, psycopg.AsyncConnection):
-        raise InvalidJob("connection", f"{type(given).__name__} is not asynchronous; {_REMEDY}")
+        raise InvalidInput("connection", f"{type(given).__name__} is not asynchronous; {_REMEDY}")
     return found
 
 
@@ -100,7 +100,7 @@ async def part_of_transaction_async(connection: psycopg.AsyncConnection[Any]) ->
 
 @contextmanager
 def callers_session(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Iterator[None]:
-    """In the block, text that the caller's session cannot carry is an InvalidJob, what it lacks a SchemaMismatch."""
+    """In the block, text that the caller's session cannot carry is an InvalidInput, what it lacks a SchemaMismatch."""
     try:
         yield
     except psycopg.Error as error:
@@ -109,7 +109,7 @@ def callers_session(connection: psycopg.Connection[Any] | psycopg.AsyncConnectio
         raise
     except UnicodeEncodeError:
         encoding = connection.info.parameter_status("client_encoding")
-        raise InvalidJob(
+        raise InvalidInput(
             "connection", f"its client_encoding, {encoding}, cannot carry all of the text; set client_encoding to UTF8"
         ) from None
 

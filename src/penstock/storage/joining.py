@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import psycopg
 from psycopg import errors
 
-from penstock.errors import InvalidJob, PartitionUnavailable, PenstockError, SchemaMismatch
+from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, SchemaMismatch
 from penstock.model.limits import MOST_SHARDS
 from penstock.storage.database import Database
 from penstock.storage.ids import read_range_number
@@ -102,10 +102,10 @@ def add(shards: Shards, database: Database, *, is_embedded: bool = False) -> int
     known, address = database.run(read_identity), plain_address(database.url)
     ours = shards.lead.run(read_identity)
     if known.identity is not None and known.system != ours.system:
-        raise InvalidJob("url", f"the database at {database.address} belongs to another system; give an empty one")
+        raise InvalidInput("url", f"the database at {database.address} belongs to another system; give an empty one")
     entries = {entry.number: entry for entry in shards.lead.run(read_shards)}
     if known.identity is not None and known.number in entries and entries[known.number].state == "drained":
-        raise InvalidJob(
+        raise InvalidInput(
             "url", f"the database at {database.address} was drained as shard {known.number}; give an empty one"
         )
     if known.number in shards and known.number in entries and known.identity == entries[known.number].identity:
@@ -137,7 +137,7 @@ def _refuse_unreachable(shards: Shards, database: Database) -> None:
             at_address(plain_address(database.url), shards.lead.url), request_timeout=database.request_timeout
         ).connect().close()
     except psycopg.OperationalError as error:
-        raise InvalidJob(
+        raise InvalidInput(
             "url",
             f"the database at {database.address} cannot be reached with the role and password of shard "
             f"{shards.lead.shard}, as running programs would ({str(error).strip().splitlines()[0]}); give it the same",
@@ -169,7 +169,7 @@ def _take_up(
                 known[database] = database.run(read_identity)
                 if known[database].identity is not None:
                     continue
-                raise InvalidJob(
+                raise InvalidInput(
                     "shards",
                     f"the database at {database.address} is no shard of this system yet: "
                     "add it with `penstock shards add URL`",

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from psycopg import DatabaseError, errors
 
-from penstock.errors import InvalidJob, PartitionUnavailable, PenstockError, QueueFull
+from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, QueueFull
 from penstock.storage.catalogue import find_queue
 from penstock.storage.database import Connection, Database
 from penstock.storage.queries import query
@@ -156,7 +156,7 @@ class _Commit:
             most = find_queue(connection, self.queue).max_length
             return QueueFull(self.queue, most) if most is not None else PenstockError(said)
         if isinstance(error, errors.InvalidParameterValue):
-            return InvalidJob("sink" if self.is_stream else "load", said.partition("load: ")[2])
+            return InvalidInput("sink" if self.is_stream else "load", said.partition("load: ")[2])
         if error.sqlstate == _STAGES_ARE_GONE:
             return PenstockError(
                 f"load {self.load!r} was not published: part of what was staged for it is gone, since it lay for more "
@@ -228,7 +228,7 @@ def publish(
 
 
 def find_published(shards: Shards, name: str, queue: str, batch: int, *, is_stream: bool) -> Published | None:
-    """What was decided before, if anything; `InvalidJob` where the name belongs to another kind of load."""
+    """What was decided before, if anything; `InvalidInput` where the name belongs to another kind of load."""
     answers = shards.each(
         lambda connection: connection.execute(query("find_batch"), {"name": name, "batch": batch}).fetchone()
     )
@@ -238,7 +238,7 @@ def find_published(shards: Shards, name: str, queue: str, batch: int, *, is_stre
     for other, was_stream, *_ in known:
         if other != queue or was_stream != is_stream:
             kind = "a stream into" if was_stream else "a load into"
-            raise InvalidJob("load", f"{name!r} names {kind} queue {other!r} already; choose another name")
+            raise InvalidInput("load", f"{name!r} names {kind} queue {other!r} already; choose another name")
     decided = [row[2:] for row in known if row[6] is not None]
     # Where its home is gone, those that followed it know their own part.
     chosen = [row for row in decided if row[0]] or decided

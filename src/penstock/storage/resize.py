@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 from psycopg import errors
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.storage.catalogue import find_queue
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
@@ -56,7 +56,7 @@ def resize(connection: Connection, name: str, partitions: int) -> bool:
     try:
         row = connection.execute(query("resize_queue"), {"name": name, "partitions": partitions}).fetchone()
     except errors.UniqueViolation as error:
-        raise InvalidJob(
+        raise InvalidInput(
             "partitions",
             f"a further partition of {name!r} would bear a name that another queue uses ({error.diag.message_detail}); "
             "stay below that number",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from psycopg import errors
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
 
@@ -27,7 +27,7 @@ def grant(connection: Connection, kind: str, role: str) -> None:
         connection.execute(query("grant_to"), {"role": role, "kind": kind})
     except errors.InvalidParameterValue as error:
         _, field, text = str(error.diag.message_primary).split(": ", 2)
-        raise InvalidJob(field, text) from None
+        raise InvalidInput(field, text) from None
 
 
 def kind_of_role(connection: Connection) -> tuple[str, str | None]:

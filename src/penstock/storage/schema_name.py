@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 
 __all__ = ["SCHEMA", "Target", "checked_schema", "split_schema", "with_schema"]
 
@@ -26,9 +26,9 @@ class Target(NamedTuple):
 
 
 def checked_schema(name: object) -> str:
-    """The name of a schema, or InvalidJob."""
+    """The name of a schema, or InvalidInput."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name.startswith("pg_") or name == "public":
-        raise InvalidJob(
+        raise InvalidInput(
             "schema",
             f"{name!r} cannot be one: a name of its own is needed, of lower-case letters, digits and _, 40 at most",
         )

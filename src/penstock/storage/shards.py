@@ -299,7 +299,7 @@ def take_up_shard(connection: Connection, number: int, identity: str, system: st
     try:
         connection.execute(query("take_up_shard"), {"number": number, "identity": identity, "system": system})
     except errors.InvalidParameterValue as error:
-        raise SchemaMismatch(str(error.diag.message_primary).removeprefix("InvalidJob: url: ")) from error
+        raise SchemaMismatch(str(error.diag.message_primary).removeprefix("InvalidInput: url: ")) from error
 
 
 def enter_shard(connection: Connection, number: int, identity: str, address: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.encoding import encode_arguments, encode_many_scalars, encode_result
 from penstock.task.conversion import Converter, converter_for, is_context, resolved
 
@@ -36,7 +36,7 @@ class Arguments:
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 self._any_name = parameter
             elif parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-                raise InvalidJob(
+                raise InvalidInput(
                     parameter.name,
                     f"argument {parameter.name!r} of {_name(function)} can only be passed by position; remove the '/'",
                 )
@@ -61,18 +61,18 @@ class Arguments:
         if not positional:
             return named
         if len(positional) > len(self._positional):
-            raise InvalidJob(
+            raise InvalidInput(
                 "args",
                 f"{_name(self._function)} takes {len(self._positional)} arguments by position, not {len(positional)}; "
                 "pass them by name",
             )
         bound = dict(zip(self._positional, positional, strict=False))
         for name in bound.keys() & named.keys():
-            raise InvalidJob(name, f"{_name(self._function)} is given argument {name!r} twice; pass it once")
+            raise InvalidInput(name, f"{_name(self._function)} is given argument {name!r} twice; pass it once")
         return bound | dict(named)
 
     def encode(self, named: Mapping[str, Any]) -> bytes:
-        """The arguments as JSON, or `InvalidJob` naming the one that does not fit or is not JSON."""
+        """The arguments as JSON, or `InvalidInput` naming the one that does not fit or is not JSON."""
         if type(named) is not dict:
             named = _as_dict(named)
         if named.keys() != self.names:
@@ -87,8 +87,8 @@ class Arguments:
             try:
                 for row in rows:
                     encoded.append(self.encode(row))
-            except InvalidJob as error:
-                raise InvalidJob(error.field, f"in row {len(encoded)}: {error.problem}") from error
+            except InvalidInput as error:
+                raise InvalidInput(error.field, f"in row {len(encoded)}: {error.problem}") from error
         return encoded
 
     def decode(self, raw: bytes | str) -> dict[str, Any]:
@@ -99,9 +99,9 @@ class Arguments:
         try:
             named = _decode(raw)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise InvalidJob("args", f"they are not JSON that can be read ({error}); enqueue the job again") from None
+            raise InvalidInput("args", f"they are not JSON that can be read ({error}); enqueue the job again") from None
         if type(named) is not dict:
-            raise InvalidJob("args", f"they are a JSON {type(named).__name__}, not an object; enqueue the job again")
+            raise InvalidInput("args", f"they are a JSON {type(named).__name__}, not an object; enqueue the job again")
         if named.keys() != self.names:
             self._refuse_names(named)
             if self._any_name_converter is not None:
@@ -127,20 +127,20 @@ class Arguments:
     def _refuse_names(self, named: Mapping[Any, Any]) -> None:
         for name in named:
             if not isinstance(name, str):
-                raise InvalidJob("args", f"the name {name!a:.60} of an argument is not text; pass str names")
+                raise InvalidInput("args", f"the name {name!a:.60} of an argument is not text; pass str names")
             if name == self.context_parameter:
-                raise InvalidJob(name, f"the worker passes {name!r} to {_name(self._function)}; leave it out")
+                raise InvalidInput(name, f"the worker passes {name!r} to {_name(self._function)}; leave it out")
             if name not in self.names and self._any_name is None:
                 takes = ", ".join(self._parameters) or "none"
-                raise InvalidJob(name, f"{_name(self._function)} has no argument {name!a:.200}; it takes: {takes}")
+                raise InvalidInput(name, f"{_name(self._function)} has no argument {name!a:.200}; it takes: {takes}")
         for name in self._parameters:
             if name in self._required and name not in named:
-                raise InvalidJob(name, f"{_name(self._function)} needs argument {name!r}; pass it")
+                raise InvalidInput(name, f"{_name(self._function)} needs argument {name!r}; pass it")
 
 
 def _as_dict(named: object) -> dict[str, Any]:
     if not isinstance(named, Mapping):
-        raise InvalidJob("args", f"a dict of arguments by name is needed, not {type(named).__name__}")
+        raise InvalidInput("args", f"a dict of arguments by name is needed, not {type(named).__name__}")
     return dict(named)
 
 
@@ -148,7 +148,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
-        raise InvalidJob("task", f"{_name(function)} does not show its arguments; wrap it in a function") from None
+        raise InvalidInput("task", f"{_name(function)} does not show its arguments; wrap it in a function") from None
 
 
 def _name(function: Callable[..., Any]) -> str:

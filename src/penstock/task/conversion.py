@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, Union, get_args, get_origin
 
 import msgspec
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 
 __all__ = ["Converter", "converter_for", "is_context", "resolved"]
 
@@ -80,7 +80,7 @@ def converter_for(annotation: Any) -> Converter | None:
         try:
             return msgspec.convert(value, annotation, str_keys=True, dec_hook=_from_json)
         except Exception as error:  # A model's own validators may raise anything.
-            raise InvalidJob(
+            raise InvalidInput(
                 field, f"it does not fit its annotation ({str(error)[:300]}); enqueue the job again"
             ) from error
 
@@ -104,7 +104,7 @@ def _converter_by_parts(annotation: Any) -> Converter | None:
             for member in annotation:
                 if member.value == value:
                     return member
-            raise InvalidJob(field, f"{value!a:.60} is no {annotation.__name__}; enqueue the job again")
+            raise InvalidInput(field, f"{value!a:.60} is no {annotation.__name__}; enqueue the job again")
 
         return by_value
     if get_origin(annotation) not in _UNIONS:
@@ -119,9 +119,9 @@ def _converter_by_parts(annotation: Any) -> Converter | None:
                 continue
             try:
                 return converter(field, value)
-            except InvalidJob:
+            except InvalidInput:
                 continue
-        raise InvalidJob(field, f"{value!a:.60} does not fit {annotation}; enqueue the job again")
+        raise InvalidInput(field, f"{value!a:.60} does not fit {annotation}; enqueue the job again")
 
     return first_that_fits
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.limits import (
     DEFAULT_PRIORITY,
     checked_attempts,
@@ -56,12 +56,12 @@ class TaskDefinition:
         if isinstance(self.key, str):
             value = named.get(self.key, self.arguments.defaults.get(self.key))
             if value is None:
-                raise InvalidJob("key", f"argument {self.key!r}, the key of task {self.name!r}, is missing; pass it")
+                raise InvalidInput("key", f"argument {self.key!r}, the key of task {self.name!r}, is missing; pass it")
             return key_to_bytes(value)
         try:
             value = self.key(**{**self.arguments.defaults, **named})
         except Exception as error:  # The user's function may raise anything; the caller must hear which job it was.
-            raise InvalidJob(
+            raise InvalidInput(
                 "key", f"the key function of task {self.name!r} raised {type(error).__name__}: {error}"
             ) from error
         return None if value is None else key_to_bytes(value)
@@ -83,19 +83,21 @@ def define(
 ) -> TaskDefinition:
     """Check a declaration and make the definition of it."""
     if not callable(function):
-        raise InvalidJob("task", f"a function is needed, not {type(function).__name__}")
+        raise InvalidInput("task", f"a function is needed, not {type(function).__name__}")
     arguments = Arguments(function)
     is_async = _is_async(function)
     if executor not in (None, "process"):
-        raise InvalidJob("executor", f"{executor!r} is unknown; leave it out, or give 'process'")
+        raise InvalidInput("executor", f"{executor!r} is unknown; leave it out, or give 'process'")
     if executor == "process" and is_async:
-        raise InvalidJob(
+        raise InvalidInput(
             "executor", "an async handler runs on the worker's loop; make it a plain function for 'process'"
         )
     if isinstance(key, str) and key not in arguments.names:
-        raise InvalidJob("key", f"the handler has no argument {key!r}; it takes: {', '.join(sorted(arguments.names))}")
+        raise InvalidInput(
+            "key", f"the handler has no argument {key!r}; it takes: {', '.join(sorted(arguments.names))}"
+        )
     if key is not None and not isinstance(key, str) and not callable(key):
-        raise InvalidJob("key", "the name of an argument or a function of the arguments is needed")
+        raise InvalidInput("key", "the name of an argument or a function of the arguments is needed")
     return TaskDefinition(
         queue=queue,
         name=checked_name("name", name if name is not None else getattr(function, "__name__", None)),
@@ -122,5 +124,7 @@ def _exceptions(field: str, given: Any) -> tuple[type[BaseException], ...]:
     kinds = tuple(given) if isinstance(given, (tuple, list)) else (given,)
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-            raise InvalidJob(field, f"exception types are needed, not {kind!r:.60}; write {field}=(TimeoutError, ...)")
+            raise InvalidInput(
+                field, f"exception types are needed, not {kind!r:.60}; write {field}=(TimeoutError, ...)"
+            )
     return kinds

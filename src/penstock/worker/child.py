@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.encoding import encode_result
 from penstock.model.limits import checked_progress
 from penstock.task.arguments import Arguments
@@ -90,7 +90,7 @@ def main(pipe: Pipe) -> None:
 def _answer(result: Any) -> Returned | Failed:
     try:
         return Returned(None if result is None else encode_result(result))
-    except InvalidJob as error:
+    except InvalidInput as error:
         return Failed(error, describe(error), is_final=True)
 
 

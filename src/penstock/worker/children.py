@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
 from penstock.clock import ticks
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.task.definition import TaskDefinition
 from penstock.task.verdict import Verdict
 from penstock.worker.child import Failed, Progress, Returned, main
@@ -142,7 +142,9 @@ def _place(task: TaskDefinition) -> tuple[str, str]:
     function = task.function
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     if not module or not name or "<locals>" in name or "<lambda>" in name:
-        raise InvalidJob("executor", f"the handler of task {task.name!r} must be at the top of a module for 'process'")
+        raise InvalidInput(
+            "executor", f"the handler of task {task.name!r} must be at the top of a module for 'process'"
+        )
     return module, name
 
 

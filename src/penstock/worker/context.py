@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.errors import InvalidJob, LeaseLost, PenstockError
+from penstock.errors import InvalidInput, LeaseLost, PenstockError
 from penstock.model.limits import checked_progress, key_from_bytes
 from penstock.storage.exchange import held_leases
 from penstock.storage.handler_transaction import settle_in, settle_in_async
@@ -143,7 +143,7 @@ class Context:
         held = self._workplace.database.run(lambda connection: held_leases(connection, worker))
         if (lease, self._job.lease.token) not in {(each.id, each.token) for each in held}:
             return self._lost()
-        return InvalidJob(
+        return InvalidInput(
             "connection",
             f"its transaction does not find the lease of job {self._job.id}, which this worker has: settle once, on "
             "the database that holds the job, and above READ COMMITTED before any other statement of the transaction",

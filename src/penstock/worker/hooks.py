@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.forking import renew_in_children
 
 __all__ = ["Event", "EventName", "Hooks"]
@@ -57,9 +57,9 @@ class Hooks:
     def add(self, event: str, function: Callable[[Event], Any]) -> None:
         """Register a function."""
         if event not in get_args(EventName):
-            raise InvalidJob("event", f"{event!r} is unknown; the events are {', '.join(get_args(EventName))}")
+            raise InvalidInput("event", f"{event!r} is unknown; the events are {', '.join(get_args(EventName))}")
         if not callable(function):
-            raise InvalidJob("function", f"a function of the event is needed, not {type(function).__name__}")
+            raise InvalidInput("function", f"a function of the event is needed, not {type(function).__name__}")
         self._functions.setdefault(event, []).append(function)
 
     def wants(self, event: EventName) -> bool:

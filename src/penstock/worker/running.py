@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.clock import system, ticks
-from penstock.errors import InvalidJob
+from penstock.errors import InvalidInput
 from penstock.model.encoding import encode_result
 from penstock.task.verdict import Verdict, describe, judge
 from penstock.worker.context import Context, Workplace
@@ -66,7 +66,7 @@ def note_result(job: HeldJob, result: Any) -> None:
     """Keep what a handler returned. What is not JSON fails the job for good: running it again would not help."""
     try:
         job.result = encode_result(result)
-    except InvalidJob as error:
+    except InvalidInput as error:
         job.verdict = Verdict("failed", describe(error))
 
 

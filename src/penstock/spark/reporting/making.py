@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import system
-from penstock.errors import InvalidJob, PenstockError
+from penstock.errors import InvalidInput, PenstockError
 from penstock.spark.reporting.figures import Figures
 from penstock.spark.reporting.measuring import HISTORY_COLUMNS, WAITING_COLUMNS, measure
 from penstock.spark.reporting.page import page
@@ -65,9 +65,9 @@ def checked_since(since: object) -> datetime | None:
     if since is None:
         return None
     if not isinstance(since, datetime):
-        raise InvalidJob("since", "a datetime with its zone is needed, such as datetime.now(UTC) - timedelta(days=7)")
+        raise InvalidInput("since", "a datetime with its zone is needed, such as datetime.now(UTC) - timedelta(days=7)")
     if since.utcoffset() is None:
-        raise InvalidJob("since", "it has no time zone; write since.replace(tzinfo=UTC), or with its own")
+        raise InvalidInput("since", "it has no time zone; write since.replace(tzinfo=UTC), or with its own")
     return since.astimezone(UTC)
 
 

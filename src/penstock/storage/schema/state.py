@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from psycopg import errors
 
-from penstock.errors import InvalidJob, PenstockError, SchemaMismatch
+from penstock.errors import InvalidInput, PenstockError, SchemaMismatch
 from penstock.storage.database import Connection
 from penstock.storage.flow import schema_of
 from penstock.storage.queries import query
@@ -139,11 +139,11 @@ def refuse_server(connection: Connection) -> None:
         )
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
-        raise InvalidJob(
+        raise InvalidInput(
             "url",
             f"the encoding of database {connection.info.dbname!r} is {encoding}, and Penstock's must be UTF8: make one"
             " with create database … encoding 'UTF8' template template0",
         )
     name = schema_of(connection)
     if name != SCHEMA and connection.execute(query("quote_schema")).fetchone() != (name,):
-        raise InvalidJob("schema", f"{name!r} is a word of SQL; give another name")
+        raise InvalidInput("schema", f"{name!r} is a word of SQL; give another name")

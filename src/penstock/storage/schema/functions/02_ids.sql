@@ -14,5 +14,5 @@ return ((p_job >> 10) & 1023)::int;
 create or replace function @schema@.refuse(field text, problem text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    raise exception using errcode = '22023', message = format('InvalidJob: %s: %s', field, problem);
+    raise exception using errcode = '22023', message = format('InvalidInput: %s: %s', field, problem);
 end $$;

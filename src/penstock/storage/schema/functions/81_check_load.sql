@@ -27,13 +27,13 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if p_load.queue_id <> p_queue.id or p_load.is_stream <> p_is_stream then
         raise exception using errcode = '22023', message = format(
-            'InvalidJob: load: %s names another load, %s queue %s: choose another name', quote_literal(p_load.name),
+            'InvalidInput: load: %s names another load, %s queue %s: choose another name', quote_literal(p_load.name),
             case when p_load.is_stream then 'a stream into' else 'into' end,
             (select quote_literal(q.name) from @schema@.queue as q where q.id = p_load.queue_id));
     end if;
     if p_is_stream and p_load.origin <> p_origin then
         raise exception using errcode = '22023', message = format(
-            'InvalidJob: load: %s belongs to a stream with another checkpoint, whose batches count from 0 too: '
+            'InvalidInput: load: %s belongs to a stream with another checkpoint, whose batches count from 0 too: '
             'go on from that checkpoint, or choose another name', quote_literal(p_load.name));
     end if;
 end $$;

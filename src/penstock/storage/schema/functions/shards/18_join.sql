@@ -58,7 +58,7 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if exists (select from @schema@.queue) or (select is_called from @schema@.range_number) then
         raise exception using errcode = '22023', message =
-            'InvalidJob: url: the database has queues of its own: a further shard has to be empty';
+            'InvalidInput: url: the database has queues of its own: a further shard has to be empty';
     end if;
 end $$;
 
