@@ -24,6 +24,7 @@ select set_config('idle_in_transaction_session_timeout', '0', true), set_config(
   from @schema@.archive_duty where number = %(duty)s and token = %(token)s::uuid for update
 
 -- name: end_duty_of_archiving
+-- The archive has done its round: whoever looks knows that nobody acts now.
 update @schema@.archive_duty set ended_at = now()
 
 -- name: wait_for_duty_of_pruning
@@ -31,6 +32,7 @@ update @schema@.archive_duty set ended_at = now()
 select pg_advisory_xact_lock(hashtext('@schema@.prune'))
 
 -- name: has_ended
+-- Whether anything has ended since the slice in use was opened. See @schema@.has_ended.
 select @schema@.has_ended()
 
 -- name: unsealed_slices
@@ -41,13 +43,16 @@ select number from @schema@.slice
  order by number
 
 -- name: take_slices
+-- Take every sealed slice that prune has not marked. See @schema@.take_slices.
 select @schema@.take_slices()
 
 -- name: taken_slices
+-- The slices that an archive has taken, and how far each is on its way out of `finished`.
 select number, @schema@.standing('finished_' || number, '@schema@.finished') from @schema@.slice
  where taken_at is not null order by number
 
 -- name: standing_of_slice
+-- How far one slice is on its way out of `finished`.
 select @schema@.standing('finished_' || %(number)s::int, '@schema@.finished')
 
 -- name: queues_of_slice
@@ -55,13 +60,17 @@ select @schema@.standing('finished_' || %(number)s::int, '@schema@.finished')
 select name from @schema@.queue
 
 -- name: checksum_slice
+-- The count and the checksum of a stretch of a slice, to compare with what a lake holds. See @schema@.checksum_slice.
 select jobs, checksum from @schema@.checksum_slice(%(number)s, %(low)s, %(high)s)
 
 -- name: has_rows_of_slice
+-- Whether a slice has any row. See @schema@.has_rows.
 select @schema@.has_rows(%(number)s)
 
 -- name: hold_slice
+-- Keep everybody from changing a slice until this transaction ends. See @schema@.hold_slice.
 select @schema@.hold_slice(%(number)s)
 
 -- name: let_slice_go
+-- Let a slice go that is in a lake, with all that belongs to its jobs. See @schema@.let_slice_go.
 select @schema@.let_slice_go(%(number)s, %(days)s)

@@ -9,6 +9,8 @@ with recursive found as (
 select shard from found where shard is not null
 
 -- name: begin_carrying
+-- Hold what is to be carried from here until the transaction ends; false where somebody does. See
+-- @schema@.begin_carrying.
 select @schema@.begin_carrying()
 
 -- name: set_aside_unsent
@@ -20,6 +22,7 @@ select @schema@.set_aside_unsent(%(shard)s, %(limit)s)
 select @schema@.read_outbox(%(shard)s, %(limit)s)
 
 -- name: read_clock
+-- The server's time now, not when the transaction began.
 select clock_timestamp()
 
 -- name: take_arrivals
@@ -31,6 +34,7 @@ select @schema@.take_arrivals(%(from)s, %(as_of)s, %(jobs)s::json)
 select @schema@.depart(%(ids)s::bigint[])
 
 -- name: whereabouts
+-- The shard to ask for a job. See @schema@.whereabouts.
 select @schema@.whereabouts(%(id)s)
 
 -- name: are_here
@@ -49,9 +53,11 @@ select shard, array_agg(outbox_id)
  group by shard
 
 -- name: still_in_outbox
+-- Which of these are still to be carried. Index: the primary key.
 select id from @schema@.outbox where id = any (%(ids)s::bigint[])
 
 -- name: forget_arrivals
+-- Forget what came from a shard that has let it go. Index: the primary key.
 delete from @schema@.arrival where shard = %(shard)s and outbox_id = any (%(ids)s::bigint[])
 
 -- name: old_forwards
@@ -61,6 +67,7 @@ select shard, array_agg(job_id)
  group by shard
 
 -- name: still_placed
+-- Which of these jobs are anywhere still. See @schema@.has_place.
 select id from unnest(%(ids)s::bigint[]) as id where @schema@.has_place(id)
 
 -- name: renew_forwards
@@ -68,4 +75,5 @@ select id from unnest(%(ids)s::bigint[]) as id where @schema@.has_place(id)
 update @schema@.forward set at = now() where job_id = any (%(ids)s::bigint[])
 
 -- name: forget_forwards
+-- Forget where jobs went that are nowhere any more. Index: the primary key.
 delete from @schema@.forward where job_id = any (%(ids)s::bigint[])

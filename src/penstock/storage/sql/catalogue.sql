@@ -1,4 +1,5 @@
 -- name: queue_exists
+-- Whether the catalogue has a queue of that name.
 select exists (select from @schema@.queue where name = %(name)s)
 
 -- name: declare_queue
@@ -59,6 +60,7 @@ select @schema@.next_version()
 select @schema@.fit_buckets(%(queue_id)s)
 
 -- name: wake_queue
+-- Notify the workers that sleep on a queue. See @schema@.wake.
 select @schema@.wake(%(queue_id)s)
 
 -- name: read_depths
@@ -67,4 +69,5 @@ select @schema@.wake(%(queue_id)s)
 select partition_id, opened, @schema@.expected_in(d) from @schema@.depth as d where partition_id = any (%(partitions)s)
 
 -- name: waiting_in
+-- How many jobs wait in a partition, for `max_length`. See @schema@.waiting_in.
 select @schema@.waiting_in(%(partition)s)

@@ -32,6 +32,7 @@ select exists (
 select queue, kind, n from @schema@.left_on_shard()
 
 -- name: is_vacant
+-- Whether nothing is left on this shard. See @schema@.is_vacant.
 select @schema@.is_vacant()
 
 -- name: seal_shard
@@ -62,6 +63,7 @@ select count(*) from unnest(%(ids)s::bigint[]) as g(id) where not exists (select
 select @schema@.loads_decided()
 
 -- name: take_loads
+-- Take over what a drained shard decided about loads. See @schema@.take_loads.
 select @schema@.take_loads(%(given)s::json)
 
 -- name: end_draining

@@ -44,10 +44,12 @@ select @schema@.note_written(%(token)s, %(kept_seconds)s, @schema@.enqueue_one(
            %(queue)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s, %(attributes)s))
 
 -- name: enqueue_one_if_mapped_noted
+-- The same, and the call's receipt with it: the answer may be lost behind a pooler.
 select @schema@.note_written(%(token)s, %(kept_seconds)s, @schema@.enqueue_one_if_mapped(
            %(queue)s, %(epoch)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s, %(attributes)s))
 
 -- name: enqueue_few_if_mapped_noted
+-- The same, and the call's receipt with it: the answer may be lost behind a pooler.
 select @schema@.note_written(%(token)s, %(kept_seconds)s, @schema@.enqueue_few_if_mapped(
            %(queue)s, %(epoch)s, %(partition)s, %(priority)s,
            coalesce(%(run_at)s::timestamptz, now() + make_interval(secs => %(delay)s)), %(tasks)s::text[],
@@ -73,14 +75,17 @@ select case when @schema@.lock_maps(%(queues)s::int[], %(epochs)s::int[])
             then array(select @schema@.draw_range() from generate_series(1, %(count)s)) end, now()
 
 -- name: copy_jobs
+-- Many jobs at once; they are not seen before their ranges are opened in the same transaction.
 copy @schema@.job (id, enqueued_at, partition_id, priority, task, key, args, attributes) from stdin (encoding 'UTF8')
 
 -- name: open_ranges
+-- Make the ranges of jobs that were copied ready or scheduled, and wake who sleeps. See @schema@.open_ranges.
 select @schema@.open_ranges(%(queues)s::int[], %(partitions)s::int[], %(priorities)s::smallint[], %(tasks)s::text[],
                             %(run_ats)s::timestamptz[], %(ranges)s::bigint[], %(sizes)s::smallint[],
                             %(members)s::bit(1024)[], %(epochs)s::int[])
 
 -- name: block_jobs
+-- Let jobs of this transaction wait for their parents. See @schema@.block_jobs.
 select @schema@.block_jobs(%(ids)s::bigint[], %(partitions)s::int[], %(priorities)s::smallint[], %(tasks)s::text[],
                            %(run_ats)s::timestamptz[], %(runs_on_failure)s::boolean[], %(parents)s::json[])
 
@@ -120,6 +125,7 @@ select id from @schema@.job
 select @schema@.find_or_void_receipt(%(token)s, %(kept_seconds)s)
 
 -- name: newest_range
+-- The number that was drawn last, as of now: what is drawn later is higher.
 select last_value from @schema@.range_number
 
 -- name: end_backend
@@ -127,7 +133,9 @@ select last_value from @schema@.range_number
 select pg_terminate_backend(pid) from pg_stat_activity where pid = %(pid)s and backend_start = %(started_at)s
 
 -- name: backend_is_alive
+-- Whether the session that a call was sent on still lives: until it has ended the call may commit.
 select exists (select from pg_stat_activity where pid = %(pid)s and backend_start = %(started_at)s)
 
 -- name: commit_nothing
+-- Write a record to the log and nothing else: its COMMIT comes back when those before it are durable.
 select pg_logical_emit_message(true, 'penstock', '')

@@ -39,6 +39,7 @@ select p.id from @schema@.blocked as b, unnest(b.parents) as p(id)
  where b.job_id = %(id)s and @schema@.outcome_of(p.id) is null order by p.id limit 100
 
 -- name: is_asked_to_stop
+-- Whether somebody asked that a running job be stopped. Index: the primary key.
 select exists (select from @schema@.cancellation where job_id = %(id)s)
 
 -- name: holder_of_job
@@ -59,6 +60,7 @@ select current_setting('default_transaction_read_only') = 'on' or pg_is_in_recov
   from (select coalesce(sum(@schema@.members_count(low, high, members)), 0)::bigint as n from @schema@.lease) as l
 
 -- name: server_settings
+-- What the doctor wants to know of a server: its version, what a crash would lose, its clock, whether it takes writes.
 select current_setting('server_version_num')::int, current_setting('server_version'), current_setting('fsync'),
        current_setting('full_page_writes'), current_setting('synchronous_commit'), clock_timestamp(),
        current_setting('default_transaction_read_only') = 'off' and not pg_is_in_recovery(), current_setting('jit') = 'on'
@@ -95,6 +97,7 @@ select d.location, to_char(d.began_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI "U
   from @schema@.archive_duty as d
 
 -- name: workers_alive
+-- How many workers have renewed their row in time, and how many rows there are.
 select count(*) filter (where renewed_at > now() - make_interval(secs => lease_seconds)), count(*) from @schema@.worker
 
 -- name: tasks_without_timeout

@@ -35,6 +35,7 @@ select idempotency_key, job_id from @schema@.dedup where queue_id = %(queue)s an
 select job_id from @schema@.dedup where is_carried and job_id > %(after)s order by job_id limit %(limit)s
 
 -- name: jobs_forgotten
+-- Of these jobs, those of which nothing is left on this shard. See @schema@.jobs_forgotten.
 select @schema@.jobs_forgotten(%(ids)s::bigint[])
 
 -- name: let_go_keys_of_jobs

@@ -23,6 +23,7 @@ select p.load_id, p.batch, p.shard, p.attempt, l.name, q.name, l.is_stream, l.or
  order by p.load_id, p.batch, p.shard
 
 -- name: note_published
+-- What a load came to on another shard, once. Index: the primary key.
 update @schema@.load_part set published_at = now(), rows = %(rows)s, duplicates = %(duplicates)s
  where load_id = %(load)s and batch = %(batch)s and shard = %(shard)s and published_at is null
 
@@ -31,6 +32,7 @@ update @schema@.load_part set published_at = now(), rows = %(rows)s, duplicates 
 select @schema@.abort_attempt(%(attempt)s)
 
 -- name: release_stages
+-- Let go of what a commit held that was not decided. See @schema@.release_stages.
 select @schema@.release_stages(%(attempt)s)
 
 -- name: old_holds
@@ -57,18 +59,23 @@ delete from @schema@.load_range where stage = any (%(stages)s::text[]) and load_
 select @schema@.enter_stage($1, $2::int)
 
 -- name: draw_staged_ranges
+-- Range numbers for a stage; its rows are no jobs before they are published.
 select @schema@.draw_range() as range from generate_series(1, $1::int)
 
 -- name: stage_time
+-- The time that all jobs of a stage bear as theirs.
 select now()
 
 -- name: stage_ranges
+-- Note the ranges of a stage. See @schema@.stage_ranges.
 select @schema@.stage_ranges($1, $2::text::json)
 
 -- name: find_load
+-- The number of a load. Index: load's unique name.
 select id from @schema@.load where name = %(name)s
 
 -- name: newest_loads
+-- The loads that were begun last. Index: the primary key, from its end.
 select name, created_at from @schema@.load order by id desc limit %(limit)s
 
 -- name: read_loads
@@ -98,18 +105,23 @@ select l.name, q.name, l.is_stream, l.is_paused, l.cancelled_at, b.batches, b.ro
         where g.load_id = l.id) as w
 
 -- name: pause_load
+-- Nothing of this load starts from now on; `hold_load` moves what is ready. Locks: the load's row.
 update @schema@.load set is_paused = true where id = %(load)s
 
 -- name: hold_load
+-- Take what is ready of a load out of the order. See @schema@.hold_load.
 select @schema@.hold_load(%(load)s)
 
 -- name: hold_loads
+-- The same for all paused loads: what became ready since. See @schema@.hold_loads.
 select @schema@.hold_loads()
 
 -- name: resume_load
+-- Let the jobs of a load come back, behind what is ready by now, in the order they had. See @schema@.resume_load.
 select @schema@.resume_load(%(load)s)
 
 -- name: mark_load_cancelled
+-- A load is cancelled once; the first time stays. Locks: the load's row.
 update @schema@.load set cancelled_at = coalesce(cancelled_at, now()) where id = %(load)s
 
 -- name: open_ranges_of_load
@@ -127,4 +139,5 @@ select g.range, g.size from @schema@.load_range as g
  where g.load_id = %(load)s and exists (select from @schema@.lease where range = g.range)
 
 -- name: forget_stages
+-- Forget stages that nobody published within a day. See @schema@.forget_stages.
 select @schema@.forget_stages()

@@ -26,9 +26,11 @@ select case when m.opened_at is not null then true when q.epoch = m.epoch then f
  where q.name = %(name)s and m.epoch = %(epoch)s
 
 -- name: read_epochs
+-- The newest map that this shard knows of each of these queues.
 select id, epoch from @schema@.queue where id = any (%(queues)s::int[])
 
 -- name: report_number
+-- A number for what is told next; see the sequence.
 select nextval('@schema@.report_number')
 
 -- name: forget_guests

@@ -3,6 +3,7 @@
 select partition_id, queue_id, owner_epoch, is_surplus from @schema@.share_partitions(%(worker)s)
 
 -- name: give_up_partitions
+-- Let another worker own these partitions. See @schema@.give_up_partitions.
 select @schema@.give_up_partitions(%(worker)s, %(partitions)s::int[])
 
 -- name: leave_crews
@@ -26,6 +27,7 @@ select id, partition_id, priority, pos, range, low, high, members::text, attempt
 lock table only @schema@.job in access share mode
 
 -- name: read_snapshot
+-- Which transactions have ended, and which server says so: rows are read by it.
 select pg_current_snapshot()::text, @schema@.this_server()
 
 -- name: read_new_rows
@@ -70,9 +72,11 @@ select s.range * 1024 + m, j.key
  where s.partition_id = %(partition)s and s.pos is not null
 
 -- name: read_halted
+-- The keys of a queue that wait for a person.
 select key from @schema@.halted where queue_id = %(queue)s
 
 -- name: note_quiet
+-- As of a snapshot nothing in this partition can start, if it is still this owner's. Locks: the row of `quiet`.
 insert into @schema@.quiet (partition_id, as_of, server)
 select %(partition)s, %(as_of)s::pg_snapshot, %(server)s
  where @schema@.held_partitions(%(worker)s, %(server)s, array[%(partition)s::int], array[%(epoch)s::bigint]) <> '{}'
@@ -107,6 +111,7 @@ select g.low, g.high, f.key, f.task, f.attributes ->> 'tenant'
           from @schema@.job as j where j.id >= g.low and j.id < g.high)
 
 -- name: read_queue_rules
+-- The rules that an owner obeys, as of now.
 select q.id, q.per_key, q.running_limit, q.rate, q.key_rate, q.fair_by, q.weights, q.holds_on_retry, q.halts_on_dead, q.is_paused
   from @schema@.queue as q where q.id = any (%(queues)s::int[])
 

@@ -3,6 +3,7 @@
 select pg_try_advisory_xact_lock(hashtext('@schema@.prune'))
 
 -- name: be_impatient
+-- From here to the end of the transaction no lock is waited for longer than this.
 select set_config('lock_timeout', '100ms', true)
 
 -- name: read_room
@@ -16,6 +17,7 @@ select r.last_value, count(*) filter (where p.low > r.last_value), count(*) filt
 select id, extract(epoch from now() - enqueued_at)::double precision from @schema@.job order by id limit 1
 
 -- name: add_job_part
+-- Make the next table partition of `job`, for so many calls. See @schema@.add_job_part.
 select @schema@.add_job_part(%(calls)s)
 
 -- name: read_slices
@@ -25,12 +27,15 @@ select count(*) filter (where opened_at is null),
   from @schema@.slice
 
 -- name: add_slice
+-- Make the next slice of `finished`; it is not open yet. See @schema@.add_slice.
 select @schema@.add_slice()
 
 -- name: open_slice
+-- Open the next slice: from now on what ends is written there. See @schema@.open_slice.
 select @schema@.open_slice()
 
 -- name: note_closed
+-- Note who may still write to tables that were closed. See @schema@.note_closed.
 select @schema@.note_closed()
 
 -- name: slices_to_let_go
@@ -61,24 +66,31 @@ select @schema@.detach_table(%(parent)s, %(table)s)
 select @schema@.drop_table(%(table)s)
 
 -- name: count_slice
+-- Count a sealed slice by outcome, once. See @schema@.count_slice.
 select @schema@.count_slice(%(number)s)
 
 -- name: carry
+-- Carry what must be kept longer into the slice in use, some pages at a time. See @schema@.carry.
 select @schema@.carry(%(number)s, %(days)s::double precision[], %(pages)s)
 
 -- name: carry_parents
+-- Put the ends that children still wait for back into the slice in use. See @schema@.carry_parents.
 select @schema@.carry_parents(%(number)s)
 
 -- name: forget_slice
+-- Delete what is noted elsewhere about the jobs of a slice that goes, some pages at a time. See @schema@.forget_slice.
 select @schema@.forget_slice(%(number)s, %(pages)s)
 
 -- name: remove_slice
+-- A slice is gone.
 delete from @schema@.slice where number = %(number)s
 
 -- name: keep_jobs
+-- Move the few jobs to `job_kept` that are wanted longer than their table partition. See @schema@.keep_jobs.
 select @schema@.keep_jobs(%(low)s, %(high)s, %(few)s)
 
 -- name: forget_jobs
+-- Delete what is noted elsewhere about the jobs of a table partition that goes. See @schema@.forget_jobs.
 select @schema@.forget_jobs(%(low)s, %(high)s, %(keeps_keys)s, %(after)s, %(limit)s)
 
 -- name: remove_job_part
@@ -91,4 +103,5 @@ delete from @schema@.load_range as r using part as p
    and not exists (select from @schema@.job_kept as k where k.id >= r.range * 1024 and k.id < (r.range + 1) * 1024)
 
 -- name: clean_kept
+-- Delete kept jobs that nothing needs any more. See @schema@.clean_kept.
 select @schema@.clean_kept(%(after)s, %(limit)s)

@@ -23,6 +23,7 @@ select exists (select from @schema@.queue_map where is_closed and not is_drained
 select epoch, partition_ids, open_ids, held_keys from @schema@.open_maps(%(queue)s)
 
 -- name: is_drained
+-- Whether nothing is left of the earlier maps of a queue.
 select not exists (select from @schema@.queue_map as m join @schema@.queue as q on q.id = m.queue_id
                     where q.id = %(queue)s and m.epoch < q.epoch and not m.is_drained)
 

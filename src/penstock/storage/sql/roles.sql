@@ -11,4 +11,5 @@ select current_user::text,
   from pg_class as c where c.oid = '@schema@.job'::regclass
 
 -- name: owns_tables
+-- Whether this role may change the schema.
 select pg_has_role(relowner, 'usage') from pg_class where oid = '@schema@.job'::regclass

@@ -34,12 +34,15 @@ create table @schema@.function_set (
 );
 
 -- name: read_table_files
+-- The table files that were applied here.
 select number, name, checksum from @schema@.table_file
 
 -- name: read_function_set
+-- The set of functions that was applied here.
 select version, oldest_program, checksum from @schema@.function_set
 
 -- name: note_table_file
+-- A table file was applied, in this transaction.
 insert into @schema@.table_file (number, name, checksum) values ({number}, {name}, {checksum})
 
 -- name: refuse_older_functions
@@ -52,6 +55,7 @@ begin
 end $$
 
 -- name: note_function_set
+-- The set of functions was applied, in this transaction.
 insert into @schema@.function_set (version, oldest_program, checksum) values ({version}, {oldest_program}, {checksum})
 on conflict (is_only) do update set version = excluded.version, oldest_program = excluded.oldest_program,
     checksum = excluded.checksum, applied_at = excluded.applied_at

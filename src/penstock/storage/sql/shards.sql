@@ -1,10 +1,13 @@
 -- name: has_schema
+-- Whether this database has been set up.
 select to_regclass('@schema@.catalogue') is not null
 
 -- name: read_identity
+-- What this database is among the shards, and the version of its catalogue.
 select number, identity, system, version from @schema@.catalogue
 
 -- name: read_shards
+-- Every shard that this catalogue knows.
 select number, identity, address, state from @schema@.shard order by number
 
 -- name: read_digest
@@ -21,6 +24,7 @@ select @schema@.take_up_shard(%(number)s, %(identity)s::uuid, %(system)s::uuid)
 select @schema@.enter_shard(%(number)s, %(identity)s::uuid, %(address)s)
 
 -- name: catalogue_since
+-- What changed in the catalogue after a version. See @schema@.catalogue_since.
 select @schema@.catalogue_since(%(version)s)
 
 -- name: take_catalogue
@@ -36,6 +40,7 @@ select number, identity from @schema@.reserve_shard(%(identity)s::uuid, %(addres
 select @schema@.set_shard_state(%(number)s, %(state)s)
 
 -- name: read_range_number
+-- The range number that was drawn last.
 select last_value from @schema@.range_number
 
 -- name: draw_up_to

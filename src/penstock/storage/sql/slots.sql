@@ -18,6 +18,7 @@ select exists (
 delete from @schema@.worker where starts_with(name, %(run)s)
 
 -- name: read_tasks
+-- The tasks of a queue, with the attempts that their jobs have.
 select name, max_attempts from @schema@.task where queue_id = %(queue)s
 
 -- name: tasks_at_the_head

@@ -31,4 +31,5 @@ union all
 select id, enqueued_at from @schema@.job_kept where id = any (%(ids)s::bigint[])
 
 -- name: tally_bytes
+-- How much is to be folded, without reading it.
 select pg_relation_size('@schema@.tally')

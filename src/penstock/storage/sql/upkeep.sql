@@ -1,10 +1,13 @@
 -- name: rescue
+-- Remove workers that are dead and free what they held. See @schema@.rescue.
 select workers, jobs, dead from @schema@.rescue()
 
 -- name: promote
+-- Make ready what is due. See @schema@.promote.
 select @schema@.promote(%(limit)s)
 
 -- name: unblock
+-- Let children go whose parents have ended. See @schema@.unblock.
 select looked_at, freed, last_id, cancelled from @schema@.unblock(%(children)s::bigint[], %(after)s, %(limit)s)
 
 -- name: expire
@@ -13,9 +16,11 @@ select coalesce(sum(@schema@.expire_head(p.id, make_interval(secs => q.max_wait_
   from @schema@.queue as q join @schema@.partition as p on p.queue_id = q.id where q.max_wait_seconds is not null
 
 -- name: park
+-- Park what no worker has the task for, and bring back what one has. See @schema@.park.
 select @schema@.park()
 
 -- name: fold
+-- Add up the figures of `tally` into `total`. See @schema@.fold.
 select @schema@.fold()
 
 -- name: due_crons
@@ -27,6 +32,7 @@ select name, expression, timezone, queue_id, task, key, args, next_at from @sche
  order by next_at, name limit 500 for update skip locked
 
 -- name: advance_crons
+-- Entries have fired: when they are due next. Locks: their rows, which the same transaction holds.
 update @schema@.cron as c set next_at = g.next_at, last_at = g.last_at
   from unnest(%(names)s::text[], %(next_at)s::timestamptz[], %(last_at)s::timestamptz[]) as g(name, next_at, last_at)
  where c.name = g.name
@@ -44,15 +50,18 @@ on conflict (name) do update
        is distinct from (excluded.expression, excluded.timezone, excluded.queue_id, excluded.task, excluded.key, excluded.args::text)
 
 -- name: read_crons
+-- One entry, or all, as they are on this shard.
 select c.name, c.expression, c.timezone, q.name, c.task, c.key, c.args, c.is_paused, c.next_at, c.last_at, c.is_leaving, c.moves
   from @schema@.cron as c join @schema@.queue as q on q.id = c.queue_id
  where %(name)s::text is null or c.name = %(name)s order by c.name
 
 -- name: pause_cron
+-- Pause an entry, or let it go on from a time. Locks: its row.
 update @schema@.cron set is_paused = %(is_paused)s, next_at = case when %(is_paused)s then next_at else %(next_at)s end
  where name = %(name)s returning name
 
 -- name: remove_cron
+-- Remove an entry. Locks: its row.
 delete from @schema@.cron where name = %(name)s returning name
 
 -- name: hold_cron_map
@@ -76,6 +85,7 @@ on conflict (name) do update
  where excluded.moves > cron.moves
 
 -- name: drop_cron_that_left
+-- Drop an entry that another shard has taken over, if it has not come back meanwhile.
 delete from @schema@.cron where name = %(name)s and moves = %(moves)s and is_leaving
 
 -- name: parents_elsewhere
@@ -136,6 +146,7 @@ select d.parent_id from @schema@.dependency as d
    and not exists (select from @schema@.parent_end as e where e.job_id = d.parent_id)
 
 -- name: enter_parent_ends
+-- How parents on other shards ended; a child here may go on by it.
 insert into @schema@.parent_end (job_id, has_succeeded)
 select g.id, g.has_succeeded from unnest(%(ids)s::bigint[], %(succeeded)s::boolean[]) as g(id, has_succeeded) on conflict do nothing
 

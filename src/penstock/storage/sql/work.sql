@@ -21,9 +21,11 @@ select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.member
 select @schema@.set_aside(%(jobs)s::bigint[], %(reasons)s::text[])
 
 -- name: wake_gates
+-- Wake who waits for room under a limit. See @schema@.wake_gates.
 select @schema@.wake_gates(%(settled)s::int[])
 
 -- name: held_leases
+-- Every lease that a worker holds, for whoever lost an answer.
 select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
        extract(epoch from now() - ready_at)::double precision, token
   from @schema@.lease where worker_id = %(worker)s
@@ -38,11 +40,13 @@ select g.job_id, g.attempt from unnest(%(jobs)s::bigint[], %(attempts)s::smallin
                 where x.job_id = g.job_id and x.attempt = g.attempt and x.worker = %(name)s)
 
 -- name: settle_succeeded_if_leased
+-- Jobs succeeded; those are returned that were not this worker's any more. See @schema@.settle_succeeded_if_leased.
 select lease_id, pos from @schema@.settle_succeeded_if_leased(
     %(worker)s, %(name)s, %(leases)s::bigint[], %(tokens)s::bigint[], %(ranges)s::bigint[], %(counts)s::int[], %(masks)s::bit(1024)[], %(positions)s::text[],
     %(ages)s::text[], %(runs)s::text[], %(results)s::text[])
 
 -- name: settle_ended_if_leased
+-- The same for every other end. See @schema@.settle_ended_if_leased.
 select lease_id, pos from @schema@.settle_ended_if_leased(%(worker)s, %(name)s, %(ends)s::json)
 
 -- name: note_started_if_leased
@@ -52,14 +56,17 @@ update @schema@.lease set is_ahead = false
    and token = (%(tokens)s::bigint[])[array_position(%(leases)s::bigint[], id)]
 
 -- name: split_lease_if_leased
+-- Give one job of a lease a lease of its own. See @schema@.split_lease_if_leased.
 select @schema@.split_lease_if_leased(%(worker)s, %(lease)s, %(token)s, %(range)s, %(position)s::smallint)
 
 -- name: register_worker
+-- A worker is there, under the number that it drew.
 insert into @schema@.worker (id, name, instance, host, pid, version, concurrency, lease_seconds)
 values (%(worker)s, %(name)s, coalesce(%(instance)s::uuid, gen_random_uuid()), %(host)s, %(pid)s, %(version)s,
         %(concurrency)s, %(lease_seconds)s)
 
 -- name: note_session
+-- The server process that a worker claims and settles with.
 update @schema@.worker set session_pid = pg_backend_pid() where id = %(worker)s
 
 -- name: hold_turn
@@ -71,6 +78,7 @@ select @schema@.hold_turn(%(worker)s, %(number)s)
 select @schema@.renew_turns(%(worker)s)
 
 -- name: register_worker_tasks
+-- What a worker can run, and which of that has no timeout.
 insert into @schema@.worker_task (worker_id, queue_id, task, has_timeout)
 select %(worker)s, q, t, (q, t) not in (select u.q, u.t from unnest(%(untimed_queues)s::int[], %(untimed)s::text[]) as u(q, t))
   from unnest(%(queues)s::int[], %(tasks)s::text[]) as g(q, t) on conflict do nothing
@@ -82,6 +90,7 @@ update @schema@.worker set renewed_at = now() where id = %(worker)s
 returning @schema@.this_server(), (select oldest_program from @schema@.function_set)
 
 -- name: remove_worker
+-- A worker has gone by itself, and holds nothing.
 delete from @schema@.worker where id = %(worker)s
 
 -- name: asked_to_stop
@@ -91,9 +100,11 @@ select c.job_id from @schema@.cancellation as c
                   and @schema@.has_member(l.low, l.high, l.members, (c.job_id %% 1024)::int))
 
 -- name: paused_queues
+-- The queues that are paused.
 select id from @schema@.queue where is_paused
 
 -- name: limited_queues
+-- The queues whose limit is kept by the claim.
 select id from @schema@.queue where running_limit is not null and not is_owned
 
 -- name: fall_asleep
@@ -103,6 +114,7 @@ insert into @schema@.sleeper (queue_id, worker_id) select q, alive.id from alive
 on conflict do nothing
 
 -- name: wake_up
+-- A worker sleeps no more. Index: its primary key.
 delete from @schema@.sleeper where worker_id = %(worker)s
 
 -- name: next_due
@@ -144,6 +156,7 @@ select g.id, g.v, g.n from unnest(%(ids)s::bigint[], %(values)s::real[], %(notes
 on conflict (job_id) do update set value = excluded.value, note = excluded.note, at = now()
 
 -- name: read_workers
+-- Every worker, the queues it serves and how many jobs it holds.
 select w.instance::text, w.id, w.name, w.host, w.pid, w.started_at, w.renewed_at, w.concurrency,
        array(select distinct q.name from @schema@.worker_task as t join @schema@.queue as q on q.id = t.queue_id
               where t.worker_id = w.id order by q.name),

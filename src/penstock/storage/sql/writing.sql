@@ -9,6 +9,7 @@ select identity::text, slice, duty, lake, location, folder, state, jobs, checksu
   from @schema@.writing where slice = any (%(slices)s) and state in ('verified', 'lost') order by slice
 
 -- name: add_writing
+-- What an archive is about to write, or has written, into a lake.
 insert into @schema@.writing (identity, slice, duty, lake, location, folder, state, jobs, checksum, files, bytes)
 values (%(identity)s::uuid, %(slice)s, %(duty)s, %(lake)s, %(location)s, %(folder)s, %(state)s, %(jobs)s, %(checksum)s,
         %(files)s, %(bytes)s)
@@ -21,6 +22,7 @@ update @schema@.writing
 returning true
 
 -- name: mark_writings
+-- Writings come to another state; those that are in it already are left alone.
 update @schema@.writing set state = %(state)s, changed_at = now()
  where identity = any (%(identities)s::uuid[]) and state <> %(state)s
 
