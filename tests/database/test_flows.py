@@ -13,8 +13,8 @@ from tests.fault.stage import eventually
 
 from penstock.clock import system, ticks
 from penstock.engine.conversation import Conversation, Holder
+from penstock.engine.heartbeat import Pulse
 from penstock.engine.link import Link, wait_as_long_as_a_request
-from penstock.engine.pulse import Pulse
 from penstock.storage import flow as flow_module
 from penstock.storage import workers
 from penstock.storage.database import Connection, Database, is_lost

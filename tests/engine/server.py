@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from penstock.clock import system, ticks
 from penstock.engine.conversation import Conversation, Holder, Settlement
+from penstock.engine.heartbeat import Pulse
+from penstock.engine.leased_jobs import read_leased
 from penstock.engine.link import Link, wait_as_long_as_a_request
 from penstock.engine.owned_source import OwnedSource
-from penstock.engine.pulse import Pulse
-from penstock.engine.reading import read_leased
 from penstock.engine.source import NOTHING
 from penstock.storage import Connection, Database, workers
 from penstock.storage.catalogue import QueueEntry

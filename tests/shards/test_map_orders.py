@@ -13,7 +13,7 @@ from itertools import combinations
 import pytest
 
 from penstock import App
-from penstock.policy.maps import Maps
+from penstock.policy.key_maps import Maps
 from penstock.routing.key_hash import partition_of
 from penstock.storage import Connection, carrying, map_changes, resize, sweep
 from penstock.storage.catalogue import find_queue

@@ -19,10 +19,10 @@ from penstock.routing.key_hash import shard_of
 from penstock.storage.database import Connection
 from penstock.storage.settle import split_lease
 from penstock.worker import Event
-from penstock.worker.collecting import end_taken_away
-from penstock.worker.job import HeldJob
-from penstock.worker.line import Line
-from penstock.worker.watch import Watch
+from penstock.worker.backlog import Line
+from penstock.worker.claimed_job import HeldJob
+from penstock.worker.ended_jobs import end_taken_away
+from penstock.worker.watchdog import Watch
 
 
 def test_a_result_comes_back_and_a_failure_raises(app: App) -> None:

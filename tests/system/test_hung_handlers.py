@@ -25,7 +25,7 @@ import penstock
 from penstock import App
 from penstock.client.task import Queue
 from penstock.routing.key_hash import shard_of
-from penstock.worker.watch import Watch
+from penstock.worker.watchdog import Watch
 
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "ordered": {"order": "key"}, "limited": {"limit": 4}}
 
@@ -245,7 +245,7 @@ def test_g13_a_loop_that_stays_blocked_ends_the_worker_and_its_jobs_are_tried_ag
 def test_g13_an_async_handler_that_goes_on_after_it_was_interrupted_is_left_behind(
     app: App, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.worker.watch.CLEANING_SECONDS", 0.2)
+    monkeypatch.setattr("penstock.worker.watchdog.CLEANING_SECONDS", 0.2)
     is_over = threading.Event()
 
     @app.queue("q").task(max_attempts=1, timeout=0.05)

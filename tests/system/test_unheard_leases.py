@@ -14,7 +14,7 @@ from tests.system.facts import eventually
 import penstock
 from penstock import App
 from penstock.storage.settle import split_lease
-from penstock.worker.watch import Watch
+from penstock.worker.watchdog import Watch
 
 # The transactions are never begun: no handler here hears of its lease, and settles on nothing.
 NO_CONNECTION = None

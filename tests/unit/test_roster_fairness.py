@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from penstock.policy import Roster, Rules, Waiting
-from penstock.policy.turns import FairTurns
+from penstock.policy.ready_keys import FairTurns
 
 
 def job(number: int, tenant: str, *, key: bytes | None = None, ready_at: float = 0.0) -> Waiting:

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from penstock.policy import Roster, Rules
-from penstock.policy.lane import MOST_FIELDS, Lane
-from penstock.policy.turns import FairTurns
+from penstock.policy.job_sequence import MOST_FIELDS, Lane
+from penstock.policy.ready_keys import FairTurns
 
 RULES = [Rules(1), Rules(3, limit=5), Rules(1, holds_on_retry=False), Rules(2, is_fair=True), Rules(None, rate=9.0)]
 ENDS = ["succeeded", "succeeded", "succeeded", "retry", "release", "failed"]

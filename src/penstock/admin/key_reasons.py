@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.model.rate import rate_text
-from penstock.policy.maps import Maps
+from penstock.policy.key_maps import Maps
 from penstock.storage.key_reasons import HeldBack
 
 __all__ = ["key_reason"]

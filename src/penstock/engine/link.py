@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.clock import system
-from penstock.engine.rarely import Rarely
-from penstock.policy.batch import MOST_AHEAD
+from penstock.engine.throttled_log import Rarely
+from penstock.policy.claim_size import MOST_AHEAD
 from penstock.storage.database import (
     Connection,
     Database,

@@ -5,7 +5,7 @@ Time and randomness are handed in, so that every decision can be repeated and te
 """
 
 from penstock.policy.backoff import Backoff, Wait
-from penstock.policy.batch import BatchSize
+from penstock.policy.claim_size import BatchSize
 from penstock.policy.cron import Schedule
 from penstock.policy.roster import Roster, Rules, Waiting
 

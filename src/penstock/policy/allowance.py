@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from penstock.policy.key import Key
 from penstock.policy.rate import Bucket, KeyBuckets, Rate
+from penstock.policy.ready_keys import Turns
 from penstock.policy.rules import Rules
-from penstock.policy.turns import Turns
 
 __all__ = ["Allowance"]
 

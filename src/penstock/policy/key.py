@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from penstock.policy.lane import AHEAD, BEHIND, ID, KNOWN, RANK, Lane
+from penstock.policy.job_sequence import AHEAD, BEHIND, ID, KNOWN, RANK, Lane
 
 __all__ = ["AWAY", "BUSY", "DRAINING", "EMPTY", "READY", "STUCK", "Key", "Turn"]
 

@@ -21,12 +21,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from penstock.policy.allowance import Allowance
-from penstock.policy.holds import Halts, Holds
+from penstock.policy.job_sequence import BEHIND, ID, MARK, RANK
 from penstock.policy.key import AWAY, BUSY, DRAINING, EMPTY, READY, STUCK, Key
-from penstock.policy.lane import BEHIND, ID, MARK, RANK
-from penstock.policy.maps import Maps
+from penstock.policy.key_holds import Halts, Holds
+from penstock.policy.key_maps import Maps
+from penstock.policy.ready_keys import FairTurns, Turns
 from penstock.policy.rules import Rules, Waiting
-from penstock.policy.turns import FairTurns, Turns
 
 __all__ = ["Job", "Roster", "Rules", "Waiting"]
 

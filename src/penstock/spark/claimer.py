@@ -14,9 +14,9 @@ import socket
 
 from penstock.clock import system, ticks
 from penstock.engine.conversation import Conversation, Holder, Settlement
+from penstock.engine.heartbeat import Pulse
 from penstock.engine.link import Link, wait_as_long_as_a_request
 from penstock.engine.plain_source import PlainSource
-from penstock.engine.pulse import Pulse
 from penstock.engine.source import NOTHING
 from penstock.spark.claim_offset import ClaimOffset
 from penstock.spark.tasks import Tasks

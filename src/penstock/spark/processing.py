@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import uuid4
 
 from penstock.clock import ticks
-from penstock.engine.pulse import Pulse
+from penstock.engine.heartbeat import Pulse
 from penstock.errors import InvalidInput, PartitionUnavailable
 from penstock.model.limits import checked_count, checked_name, checked_seconds
 from penstock.spark.judging import Handler

@@ -25,11 +25,11 @@ from typing import TypeVar
 
 from penstock.clock import system, ticks
 from penstock.engine.conversation import Conversation, Holder, Settlement
+from penstock.engine.heartbeat import Pulse
+from penstock.engine.leased_jobs import read_leased
 from penstock.engine.link import Link, wait_as_long_as_a_request
 from penstock.engine.owned_source import OwnedSource
 from penstock.engine.plain_source import PlainSource
-from penstock.engine.pulse import Pulse
-from penstock.engine.reading import read_leased
 from penstock.engine.source import NOTHING, Source, Wish
 from penstock.spark.batches import record_batch
 from penstock.spark.judging import Ended, Handler, HeldBatch, run_batch

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.clock import system
 from penstock.errors import PartitionUnavailable
-from penstock.policy.rows import BatchRows
+from penstock.policy.batch_rows import BatchRows
 from penstock.spark.seat import Plan, Seat
 
 __all__ = ["ENDS", "REPORT", "Plan", "Slot", "run_slot"]

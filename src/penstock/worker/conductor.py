@@ -17,23 +17,23 @@ from typing import TypeVar
 
 from penstock.clock import system
 from penstock.engine.conversation import Attempts, Conversation, Holder, Settlement
+from penstock.engine.leased_jobs import read_leased
 from penstock.engine.link import Link
-from penstock.engine.reading import read_leased
 from penstock.engine.source import NOTHING, Source
-from penstock.policy.batch import BatchSize
-from penstock.policy.slots import Grant
+from penstock.policy.claim_size import BatchSize
+from penstock.policy.slot_shares import Grant
 from penstock.storage import workers
 from penstock.storage.claim import Lease
 from penstock.storage.database import Connection, Database, DatabaseError
 from penstock.storage.settle import End, note_started
-from penstock.worker.collecting import Collected, collect, end_taken_away
-from penstock.worker.heart import Heart
-from penstock.worker.held_leases import HeldLeases
-from penstock.worker.job import HeldJob, jobs_of
-from penstock.worker.line import SETTLED_TOGETHER, Line
+from penstock.worker.backlog import SETTLED_TOGETHER, Line
+from penstock.worker.claimed_job import HeldJob, jobs_of
+from penstock.worker.ended_jobs import Collected, collect, end_taken_away
 from penstock.worker.reporting import Reports
-from penstock.worker.served import Served, ServedQueues
+from penstock.worker.served_queues import Served, ServedQueues
 from penstock.worker.stopping import Stopping
+from penstock.worker.worker_heartbeat import Heart
+from penstock.worker.worker_leases import HeldLeases
 
 __all__ = ["Conductor", "DatabaseAway"]
 

@@ -16,7 +16,7 @@ from penstock.storage.settle import split_lease
 
 if TYPE_CHECKING:
     from penstock.storage.database import Database
-    from penstock.worker.job import HeldJob
+    from penstock.worker.claimed_job import HeldJob
 
 __all__ = ["Context", "Workplace"]
 

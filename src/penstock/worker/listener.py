@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from penstock.clock import system
-from penstock.engine.rarely import Rarely
+from penstock.engine.throttled_log import Rarely
 from penstock.errors import PenstockError
 from penstock.storage.database import Database, DatabaseError, with_remedy
 from penstock.storage.listen import hears_itself, listen, notify, wait_for_notification

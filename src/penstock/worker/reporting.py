@@ -12,7 +12,7 @@ from penstock.engine.conversation import Conversation
 from penstock.storage.database import DatabaseError, first_line, is_about_data
 from penstock.storage.exchange import Turn
 from penstock.storage.sweep import unblock_next
-from penstock.worker.collecting import Collected
+from penstock.worker.ended_jobs import Collected
 from penstock.worker.hooks import Event, Hooks
 
 __all__ = ["Reports"]

@@ -8,10 +8,10 @@ from penstock.clock import system, ticks
 from penstock.errors import InvalidInput
 from penstock.model.encoding import encode_result
 from penstock.task.verdict import Verdict, describe, judge
+from penstock.worker.backlog import Line
+from penstock.worker.claimed_job import HeldJob
 from penstock.worker.context import Context, Workplace
 from penstock.worker.hooks import Event, Hooks
-from penstock.worker.job import HeldJob
-from penstock.worker.line import Line
 
 __all__ = ["arguments_of", "may_start", "note_error", "note_result", "run_inline", "tell_started"]
 

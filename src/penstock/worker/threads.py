@@ -12,10 +12,10 @@ import logging
 import threading
 
 from penstock.clock import system
-from penstock.worker.children import Child
-from penstock.worker.floor import Floor
+from penstock.worker.handler_process import Child
 from penstock.worker.hooks import Hooks
 from penstock.worker.running import may_start, run_inline
+from penstock.worker.slot_pool import Floor
 
 __all__ = ["Threads"]
 

@@ -25,14 +25,14 @@ from typing import NamedTuple
 from penstock.clock import system
 from penstock.errors import PenstockError
 from penstock.storage.database import Database
-from penstock.worker.floor import Floor
+from penstock.worker.database_worker import Identity, Site, Sweeper
+from penstock.worker.event_loop import Lanes
 from penstock.worker.hooks import Hooks
-from penstock.worker.lanes import Lanes
-from penstock.worker.quiet import Quiet
-from penstock.worker.served import Served
-from penstock.worker.site import Identity, Site, Sweeper
+from penstock.worker.idle_rounds import Quiet
+from penstock.worker.served_queues import Served
+from penstock.worker.slot_pool import Floor
 from penstock.worker.threads import Threads
-from penstock.worker.watch import Watch
+from penstock.worker.watchdog import Watch
 
 __all__ = ["FoundSite", "Worked", "Worker"]
 

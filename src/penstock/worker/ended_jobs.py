@@ -9,12 +9,12 @@ from operator import attrgetter
 
 from penstock.clock import system, ticks
 from penstock.model.limits import storable_text
-from penstock.policy.batch import BatchSize
+from penstock.policy.claim_size import BatchSize
 from penstock.storage.claim import Lease
 from penstock.storage.settle import End, Succeeded
 from penstock.task.verdict import judge
-from penstock.worker.job import HeldJob
-from penstock.worker.line import Line
+from penstock.worker.backlog import Line
+from penstock.worker.claimed_job import HeldJob
 
 __all__ = ["Collected", "collect", "end_taken_away"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.worker.quiet import Quiet
+from penstock.worker.idle_rounds import Quiet
 
 
 class Place:

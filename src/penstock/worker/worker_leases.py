@@ -6,7 +6,7 @@ import logging
 from collections.abc import ValuesView
 
 from penstock.storage.claim import Lease
-from penstock.worker.line import Line
+from penstock.worker.backlog import Line
 
 __all__ = ["HeldLeases"]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 
-from tests.unit.test_line import held
+from tests.unit.test_backlog import held
 
 from penstock.clock import ticks
 from penstock.storage import Database
+from penstock.worker.backlog import Line
+from penstock.worker.claimed_job import HeldJob
 from penstock.worker.context import Workplace
-from penstock.worker.floor import Floor, Slot
-from penstock.worker.job import HeldJob
-from penstock.worker.line import Line
+from penstock.worker.slot_pool import Floor, Slot
 
 LATE = TimeoutError("too late")
 

@@ -19,11 +19,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.clock import system, ticks
-from penstock.policy.slots import Grant, Slots
-from penstock.worker.job import HeldJob
+from penstock.policy.slot_shares import Grant, Slots
+from penstock.worker.claimed_job import HeldJob
 
 if TYPE_CHECKING:
-    from penstock.worker.line import Line
+    from penstock.worker.backlog import Line
 
 __all__ = ["Floor", "Slot"]
 

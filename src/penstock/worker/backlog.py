@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from penstock.clock import system
-from penstock.policy.slots import Share
+from penstock.policy.slot_shares import Share
+from penstock.worker.claimed_job import HeldJob
 from penstock.worker.context import Workplace
-from penstock.worker.floor import Floor
-from penstock.worker.job import HeldJob
-from penstock.worker.own_lease import OwnLeases
+from penstock.worker.slot_pool import Floor
+from penstock.worker.split_leases import OwnLeases
 
 __all__ = ["SETTLED_TOGETHER", "Line"]
 

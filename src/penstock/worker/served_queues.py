@@ -14,7 +14,7 @@ from penstock.engine.source import Source
 from penstock.storage import workers
 from penstock.storage.database import Connection
 from penstock.task.definition import TaskDefinition
-from penstock.worker.job import HeldJob
+from penstock.worker.claimed_job import HeldJob
 
 __all__ = ["Served", "ServedQueues"]
 

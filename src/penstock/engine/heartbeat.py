@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 
 from penstock.clock import system, ticks
-from penstock.engine.rarely import Rarely
+from penstock.engine.throttled_log import Rarely
 from penstock.errors import SchemaMismatch
 from penstock.storage.database import Connection, Database, is_lost, with_remedy
 from penstock.storage.workers import Renewal

@@ -15,22 +15,22 @@ from typing import Protocol
 
 from penstock.clock import system, ticks
 from penstock.engine.conversation import Holder
-from penstock.engine.rarely import Rarely
+from penstock.engine.throttled_log import Rarely
 from penstock.errors import PenstockError, SchemaMismatch
 from penstock.storage import workers
 from penstock.storage.database import Connection, Database, stops
 from penstock.storage.health import divided_tasks
+from penstock.worker.backlog import Line
 from penstock.worker.conductor import Conductor, DatabaseAway
 from penstock.worker.context import Workplace
-from penstock.worker.floor import Floor
-from penstock.worker.heart import Heart
 from penstock.worker.hooks import Hooks
-from penstock.worker.line import Line
+from penstock.worker.idle_rounds import Quiet
 from penstock.worker.listener import Listener
-from penstock.worker.quiet import Quiet
 from penstock.worker.reporting import Reports
-from penstock.worker.served import Served
+from penstock.worker.served_queues import Served
+from penstock.worker.slot_pool import Floor
 from penstock.worker.stopping import Stopping
+from penstock.worker.worker_heartbeat import Heart
 
 __all__ = ["Identity", "Site", "Sweeper"]
 

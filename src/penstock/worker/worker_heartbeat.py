@@ -16,11 +16,11 @@ import logging
 from collections.abc import Callable
 
 from penstock.clock import system, ticks
-from penstock.engine.pulse import Pulse
+from penstock.engine.heartbeat import Pulse
 from penstock.errors import SchemaMismatch
 from penstock.storage import workers
 from penstock.storage.database import Connection, Database
-from penstock.worker.line import Line
+from penstock.worker.backlog import Line
 
 __all__ = ["Heart"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.slots_world import SimulatedSite, World
+from tests.unit.slot_shares_world import SimulatedSite, World
 
-from penstock.policy.slots import ANSWER_SECONDS, Slots
+from penstock.policy.slot_shares import ANSWER_SECONDS, Slots
 
 
 def test_alone_a_site_is_granted_every_free_slot() -> None:

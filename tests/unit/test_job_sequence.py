@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.policy import lane as lanes
-from penstock.policy.lane import AHEAD, BEHIND, FIELDS, ID, KNOWN, MARK, RANK, Lane
+from penstock.policy.job_sequence import AHEAD, BEHIND, FIELDS, ID, KNOWN, MARK, RANK, Lane
 
 
 @pytest.fixture(autouse=True)

@@ -22,8 +22,8 @@ from penstock.storage.database import Connection, DatabaseError
 from penstock.storage.exchange import settled_by
 from penstock.storage.settle import End, settle_alone, split_alone
 from penstock.task.verdict import Verdict
+from penstock.worker.claimed_job import HeldJob
 from penstock.worker.context import Workplace
-from penstock.worker.job import HeldJob
 
 __all__ = ["OwnLeases"]
 

@@ -15,10 +15,10 @@ from penstock.clock import ticks
 from penstock.errors import InvalidInput
 from penstock.task.definition import TaskDefinition
 from penstock.task.verdict import Verdict
-from penstock.worker.child import Failed, Progress, Returned, main
+from penstock.worker.claimed_job import HeldJob
 from penstock.worker.context import Context, Workplace
+from penstock.worker.handler_process_main import Failed, Progress, Returned, main
 from penstock.worker.hooks import Hooks
-from penstock.worker.job import HeldJob
 from penstock.worker.running import note_error, tell_started
 
 __all__ = ["Child", "ProcessDied"]

@@ -18,11 +18,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from penstock.clock import ticks
-from penstock.worker.floor import Floor, Slot
+from penstock.worker.backlog import Line
+from penstock.worker.claimed_job import HeldJob
 from penstock.worker.hooks import Hooks
-from penstock.worker.job import HeldJob
-from penstock.worker.line import Line
 from penstock.worker.running import arguments_of, may_start, note_error, note_result, tell_started
+from penstock.worker.slot_pool import Floor, Slot
 
 __all__ = ["Lanes"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from penstock.storage import Database
 from penstock.storage.claim import Lease
 from penstock.task import define
+from penstock.worker.backlog import Line
+from penstock.worker.claimed_job import HeldJob
 from penstock.worker.context import Workplace
-from penstock.worker.floor import Floor
-from penstock.worker.job import HeldJob
-from penstock.worker.line import Line
+from penstock.worker.slot_pool import Floor
 
 
 def held(number: int, partition: int, taken_at: float, *, is_strict: bool) -> HeldJob:

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator
 
 from penstock.clock import ticks
 from penstock.errors import WorkerStuck
-from penstock.worker.floor import Floor, Slot
-from penstock.worker.job import HeldJob
-from penstock.worker.lanes import Lanes
+from penstock.worker.claimed_job import HeldJob
+from penstock.worker.event_loop import Lanes
+from penstock.worker.slot_pool import Floor, Slot
 
 __all__ = ["LOOK_SECONDS", "Watch"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.policy.rows import FEWEST, MOST, BatchRows
+from penstock.policy.batch_rows import FEWEST, MOST, BatchRows
 
 
 def test_batches_grow_while_they_are_quick_and_full() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 
-from penstock.policy.slots import Share, Slots
+from penstock.policy.slot_shares import Share, Slots
 
 __all__ = ["SimulatedSite", "World"]
 
