@@ -15,7 +15,7 @@ from bench.run import Run
 from bench.server import Server, connect
 from bench.workload import QUEUE
 from penstock import App
-from penstock.spark.lake import FOLDERS, LAKE_COLUMNS
+from penstock.spark.lake.parquet_lake import FOLDERS, LAKE_COLUMNS
 
 QUESTION = "What do the checks of an archive cost?"
 

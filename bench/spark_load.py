@@ -20,7 +20,7 @@ from bench import raw_copy
 from bench.run import Run
 from bench.server import Server, connect
 from bench.workload import QUEUE, TASK, declare
-from penstock.spark.writer import LoadWriter
+from penstock.spark.loading.load_writer import LoadWriter
 
 QUESTION = "How fast does Spark load jobs, against plain COPY of the same rows?"
 

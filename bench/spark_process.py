@@ -18,7 +18,7 @@ from bench.processes import running, work
 from bench.run import Run
 from bench.server import Server, connect
 from bench.workload import ARGUMENTS, QUEUE, declare
-from penstock.spark.outcome import Outcome
+from penstock.spark.processing.row_outcome import Outcome
 
 QUESTION = "How fast do Spark's executors run jobs, against plain workers?"
 

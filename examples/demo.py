@@ -137,7 +137,7 @@ class Runs:
 
 def show_figures(figures: Any, advice: str) -> None:
     """The report in short."""
-    from penstock.spark.reporting.writing import as_text, duration, percent, rate
+    from penstock.spark.reporting.formatting import as_text, duration, percent, rate
 
     skew = figures.keys[0]
     rows = (

@@ -10,7 +10,7 @@ from tests.browser.conftest import Open
 from tests.browser.example import NOW, figures
 
 from penstock.spark.advising.advice import Weights, advice
-from penstock.spark.advising.picture import picture
+from penstock.spark.advising.advice_page import picture
 from penstock.spark.reporting.figures import Figures
 from penstock.spark.reporting.page import page
 

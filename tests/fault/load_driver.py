@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
-from penstock.spark.writer import LoadWriter
+from penstock.spark.loading.load_writer import LoadWriter
 
 __all__ = ["LoadDriver"]
 

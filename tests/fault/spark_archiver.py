@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import penstock.spark as ps
 from penstock import App, PenstockError
-from penstock.spark.lake import Lake
+from penstock.spark.lake.parquet_lake import Lake
 from penstock.storage.archive import Archiving
 
 __all__ = ["POINTS"]

@@ -20,7 +20,7 @@ from tests.fault.stage import times
 from tests.fault.tally import brought, came_to
 
 from penstock import App
-from penstock.spark.writer import LoadWriter
+from penstock.spark.loading.load_writer import LoadWriter
 
 FAULT = "Spark task, executor or driver lost"
 

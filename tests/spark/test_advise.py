@@ -7,7 +7,7 @@ from collections import Counter
 from pyspark.sql import SparkSession
 
 from penstock.routing import partition_of
-from penstock.spark.advising.weighing import weigh
+from penstock.spark.advising.key_weights import weigh
 
 
 def test_jobs_are_weighed_as_they_would_be_routed(spark: SparkSession) -> None:

@@ -15,8 +15,8 @@ from tests.spark.past import live
 
 import penstock.spark as ps
 from penstock import App, InvalidInput, NotFound, PenstockError
-from penstock.spark.lake import Lake
-from penstock.spark.table_columns import HISTORY, MORE_HISTORY
+from penstock.spark.lake.parquet_lake import Lake
+from penstock.spark.tables.columns import HISTORY, MORE_HISTORY
 from penstock.storage import archive as storage_archive
 from penstock.storage.archive import Archiving
 from penstock.storage.prune import prune

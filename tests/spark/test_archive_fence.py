@@ -19,9 +19,9 @@ from tests.servers import created_database
 
 import penstock.spark as ps
 from penstock import App, InvalidInput, PenstockError, Task
-from penstock.spark import agreement
-from penstock.spark.lake import Lake
-from penstock.spark.table_lake import TableLake
+from penstock.spark.lake import consistency
+from penstock.spark.lake.parquet_lake import Lake
+from penstock.spark.lake.table_lake import TableLake
 from penstock.storage import archive as storage_archive
 from penstock.storage.archive import Archiving
 
@@ -372,14 +372,14 @@ def test_an_archive_between_two_looks_is_not_taken_for_a_lost_past_g8(
         ps.archive(spark, app, lake)
         ended += finish(app, 3)
     # History has looked into the database, and now the whole of an archive takes place.
-    compare = agreement.Agreement.of
+    compare = consistency.Agreement.of
 
-    def archive_first(*arguments: Any) -> agreement.Agreement:
+    def archive_first(*arguments: Any) -> consistency.Agreement:
         monkeypatch.undo()
         ps.archive(spark, app, lake)
         return compare(*arguments)
 
-    monkeypatch.setattr(agreement.Agreement, "of", archive_first)
+    monkeypatch.setattr(consistency.Agreement, "of", archive_first)
     assert ids(spark, app, lake) == ended
 
 
@@ -391,7 +391,7 @@ def table(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         shutil.rmtree(tmp_path / "table" / f"slice={name}")
         spark.catalog.clearCache()
 
-    monkeypatch.setattr(agreement, "FORMATS", ("orc",))
+    monkeypatch.setattr(consistency, "FORMATS", ("orc",))
     monkeypatch.setattr(TableLake, "_delete", delete)
     return str(tmp_path / "table"), "orc"
 

@@ -16,8 +16,8 @@ from pyspark.sql import functions as f
 
 import penstock.spark as ps
 from penstock import App, InvalidInput, NotFound, QueueFull
-from penstock.spark.coded import decoded
-from penstock.spark.writer import LoadWriter
+from penstock.spark.data_source.error_codes import decoded
+from penstock.spark.loading.load_writer import LoadWriter
 
 FULL = os.environ.get("PENSTOCK_FAULT") == "full"
 

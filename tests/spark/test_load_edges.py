@@ -14,8 +14,8 @@ from pyspark.sql import functions as f
 
 import penstock.spark as ps
 from penstock import App, InvalidInput
-from penstock.spark import loading
-from penstock.spark.loading import Loaded
+from penstock.spark.loading import load as loading
+from penstock.spark.loading.load import Loaded
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from tests.spark.staged import Loader
 from tests.system.facts import eventually
 
 from penstock import App, InvalidInput, PartitionUnavailable, PenstockError, QueueFull
-from penstock.spark import load_plan
-from penstock.spark.reaching import Reach, reached, urls_of
+from penstock.spark.data_source.shard_urls import Reach, reached, urls_of
+from penstock.spark.loading import load_plan
 from penstock.storage import Database, publishing
 from penstock.storage.catalogue import find_queue
 from penstock.storage.load import forget_stages

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 import penstock.spark as ps
 from penstock import App, InvalidInput, NotFound
-from penstock.spark.outcome import Outcome
+from penstock.spark.processing.row_outcome import Outcome
 
 
 def _rows(batch: pa.RecordBatch) -> list[tuple[dict[str, Any], int]]:
@@ -237,7 +237,7 @@ def test_what_cannot_be_is_refused_by_name(spark: SparkSession, app: App) -> Non
 
 def test_an_executor_loads_neither_worker_nor_app() -> None:
     script = (
-        "import sys, penstock.spark.slot, penstock.spark.claims; "
+        "import sys, penstock.spark.processing.executor_worker, penstock.spark.streaming.stream_reader; "
         "others = ('penstock.worker', 'penstock.app', 'penstock.client', 'penstock.admin'); "
         "print([name for name in sys.modules if name.startswith(others)])"
     )

@@ -16,7 +16,7 @@ import penstock.spark as ps
 from penstock import App, InvalidInput, NotFound, PenstockError
 from penstock.model import Job
 from penstock.routing import partition_of
-from penstock.spark.reporting import Figures
+from penstock.spark.reporting.figures import Figures
 from penstock.spark.reporting.page import page
 
 KEYS = [f"c-{number * number // 7}" for number in range(60)]

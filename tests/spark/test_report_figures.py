@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from penstock.spark.reporting.figures import Figures, Percentiles
-from penstock.spark.reporting.measuring import measure
-from penstock.spark.reporting.timed import cause_of
+from penstock.spark.reporting.job_times import cause_of
+from penstock.spark.reporting.measure import measure
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 HISTORY = """id long, queue string, partition string, task string, key string, load string, outcome string,

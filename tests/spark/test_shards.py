@@ -22,7 +22,7 @@ from tests.system.facts import eventually
 import penstock.spark as ps
 from penstock import App, PartitionUnavailable
 from penstock.routing import home_of
-from penstock.spark.lake import Lake
+from penstock.spark.lake.parquet_lake import Lake
 from penstock.storage.publishing import roll_loads
 from penstock.upkeep.shared import DUTIES
 
@@ -154,7 +154,7 @@ _DRIVER = """
 import os, signal, sys
 import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
-from penstock.spark.writer import LoadWriter
+from penstock.spark.loading.load_writer import LoadWriter
 from penstock.storage import publishing
 
 def die(*_, **__):

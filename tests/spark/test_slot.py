@@ -17,12 +17,12 @@ import penstock.spark as ps
 from penstock import App
 from penstock.engine import conversation
 from penstock.engine.owner import Owner
-from penstock.spark.claim_offset import StreamOffset
-from penstock.spark.claims import ClaimReader
-from penstock.spark.consumer import Consumer, Wanted
-from penstock.spark.outcome import Outcome
-from penstock.spark.slot import Plan, Slot
-from penstock.spark.tasks import Tasks
+from penstock.spark.claiming.known_tasks import Tasks
+from penstock.spark.processing.executor_worker import Plan, Slot
+from penstock.spark.processing.row_outcome import Outcome
+from penstock.spark.streaming.consumer import Consumer, Wanted
+from penstock.spark.streaming.stream_offset import StreamOffset
+from penstock.spark.streaming.stream_reader import ClaimReader
 from penstock.storage import workers
 from penstock.storage.catalogue import find_queue
 from penstock.storage.exchange import ClaimWish, Turn, exchange

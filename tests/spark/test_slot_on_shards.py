@@ -15,12 +15,12 @@ from tests.system.facts import eventually
 import penstock.spark as ps
 from penstock import App
 from penstock.routing import shard_of
-from penstock.spark import loading
-from penstock.spark.claim_offset import StreamOffset
-from penstock.spark.consumer import Consumer, Wanted
-from penstock.spark.outcome import Outcome
-from penstock.spark.slot import Plan, Slot
-from penstock.spark.tasks import Tasks
+from penstock.spark.claiming.known_tasks import Tasks
+from penstock.spark.loading import load as loading
+from penstock.spark.processing.executor_worker import Plan, Slot
+from penstock.spark.processing.row_outcome import Outcome
+from penstock.spark.streaming.consumer import Consumer, Wanted
+from penstock.spark.streaming.stream_offset import StreamOffset
 from penstock.storage import workers
 from penstock.storage.catalogue import find_queue
 from penstock.storage.publishing import MapChanged

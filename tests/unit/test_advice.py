@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.spark.advising.advice import Weights, advice
-from penstock.spark.advising.picture import picture
+from penstock.spark.advising.advice_page import picture
 
 
 def weights(sizes: dict[str, int], unkeyed: int = 0) -> Weights:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.claim_offset import ClaimOffset
+from penstock.spark.streaming.stream_offset import ClaimOffset
 from penstock.storage.arrays import members_text
 from penstock.storage.claim import Lease
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock import PenstockError
-from penstock.spark.starting import ensure_java
+from penstock.spark.sessions.start import ensure_java
 
 
 def _java(folder: Path, version: str) -> None:

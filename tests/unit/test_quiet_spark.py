@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from penstock.spark.quiet import _pass_on
+from penstock.spark.sessions.stderr_filter import _pass_on
 
 TRACEBACK = b'Traceback (most recent call last):\n  File "daemon.py", line 97, in worker\n    outfile.flush()\n'
 HUNG_UP = TRACEBACK + b"BrokenPipeError: [Errno 32] Broken pipe\n"

@@ -18,8 +18,8 @@ from penstock.spark.reporting.axis import (
     moment_start,
     round_top,
 )
+from penstock.spark.reporting.formatting import as_text, duration, moment_label, percent, plain, rate, word
 from penstock.spark.reporting.skew import gini, lorenz
-from penstock.spark.reporting.writing import as_text, duration, moment_label, percent, plain, rate, word
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from penstock.cli.parameter import AsJson, QueueName, Url
 from penstock.cli.spark import Master, spark_session, spark_work
 from penstock.cli.target import asked
 from penstock.cli.terminal import Column, say, show_facts, show_json, show_table
-from penstock.spark.options import checked_lake
+from penstock.spark.data_source.options import checked_lake
 
 __all__ = ["advise", "report"]
 
@@ -39,7 +39,7 @@ def report(
     if lake is not None:
         checked_lake(lake)
     with asked(url) as app, spark_session(master) as spark:
-        from penstock.spark.reporting import report as make_report
+        from penstock.spark.reporting.report import report as make_report
 
         with spark_work(spark, "reading the history") as tell:
             made = make_report(spark, app, lake, out, since=start, queue=queue, on_progress=tell)
@@ -47,7 +47,7 @@ def report(
     if as_json:
         show_json({"path": str(made.path), **asdict(figures)})
         return
-    from penstock.spark.reporting.writing import as_text, duration, percent, rate
+    from penstock.spark.reporting.formatting import as_text, duration, percent, rate
 
     if figures.ended:
         a_second = figures.jobs_a_second
@@ -78,8 +78,8 @@ def advise(
     if lake is not None:
         checked_lake(lake)
     with asked(url) as app, spark_session(master) as spark:
-        from penstock.spark.advising import advise as find_advice
-        from penstock.spark.advising.picture import SHOWN
+        from penstock.spark.advising.advice_page import SHOWN
+        from penstock.spark.advising.advise import advise as find_advice
 
         with spark_work(spark, "reading the keys") as tell:
             found = find_advice(spark, app, queue, lake, out, on_progress=tell)

@@ -11,7 +11,7 @@ from penstock.cli.parameter import AsJson, Url
 from penstock.cli.spark import Master, spark_session, spark_work
 from penstock.cli.target import asked
 from penstock.cli.terminal import Column, say, show_json, show_table
-from penstock.spark.options import checked_lake
+from penstock.spark.data_source.options import checked_lake
 
 __all__ = ["archive", "replay"]
 
@@ -35,7 +35,7 @@ def archive(
     """Move what has ended into a lake, verified before it is dropped."""
     checked_lake(lake)
     with asked(url) as app, spark_session(master) as spark:
-        from penstock.spark.archiving import archive as put
+        from penstock.spark.lake.archive import archive as put
 
         with spark_work(spark, "archiving") as tell:
             archived = put(spark, app, lake, format, wait=wait, reconcile=reconcile, on_progress=tell)
@@ -66,7 +66,7 @@ def replay(
     """Enqueue jobs of the past again, as a load."""
     checked_lake(lake)
     with asked(url) as app, spark_session(master) as spark:
-        from penstock.spark.replaying import replay as again
+        from penstock.spark.lake.replay import replay as again
 
         with spark_work(spark, "reading the history") as tell:
             replayed = again(spark, app, lake, where, load, dry_run=dry_run, format=format, on_progress=tell)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from penstock.spark.starting import session
+from penstock.spark.sessions.start import session
 
 __all__ = ["Master", "spark_session", "spark_work"]
 

@@ -8,6 +8,19 @@
     ps.archive(spark, app, "lake/")
     ps.report(spark, app, "lake/", "report.html")
 
+data_source/     the format `penstock`: its class, options, shards, errors
+sessions/        a Spark session on this machine
+loading/         rows become jobs: `ps.load`, `df.write`, `df.writeStream`
+claiming/        what processing and streaming share
+processing/      jobs run on executors: `ps.process`
+streaming/       a queue as a stream: `spark.readStream`
+tables/          tables of jobs as DataFrames: `spark.read`
+lake/            `ps.archive`, `ps.history`, `ps.replay`
+reporting/       `ps.report`
+advising/        `ps.advise`
+key_partition    the partition of a key as a Spark expression
+
+No room is called as a public function is (`ps.load`, `ps.process` …): an imported sub-package would take its place.
 Executors import this package too: each part is loaded when it is first used, and none of them loads a worker.
 """
 
@@ -17,32 +30,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.spark.advising import advise
-    from penstock.spark.archiving import archive
-    from penstock.spark.loading import load
-    from penstock.spark.one_history import history
-    from penstock.spark.outcome import Dead, Ok, RetryAfter
-    from penstock.spark.processing import process
-    from penstock.spark.replaying import replay
-    from penstock.spark.reporting import report
-    from penstock.spark.routing import partition_of
-    from penstock.spark.source import register
-    from penstock.spark.starting import session
+    from penstock.spark.advising.advise import advise
+    from penstock.spark.data_source.penstock_source import register
+    from penstock.spark.key_partition import partition_of
+    from penstock.spark.lake.archive import archive
+    from penstock.spark.lake.history import history
+    from penstock.spark.lake.replay import replay
+    from penstock.spark.loading.load import load
+    from penstock.spark.processing.process import process
+    from penstock.spark.processing.row_outcome import Dead, Ok, RetryAfter
+    from penstock.spark.reporting.report import report
+    from penstock.spark.sessions.start import session
 
 _HOMES = {
-    "Dead": "outcome",
-    "Ok": "outcome",
-    "RetryAfter": "outcome",
-    "advise": "advising",
-    "archive": "archiving",
-    "history": "one_history",
-    "load": "loading",
-    "partition_of": "routing",
-    "process": "processing",
-    "register": "source",
-    "replay": "replaying",
-    "report": "reporting",
-    "session": "starting",
+    "Dead": "processing.row_outcome",
+    "Ok": "processing.row_outcome",
+    "RetryAfter": "processing.row_outcome",
+    "advise": "advising.advise",
+    "archive": "lake.archive",
+    "history": "lake.history",
+    "load": "loading.load",
+    "partition_of": "key_partition",
+    "process": "processing.process",
+    "register": "data_source.penstock_source",
+    "replay": "lake.replay",
+    "report": "reporting.report",
+    "session": "sessions.start",
 }
 
 __all__ = [

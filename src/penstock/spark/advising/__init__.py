@@ -1,15 +1,11 @@
-"""What another number of partitions would do for a queue, from the keys its jobs really have.
+"""`ps.advise`: what another number of partitions would do for a queue, from the keys its jobs really have.
 
 A partition has one owner at a time, so the work is done when the fullest partition's is. The speed-up of a number of
 partitions is therefore all jobs by those of the fullest; its balance is how much of the ideal that is. A key is never
 divided: however many partitions there are, the hottest key bounds the speed-up.
 
-asking     `ps.advise`: reads, weighs, says
-weighing   jobs by partition for each number of partitions, counted by Spark
-advice     what follows from that, in a sentence; picture: on a page
+advise       the call: reads the keys, counts, advises
+key_weights  jobs by partition for each number of partitions, counted by Spark
+advice       what follows from that, in a sentence
+advice_page  the same as a page
 """
-
-from penstock.spark.advising.advice import Advice, Choice
-from penstock.spark.advising.asking import advise
-
-__all__ = ["Advice", "Choice", "advise"]

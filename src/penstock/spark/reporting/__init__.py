@@ -1,12 +1,12 @@
-"""The report: what the history says, as figures and as one page to look at.
+"""`ps.report`: what the history says, as figures and as one page to look at.
 
-making      `ps.report`: reads, measures, writes
-measuring   the figures, counted by Spark; timed, failing, distribution: by subject; axis, skew: the arithmetic
-figures     the figures as plain values
-page        the page; over_time, by_share: its sections; charts: its plots; frame, writing, style.css: how it is written
+report          the call: reads, measures, writes the page
+measure         the figures, counted by Spark, with one file for each subject:
+                job_times, failure_causes, distribution
+figures         the figures as plain values
+axis, skew      the arithmetic of scales, and of uneven keys
+page            the page, with its sections in time_sections and share_sections
+charts          the plots, as SVG
+html_parts      the document, its sections, tiles and tables; style.css: how they look
+formatting      numbers, times and foreign text as HTML
 """
-
-from penstock.spark.reporting.figures import Figures
-from penstock.spark.reporting.making import Report, report
-
-__all__ = ["Figures", "Report", "report"]

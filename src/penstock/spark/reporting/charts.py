@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.spark.reporting.axis import logarithmic, logarithmic_place, marks, round_top
-from penstock.spark.reporting.writing import count, duration, plain
+from penstock.spark.reporting.formatting import count, duration, plain
 
 __all__ = ["Stack", "bar", "columns", "curve", "fan", "legend", "spread", "strip"]
 

@@ -20,8 +20,8 @@ from penstock.spark.reporting.figures import (
     WaitingQueue,
     WorkerFigures,
 )
+from penstock.spark.reporting.job_times import instant
 from penstock.spark.reporting.skew import gini, lorenz
-from penstock.spark.reporting.timed import instant
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

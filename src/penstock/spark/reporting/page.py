@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.spark.reporting import by_share, over_time
+from penstock.spark.reporting import share_sections, time_sections
 from penstock.spark.reporting.figures import Figures
-from penstock.spark.reporting.frame import LOGO, document, tile
-from penstock.spark.reporting.writing import UNKNOWN, count, duration, instant, percent, rate, word
+from penstock.spark.reporting.formatting import UNKNOWN, count, duration, instant, percent, rate, word
+from penstock.spark.reporting.html_parts import LOGO, document, tile
 
 __all__ = ["page"]
 
@@ -80,15 +80,15 @@ def _report(figures: Figures) -> str:
         tile("waiting", "waiting now", count(figures.waiting.jobs), _oldest(figures), "wait"),
     )
     sections = (
-        over_time.throughput(figures),
-        over_time.times(figures),
-        by_share.waiting(figures),
-        over_time.failures(figures),
-        over_time.retries(figures),
-        by_share.keys(figures),
-        by_share.partitions(figures),
-        by_share.workers(figures),
-        by_share.loads(figures),
+        time_sections.throughput(figures),
+        time_sections.times(figures),
+        share_sections.waiting(figures),
+        time_sections.failures(figures),
+        time_sections.retries(figures),
+        share_sections.keys(figures),
+        share_sections.partitions(figures),
+        share_sections.workers(figures),
+        share_sections.loads(figures),
     )
     return f'<div class="tiles">{"".join(tiles)}</div>{"".join(sections)}'
 
@@ -112,4 +112,4 @@ def _empty(figures: Figures) -> str:
     hint = "<p>Or look further back: a report without <code>--since</code> has it all.</p>" if figures.since else ""
     said = "<p>There is no job in the history that this report could speak of.</p>"
     card = f'<section class="empty">{LOGO}{said}{advice}{hint}</section>'
-    return card + (by_share.waiting(figures) if waits else "")
+    return card + (share_sections.waiting(figures) if waits else "")

@@ -1,0 +1,149 @@
+"""The picture of an advice: the speed-up by number of partitions, and how full each partition would be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.clock import system
+from penstock.spark.advising.advice import Advice, Choice, Weights
+from penstock.spark.reporting.axis import round_top
+from penstock.spark.reporting.charts import Stack, bar, columns, curve, legend
+from penstock.spark.reporting.formatting import count, instant, percent, word
+from penstock.spark.reporting.html_parts import document, nothing, section, table, tile
+
+__all__ = ["SHOWN", "picture"]
+
+# The rows of the table; the best and the present number stand there too.
+SHOWN = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+
+def picture(found: Advice, weights: Weights) -> str:
+    """The whole page as HTML."""
+    top = (
+        f"<h1>How many partitions for {word(found.queue, 60)}?</h1>"
+        f"<p>From <b>{count(found.jobs)}</b> jobs, waiting and ended, with <b>{count(found.keys)}</b> keys. "
+        f"The queue has <b>{count(found.partitions)}</b> now.</p>"
+    )
+    body = f'<section class="advice"><p>{word(found.sentence, 600)}</p></section>'
+    body += (
+        _figures(found, weights) if found.choices else section("none", "Nothing to weigh", nothing("No job has a key."))
+    )
+    foot = f"Made by Penstock at {instant(system.now())} UTC. This page is one file: it loads nothing and runs nothing."
+    return document(f"Penstock · partitions of {found.queue}", top, body, foot)
+
+
+def _figures(found: Advice, weights: Weights) -> str:
+    now, best = found.choice(found.partitions), found.choice(found.best) if found.best is not None else None
+    top = max(found.choices, key=lambda choice: choice.speed_up)
+    tiles = (
+        tile("best", "advised", "any" if best is None else count(best.partitions), "partitions"),
+        tile(
+            "speed_up",
+            "speed-up there",
+            f"{(best or top).speed_up:.1f} times",
+            "against one partition" if now is None else f"{now.speed_up:.1f} times with {now.partitions} now",
+        ),
+        tile("hottest", "hottest key", percent(found.hottest_share), found.hottest_key or "", "bad"),
+        tile(
+            "ceiling", "no more than", f"{found.ceiling or 0:.1f} times", "with any number: a key stays whole", "quiet"
+        ),
+    )
+    parts = weights.partitions or {}
+    compared = [choice for choice in (now, best) if choice is not None]
+    if now is not None and best is not None and now.partitions == best.partitions:
+        compared = [now]
+    fills = "".join(_fill(choice, parts[choice.partitions], choice is now) for choice in compared)
+    return (
+        f'<div class="tiles">{"".join(tiles)}</div>'
+        + section(
+            "curve",
+            "Speed-up",
+            _finding(found),
+            '<div class="pair"><div>',
+            _curve(found),
+            "</div>",
+            _table(found),
+            "</div>",
+        )
+        + section(
+            "fill",
+            "How full each partition would be",
+            "Red: half as many again as the average.",
+            '<div class="pair even">',
+            fills,
+            "</div>",
+        )
+    )
+
+
+def _finding(found: Advice) -> str:
+    return (
+        "A queue that keeps order is done when its fullest partition is: the speed-up is all jobs by those of the "
+        f"fullest. The hottest key, <b>{word(found.hottest_key, 60)}</b>, is never divided, so that nothing passes "
+        f"<b>{found.ceiling or 0:.1f} times</b>."
+    )
+
+
+def _curve(found: Advice) -> str:
+    last = found.choices[-1].partitions
+    high = round_top(max(2.0, *(choice.speed_up for choice in found.choices), min(found.ceiling or 1.0, last)))
+
+    def at(partitions: float, speed_up: float) -> tuple[float, float]:
+        return (partitions - 1) / (last - 1), speed_up / high
+
+    lines = [
+        ("even-line", [at(1, 1), at(min(last, high), min(last, high))]),
+        ("curve0", [at(choice.partitions, choice.speed_up) for choice in found.choices]),
+    ]
+    entries = [("curve0", "speed-up"), ("even-line", "ideal")]
+    if found.ceiling is not None and found.ceiling <= high:
+        lines.append(("ceiling", [at(1, found.ceiling), at(last, found.ceiling)]))
+        entries.append(("ceiling", "the hottest key's bound"))
+    if found.best is not None:
+        lines.append(("chosen", [at(found.best, 0), at(found.best, found.choices[found.best - 1].speed_up)]))
+        entries.append(("other", f"advised: {found.best}"))
+    width = 1 / (last - 1)
+    hovers = [
+        (
+            max(0.0, (c.partitions - 1.5) * width),
+            width,
+            f"{c.partitions} partitions\n{c.speed_up:.2f} times\nbalance {c.balance:.2f}",
+        )
+        for c in found.choices
+    ]
+    marks = [(step / 4, f"{high * step / 4:g}") for step in range(5)]
+    labels = [(at(number, 0)[0], str(number)) for number in (1, 8, 16, 24, 32, 40, 48, 56, 64)]
+    says = f"Speed-up by number of partitions, {found.choices[-1].speed_up:.1f} times with {last}"
+    return legend(*entries, unit="times one partition") + curve(lines, marks, labels, says, kind="tall", hovers=hovers)
+
+
+def _table(found: Advice) -> str:
+    shown = [c for c in found.choices if c.partitions in {*SHOWN, found.best, found.partitions}]
+    top = max(choice.speed_up for choice in found.choices)
+    rows = [
+        (
+            f"{c.partitions}{' now' if c.partitions == found.partitions else ''}",
+            f"{c.speed_up:.2f}",
+            bar(c.speed_up / top),
+            percent(c.balance),
+            count(c.fullest_jobs),
+        )
+        for c in shown
+    ]
+    classes = ["chosen" if choice.partitions == found.best else "" for choice in shown]
+    return table(["partitions", "speed-up", "", "balance", "fullest"], rows, ["n", "n", "w", "n", "n"], classes)
+
+
+def _fill(choice: Choice, jobs: Sequence[int], is_now: bool) -> str:
+    mean = sum(jobs) / len(jobs)
+    stacks = [
+        Stack(
+            str(number) if len(jobs) <= 16 or number % 8 == 0 else "",
+            f"partition {number}: {count(size)} jobs\n{size / mean:.2f} times the average",
+            [("hot" if size > 1.5 * mean else "mild", size)],
+        )
+        for number, size in enumerate(jobs)
+    ]
+    about = f"{choice.partitions} partitions{', as now' if is_now else ', as advised'}"
+    plot = columns(stacks, about, is_dense=False)
+    return f"<div><h3>{about}<small>balance {choice.balance:.2f}</small></h3>{plot}</div>"

@@ -1,0 +1,48 @@
+"""`ps.advise`: reads a queue's keys, waiting and ended, and says what number of partitions suits them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+
+from penstock.spark.advising.advice import Advice, advice
+from penstock.spark.advising.advice_page import picture
+from penstock.spark.advising.key_weights import weigh
+from penstock.spark.reporting.report import read_table, write_page
+from penstock.storage.catalogue import find_queue
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["advise"]
+
+_COLUMNS = ("key", "key_bytes")
+
+
+def advise(
+    spark: SparkSession,
+    app: Any,
+    queue: str,
+    lake: str | Path | None = None,
+    path: str | Path | None = None,
+    *,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Advice:
+    """How a queue's jobs would lie on 1 to 64 partitions, by the keys of those that wait and those that ended.
+
+    With a lake the history in it counts too; with a path the picture is written there as an HTML page.
+    """
+    from penstock.spark.lake.history import history
+
+    entry = app.databases.read(lambda connection: find_queue(connection, queue))
+    on_progress("reading the keys")
+    waiting = read_table(spark, app, "jobs", ("queue", *_COLUMNS)).where(f.col("queue") == queue).select(*_COLUMNS)
+    weights = weigh(waiting.unionByName(history(spark, app, lake, columns=_COLUMNS, queue=queue)))
+    found = advice(queue, entry.partition_count, entry.is_owned, weights)
+    if path is not None:
+        on_progress("drawing")
+        write_page(path, picture(found, weights))
+    return found

@@ -1,0 +1,221 @@
+"""`archive`: what has ended, today's too, goes from the database into a lake and is dropped there.
+
+Nothing is dropped that the lake does not hold: count and checksum over every column are taken from the files that were
+written, then in PostgreSQL, in the transaction that drops, and must be equal. It may be killed at any point and run
+again; a second run right after the first finds nothing to do. One that was replaced by another, because its connection
+was lost, can list, remove and drop nothing more. Dead letters are work, and stay where they can be retried. Shard by
+shard: each has its own slices, and the manifest says whose they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import InvalidInput, PartitionUnavailable
+from penstock.model.limits import checked_delay, shown
+from penstock.spark.data_source.error_codes import decoded
+from penstock.spark.data_source.options import checked_lake
+from penstock.spark.data_source.penstock_source import register
+from penstock.spark.lake.consistency import Agreement, opened_lake
+from penstock.spark.lake.parquet_lake import LAKE_COLUMNS, Lake
+from penstock.spark.lake.table_lake import TableLake
+from penstock.storage.archive import Archiving, archiving, read_identity, read_queue_names, read_slices
+from penstock.storage.database import Connection, ConnectionLost, Database
+from penstock.storage.writing import Writing, read_writings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Archived", "archive"]
+
+ASK_SECONDS = 10.0
+_LONGEST_FOLDER = 255
+# What Spark writes as three characters in the name of a folder.
+_ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
+
+# For what is written here only: times as standard Parquet has them, and a file for each folder without a sort.
+_SETTINGS = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Archived:
+    """What one run put into the lake: slices by shard and number. `waits_for` names tables that somebody held, which
+    the next run takes up.
+    """
+
+    slices: list[tuple[int, int]] = field(default_factory=list)
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    waits_for: list[str] = field(default_factory=list)
+
+    def add(self, shard: int, writing: Writing) -> None:
+        """Count a slice that was put into the lake."""
+        self.slices.append((shard, writing.slice))
+        self.rows += writing.jobs
+        self.files += writing.files
+        self.bytes += writing.bytes
+
+
+def archive(
+    spark: SparkSession,
+    app: Any,
+    lake: str | PathLike[str],
+    format: str = "parquet",  # noqa: A002
+    *,
+    wait: float = 30.0,
+    reconcile: bool = False,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Archived:
+    """Put every job that has ended into the lake, verify it there, and let it go from the database.
+
+    `lake` is a folder that Spark can write to, or with `format="delta"` or `"iceberg"` a table of that kind. Open
+    transactions are waited for, `wait` seconds on each shard; what they still hold then is left for the next run. Where
+    a shard is away the others are archived, and then `PartitionUnavailable` names it. Where database and lake do not
+    know the same past nothing is moved and an error says why; `reconcile` first gives up what only one of them has.
+    """
+    lake, wait = checked_lake(lake), checked_delay("wait", wait)
+    if not isinstance(reconcile, bool):
+        raise InvalidInput("reconcile", f"True or False is needed, not {type(reconcile).__name__} {shown(reconcile)}")
+    register(spark)
+    shards = app.databases
+    archived = Archived()
+    missing: list[PartitionUnavailable] = []
+    targets: list[tuple[Database, Lake | TableLake]] = []
+    for database in shards:
+        timeout = None if len(shards) == 1 else ASK_SECONDS
+        try:
+            target = opened_lake(spark, lake, database.shard, database.run(read_identity, timeout=timeout), format)
+            listed = target.listed()
+            queues, slices, writings = database.run(_known, timeout=timeout)
+        except PartitionUnavailable as error:
+            missing.append(error)
+            continue
+        # Before anything is closed, taken apart or moved, on any shard.
+        for queue in queues:
+            _check_folder(queue)
+        if not reconcile:
+            agreement = Agreement.of(target, listed, slices, writings)
+            agreement.check()
+            agreement.check_begun()
+        targets.append((database, target))
+    for database, target in targets:
+        name = "" if len(shards) == 1 else f" of shard {database.shard}"
+        with decoded(), _settings(spark), _answering(database), archiving(database, wait, target.root) as run:
+            if reconcile:
+                Agreement.of(target, target.listed(), run.slices(), run.writings()).reconcile(run)
+            tell = partial(_tell, on_progress, name)
+            for writing in _archived(spark, database, run, target, app.retention, tell):
+                archived.add(database.shard, writing)
+            archived.waits_for += [f"{table}{name}" for table in run.waits_for]
+    for away in missing:
+        raise PartitionUnavailable(
+            f"{away}. {archived.rows:,} jobs of the other shards were archived", shard=away.shard
+        ) from None
+    return archived
+
+
+def _archived(
+    spark: SparkSession,
+    database: Database,
+    run: Archiving,
+    target: Lake | TableLake,
+    retention: Mapping[str, float],
+    tell: Callable[[int, str], None],
+) -> Iterator[Writing]:
+    """Archive one shard; what was put into the lake."""
+    lake = target.identity(makes=True)
+    assert lake is not None  # noqa: S101
+    with run.abandoning(lake) as abandoned:
+        for writing in abandoned:
+            target.remove(writing)
+    verified = {each.slice: each for each in run.writings() if each.lake == lake and each.state == "verified"}
+    listed = target.listed()
+    for writing in verified.values():
+        if writing.identity not in listed:
+            _list(run, target, writing)
+    for number in run.taken():
+        if not run.set_apart(number):
+            continue
+        earlier = verified.get(number)
+        if earlier is not None and not target.holds(earlier):
+            run.mark([earlier], "abandoned")
+            earlier = None
+        writing_now = earlier
+        if earlier is None and (begun := run.begin_writing(number, lake, target.root, target.name)) is not None:
+            tell(number, "writing")
+            writing_now = _written(target, run, begun, _rows(spark, database, number))
+        if writing_now is not None:
+            tell(number, f"verifying {writing_now.jobs:,} jobs")
+        is_dropped = run.let_go(number, writing_now, retention)
+        if writing_now is not None and earlier is None:
+            _list(run, target, writing_now)
+            yield writing_now
+        if is_dropped:
+            tell(number, "dropped")
+
+
+def _written(target: Lake | TableLake, run: Archiving, writing: Writing, rows: DataFrame) -> Writing:
+    try:
+        return target.write(writing, rows)
+    except Exception:
+        # Whoever took over may have dropped the table under it: then that is what is said.
+        with run.acting():
+            raise
+
+
+def _list(run: Archiving, target: Lake | TableLake, writing: Writing) -> None:
+    with run.acting():
+        target.enter(writing)
+
+
+def _known(connection: Connection) -> tuple[list[str], list[int], list[Writing]]:
+    """The queues of a database, its slices, and after those its writings."""
+    return read_queue_names(connection), read_slices(connection), read_writings(connection)
+
+
+@contextmanager
+def _answering(database: Database) -> Iterator[None]:
+    try:
+        yield
+    except ConnectionLost as error:
+        raise database.unavailable(error) from error
+
+
+@contextmanager
+def _settings(spark: SparkSession) -> Iterator[None]:
+    """Spark's settings for writing, while the block lasts. (A session of its own would not know the data source.)"""
+    before = {name: spark.conf.get(name, None) for name in _SETTINGS}
+    try:
+        for name, value in _SETTINGS.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            spark.conf.unset(name) if old is None else spark.conf.set(name, old)
+
+
+def _tell(on_progress: Callable[[str], None], name: str, number: int, step: str) -> None:
+    on_progress(f"slice {number}{name}: {step}")
+
+
+def _rows(spark: SparkSession, database: Database, number: int) -> DataFrame:
+    reader = spark.read.format("penstock").option("url", database.url).option("table", "finished")
+    reader = reader.option("shard", str(database.shard)).option("slice", str(number))
+    return reader.option("columns", ",".join(LAKE_COLUMNS)).load()
+
+
+def _check_folder(queue: str) -> None:
+    """Refuse, before anything is taken apart, a queue whose name no folder can have."""
+    folder = "queue=" + _ESCAPED.sub("%00", queue)
+    if len(folder.encode()) > _LONGEST_FOLDER:
+        raise InvalidInput("queue", f"the name of queue {queue!r} is too long for a folder of the lake")

@@ -1,0 +1,157 @@
+"""`history`: every job that ended, whether it is in a database or in the lake, in one DataFrame.
+
+All shards count: where one is away there would be only a part of the history, and that is refused.
+
+Where a slice is read from is decided when the DataFrame is made, by the database: there, by the name of its table, for
+as long as it has one, else from the files of its verified writing. An archive may finish later. Then the tasks that
+miss the table ask the database for its writing and read its files instead, in place of the rows they would have read:
+no job is met twice, and none is missing. Where database and lake do not know the same past, that is an error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, timedelta
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
+
+from penstock.errors import InvalidInput, PenstockError
+from penstock.spark.data_source.options import checked_lake
+from penstock.spark.data_source.penstock_source import register
+from penstock.spark.data_source.shard_urls import urls_of
+from penstock.spark.lake.consistency import Agreement, opened_lake
+from penstock.spark.lake.parquet_lake import Lake
+from penstock.spark.lake.table_lake import TableLake
+from penstock.spark.tables.columns import HISTORY, MORE_HISTORY
+from penstock.spark.tables.row_filter import Choice, instant
+from penstock.spark.tables.table_reader import Place
+from penstock.storage.archive import read_identity, read_slices
+from penstock.storage.writing import read_writings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["history"]
+
+log = logging.getLogger("penstock")
+
+ASK_SECONDS = 10.0
+
+
+def history(
+    spark: SparkSession,
+    app: Any,
+    lake: str | PathLike[str] | None = None,
+    columns: Iterable[str] | None = None,
+    *,
+    queue: str | None = None,
+    task: str | None = None,
+    outcome: str | None = None,
+    key: str | bytes | int | None = None,
+    since: str | date | datetime | None = None,
+    until: str | date | datetime | None = None,
+    view: str | None = None,
+    format: str = "parquet",  # noqa: A002
+) -> DataFrame:
+    """What ended, hot and cold, a row a job; the dead letters as failed. The lake may be left out, or
+    be empty before the first archive; then only what is in the database is read.
+
+    `columns` names those to read, `queue`, `task`, `outcome`, `key`, `since` and `until` which rows: PostgreSQL sends
+    only those, and of the lake only the folders of those days, that queue and outcome are opened. Filters of Spark's
+    own work as well; what they leave out has been read from PostgreSQL. `view` gives the DataFrame that name in SQL.
+    """
+    names = _checked(columns)
+    choice = Choice(queue, task, outcome, None, key, instant("since", since), instant("until", until))
+    register(spark)
+    shards = app.databases
+    targets: dict[int, Lake | TableLake] = {}
+    if lake is not None:
+        lake = checked_lake(lake)
+        identities = shards.each(read_identity, timeout=ASK_SECONDS)
+        identities.all()
+        targets = {
+            number: opened_lake(spark, lake, number, identity, format) for number, identity in identities.given.items()
+        }
+    # In this order, see `Agreement`: an archive may run meanwhile.
+    listed = {number: target.listed() for number, target in targets.items()}
+    answers = shards.each(lambda connection: (read_slices(connection), read_writings(connection)), timeout=ASK_SECONDS)
+    answers.all()
+    reader = spark.read.format("penstock").options(url=urls_of(app), table="finished", columns=",".join(names))
+    reader = reader.options(**choice.options())
+    places: dict[int, Place] = {}
+    frame: DataFrame | None = None
+    folders: list[str] = []
+    for number, (slices, writings) in answers.given.items():
+        places[number] = Place(tuple(slices))
+        if number in targets:
+            agreement = Agreement.of(targets[number], listed[number], slices, writings)
+            agreement.check()
+            for said in agreement.left_out():
+                log.warning("%s%s", said, "" if len(shards) == 1 else f" (shard {number})")
+            folders += [each.folder for each in agreement.cold]
+            reader = reader.options(lake=targets[number].root, lake_format=format)
+    if folders:
+        # The folders of all shards lie side by side.
+        frame = _chosen(next(iter(targets.values())).read(folders), choice).select(*names)
+    elif not any(writings for _, writings in answers):
+        _refuse_foreign(list(targets.values()))
+    rows = reader.options(places=msgspec.json.encode(places).decode()).load()
+    found = rows if frame is None else rows.unionByName(frame)
+    if view is not None:
+        try:
+            found.createOrReplaceTempView(view)
+        except PySparkException:
+            raise InvalidInput("view", f"{view!r:.200} is no name for a view; give one like 'history'") from None
+    return found
+
+
+def _refuse_foreign(targets: Sequence[Lake | TableLake]) -> None:
+    """Raise where a lake has the history of others, and these databases never archived."""
+    strangers = set[str]().union(*(target.others() for target in targets))
+    for target in targets:
+        strangers &= set(target.others())
+    if strangers:
+        raise PenstockError(
+            f"the lake {targets[0].root} holds the history of another system (of database {min(strangers)}), and none "
+            "of this one's: give the lake that this one archives to, or archive to this one first, or give no lake"
+        )
+
+
+def _chosen(rows: DataFrame, choice: Choice) -> DataFrame:
+    """The rows of the lake that are asked for. A filter on the day leaves folders closed; it follows from the times."""
+    for name in ("queue", "task", "outcome"):
+        value = getattr(choice, name)
+        if value is not None:
+            rows = rows.where(f.col(name) == f.lit(value))
+    if isinstance(choice.key, bytes):
+        rows = rows.where(f.col("key_bytes") == f.lit(choice.key))
+    elif choice.key is not None:
+        # What is no text is shown as such.
+        rows = rows.where((f.col("key") == f.lit(choice.key)) & f.col("key_bytes").isNull())
+    if choice.since is not None:
+        rows = rows.where((f.col("day") >= f.lit(choice.since.date())) & (f.col("finished_at") >= f.lit(choice.since)))
+    if choice.until is not None:
+        last = (choice.until - timedelta(microseconds=1)).date()
+        rows = rows.where((f.col("day") <= f.lit(last)) & (f.col("finished_at") < f.lit(choice.until)))
+    return rows
+
+
+def _checked(columns: object) -> list[str]:
+    if columns is None:
+        return list(HISTORY)
+    given = [columns] if isinstance(columns, str) or not isinstance(columns, Iterable) else list(columns)
+    names = [name for name in given if isinstance(name, str)]
+    if len(names) < len(given):
+        raise InvalidInput("columns", f"names are needed, not {columns!r:.200}")
+    known = {**HISTORY, **MORE_HISTORY}
+    for name in names:
+        if name not in known:
+            raise InvalidInput("columns", f"history has no column {name!r}; it has {', '.join(known)}")
+    if not names or len(set(names)) < len(names):
+        raise InvalidInput("columns", "name at least one column, and each once")
+    return names

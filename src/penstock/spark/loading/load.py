@@ -1,0 +1,127 @@
+"""`load`: a DataFrame becomes jobs of a queue, all at once, once."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+
+from penstock.errors import InvalidInput, PenstockError
+from penstock.spark.data_source.error_codes import decoded
+from penstock.spark.data_source.penstock_source import register
+from penstock.spark.data_source.shard_urls import urls_of
+from penstock.spark.key_partition import partition_of
+from penstock.spark.loading.load_plan import RUN, LoadPlan, plan_load
+from penstock.storage.publishing import MapChanged, find_published, roll_load
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["Loaded", "load"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What a load brought in: rows that are jobs now, those of them whose idempotency key was known, and bad rows that
+    were put aside. `is_new` is False where it had been loaded before, and nothing was done."""
+
+    name: str
+    queue: str
+    rows: int
+    duplicates: int
+    bad_rows: int
+    published_at: datetime
+    is_new: bool
+
+
+def load(
+    df: DataFrame,
+    app: Any,
+    queue: str,
+    task: str | None = None,
+    *,
+    key: str | None = None,
+    order_by: str | Sequence[str] | None = None,
+    load: str | None = None,
+    connections: int = 4,
+    bad_rows: str = "fail",
+) -> Loaded:
+    """Enqueue the rows of a DataFrame: visible all at once, and once for each name `load`, however often it runs.
+
+    Columns become arguments, and the column `key` names is the jobs' key (where it is not given, the argument that the
+    task was declared with, if there is such a column); columns called task, args, key, priority, run_at,
+    idempotency_key and tenant set the jobs' options. With `order_by` the rows are shuffled and sorted, so that the jobs
+    of a key have that order; without it, the order is Spark's partitions, then their rows. At most `connections` tasks
+    write at a time. A bad row ends the load, unless `bad_rows` names a folder to put them in.
+    """
+    spark = df.sparkSession
+    register(spark)
+    options = {"url": urls_of(app), "queue": queue, "connections": str(connections), "bad_rows": str(bad_rows)}
+    if key is None and "key" not in df.columns:
+        key = _declared_key(app, queue, task, df.columns)
+    options |= {name: value for name, value in (("task", task), ("key", key), ("load", load)) if value is not None}
+    plan = plan_load(options, df.schema, False, is_stream=False)
+    options |= {"load": plan.name, RUN: secrets.token_hex(16)}
+    columns = [order_by] if isinstance(order_by, str) else list(order_by or ())
+    if plan.published is None:
+        _write(df, columns, options, plan)
+    else:
+        roll_load(app.databases, plan.name)
+    published = find_published(app.databases, plan.name, queue, 0, is_stream=False)
+    if published is None:
+        raise PenstockError(f"load {plan.name!r} is not there though Spark said that it was written; load it again")
+    return Loaded(
+        name=plan.name,
+        queue=queue,
+        rows=published.rows,
+        duplicates=published.duplicates,
+        bad_rows=published.bad_rows,
+        published_at=published.published_at,
+        is_new=published.origin == options[RUN],
+    )
+
+
+def _write(df: DataFrame, order_by: list[str], options: dict[str, str], plan: LoadPlan) -> None:
+    """Stage and publish; again where the queue's keys went to other shards in between."""
+    for is_last in (False, False, True):
+        rows = _ordered(df, order_by, plan.key or "key", len(plan.partition_ids)) if order_by else df
+        try:
+            with decoded():
+                rows.write.format("penstock").options(**options).mode("append").save()
+            return
+        except MapChanged:
+            if is_last:
+                raise
+            plan = plan_load(options, df.schema, False, is_stream=False)
+
+
+def _declared_key(app: Any, queue: str, task: str | None, columns: Sequence[str]) -> str | None:
+    """The argument that is the key of a task this app declares, if there is a column of that name."""
+    declared = app.tasks.get(queue, {}).get(task)
+    key = None if declared is None else declared.key
+    return key if isinstance(key, str) and key in columns else None
+
+
+def _ordered(df: DataFrame, order_by: list[str], key: str, partitions: int) -> DataFrame:
+    """The rows of each partition of the queue in one Spark partition, sorted."""
+    for column in order_by:
+        if column not in df.columns:
+            raise InvalidInput("order_by", f"there is no column {column!r}; there are {', '.join(sorted(df.columns))}")
+    columns = [_column(df, column).asc_nulls_last() for column in order_by]
+    if key not in df.columns:
+        return df.repartition(1).sortWithinPartitions(*columns)
+    # Rows without a key go with partition 0: they have no order among themselves that anybody could ask for.
+    number = f.coalesce(partition_of(_column(df, key), partitions), f.lit(0))
+    return df.repartitionById(partitions, number).sortWithinPartitions(*columns)
+
+
+def _column(df: DataFrame, name: str) -> Column:
+    """A column by its name, whatever that holds."""
+    alike = [each for each in df.columns if each.lower() == name.lower()]
+    if len(alike) > 1 and df.sparkSession.conf.get("spark.sql.caseSensitive") != "true":
+        raise InvalidInput(name, f"Spark cannot tell {' and '.join(map(repr, alike))} apart; rename one")
+    return f.col("`" + name.replace("`", "``") + "`")

@@ -1,0 +1,204 @@
+"""Writing a load: tasks stage, the driver publishes.
+
+A task may run twice, at the same time even, and may be killed without a word; so what it writes lies under a name
+drawn for that attempt, where nobody can claim it. The names of the attempts that Spark counts come back to the driver,
+and `commit` publishes just these, everywhere or nowhere, once for each (load, batch). A second commit does nothing, an
+abort touches only what is staged, and what nobody ever names is forgotten by upkeep.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from penstock.errors import InvalidInput, PenstockError
+from penstock.spark.data_source.error_codes import coded
+from penstock.spark.loading.load_plan import LoadPlan, plan_load
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from penstock.spark.loading.row_order import Span
+    from penstock.spark.loading.row_reader import BadRow
+
+__all__ = ["LoadWriter", "StreamWriter"]
+
+log = logging.getLogger("penstock")
+
+MOST_BAD_ROWS = 100_000
+
+
+@dataclass(slots=True)
+class Staged(WriterCommitMessage):
+    """What one task has staged: by shard, how many ranges. `query` is the id of the stream it belongs to, which its
+    checkpoint keeps.
+    """
+
+    spark_partition: int
+    stage: str = ""
+    ranges: dict[int, int] = field(default_factory=dict)
+    rows: int = 0
+    query: str = ""
+    bad: list[BadRow] = field(default_factory=list)
+    spans: dict[int, Span] = field(default_factory=dict)
+
+
+class LoadWriter(DataSourceArrowWriter):
+    """`df.write.format("penstock")`."""
+
+    def __init__(self, schema: StructType, overwrite: bool, options: Mapping[str, str]) -> None:
+        with coded():
+            self._plan = plan_load(options, schema, overwrite, is_stream=False)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        with coded():
+            return _staged(self._plan, self._plan.name, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        with coded():
+            _publish(self._plan, self._plan.name, 0, _listed(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        _drop(self._plan, _listed(messages))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """`df.writeStream.format("penstock")`. Built anew for each batch, and again for its commit."""
+
+    def __init__(self, schema: StructType, overwrite: bool, options: Mapping[str, str]) -> None:
+        with coded():
+            # Spark says "overwrite" where a stream's output mode is "complete".
+            self._plan = plan_load(options, schema, overwrite, is_stream=True)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        with coded():
+            query = TaskContext.get().getLocalProperty("sql.streaming.queryId") or ""  # type: ignore[union-attr]
+            staged = _staged(self._plan, self._name(query), iterator)
+            staged.query = query
+            return staged
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        staged = _listed(messages)
+        if not any(each.rows or each.bad for each in staged):
+            return
+        with coded():
+            _publish(self._plan, self._name(staged[0].query), batchId, staged)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        _drop(self._plan, _listed(messages))
+
+    def _name(self, query: str) -> str:
+        return self._plan.name or f"stream-{query}"
+
+
+def _listed(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    return [message for message in messages if isinstance(message, Staged)]
+
+
+def _staged(plan: LoadPlan, load: str, batches: Iterator[pa.RecordBatch]) -> Staged:
+    """Stage the rows of one Spark partition."""
+    from penstock.spark.loading.row_order import ordered
+    from penstock.spark.loading.row_reader import RowReader
+    from penstock.spark.loading.stage_writer import Staging
+
+    context = TaskContext.get()
+    staged = Staged(context.partitionId() if context is not None else 0)
+    if plan.published is not None:
+        return staged
+    staging = Staging(plan, load, staged.spark_partition)
+    reader = RowReader(plan)
+    for batch in ordered(plan, batches, staging, staged.spans):
+        jobs = reader.read(batch)
+        staged.bad += jobs.bad
+        if staged.bad and plan.bad_rows is None:
+            # Told to the driver, which refuses the load: a task that raises is tried again, to no end but noise.
+            break
+        if len(staged.bad) > MOST_BAD_ROWS:
+            raise PenstockError(
+                f"more than {MOST_BAD_ROWS:,} rows of Spark partition {staged.spark_partition} are bad, the last one "
+                f"since {staged.bad[-1].field}: {staged.bad[-1].problem}; nothing was enqueued"
+            )
+        staged.rows += len(jobs)
+        staging.add(jobs)
+    else:
+        staging.flush()
+    # Also where it is refused: what was staged until then is dropped.
+    staged.stage, staged.ranges = staging.stage, dict(staging.ranges)
+    return staged
+
+
+def _refused(staged: Staged) -> InvalidInput:
+    bad = staged.bad[0]
+    where = f"row {bad.row} of Spark partition {staged.spark_partition}"
+    shown = ", ".join(f"{name}={value!r:.60}" for name, value in bad.data.items())
+    return InvalidInput(
+        bad.field, f"{bad.problem} ({where}: {shown:.300}). Nothing was enqueued; mend it, or set bad_rows to a folder"
+    )
+
+
+def _publish(plan: LoadPlan, name: str, batch: int, staged: Sequence[Staged]) -> None:
+    from penstock.spark.loading.bad_rows import write_bad_rows
+    from penstock.spark.loading.row_order import in_order
+    from penstock.storage.publishing import find_published, publish, roll_load
+
+    if plan.published is not None:
+        with plan.reach.shards() as shards:
+            roll_load(shards, name)
+        log.warning(
+            "load %r was published at %s with %d rows: nothing was loaded again",
+            name,
+            plan.published.published_at,
+            plan.published.rows,
+        )
+        return
+    staged = sorted(staged, key=lambda each: each.spark_partition)
+    if plan.bad_rows is None:
+        for each in staged:
+            if each.bad:
+                raise _refused(each)
+    if plan.order_by:
+        staged = in_order(plan.order_by, staged)
+    with plan.reach.shards() as shards:
+        bad = [(each.spark_partition, row) for each in staged for row in each.bad]
+        if plan.bad_rows is not None and bad:
+            known = find_published(shards, name, plan.queue, batch, is_stream=plan.is_stream)
+            if known is None:
+                write_bad_rows(plan.bad_rows, f"{name}-{batch}" if plan.is_stream else name, bad)
+        published = publish(
+            shards,
+            name,
+            plan.queue,
+            batch,
+            _by_shard(staged),
+            homes=plan.homes,
+            origin=next((each.query for each in staged if each.query), plan.run),
+            is_stream=plan.is_stream,
+            bad_rows=len(bad),
+        )
+    if not published.is_new:
+        log.warning("batch %d of load %r was published before: nothing was loaded again", batch, name)
+        _drop(plan, staged)
+
+
+def _drop(plan: LoadPlan, staged: Sequence[Staged]) -> None:
+    from penstock.storage.publishing import drop_stages
+
+    stages = _by_shard(staged)
+    if stages:
+        with plan.reach.shards() as shards:
+            drop_stages(shards, {number: [stage for stage, _ in each] for number, each in stages.items()})
+
+
+def _by_shard(staged: Sequence[Staged]) -> dict[int, list[tuple[str, int]]]:
+    """The stages that lie on each shard, in order, with how many ranges they have there."""
+    stages: dict[int, list[tuple[str, int]]] = {}
+    for each in staged:
+        for number, ranges in each.ranges.items():
+            stages.setdefault(number, []).append((each.stage, ranges))
+    return stages

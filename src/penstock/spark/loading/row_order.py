@@ -1,0 +1,98 @@
+"""The order of a load that is written with `order_by`: each task sorts its rows, and the driver orders the tasks.
+
+A data source cannot ask Spark for a shuffle. So each task tells, for every partition of the queue, the lowest and the
+highest value it wrote there; the driver puts the tasks in the order of their lowest, and refuses where two of them
+overlap in a partition. `penstock.spark.load` shuffles first, and never meets this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from penstock.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.spark.loading.load_plan import LoadPlan
+    from penstock.spark.loading.load_writer import Staged
+    from penstock.spark.loading.stage_writer import Staging
+
+__all__ = ["Span", "in_order", "ordered"]
+
+# A row's values to order by, each with whether it is missing: nulls come last.
+Value: TypeAlias = tuple[tuple[bool, Any], ...]
+Span: TypeAlias = tuple[Value, Value]
+
+
+def ordered(
+    plan: LoadPlan, batches: Iterator[pa.RecordBatch], staging: Staging, spans: dict[int, Span]
+) -> Iterator[pa.RecordBatch]:
+    """The batches, sorted where that is asked for; then `spans` gets what each partition of the queue received."""
+    if not plan.order_by:
+        yield from batches
+        return
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    given = list(batches)
+    if not given:
+        return
+    table = pa.Table.from_batches(given)
+    keys = [(name, "ascending") for name in plan.order_by]
+    try:
+        table = table.take(pc.sort_indices(table, sort_keys=keys))
+    except pa.ArrowNotImplementedError:
+        kinds = ", ".join(f"{name} is {table.schema.field(name).type}" for name in plan.order_by)
+        raise InvalidInput("order_by", f"rows cannot be sorted by this ({kinds}); order by plain columns") from None
+    name = plan.key or ("key" if "key" in plan.columns else None)
+    if name is None:
+        _note(spans, dict.fromkeys(range(len(plan.partition_ids)), (0, table.num_rows - 1)), table, plan.order_by)
+    else:
+        column = table.column(name).combine_chunks()
+        text = column if pa.types.is_binary(column.type) else column.cast(pa.string()).cast(pa.binary())
+        once = table.column("idempotency_key").combine_chunks() if "idempotency_key" in plan.columns else None
+        numbers = staging.partitions_of(text, once if once is None else once.cast(pa.string())).tolist()
+        ends: dict[int, tuple[int, int]] = {}
+        for row, number in enumerate(numbers):
+            ends[number] = (ends.get(number, (row, row))[0], row)
+        _note(spans, ends, table, plan.order_by)
+    yield from table.to_batches(max_chunksize=16_384)
+
+
+def _note(spans: dict[int, Span], ends: dict[int, tuple[int, int]], table: pa.Table, order_by: tuple[str, ...]) -> None:
+    for number, (first, last) in ends.items():
+        spans[number] = _value(table, order_by, first), _value(table, order_by, last)
+
+
+def _value(table: pa.Table, order_by: tuple[str, ...], row: int) -> Value:
+    found = []
+    for name in order_by:
+        try:
+            found.append(table.column(name)[row].as_py())
+        except (OverflowError, ValueError):
+            raise InvalidInput(
+                name,
+                "no rows can be ordered by a date beyond the years 1 to 9999, or by text that is not UTF-8",
+            ) from None
+    return tuple((value is None, 0 if value is None else value) for value in found)
+
+
+def in_order(order_by: Sequence[str], staged: Sequence[Staged]) -> list[Staged]:
+    """The tasks in the order of what they hold, or InvalidInput where there is none."""
+    lowest = sorted(
+        (each for each in staged if each.spans), key=lambda each: min(low for low, _ in each.spans.values())
+    )
+    highest: dict[int, tuple[Value, int]] = {}
+    for each in lowest:
+        for number, (low, high) in each.spans.items():
+            before = highest.get(number)
+            if before is not None and low < before[0]:
+                raise InvalidInput(
+                    "order_by",
+                    f"Spark partitions {before[1]} and {each.spark_partition} both hold rows of partition {number} of "
+                    f"the queue, and overlap in {', '.join(order_by)}; use penstock.spark.load, which sorts them first",
+                )
+            highest[number] = (high, each.spark_partition)
+    return lowest

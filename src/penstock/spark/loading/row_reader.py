@@ -1,0 +1,303 @@
+"""From a batch of Spark's rows to columns of jobs, and the rows that cannot be jobs, each with its reason.
+
+Whole columns are looked at where Arrow can; single values become Python objects only to be written as JSON, or where
+one of them has to be named. What is accepted and how it is written are the rules of `enqueue`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as t
+
+from penstock.errors import InvalidInput
+from penstock.model.encoding import encode_arguments, encode_many_scalars
+from penstock.model.limits import (
+    ARGS_BYTES,
+    DEFAULT_PRIORITY,
+    checked_idempotency_key,
+    checked_name,
+    checked_priority,
+    key_to_bytes,
+)
+from penstock.spark.loading.column_types import argument_converter
+from penstock.spark.loading.load_plan import LoadPlan
+
+__all__ = ["BadRow", "JobColumns", "RowReader"]
+
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that cannot be a job: its number within the Spark partition, from 0, the field at fault and why."""
+
+    row: int
+    field: str
+    problem: str
+    data: dict[str, Any]
+
+
+@dataclass(slots=True)
+class JobColumns:
+    """Jobs, column by column; `order` are the values they are to be ordered by, if any."""
+
+    task: pa.Array
+    key: pa.Array
+    args: pa.Array
+    priority: pa.Array
+    run_at: pa.Array
+    attributes: pa.Array
+    once: pa.Array
+    bad: list[BadRow] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+
+class RowReader:
+    """Reads the batches of one Spark partition, in order."""
+
+    def __init__(self, plan: LoadPlan) -> None:
+        self._plan = plan
+        self._types = {each.name: each.dataType for each in plan.schema.fields}
+        self._converters = {name: argument_converter(kind) for name, kind in self._types.items()}
+        self._names = frozenset(plan.arguments)
+        self._row = 0
+        # By row of the batch that is being read: the first thing that is wrong with it.
+        self._problems: dict[int, InvalidInput] = {}
+
+    def read(self, batch: pa.RecordBatch) -> JobColumns:
+        """The jobs of a batch."""
+        self._problems = {}
+        n = batch.num_rows
+        task = self._text(batch, "task", lambda value: checked_name("task", value), needed=True)
+        columns = JobColumns(
+            task=pa.repeat(pa.scalar(self._plan.task, pa.string()), n) if task is None else task,
+            key=self._key(batch),
+            args=self._args(batch),
+            priority=self._priority(batch),
+            run_at=self._run_at(batch),
+            attributes=self._attributes(batch),
+            once=self._once(batch),
+        )
+        if self._problems:
+            columns = self._without_bad(batch, columns)
+        self._row += n
+        return columns
+
+    def _without_bad(self, batch: pa.RecordBatch, columns: JobColumns) -> JobColumns:
+        good = np.ones(batch.num_rows, bool)
+        good[list(self._problems)] = False
+        mask = pa.array(good)
+        data = [_shown(row) for row in batch.filter(pa.array(~good)).to_struct_array()]
+        bad = [
+            BadRow(self._row + index, error.field, error.problem, row)
+            for (index, error), row in zip(sorted(self._problems.items()), data, strict=True)
+        ]
+        return JobColumns(
+            columns.task.filter(mask),
+            columns.key.filter(mask),
+            columns.args.filter(mask),
+            columns.priority.filter(mask),
+            columns.run_at.filter(mask),
+            columns.attributes.filter(mask),
+            columns.once.filter(mask),
+            bad,
+        )
+
+    def _check(self, index: int, act: Callable[[], Any]) -> Any:
+        """What an act gives, or None and a note of what is wrong with the row."""
+        try:
+            return act()
+        except InvalidInput as error:
+            self._problems.setdefault(index, error)
+            return None
+
+    def _key(self, batch: pa.RecordBatch) -> pa.Array:
+        name = self._plan.key or "key"
+        if name not in self._types:
+            return pa.nulls(batch.num_rows, pa.binary())
+        column = batch.column(name)
+        if isinstance(self._types[name], t.NullType) or pa.types.is_integer(column.type):
+            column = column.cast(pa.string())
+        keys = column.cast(pa.binary())
+        if self._plan.key is not None and keys.null_count:
+            for index in np.flatnonzero(np.asarray(keys.is_null())).tolist():
+                self._problems.setdefault(index, InvalidInput(name, "the key is null; give every row one"))
+        longest = pc.max(pc.binary_length(keys)).as_py() or 0
+        if longest > 512:
+            for row, key in enumerate(keys.to_pylist()):
+                self._check(row, lambda key=key: None if key is None else key_to_bytes(key))  # type: ignore[misc]
+        return keys
+
+    def _args(self, batch: pa.RecordBatch) -> pa.Array:
+        if "args" in self._types and self._plan.key != "args":
+            column = batch.column("args")
+            if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+                texts = self._values(batch, "args")
+                for index, text in enumerate(texts):
+                    self._check(index, lambda text=text: _checked_object(text))  # type: ignore[misc]
+                return column.cast(pa.string()) if not self._problems else pa.array(texts, pa.string())
+            convert = self._converters["args"] or (lambda value: value)
+            rows = [convert(value) for value in self._values(batch, "args")]
+        else:
+            rows = self._rows(batch)
+            encoded = encode_many_scalars(rows, self._names) if self._names else None
+            if encoded is not None:
+                return pa.array(encoded, pa.binary()).cast(pa.string())
+        encoded = [self._check(index, lambda row=row: _encoded(row)) or b"{}" for index, row in enumerate(rows)]  # type: ignore[misc]
+        return pa.array(encoded, pa.binary()).cast(pa.string())
+
+    def _rows(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
+        """The arguments of each row."""
+        names = self._plan.arguments
+        if not names:
+            return [{} for _ in range(batch.num_rows)]
+        columns = []
+        for name in names:
+            values = self._values(batch, name)
+            convert = self._converters[name]
+            columns.append(values if convert is None else [convert(value) for value in values])
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def _values(self, batch: pa.RecordBatch, name: str) -> list[Any]:
+        """A column's values as Python has them, None where it has none.
+
+        Its dates end with the year 9999, and its text is Unicode; Spark's are bound to neither.
+        """
+        column = batch.column(name)
+        try:
+            return list(column.to_pylist())
+        except (OverflowError, ValueError):
+            return [
+                self._check(index, lambda value=value: _python_value(name, value))  # type: ignore[misc]
+                for index, value in enumerate(column)
+            ]
+
+    def _priority(self, batch: pa.RecordBatch) -> pa.Array:
+        if "priority" not in self._types or self._plan.key == "priority":
+            return pa.repeat(pa.scalar(DEFAULT_PRIORITY, pa.int16()), batch.num_rows)
+        column = batch.column("priority").cast(pa.int64()).fill_null(DEFAULT_PRIORITY)
+        bounds = pc.min_max(column).as_py()
+        if len(column) and not 0 <= bounds["min"] <= bounds["max"] <= 9:
+            for index, value in enumerate(column.to_pylist()):
+                self._check(index, lambda value=value: checked_priority(value))  # type: ignore[misc]
+            column = pc.if_else(pc.and_(pc.greater_equal(column, 0), pc.less_equal(column, 9)), column, 0)
+        return column.cast(pa.int16())
+
+    def _run_at(self, batch: pa.RecordBatch) -> pa.Array:
+        kind = pa.timestamp("us", tz="UTC")
+        if "run_at" not in self._types or self._plan.key == "run_at":
+            return pa.nulls(batch.num_rows, kind)
+        column = batch.column("run_at").cast(kind)
+        bounds = pc.min_max(column.cast(pa.int64())).as_py()
+        if bounds["min"] is not None and not _FIRST_US <= bounds["min"] <= bounds["max"] <= _LAST_US:
+            for index, micros in enumerate(column.cast(pa.int64()).to_pylist()):
+                if micros is not None and not _FIRST_US <= micros <= _LAST_US:
+                    problem = "it is out of bounds; give a time in the years 1900 to 9998"
+                    self._problems.setdefault(index, InvalidInput("run_at", problem))
+        return column
+
+    def _attributes(self, batch: pa.RecordBatch) -> pa.Array:
+        tenant = self._text(batch, "tenant", lambda value: checked_name("tenant", value))
+        once = self._text(batch, "idempotency_key", checked_idempotency_key)
+        if tenant is None and once is None:
+            return pa.nulls(batch.num_rows, pa.string())
+        given = {"tenant": tenant, "idempotency_key": once}
+        values = {name: column.to_pylist() for name, column in given.items() if column is not None}
+        rows = (
+            {name: value for name, value in zip(values, row, strict=True) if value is not None}
+            for row in zip(*values.values(), strict=True)
+        )
+        return pa.array([msgspec.json.encode(row).decode() if row else None for row in rows], pa.string())
+
+    def _once(self, batch: pa.RecordBatch) -> pa.Array:
+        """The idempotency keys, which are checked with the attributes."""
+        if "idempotency_key" not in self._types or self._plan.key == "idempotency_key":
+            return pa.nulls(batch.num_rows, pa.string())
+        return batch.column("idempotency_key").cast(pa.string())
+
+    def _text(
+        self, batch: pa.RecordBatch, name: str, check: Callable[[str], str], *, needed: bool = False
+    ) -> pa.Array | None:
+        """A reserved column of text, each distinct value checked once."""
+        if name not in self._types or self._plan.key == name:
+            return None
+        column = batch.column(name).cast(pa.string())
+        try:
+            distinct = column.unique().to_pylist()
+        except ValueError:
+            column = pa.array(self._values(batch, name), pa.string())
+            distinct = column.unique().to_pylist()
+        problems: dict[str, InvalidInput] = {}
+        for value in distinct:
+            try:
+                if value is not None:
+                    check(value)
+            except InvalidInput as error:
+                problems[value] = error
+        if problems or (needed and column.null_count):
+            for index, value in enumerate(column.to_pylist()):
+                if value is None and needed:
+                    self._problems.setdefault(index, InvalidInput(name, "it is null; give every row one"))
+                elif value in problems:
+                    self._problems.setdefault(index, problems[value])
+        return column
+
+
+_FIRST_US = -2_208_988_800_000_000  # 1900-01-01
+_LAST_US = 253_370_764_800_000_000  # 9999-01-01
+
+
+def _python_value(name: str, value: pa.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except UnicodeDecodeError:
+        raise InvalidInput(name, "it holds text that is not UTF-8; decode it, or give it as binary") from None
+    except (OverflowError, ValueError):
+        raise InvalidInput(name, "a date or time beyond the years 1 to 9999; give one within them, or text") from None
+
+
+def _shown(row: pa.StructScalar) -> dict[str, Any]:
+    """A row to be shown; what Python cannot hold is shown as Arrow writes it."""
+    shown: dict[str, Any] = {}
+    for name, value in row.items():
+        try:
+            shown[name] = value.as_py()
+        except (OverflowError, ValueError):
+            shown[name] = _as_arrow_writes_it(value)
+    return shown
+
+
+def _as_arrow_writes_it(value: pa.Scalar) -> str:
+    try:
+        if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
+            return repr(value.cast(pa.binary()).as_py())
+        return str(value.cast(pa.string()).as_py())
+    except (pa.ArrowException, ValueError):
+        return str(value.type)
+
+
+def _encoded(row: dict[str, Any] | None) -> bytes:
+    if row is None:
+        raise InvalidInput("args", "it is null; give {} where there are none")
+    return encode_arguments(row)
+
+
+def _checked_object(text: str | None) -> None:
+    """Refuse what is no JSON object."""
+    if text is None:
+        raise InvalidInput("args", "it is null; give {} where there are none")
+    if len(text) * 4 > ARGS_BYTES and len(text.encode()) > ARGS_BYTES:
+        raise InvalidInput("args", f"{len(text.encode())} bytes of JSON is too long; give at most {ARGS_BYTES}")
+    try:
+        _decode_object(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidInput("args", f"a JSON object is needed: {error}") from None

@@ -1,0 +1,174 @@
+"""What becomes of a batch: its handler's outcomes, or what it raised, as the ends that are settled.
+
+An outcome ends its own row. A handler that raises, or gives anything but one outcome a row, ends every row as a task's
+handler would that raised the same: tried again with the task's backoff, until its attempts have run out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from penstock.clock import system, ticks
+from penstock.errors import InvalidInput, PenstockError
+from penstock.model.encoding import encode_result
+from penstock.model.limits import storable_text
+from penstock.spark.processing.row_outcome import Dead, Ok, Outcome, RetryAfter
+from penstock.storage.claim import Lease
+from penstock.storage.settle import End, Succeeded
+from penstock.task.definition import TaskDefinition
+from penstock.task.verdict import Verdict, describe, judge
+
+__all__ = ["Ended", "Handler", "HeldBatch", "run_batch"]
+
+Handler: TypeAlias = Callable[[pa.RecordBatch], Sequence[Outcome]]
+
+
+@dataclass(slots=True)
+class HeldBatch:
+    """Jobs under leases, row by row: the lease of each, its place there, its task; and what the handler is given."""
+
+    leases: list[Lease]
+    positions: list[int]
+    tasks: list[str]
+    rows: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def attempts(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """By lease and place there, the job and which attempt this is."""
+        return {
+            (lease.id, position): (lease.range * 1024 + position, lease.attempt)
+            for lease, position in zip(self.leases, self.positions, strict=True)
+        }
+
+
+@dataclass(slots=True)
+class Ended:
+    """A batch that has run: what is to be settled, and how each row ended."""
+
+    batch: HeldBatch | None = None
+    succeeded: list[Succeeded] = field(default_factory=list)
+    ends: list[End] = field(default_factory=list)
+    # By row; None: it succeeded.
+    verdicts: list[Verdict | None] = field(default_factory=list)
+    # How long the handler ran.
+    seconds: float = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self.succeeded or self.ends)
+
+    @property
+    def soonest_due(self) -> float | None:
+        """Seconds until the first of those that are tried again."""
+        return min([end.due_in for end in self.ends if end.end == "retry"], default=None)
+
+    def counts(self, lost: Sequence[tuple[int, int]]) -> Counter[str]:
+        """How many ended in which way, but for those that were not held any more."""
+        counts: Counter[str] = Counter(lost=len(lost))
+        if self.batch is not None:
+            gone = set(lost)
+            for lease, position, verdict in zip(self.batch.leases, self.batch.positions, self.verdicts, strict=True):
+                if not gone or (lease.id, position) not in gone:
+                    counts["succeeded" if verdict is None else verdict.end] += 1
+        return counts
+
+
+def run_batch(handler: Handler, batch: HeldBatch, tasks: Mapping[str, TaskDefinition]) -> Ended:
+    """Call the handler, and find out what it made of each row."""
+    started_at = ticks()
+    try:
+        outcomes = _checked(handler(batch.rows), len(batch))
+    except BaseException as error:  # Whatever a handler raises, SystemExit too, is the end of its batch.
+        verdicts: list[Verdict | None] = [
+            _judged(tasks[task], lease.attempt, error) for task, lease in zip(batch.tasks, batch.leases, strict=True)
+        ]
+        results: list[bytes | None] | None = None
+    else:
+        verdicts, results = _read(outcomes, batch, tasks)
+    run_time = (ticks() - started_at) // 1000
+    # The handler's time is shared out evenly: nobody can tell what each row took of it.
+    share = run_time // max(len(batch), 1)
+    ended = Ended(batch, verdicts=verdicts, seconds=run_time / 1e6)
+    groups: dict[int, Succeeded] = {}
+    for index, (lease, position, verdict) in enumerate(zip(batch.leases, batch.positions, verdicts, strict=True)):
+        if verdict is not None:
+            ended.ends.append(
+                End(
+                    lease=lease.id,
+                    token=lease.token,
+                    position=position,
+                    range=lease.range,
+                    end=verdict.end,
+                    error=verdict.error,
+                    due_in=verdict.due_in,
+                    age=run_time,
+                    run=share,
+                )
+            )
+            continue
+        group = groups.get(lease.id)
+        if group is None:
+            group = Succeeded(lease.id, lease.token, lease.range, results=None if results is None else [])
+            groups[lease.id] = group
+        group.positions.append(position)
+        if group.results is not None and results is not None:
+            group.results.append(results[index])
+    is_mixed = {end.lease for end in ended.ends}
+    for group in groups.values():
+        group.is_whole = group.lease not in is_mixed
+        group.ages = [run_time] * len(group.positions)
+        group.runs = [share] * len(group.positions)
+    ended.succeeded = list(groups.values())
+    return ended
+
+
+def _checked(given: object, rows: int) -> list[object]:
+    outcomes: list[object] = list(given)  # type: ignore[call-overload]
+    if len(outcomes) != rows:
+        raise PenstockError(
+            f"the handler gave {len(outcomes)} outcomes for {rows} rows: give one a row, in their order"
+        )
+    for outcome in outcomes:
+        if type(outcome) not in (Ok, RetryAfter, Dead):
+            raise PenstockError(
+                f"the handler gave {type(outcome).__name__} as an outcome: give ps.Ok, ps.RetryAfter or ps.Dead"
+            )
+    return outcomes
+
+
+def _read(
+    outcomes: Sequence[object], batch: HeldBatch, tasks: Mapping[str, TaskDefinition]
+) -> tuple[list[Verdict | None], list[bytes | None] | None]:
+    """A verdict for each row that did not go well, and what the others gave, if any of them gave anything."""
+    verdicts: list[Verdict | None] = [None] * len(outcomes)
+    results: list[bytes | None] = [None] * len(outcomes)
+    for index, outcome in enumerate(outcomes):
+        if isinstance(outcome, Ok):
+            if outcome.result is not None:
+                try:
+                    results[index] = encode_result(outcome.result)
+                except InvalidInput as error:
+                    verdicts[index] = Verdict("failed", describe(error))
+        elif isinstance(outcome, Dead):
+            verdicts[index] = Verdict("failed", storable_text(outcome.reason))
+        elif isinstance(outcome, RetryAfter):
+            error_text = storable_text(outcome.error)
+            if batch.leases[index].attempt >= tasks[batch.tasks[index]].max_attempts:
+                verdicts[index] = Verdict("failed", error_text)
+            else:
+                verdicts[index] = Verdict("retry", error_text, float(outcome.seconds))  # type: ignore[arg-type]
+    return verdicts, results if any(result is not None for result in results) else None
+
+
+def _judged(task: TaskDefinition, attempt: int, error: BaseException) -> Verdict:
+    try:
+        return judge(task, attempt, error, system.random_unit())
+    except BaseException as problem:  # An exception class of the user's may break anything that looks at it.
+        return Verdict("failed", f"{type(error).__name__} (and {type(problem).__name__} while looking at it)")

@@ -1,0 +1,174 @@
+"""From history to figures, on Spark: everything is counted where it lies, and only what a page can show comes back.
+
+The history is read once. What the figures need of it is kept by Spark while they are counted, so that all of them
+speak of the same jobs however many end meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as f
+
+from penstock.spark.reporting import distribution
+from penstock.spark.reporting.axis import moment_seconds, moment_start
+from penstock.spark.reporting.failure_causes import attempt_causes, causes, causes_by_moment
+from penstock.spark.reporting.figures import LAST_ATTEMPT, Attempts, Figures, Moment, Percentiles, TaskFigures
+from penstock.spark.reporting.job_times import instant, known, percentiles, seconds, timed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["HISTORY_COLUMNS", "WAITING_COLUMNS", "measure"]
+
+# Of each, what the figures need: arguments and results, the widest columns, are never read.
+HISTORY_COLUMNS = (
+    *("queue", "partition", "task", "key", "load", "outcome", "attempt", "error"),
+    *("failures", "enqueued_at", "started_at", "finished_at", "worker"),
+)
+WAITING_COLUMNS = ("queue", "state", "enqueued_at")
+
+MOST_TASKS = 200
+
+
+def measure(
+    history: DataFrame,
+    waiting: DataFrame,
+    *,
+    now: datetime,
+    since: datetime | None = None,
+    queue: str | None = None,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Figures:
+    """The figures of a history and of jobs that have not ended; of each the columns above are needed."""
+    if queue is not None:
+        history, waiting = (frame.where(f.col("queue") == queue) for frame in (history, waiting))
+    if since is not None:
+        history = history.where(f.col("finished_at") >= f.lit(since))
+    jobs = timed(history).persist(StorageLevel.MEMORY_AND_DISK)
+    waits = waiting.select("queue", "state", seconds("enqueued_at").alias("enqueued"))
+    try:
+        on_progress("reading the history")
+        first, last = jobs.agg(f.min("finished"), f.max("finished")).collect()[0]
+        on_progress("counting what waits")
+        has_not_ended = distribution.waiting(waits, now)
+        about: dict[str, Any] = {"made_at": now, "since": since, "queue": queue, "waiting": has_not_ended}
+        if first is None:
+            return Figures(**about)
+        return Figures(**about, **_ended(jobs, instant(first), instant(last), on_progress))
+    finally:
+        jobs.unpersist()
+
+
+def _ended(jobs: DataFrame, first: datetime, last: datetime, on_progress: Callable[[str], None]) -> dict[str, Any]:
+    """The figures of what ended."""
+    step = moment_seconds((last - first).total_seconds())
+    start = moment_start(first, step)
+    moment_count = int((last - start).total_seconds() / step) + 1
+    moment = f.floor((f.col("finished") - f.lit(start.timestamp())) / f.lit(step)).cast("int")
+    jobs = jobs.withColumn("moment", f.greatest(f.lit(0), f.least(f.lit(moment_count - 1), moment)))
+    on_progress("counting what ended")
+    counts = _Counts(jobs)
+    on_progress("measuring how long it took")
+    lengths = _lengths(jobs)
+    on_progress("looking for causes")
+    reasons = causes(jobs)
+    by_moment = causes_by_moment(jobs, reasons)
+    attempts_failed = attempt_causes(jobs)
+    on_progress("weighing keys, partitions and workers")
+    overall = lengths[None, None, None]
+    return {
+        "start": first,
+        "end": last,
+        "moment_seconds": step,
+        "outcomes": counts.outcomes(),
+        "retried": counts.retried(),
+        "extra_attempts": counts.extra_attempts,
+        "wait": overall[0],
+        "run": overall[1],
+        "moments": [
+            Moment(
+                start + timedelta(seconds=number * step),
+                counts.outcomes(moment=number),
+                *lengths.get((number, None, None), (Percentiles(), Percentiles())),
+                by_moment.get(number, {}),
+            )
+            for number in range(moment_count)
+        ],
+        "tasks": counts.tasks(lengths),
+        "attempts": counts.attempts(),
+        "causes": reasons,
+        "attempt_causes": attempts_failed,
+        "keys": distribution.keys(jobs),
+        "partitions": distribution.partitions(jobs),
+        "workers": distribution.workers(jobs, moment_count),
+        "worker_count": counts.workers,
+        "loads": distribution.loads(jobs),
+    }
+
+
+class _Counts:
+    """How many jobs ended in which way: over time, by task, and by attempt, counted in one go."""
+
+    def __init__(self, jobs: DataFrame) -> None:
+        capped = jobs.withColumn("attempts", f.least(f.col("attempt").cast("int"), f.lit(LAST_ATTEMPT)))
+        sets = [["outcome", "moment"], ["outcome", "attempts"], ["outcome", "queue", "task", "attempts"]]
+        by = ("outcome", "moment", "queue", "task", "attempts")
+        columns = [[f.col(name) for name in each] for each in sets]
+        grouped = capped.groupingSets(columns, *(f.col(name) for name in by)).agg(f.count("*").alias("jobs"))
+        self._rows = sorted(grouped.collect(), key=lambda row: (-row["jobs"], row["outcome"]))
+        self.extra_attempts, self.workers = jobs.agg(
+            f.sum(f.greatest(f.lit(0), f.col("attempt") - 1)), f.count_distinct("worker")
+        ).collect()[0]
+
+    def outcomes(self, **only: int) -> dict[str, int]:
+        """Jobs by outcome, of one moment or of one attempt; most jobs first."""
+        [name] = only or ["attempts"]
+        counted: dict[str, int] = {}
+        for row in self._rows:
+            if row["task"] is None and row[name] is not None and row[name] == only.get(name, row[name]):
+                counted[row["outcome"]] = counted.get(row["outcome"], 0) + row["jobs"]
+        return dict(sorted(counted.items(), key=lambda item: -item[1]))
+
+    def retried(self) -> int:
+        """Jobs that needed more than one attempt."""
+        return sum(row["jobs"] for row in self._rows if row["task"] is None and (row["attempts"] or 0) > 1)
+
+    def attempts(self) -> list[Attempts]:
+        """Jobs by how many attempts they needed."""
+        numbers = sorted({row["attempts"] for row in self._rows if row["attempts"] is not None})
+        return [Attempts(number, self.outcomes(attempts=number)) for number in numbers]
+
+    def tasks(self, lengths: _Lengths) -> list[TaskFigures]:
+        """Each task's figures, those with most jobs first."""
+        outcomes: dict[tuple[str, str], dict[str, int]] = {}
+        retried: dict[tuple[str, str], int] = {}
+        for row in self._rows:
+            if row["task"] is not None:
+                task = (row["queue"], row["task"])
+                counted = outcomes.setdefault(task, {})
+                counted[row["outcome"]] = counted.get(row["outcome"], 0) + row["jobs"]
+                retried[task] = retried.get(task, 0) + (row["jobs"] if row["attempts"] > 1 else 0)
+        largest = sorted(outcomes, key=lambda task: (-sum(outcomes[task].values()), task))[:MOST_TASKS]
+        return [
+            TaskFigures(
+                *task, sum(outcomes[task].values()), outcomes[task], retried[task], *lengths[None, task[0], task[1]]
+            )
+            for task in largest
+        ]
+
+
+_Lengths = dict[tuple[int | None, str | None, str | None], tuple[Percentiles, Percentiles]]
+
+
+def _lengths(jobs: DataFrame) -> _Lengths:
+    """Waits and runs of all jobs, of each moment and of each task, by (moment, queue, task)."""
+    by = ("moment", "queue", "task")
+    sets = [[f.col(name) for name in each] for each in ([], ["moment"], ["queue", "task"])]
+    grouped = jobs.groupingSets(sets, *(f.col(name) for name in by)).agg(percentiles("wait"), percentiles("run"))
+    return {
+        (row["moment"], row["queue"], row["task"]): (known(row["wait"]), known(row["run"])) for row in grouped.collect()
+    }
