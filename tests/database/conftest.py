@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from penstock.model.queue import QueueDefinition
+from penstock.shards.databases import Shards
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue import QueueEntry, declare_queue
 from penstock.storage.enqueue import Child, Span, drive, write_spans
 from penstock.storage.queries import query
 from penstock.storage.settle import Succeeded, succeeded_parameters
-from penstock.storage.shards import Shards
 from penstock.storage.workers import full_name, register
 
 # What the claims of a scene bear, but for those made elsewhere.

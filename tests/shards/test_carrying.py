@@ -13,12 +13,13 @@ from psycopg import errors
 from penstock import App
 from penstock.errors import NotFound, PartitionUnavailable
 from penstock.routing.key_hash import partition_of
-from penstock.storage import Connection, Database, carrying, control, sweep
+from penstock.shards import carrying
+from penstock.shards.databases import Shards
+from penstock.shards.parents import tell_children
+from penstock.storage import Connection, Database, control, sweep
 from penstock.storage.catalogue import find_queue
 from penstock.storage.jobs import find_job
 from penstock.storage.queries import query
-from penstock.storage.shards import Shards
-from penstock.upkeep.shared import tell_children
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 PLACES = """

@@ -10,8 +10,8 @@ from tests.shards.place import Place
 
 from penstock import App, NotFound, PartitionUnavailable
 from penstock.model import QueueDefinition
+from penstock.shards.identity import read_digest
 from penstock.storage.catalogue import declare_queue
-from penstock.storage.shards import read_digest
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 

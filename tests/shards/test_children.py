@@ -11,12 +11,13 @@ from tests.system.facts import eventually
 
 from penstock.client.producer import Producer
 from penstock.errors import InvalidInput
+from penstock.shards.databases import Shards
+from penstock.shards.duties import Duty
+from penstock.shards.parents import forget_ends, tell_children
 from penstock.storage.ahead import rotate_slice
 from penstock.storage.prune import prune
-from penstock.storage.shards import Shards
 from penstock.storage.sweep import unblock_all
 from penstock.upkeep import SharedUpkeep, shared
-from penstock.upkeep.shared import Duty, forget_ends, tell_children
 
 NO_DAYS = dict.fromkeys(("succeeded", "failed", "cancelled", "discarded", "expired"), 0.0)
 

@@ -11,9 +11,9 @@ from tests.shards.place import Place
 from penstock import App, NotFound
 from penstock.errors import PartitionUnavailable
 from penstock.routing.key_hash import partition_of
+from penstock.shards.crons import move_crons, take
 from penstock.storage import Connection
-from penstock.storage import crons as storage
-from penstock.upkeep.cron import fire_crons, move_crons
+from penstock.upkeep.cron import fire_crons
 
 DUE = "update penstock.cron set next_at = now() - interval '1 second'"
 # A key for each of two partitions, by the shard it is on: those of a second queue begin on the second shard.
@@ -140,7 +140,7 @@ def test_a_move_that_died_halfway_is_finished_and_nothing_fires_twice(
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"penstock.storage.crons.{dies_before}", die)
+        patch.setattr(f"penstock.shards.crons.{dies_before}", die)
         with pytest.raises(RuntimeError, match="killed"):
             move_crons(crons.app.databases)
     fired = sum(fire(crons))
@@ -160,7 +160,7 @@ def test_what_a_dead_mover_left_behind_never_fires_again_not_even_at_home(
     swap(crons)
     for shard in (1, 2):
         crons.execute(shard, DUE)
-    take, taken = storage.take, list[dict[str, Any]]()
+    taken = list[dict[str, Any]]()
 
     def note(connection: Connection, values: dict[str, Any]) -> None:
         take(connection, values)
@@ -170,8 +170,8 @@ def test_what_a_dead_mover_left_behind_never_fires_again_not_even_at_home(
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr("penstock.storage.crons.take", note)
-        patch.setattr("penstock.storage.crons.drop_left", die)
+        patch.setattr("penstock.shards.crons.take", note)
+        patch.setattr("penstock.shards.crons.drop_left", die)
         with pytest.raises(RuntimeError, match="killed"):
             move_crons(crons.app.databases)
     assert [each["name"] for each in taken] == ["on-1"]
@@ -187,7 +187,7 @@ def test_what_a_dead_mover_left_behind_never_fires_again_not_even_at_home(
         take(connection, values)
         assert fire(crons) == [0, 0]
 
-    monkeypatch.setattr("penstock.storage.crons.take", take_and_fire)
+    monkeypatch.setattr("penstock.shards.crons.take", take_and_fire)
     while move_crons(crons.app.databases):
         pass
     assert fire(crons) == [0, 0]

@@ -20,12 +20,14 @@ from penstock import App, Drain, Retry, Task
 from penstock.admin.doctor import doctor
 from penstock.errors import InvalidInput, NotFound, PartitionUnavailable
 from penstock.routing.key_hash import partition_of
-from penstock.storage import carrying, draining, map_changes, resize
+from penstock.shards import carrying, draining, map_changes
+from penstock.shards.databases import Shards
+from penstock.shards.idempotency_keys import carry_keys
+from penstock.shards.identity import read_digest, read_shards
+from penstock.storage import resize
 from penstock.storage.catalogue import find_queue
-from penstock.storage.homes import carry_keys
 from penstock.storage.queries import query
 from penstock.storage.resize import OpenMaps
-from penstock.storage.shards import Shards, read_digest, read_shards
 from penstock.upkeep import SharedUpkeep, troubles
 
 LATER = datetime.now(UTC) + timedelta(days=1)

@@ -12,8 +12,9 @@ import pytest
 from penstock import App
 from penstock.client.task import Task
 from penstock.errors import InvalidInput, PartitionUnavailable
-from penstock.storage import homes, queries
-from penstock.storage.homes import carry_keys, forget_carried_keys
+from penstock.shards import idempotency_keys
+from penstock.shards.idempotency_keys import carry_keys, forget_carried_keys
+from penstock.storage import queries
 
 KEYS = [f"k-{number}" for number in range(60)]
 
@@ -86,7 +87,7 @@ def test_g7_a_carry_that_was_killed_goes_on(app: App, monkeypatch: pytest.Monkey
     task = plain(app)
     first = enqueue_all(app, task)
     move_away(app, "plain")
-    monkeypatch.setattr(homes, "BATCH", 7)
+    monkeypatch.setattr(idempotency_keys, "BATCH", 7)
     letting_go = queries.query
     asked = 0
 
@@ -97,10 +98,10 @@ def test_g7_a_carry_that_was_killed_goes_on(app: App, monkeypatch: pytest.Monkey
             raise RuntimeError("killed")
         return letting_go(name)
 
-    monkeypatch.setattr(homes, "query", die)
+    monkeypatch.setattr(idempotency_keys, "query", die)
     with pytest.raises(RuntimeError, match="killed"):
         carry_keys(app.databases)
-    monkeypatch.setattr(homes, "query", letting_go)
+    monkeypatch.setattr(idempotency_keys, "query", letting_go)
     assert keys_on(app, 1) > 0
     assert enqueue_all(app, task) == first
     carry_keys(app.databases)
@@ -198,13 +199,13 @@ def test_g7_a_carrier_that_comes_late_lets_no_key_go_that_is_home_again(
 
     def come_back_first(name: str) -> str:
         if name == "let_go_keys":
-            monkeypatch.setattr(homes, "query", reading)
+            monkeypatch.setattr(idempotency_keys, "query", reading)
             for number in (0, 1):
                 app.move_partition("plain", number, 1)
             carry_keys(app.databases)
         return reading(name)
 
-    monkeypatch.setattr(homes, "query", come_back_first)
+    monkeypatch.setattr(idempotency_keys, "query", come_back_first)
     carry_keys(app.databases)
     carry_keys(app.databases)
     assert keys_on(app, 1) == len(KEYS)

@@ -7,8 +7,8 @@ import threading
 from tests.shards.place import Place
 
 from penstock import App
-from penstock.storage.ids import level_ids, read_range_number
-from penstock.storage.shards import Shards
+from penstock.shards.databases import Shards
+from penstock.shards.ids import level_ids, read_range_number
 
 
 def numbers(shards: Shards) -> list[int]:

@@ -15,8 +15,9 @@ import pytest
 from penstock import App
 from penstock.admin.doctor import doctor
 from penstock.errors import InvalidInput, SchemaMismatch
-from penstock.storage import joining
-from penstock.storage.shards import plain_address, read_digest, read_identity, reserve_shard
+from penstock.shards import joining
+from penstock.shards.identity import read_digest, read_identity, reserve_shard
+from penstock.storage.addresses import plain_address
 
 
 def numbers(app: App) -> dict[str, int]:

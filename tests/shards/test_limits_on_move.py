@@ -17,11 +17,12 @@ from tests.system.facts import eventually
 
 from penstock import App
 from penstock.errors import PartitionUnavailable
-from penstock.storage import draining
+from penstock.shards import draining
+from penstock.shards.duties import maps
+from penstock.shards.idempotency_keys import carry_keys
 from penstock.storage.catalogue import find_queue
 from penstock.storage.enqueue import Span, drive, write_spans
-from penstock.storage.homes import carry_keys
-from penstock.upkeep.shared import SharedUpkeep, maps
+from penstock.upkeep.shared import SharedUpkeep
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 

@@ -10,11 +10,13 @@ import pytest
 from penstock import App
 from penstock.errors import InvalidInput, NotFound, PartitionUnavailable
 from penstock.routing.key_hash import partition_of
-from penstock.storage import Connection, Database, map_changes, resize
+from penstock.shards import map_changes
+from penstock.shards.databases import Shards
+from penstock.shards.identity import read_digest
+from penstock.storage import Connection, Database, resize
 from penstock.storage.catalogue import QueueEntry, find_queue
 from penstock.storage.queries import query
 from penstock.storage.resize import OpenMaps
-from penstock.storage.shards import Shards, read_digest
 
 SILENT: list[Database] = []
 

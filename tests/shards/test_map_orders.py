@@ -15,11 +15,12 @@ import pytest
 from penstock import App
 from penstock.policy.key_maps import Maps
 from penstock.routing.key_hash import partition_of
-from penstock.storage import Connection, carrying, map_changes, resize, sweep
+from penstock.shards import carrying, map_changes
+from penstock.shards.databases import Shards
+from penstock.storage import Connection, resize, sweep
 from penstock.storage.catalogue import find_queue
 from penstock.storage.queries import query
 from penstock.storage.resize import OpenMaps
-from penstock.storage.shards import Shards
 
 KEY = next(key for key in (b"k%d" % n for n in range(100)) if partition_of(key, 2) == 1)
 Act = Callable[[], object]

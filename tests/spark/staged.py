@@ -7,8 +7,8 @@ from itertools import count
 import pyarrow as pa
 
 from penstock import App
+from penstock.shards.publishing import Published, publish
 from penstock.storage.catalogue import find_queue
-from penstock.storage.publishing import Published, publish
 from penstock.storage.stage import Stage, StagedRange
 
 __all__ = ["Loader"]

@@ -12,10 +12,10 @@ from tests.spark.staged import Loader
 
 from penstock import App, InvalidInput, NotFound, PenstockError
 from penstock.routing import partition_of
+from penstock.shards.publishing import Published
 from penstock.storage import Database
 from penstock.storage.catalogue import find_queue
 from penstock.storage.load import forget_stages, hold_loads
-from penstock.storage.publishing import Published
 from penstock.storage.stage import Stage, StagedRange
 
 

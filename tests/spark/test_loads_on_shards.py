@@ -13,12 +13,13 @@ from tests.spark.staged import Loader
 from tests.system.facts import eventually
 
 from penstock import App, InvalidInput, PartitionUnavailable, PenstockError, QueueFull
+from penstock.shards import publishing
+from penstock.shards.publishing import MapChanged, Published, find_published, roll_loads
 from penstock.spark.data_source.shard_urls import Reach, reached, urls_of
 from penstock.spark.loading import load_plan
-from penstock.storage import Database, publishing
+from penstock.storage import Database
 from penstock.storage.catalogue import find_queue
 from penstock.storage.load import forget_stages
-from penstock.storage.publishing import MapChanged, Published, find_published, roll_loads
 
 
 class Killed(BaseException):

@@ -22,9 +22,9 @@ from tests.system.facts import eventually
 import penstock.spark as ps
 from penstock import App, PartitionUnavailable
 from penstock.routing import home_of
+from penstock.shards.duties import DUTIES
+from penstock.shards.publishing import roll_loads
 from penstock.spark.lake.parquet_lake import Lake
-from penstock.storage.publishing import roll_loads
-from penstock.upkeep.shared import DUTIES
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ import os, signal, sys
 import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 from penstock.spark.loading.load_writer import LoadWriter
-from penstock.storage import publishing
+from penstock.shards import publishing
 
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)

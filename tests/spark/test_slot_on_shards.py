@@ -15,6 +15,7 @@ from tests.system.facts import eventually
 import penstock.spark as ps
 from penstock import App
 from penstock.routing import shard_of
+from penstock.shards.publishing import MapChanged
 from penstock.spark.claiming.known_tasks import Tasks
 from penstock.spark.loading import load as loading
 from penstock.spark.processing.executor_worker import Plan, Slot
@@ -23,7 +24,6 @@ from penstock.spark.streaming.consumer import Consumer, Wanted
 from penstock.spark.streaming.stream_offset import StreamOffset
 from penstock.storage import workers
 from penstock.storage.catalogue import find_queue
-from penstock.storage.publishing import MapChanged
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from penstock import App, Context, InvalidInput
 from penstock.admin.doctor import doctor
 from penstock.cli.program import main
 from penstock.routing import shard_of
+from penstock.shards.publishing import publish
 from penstock.storage.bulk import Part, read
 from penstock.storage.catalogue import find_queue
-from penstock.storage.publishing import publish
 from penstock.storage.schema_name import split_schema
 from penstock.storage.stage import Stage, StagedRange
 

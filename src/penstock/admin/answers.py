@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock.errors import NotFound, PartitionUnavailable
+from penstock.shards.carrying import locate
+from penstock.shards.databases import Answers, Shards
 from penstock.storage import Connection, Database
-from penstock.storage.carrying import locate
-from penstock.storage.shards import Answers, Shards
 
 __all__ = ["asked_everywhere", "at_job", "refuse_missing", "some_jobs", "unavailable"]
 

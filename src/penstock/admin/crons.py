@@ -14,9 +14,9 @@ from penstock.errors import NotFound, PartitionUnavailable
 from penstock.model.cron import Cron
 from penstock.model.limits import DEFAULT_PRIORITY, checked_name, key_from_bytes
 from penstock.policy.cron import Schedule
+from penstock.shards.databases import Shards
 from penstock.storage import catalogue, crons
 from penstock.storage.database import Connection, ConnectionLost, Database, is_lost
-from penstock.storage.shards import Shards
 
 __all__ = ["CronDefinition", "pause_cron", "read_crons", "remove_cron", "resume_cron", "run_cron", "write_cron"]
 

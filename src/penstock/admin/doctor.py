@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from penstock.deadline import in_this_call, within
 from penstock.errors import InvalidInput, PenstockError, SchemaMismatch
+from penstock.shards.health import CatalogueFacts, catalogue_facts
 from penstock.storage import Connection, Database, health
 from penstock.storage.database import ConnectionLost
 from penstock.storage.roles import kind_of_role
@@ -55,12 +56,12 @@ def _doctor(databases: Sequence[Database]) -> list[Check]:
             # Something may have changed between two looks: again, and last at the one that leads, which knows first.
             numbered = [(facts.number, each) for each, (_, facts) in zip(databases, examined, strict=True) if facts]
             ordered = sorted(numbered, key=lambda each: each[0], reverse=True)
-            catalogue = _catalogue([each.run(health.catalogue_facts) for _, each in ordered])
+            catalogue = _catalogue([each.run(catalogue_facts) for _, each in ordered])
         checks += [catalogue, _shards(found)]
     return checks
 
 
-def _examined(database: Database) -> tuple[list[Check], health.CatalogueFacts | None]:
+def _examined(database: Database) -> tuple[list[Check], CatalogueFacts | None]:
     checks: list[Check] = []
     facts = None
     try:
@@ -70,7 +71,7 @@ def _examined(database: Database) -> tuple[list[Check], health.CatalogueFacts | 
             checks.append(_schema(connection))
             if checks[-1].ok:
                 checks += [check(connection) for check in _INSIDE]
-                facts = health.catalogue_facts(connection)
+                facts = catalogue_facts(connection)
     except (PenstockError, *ConnectionLost) as error:
         causes = (error, error.__cause__, error.__context__)
         told = [advice for each in causes if (advice := remedy(getattr(each, "sqlstate", None) or ""))]
@@ -81,7 +82,7 @@ def _examined(database: Database) -> tuple[list[Check], health.CatalogueFacts | 
     return [replace(check, shard=name) for check in checks], facts
 
 
-def _catalogue(found: Sequence[health.CatalogueFacts]) -> Check:
+def _catalogue(found: Sequence[CatalogueFacts]) -> Check:
     """Whether all shards have the same catalogue."""
     lead = min(found, key=lambda facts: facts.number)
     said = ", ".join(
@@ -103,7 +104,7 @@ def _catalogue(found: Sequence[health.CatalogueFacts]) -> Check:
     return _check("catalogue", is_level, said, "run a worker, or open an app: it carries what is new to the others")
 
 
-def _shards(found: Sequence[health.CatalogueFacts]) -> Check:
+def _shards(found: Sequence[CatalogueFacts]) -> Check:
     """Whether the shards are those that the catalogue knows."""
     known = {number: identity for facts in found for number, identity, _ in facts.shards}
     drained = {number for facts in found for number, _, state in facts.shards if state == "drained"}

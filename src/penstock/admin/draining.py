@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from penstock.admin.naming_shards import find_shard
 from penstock.model.drain import Drain, DrainRest
-from penstock.storage import draining as storage
+from penstock.shards import draining as storage
+from penstock.shards.databases import Shards
+from penstock.shards.identity import read_identity, read_shards
+from penstock.shards.map_changes import tell_left
 from penstock.storage import resize
-from penstock.storage.map_changes import tell_left
-from penstock.storage.shards import Shards, read_identity, read_shards
 from penstock.upkeep import SharedUpkeep
 
 __all__ = ["drain_shard"]

@@ -13,6 +13,7 @@ from penstock.model.job import Job
 from penstock.model.limits import checked_job_id
 from penstock.model.rate import rate_text
 from penstock.model.state import FINAL, State
+from penstock.shards.databases import Shards
 from penstock.storage import Connection
 from penstock.storage.crons import database_now
 from penstock.storage.health import (
@@ -27,7 +28,6 @@ from penstock.storage.health import (
 )
 from penstock.storage.jobs import find_job
 from penstock.storage.key_reasons import HeldBack, why_not_started
-from penstock.storage.shards import Shards
 
 __all__ = ["explain"]
 

@@ -11,10 +11,12 @@ from penstock.errors import PartitionUnavailable
 from penstock.model.shard import Shard
 from penstock.model.stats import Stats
 from penstock.model.worker import WorkerInfo
+from penstock.shards.databases import Shards
+from penstock.shards.health import ShardFacts, shard_facts
+from penstock.shards.identity import ShardEntry, read_shards
 from penstock.storage import Connection, Database
 from penstock.storage import health as storage
 from penstock.storage.catalogue import QueueEntry, read_queues
-from penstock.storage.shards import ShardEntry, Shards, read_shards
 from penstock.storage.stats import Figures, queue_stats, read_figures
 from penstock.storage.workers import read_workers
 
@@ -43,13 +45,11 @@ def workers(shards: Shards) -> list[WorkerInfo]:
 
 def shards(shards: Shards) -> list[Shard]:
     """Every shard: where it is, whether it answers, and how much is on it."""
-    found: dict[int, tuple[storage.ShardFacts, list[ShardEntry]]] = {}
+    found: dict[int, tuple[ShardFacts, list[ShardEntry]]] = {}
 
     def look(database: Database) -> None:
         with suppress(PartitionUnavailable):
-            found[database.shard] = database.ask(
-                lambda c: (storage.shard_facts(c), read_shards(c)), timeout=3.0, writes=False
-            )
+            found[database.shard] = database.ask(lambda c: (shard_facts(c), read_shards(c)), timeout=3.0, writes=False)
 
     shards.each_database(look)
     states = {entry.number: entry.state for _, entries in found.values() for entry in entries}
@@ -101,7 +101,7 @@ def _joined(one: WorkerInfo, other: WorkerInfo) -> WorkerInfo:
     )
 
 
-def _shard(database: Database, state: str, facts: storage.ShardFacts | None) -> Shard:
+def _shard(database: Database, state: str, facts: ShardFacts | None) -> Shard:
     return Shard(
         name=str(database.shard),
         url=database.url,

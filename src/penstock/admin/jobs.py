@@ -17,11 +17,11 @@ from penstock.errors import InvalidInput
 from penstock.model.job import Job
 from penstock.model.limits import checked_count, checked_job_id, checked_name, checked_run_at, key_to_bytes
 from penstock.model.state import FINAL, State
+from penstock.shards.databases import Shards
 from penstock.storage import Connection, Database, control
 from penstock.storage.catalogue import find_queue, set_paused
 from penstock.storage.jobs import Listed, find_job, list_jobs
 from penstock.storage.selection import Selection, looks
-from penstock.storage.shards import Shards
 from penstock.storage.stats import read_figures
 
 __all__ = ["cancel", "job", "jobs", "pause", "purge", "reschedule", "resume", "retry"]

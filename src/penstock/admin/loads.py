@@ -13,10 +13,10 @@ from penstock.admin.answers import asked_everywhere, refuse_missing, some_jobs
 from penstock.errors import NotFound, PartitionUnavailable
 from penstock.model.limits import checked_count, checked_name
 from penstock.model.load import Load
+from penstock.shards.databases import Answers, Shards
+from penstock.shards.publishing import roll_load
 from penstock.storage import Connection
 from penstock.storage import load as storage
-from penstock.storage.publishing import roll_load
-from penstock.storage.shards import Answers, Shards
 
 __all__ = ["cancel_load", "loads", "pause_load", "resume_load"]
 

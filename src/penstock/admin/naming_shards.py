@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from penstock.errors import InvalidInput, NotFound
+from penstock.shards.databases import Shards
+from penstock.shards.identity import ShardEntry, read_shards
+from penstock.storage.addresses import plain_address
 from penstock.storage.database import checked_url
-from penstock.storage.shards import ShardEntry, Shards, plain_address, read_shards
 
 __all__ = ["find_shard"]
 

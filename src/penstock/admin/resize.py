@@ -12,11 +12,11 @@ from penstock.admin.naming_shards import find_shard
 from penstock.errors import InvalidInput, NotFound
 from penstock.model.limits import MOST_PARTITIONS, checked_count
 from penstock.model.resize import Resize
+from penstock.shards.databases import Shards
+from penstock.shards.map_changes import change, move, tell_left
 from penstock.storage import Connection
 from penstock.storage import resize as storage
 from penstock.storage.catalogue import QueueEntry, find_queue
-from penstock.storage.map_changes import change, move, tell_left
-from penstock.storage.shards import Shards
 
 __all__ = ["move_partition", "resize"]
 

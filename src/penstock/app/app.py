@@ -58,9 +58,9 @@ from penstock.model.limits import checked_concurrency, checked_count, checked_na
 from penstock.model.queue import refuse_unknown_options
 from penstock.model.state import FINAL
 from penstock.policy.cron import Schedule
+from penstock.shards.databases import Shards
 from penstock.storage import Database
 from penstock.storage.handler_transaction import is_async
-from penstock.storage.shards import Shards
 from penstock.task.definition import TaskDefinition
 from penstock.upkeep import SharedUpkeep, Upkeep
 from penstock.version import __version__

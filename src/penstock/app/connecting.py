@@ -17,11 +17,12 @@ from penstock.deadline import current_deadline, within, without_deadline
 from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError
 from penstock.forking import renew_in_children
 from penstock.model.limits import MOST_SHARDS, checked_count
-from penstock.storage import Connection, Database, joining
+from penstock.shards import joining
+from penstock.shards.databases import Shards
+from penstock.storage import Connection, Database
 from penstock.storage.database import checked_url, checked_urls
 from penstock.storage.schema import check_schema, migrate
 from penstock.storage.schema_name import SCHEMA, checked_schema, split_schema, with_schema
-from penstock.storage.shards import Shards
 
 __all__ = ["Connecting"]
 

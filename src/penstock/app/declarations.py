@@ -20,9 +20,9 @@ from penstock.forking import renew_in_children
 from penstock.model import QueueDefinition
 from penstock.model.limits import checked_name
 from penstock.model.queue import LIVE_OPTIONS, refuse_unknown_options
+from penstock.shards.databases import Shards
 from penstock.storage import Connection, catalogue
 from penstock.storage.catalogue import QueueEntry
-from penstock.storage.shards import Shards
 from penstock.task.definition import TaskDefinition
 from penstock.worker import Served
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from penstock.client.depths import Depths
 from penstock.client.options import Options
 from penstock.client.pending import PendingJob
 from penstock.clock import system
@@ -24,6 +23,7 @@ from penstock.deadline import Deadline
 from penstock.errors import InvalidInput, PartitionUnavailable
 from penstock.model.limits import JOBS_A_CALL
 from penstock.routing.key_hash import home_of, partition_of
+from penstock.shards.depths import Depths
 from penstock.storage.catalogue import QueueEntry
 from penstock.storage.enqueue import Child, Span, is_few
 from penstock.task.definition import TaskDefinition

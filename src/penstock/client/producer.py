@@ -21,16 +21,19 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from penstock.client.depths import Depths
-from penstock.client.former_homes import ask_former_homes
 from penstock.client.options import Options
 from penstock.client.pending import PendingJob, pending_rows
 from penstock.client.planning import Call, Caller, Part, Planner, Rows, Waves, check_size
 from penstock.deadline import in_this_call, within
 from penstock.errors import InvalidInput, NotFound, PartitionUnavailable, PenstockError, QueueFull, RequestTimeout
 from penstock.routing.key_hash import shard_of
+from penstock.shards.carrying import locate
+from penstock.shards.databases import Shards
+from penstock.shards.depths import Depths
+from penstock.shards.former_homes import ask_former_homes
+from penstock.shards.identity import read_identity
+from penstock.shards.parents import check_parents
 from penstock.storage import catalogue
-from penstock.storage.carrying import locate
 from penstock.storage.catalogue import QueueEntry
 from penstock.storage.database import (
     Connection,
@@ -67,9 +70,7 @@ from penstock.storage.handler_transaction import (
     part_of_transaction,
     part_of_transaction_async,
 )
-from penstock.storage.parents import check_parents
 from penstock.storage.receipts import Receipt, look_for
-from penstock.storage.shards import Shards, read_identity
 from penstock.storage.sweep import unblock
 from penstock.task.definition import TaskDefinition
 
@@ -202,7 +203,7 @@ class Producer:
         if part.limited:
             check = partial(self._check_lengths, part)
             self._shards.of(part.shard).run(check, writes=False)
-        ask_former_homes(self._shards, part, call.deadline)
+        ask_former_homes(self._shards, part.shard, part.spans, part.entries, call.deadline)
         return part
 
     def _known_caller(self, connection: Any) -> Caller | None:
@@ -289,7 +290,7 @@ class Producer:
         """Try once; False where a map is not its queue's, or not open yet. Raises where nothing was written."""
         database = self._shards.of(part.shard)
         receipt = Receipt()
-        ask_former_homes(self._shards, part, call.deadline)
+        ask_former_homes(self._shards, part.shard, part.spans, part.entries, call.deadline)
         try:
             with database.connection() as connection:
                 if part.limited and not part.is_checked:

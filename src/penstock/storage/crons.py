@@ -20,13 +20,12 @@ __all__ = [
     "Firing",
     "advance",
     "database_now",
-    "drop_left",
     "due",
     "enqueue",
     "hold_map",
     "home_of",
 ]
-__all__ += ["mark_leaving", "pause", "read", "remove", "take", "write"]
+__all__ += ["pause", "read", "remove", "write"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,26 +177,6 @@ def _partition(connection: Connection, queue: QueueEntry, key: bytes | None, sha
     partition = ids[least_loaded([opened[each] for each in ids])]
     opened[partition] += 1
     return partition
-
-
-def mark_leaving(connection: Connection, row: CronRow) -> dict[str, Any] | None:
-    """Fire an entry here no more; what its new home is to have. None where it has gone, or come back."""
-    cursor = connection.execute(query("mark_cron_leaving"), {"name": row.name, "moves": row.moves})
-    found = cursor.fetchone()
-    if found is None or cursor.description is None:
-        return None
-    values = dict(zip((column.name for column in cursor.description), found, strict=True))
-    return {"name": row.name, **values, "args": values["args"].decode(), "moves": row.moves + 1}
-
-
-def take(connection: Connection, values: dict[str, Any]) -> None:
-    """Have an entry that another shard gives away."""
-    connection.execute(query("take_cron"), values)
-
-
-def drop_left(connection: Connection, row: CronRow) -> None:
-    """Forget an entry that another shard has now."""
-    connection.execute(query("drop_cron_that_left"), {"name": row.name, "moves": row.moves})
 
 
 def database_now(connection: Connection) -> datetime:

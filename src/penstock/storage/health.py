@@ -12,21 +12,17 @@ from psycopg import sql
 from penstock.deadline import current_deadline
 from penstock.storage.database import Connection, ConnectionLost, Database
 from penstock.storage.queries import query
-from penstock.storage.shards import read_digest, read_identity, read_shards
 
 __all__ = [
     "ArchiveFacts",
-    "CatalogueFacts",
     "DividedTasks",
     "Holder",
     "ServerFacts",
-    "ShardFacts",
     "TablesAhead",
     "Trouble",
     "Waiting",
     "answers",
     "archive_facts",
-    "catalogue_facts",
     "dead_tuples",
     "divided_tasks",
     "holder_of_job",
@@ -38,7 +34,6 @@ __all__ = [
     "on_its_way",
     "open_parents",
     "server_facts",
-    "shard_facts",
     "tables_ahead",
     "tasks_without_timeout",
     "troubles",
@@ -131,43 +126,6 @@ class ArchiveFacts:
     has_ended: bool
     is_running: bool
     taken: list[int]
-
-
-@dataclass(frozen=True, slots=True)
-class ShardFacts:
-    """Whether a database takes writes, how many partitions queues use there, and the jobs ready and under a lease."""
-
-    is_read_only: bool
-    partitions: int
-    queued: int
-    running: int
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogueFacts:
-    """What a database is among the shards, the version of its catalogue and what that says in short.
-
-    `shards` are those the catalogue knows, each with its identity and state.
-    """
-
-    number: int
-    identity: str | None
-    system: str | None
-    version: int
-    digest: str
-    shards: list[tuple[int, str, str]]
-
-
-def catalogue_facts(connection: Connection) -> CatalogueFacts:
-    """What a database says of the catalogue."""
-    known = [(entry.number, entry.identity, entry.state) for entry in read_shards(connection)]
-    identity = read_identity(connection)
-    return CatalogueFacts(*identity[:3], *read_digest(connection), known)
-
-
-def shard_facts(connection: Connection) -> ShardFacts:
-    """How a shard is."""
-    return ShardFacts(*_row(connection, "shard_facts"))
 
 
 def why_waiting(connection: Connection, job_id: int, task: str) -> Waiting | None:

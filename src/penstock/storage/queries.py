@@ -1,8 +1,9 @@
-"""The SQL of the storage, by name.
+"""The SQL of the program, by name.
 
-Each file of `sql/` holds the queries of one subject. A query begins with `-- name:` and lasts until the next; what
-follows the name, up to the first line that is no comment, explains it: what it does, the locks it takes, the index it
-uses. No SQL is built from strings anywhere else.
+Each `.sql` file beside code, in whichever package, holds the queries of one subject; what makes a database's schema
+lies apart. A query begins with `-- name:` and lasts until the next; what follows the name, up to the first line that is
+no comment, explains it: what it does, the locks it takes, the index it uses. A name is there once. No SQL is built from
+strings anywhere else.
 
 `@schema@` stands for the name of the schema. A text as `query` gives it is of the schema `penstock`; a connection to
 another one sends what `texts_in` has in its place.
@@ -11,9 +12,10 @@ another one sends what `texts_in` has in its place.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import LiteralString
 
 from penstock.storage.schema_name import SCHEMA
@@ -25,13 +27,21 @@ PLACEHOLDER = "@schema@"
 _HEADING = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
+def _files(folder: Traversable) -> Iterator[Traversable]:
+    for each in sorted(folder.iterdir(), key=lambda each: each.name):
+        if each.name.endswith(".sql"):
+            yield each
+        elif "." not in each.name and each.name not in ("__pycache__", "schema"):
+            yield from _files(each)
+
+
 def _load() -> dict[str, LiteralString]:
     found: dict[str, LiteralString] = {}
-    for file in sorted(files(__package__).joinpath("sql").iterdir(), key=lambda file: file.name):
+    for file in _files(files("penstock")):
         _, *parts = _HEADING.split(file.read_text(encoding="utf-8"))
         for name, text in zip(parts[::2], parts[1::2], strict=True):
             if name in found:
-                raise ValueError(f"two queries are named {name!r}")
+                raise ValueError(f"two queries are named {name!r}, one of them in {file.name}")
             lines = [line for line in text.splitlines() if not line.startswith("--")]
             found[name] = "\n".join(lines).strip()
     return found

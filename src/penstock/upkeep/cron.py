@@ -1,12 +1,11 @@
-"""Cron: entries that are due become jobs, one for each (entry, instant), on the shard the jobs go to.
+"""Cron: entries that are due become jobs, one for each (entry, instant).
 
 The entry's row is locked while its job is written and its next instant set, in one transaction: whoever comes second
 finds the entry not due. Workers that are late by seconds make up for every instant. Of those that passed while none ran
 for longer only the latest gives a job; the earlier are skipped.
 
-Where a map of keys changes an entry may find itself on another shard than its jobs. There it does not fire; it moves:
-marked as leaving where it is, taken in at home, dropped. Whoever dies in between leaves a mark, and what to do about it
-is decided when all shards have said what they have of that name.
+Where a map of keys changes an entry may find itself in another database than its jobs. There it does not fire; it moves
+(see `shards/crons.py`).
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from datetime import UTC, datetime, timedelta
 from penstock.errors import PenstockError
 from penstock.model.limits import DEFAULT_PRIORITY
 from penstock.policy.cron import Schedule
+from penstock.shards.identity import read_identity
 from penstock.storage import catalogue, crons
 from penstock.storage.database import Connection, DatabaseError, first_line, is_about_data
-from penstock.storage.shards import Shards, read_identity
 
-__all__ = ["fire_crons", "move_crons"]
+__all__ = ["fire_crons"]
 
 log = logging.getLogger("penstock")
 
@@ -107,42 +106,3 @@ def _instants(schedule: Schedule, next_at: datetime, now: datetime) -> tuple[lis
         instants.append(upcoming)
         upcoming = schedule.next_after(upcoming)
     return instants or [schedule.previous_at_or_before(now)], upcoming
-
-
-def move_crons(shards: Shards) -> int:
-    """Bring entries home that are on other shards than their jobs; how many moved."""
-    found = shards.each(crons.read, timeout=3.0)
-    if not any(found.given.values()):
-        return 0
-    homes = {queue.name: queue for queue in shards.read(catalogue.read_queues)}
-    moved = 0
-    for number, rows in sorted(found.given.items()):
-        for row in rows:
-            if row.queue not in homes:
-                continue
-            home = crons.home_of(homes[row.queue], row.key)
-            if row.is_leaving:
-                others = [other for given in found for other in given if other.name == row.name and other is not row]
-                if any(other.moves > row.moves for other in others):
-                    shards.of(number).ask(lambda c: crons.drop_left(c, row), timeout=3.0)  # noqa: B023
-                    continue
-                if found.missing:
-                    continue  # One of them may have it.
-            elif home == number:
-                continue
-            moved += _move(shards, row, number, home)
-    return moved
-
-
-def _move(shards: Shards, row: crons.CronRow, number: int, home: int) -> bool:
-    old, new = shards.of(number), shards.of(home)
-    if new.breaker.is_down:
-        return False
-    values = old.ask(lambda connection: crons.mark_leaving(connection, row), timeout=3.0)
-    if values is None:
-        return False
-    new.ask(lambda connection: crons.take(connection, values), timeout=3.0)
-    if home != number:
-        old.ask(lambda connection: crons.drop_left(connection, row), timeout=3.0)
-    log.info("cron %r lives on shard %d now, where its jobs go", row.name, home)
-    return True

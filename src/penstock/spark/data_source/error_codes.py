@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from penstock import errors
 from penstock.errors import InvalidInput, PenstockError, QueueFull
-from penstock.storage.publishing import MapChanged
+from penstock.shards.publishing import MapChanged
 
 __all__ = ["coded", "decoded"]
 

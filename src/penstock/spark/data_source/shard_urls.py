@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.errors import PartitionUnavailable
-from penstock.storage import Database, joining
+from penstock.shards import joining
+from penstock.shards.databases import Shards
+from penstock.shards.identity import read_identity
+from penstock.storage import Database
 from penstock.storage.database import checked_urls
-from penstock.storage.shards import Shards, read_identity
 
 __all__ = ["Reach", "reached", "urls_of"]
 

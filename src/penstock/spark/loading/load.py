@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 
 from penstock.errors import InvalidInput, PenstockError
+from penstock.shards.publishing import MapChanged, find_published, roll_load
 from penstock.spark.data_source.error_codes import decoded
 from penstock.spark.data_source.penstock_source import register
 from penstock.spark.data_source.shard_urls import urls_of
 from penstock.spark.key_partition import partition_of
 from penstock.spark.loading.load_plan import RUN, LoadPlan, plan_load
-from penstock.storage.publishing import MapChanged, find_published, roll_load
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

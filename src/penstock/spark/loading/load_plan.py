@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import InvalidInput
 from penstock.model.limits import checked_count, checked_name
+from penstock.shards.publishing import Published, find_published
 from penstock.spark.data_source.options import refuse_unknown
 from penstock.spark.data_source.shard_urls import Reach, reached
 from penstock.spark.loading.column_types import key_problem, reserved_problem, unsendable
 from penstock.storage.catalogue import find_queue
 from penstock.storage.database import checked_urls
-from penstock.storage.publishing import Published, find_published
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

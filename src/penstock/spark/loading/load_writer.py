@@ -143,9 +143,9 @@ def _refused(staged: Staged) -> InvalidInput:
 
 
 def _publish(plan: LoadPlan, name: str, batch: int, staged: Sequence[Staged]) -> None:
+    from penstock.shards.publishing import find_published, publish, roll_load
     from penstock.spark.loading.bad_rows import write_bad_rows
     from penstock.spark.loading.row_order import in_order
-    from penstock.storage.publishing import find_published, publish, roll_load
 
     if plan.published is not None:
         with plan.reach.shards() as shards:
@@ -187,7 +187,7 @@ def _publish(plan: LoadPlan, name: str, batch: int, staged: Sequence[Staged]) ->
 
 
 def _drop(plan: LoadPlan, staged: Sequence[Staged]) -> None:
-    from penstock.storage.publishing import drop_stages
+    from penstock.shards.publishing import drop_stages
 
     stages = _by_shard(staged)
     if stages:

@@ -25,12 +25,12 @@ from penstock.clock import ticks
 from penstock.engine.heartbeat import Pulse
 from penstock.errors import InvalidInput, PartitionUnavailable
 from penstock.model.limits import checked_count, checked_name, checked_seconds
+from penstock.shards.databases import Shards
 from penstock.spark.claiming.known_tasks import Tasks
 from penstock.spark.processing.batch_run import Handler
 from penstock.spark.processing.executor_worker import ENDS, SHORT_ROUND_SECONDS, Plan, run_slot
 from penstock.storage import Connection, Database, slots, sweep, workers
 from penstock.storage.catalogue import QueueEntry, find_queue
-from penstock.storage.shards import Shards
 from penstock.task.definition import TaskDefinition
 from penstock.upkeep import SharedUpkeep, Upkeep
 from penstock.version import __version__

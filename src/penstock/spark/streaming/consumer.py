@@ -13,12 +13,12 @@ from typing import TypeVar
 
 from penstock.clock import system
 from penstock.errors import InvalidInput, PartitionUnavailable
+from penstock.shards.databases import Shards
 from penstock.spark.data_source.shard_urls import reached
 from penstock.spark.streaming.shard_consumer import Claimer
 from penstock.spark.streaming.stream_offset import ClaimOffset, StreamOffset
 from penstock.storage import Connection, Database, slots
 from penstock.storage.catalogue import QueueEntry, find_queue
-from penstock.storage.shards import Shards
 from penstock.upkeep import SharedUpkeep
 
 __all__ = ["Consumer", "Wanted"]

@@ -139,3 +139,7 @@ select exists (select from pg_stat_activity where pid = %(pid)s and backend_star
 -- name: commit_nothing
 -- Write a record to the log and nothing else: its COMMIT comes back when those before it are durable.
 select pg_logical_emit_message(true, 'penstock', '')
+
+-- name: has_schema
+-- Whether this database has been set up.
+select to_regclass('@schema@.catalogue') is not null

@@ -52,13 +52,6 @@ select w.id is null,
   from @schema@.lease as l left join @schema@.worker as w on w.id = l.worker_id
  where l.range = %(id)s / 1024 and @schema@.has_member(l.low, l.high, l.members, (%(id)s %% 1024)::int)
 
--- name: shard_facts
--- Whether a shard takes writes, the partitions that queues use on it, jobs ready and under a lease.
-select current_setting('default_transaction_read_only') = 'on' or pg_is_in_recovery(),
-       (select count(*) from @schema@.partition where is_current and shard = @schema@.here()),
-       (select coalesce(sum(opened), 0)::bigint from @schema@.depth) - l.n, l.n
-  from (select coalesce(sum(@schema@.members_count(low, high, members)), 0)::bigint as n from @schema@.lease) as l
-
 -- name: server_settings
 -- What the doctor wants to know of a server: its version, what a crash would lose, its clock, whether it takes writes.
 select current_setting('server_version_num')::int, current_setting('server_version'), current_setting('fsync'),

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.errors import NotFound, PartitionUnavailable
+from penstock.shards.databases import Shards
+from penstock.shards.map_changes import tell_left_of
 from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection, Database, may_repeat
-from penstock.storage.map_changes import tell_left_of
 from penstock.storage.queries import query
-from penstock.storage.shards import Shards
 
 __all__ = ["carry", "clean", "find_forward", "holders", "locate"]
 

@@ -7,9 +7,9 @@ only ever drawn: to set a sequence forward could set it back.
 
 from __future__ import annotations
 
+from penstock.shards.databases import Shards
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
-from penstock.storage.shards import Shards
 
 __all__ = ["level_ids", "read_range_number"]
 

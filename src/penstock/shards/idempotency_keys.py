@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.errors import PartitionUnavailable
+from penstock.shards.databases import Shards
 from penstock.storage.database import Connection, Database
 from penstock.storage.queries import query
-from penstock.storage.shards import Shards
 
 __all__ = ["ask_former_home", "carry_keys", "forget_carried_keys"]
 

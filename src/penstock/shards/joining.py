@@ -10,21 +10,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 
-import psycopg
-from psycopg import errors
-
 from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, SchemaMismatch
 from penstock.model.limits import MOST_SHARDS
-from penstock.storage.database import Database
-from penstock.storage.ids import read_range_number
-from penstock.storage.queries import query
-from penstock.storage.shards import (
+from penstock.shards.databases import Shards
+from penstock.shards.identity import (
     Identity,
     ShardEntry,
-    Shards,
-    at_address,
     enter_shard,
-    plain_address,
     read_digest,
     read_identity,
     read_shards,
@@ -32,6 +24,11 @@ from penstock.storage.shards import (
     set_shard_state,
     take_up_shard,
 )
+from penstock.shards.ids import read_range_number
+from penstock.storage.addresses import at_address, plain_address
+from penstock.storage.database import ConnectionLost, Database
+from penstock.storage.queries import query
+from penstock.storage.refusals import InsufficientPrivilege
 
 __all__ = ["add", "further_shards", "join"]
 
@@ -136,7 +133,7 @@ def _refuse_unreachable(shards: Shards, database: Database) -> None:
         Database(
             at_address(plain_address(database.url), shards.lead.url), request_timeout=database.request_timeout
         ).connect().close()
-    except psycopg.OperationalError as error:
+    except ConnectionLost as error:
         raise InvalidInput(
             "url",
             f"the database at {database.address} cannot be reached with the role and password of shard "
@@ -184,7 +181,7 @@ def _take_up(
 def _try_taking_up(database: Database, number: int, system: str, *, is_alone: bool) -> None:
     try:
         database.run(lambda connection: take_up_shard(connection, number, str(uuid.uuid4()), system))
-    except errors.InsufficientPrivilege:
+    except InsufficientPrivilege:
         # Whoever may only read needs no number where there is no other shard.
         if not is_alone:
             raise PenstockError(

@@ -16,14 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from psycopg import errors
-
 from penstock.errors import PartitionUnavailable
+from penstock.shards.databases import Shards
 from penstock.storage.arrays import array_text
 from penstock.storage.catalogue import find_queue
 from penstock.storage.database import Connection, Database
 from penstock.storage.queries import query
-from penstock.storage.shards import Shards
+from penstock.storage.refusals import ObjectInUse
 
 __all__ = ["change", "go_on", "move", "tell_left", "tell_left_of", "tell_shut"]
 
@@ -67,7 +66,7 @@ def change(shards: Shards, name: str, act: Callable[[Connection], bool]) -> bool
         try:
             is_changed = shards.change(act)
             break
-        except errors.ObjectInUse as error:
+        except ObjectInUse as error:
             if shards.lead.clock.monotonic() >= deadline:
                 raise PartitionUnavailable(f"{error.diag.message_primary}: call again later") from None
             shards.lead.clock.sleep(PAUSE_SECONDS)

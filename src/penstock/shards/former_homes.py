@@ -7,29 +7,33 @@ is waited for.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import partial
 
-from penstock.client.planning import Part
 from penstock.deadline import Deadline
 from penstock.errors import PartitionUnavailable
 from penstock.routing.key_hash import home_of, partition_of
+from penstock.shards.databases import Shards
+from penstock.shards.idempotency_keys import ask_former_home
 from penstock.storage.catalogue import FormerMap, QueueEntry
 from penstock.storage.enqueue import Span
-from penstock.storage.homes import ask_former_home
-from penstock.storage.shards import Shards
 
 __all__ = ["ask_former_homes"]
 
 PAUSE_SECONDS = 0.02
 
 
-def ask_former_homes(shards: Shards, part: Part, deadline: Deadline) -> None:
-    """Tell the spans of a part which of their idempotency keys are known elsewhere."""
-    for span in part.spans:
-        entry = part.entries[span.queue_id]
+def ask_former_homes(
+    shards: Shards, shard: int, spans: Iterable[Span], entries: Mapping[int, QueueEntry], deadline: Deadline
+) -> None:
+    """Tell spans that are to be written on a shard which of their idempotency keys are known elsewhere. `entries` are
+    their queues, by id.
+    """
+    for span in spans:
+        entry = entries[span.queue_id]
         if entry.former and span.idempotency_keys:
             span.known = {}
-            for (epoch, home), keys in _former(entry, span, part.shard).items():
+            for (epoch, home), keys in _former(entry, span, shard).items():
                 span.known.update(_asked(shards, entry, home, epoch, sorted(keys), deadline))
 
 

@@ -18,10 +18,10 @@ from typing import NamedTuple
 from penstock.clock import system
 from penstock.deadline import within
 from penstock.routing.placement import Placement
+from penstock.shards.databases import Shards
 from penstock.storage import catalogue
 from penstock.storage.catalogue import QueueEntry
 from penstock.storage.database import Connection, ConnectionLost, Database
-from penstock.storage.shards import Shards
 from penstock.storage.sweep import fold_if_long
 
 __all__ = ["Depths"]

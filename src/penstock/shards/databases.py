@@ -12,50 +12,22 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
-
-from psycopg import DatabaseError, conninfo, errors
+from typing import Any, Generic, TypeVar
 
 from penstock.deadline import current_deadline, in_this_call, within
 from penstock.errors import NotFound, PartitionUnavailable, SchemaMismatch
 from penstock.forking import renew_in_children
-from penstock.storage.database import Connection, Database
+from penstock.shards.identity import read_identity, read_shards
+from penstock.storage.database import Connection, Database, DatabaseError
 from penstock.storage.queries import query
-from penstock.storage.schema_name import split_schema, with_schema
+from penstock.storage.refusals import LockNotAvailable
 
-__all__ = [
-    "Answers",
-    "Identity",
-    "ShardEntry",
-    "Shards",
-    "enter_shard",
-    "plain_address",
-    "read_identity",
-    "read_shards",
-]
+__all__ = ["Answers", "Shards"]
 
 T = TypeVar("T")
 
 # What penstock.next_version raises on a shard that does not lead.
 _ANOTHER_LEADS = "PS004"
-
-
-class Identity(NamedTuple):
-    """What a database is among the shards; without an identity no app has taken it up yet."""
-
-    number: int
-    identity: str | None
-    system: str | None
-    version: int
-
-
-class ShardEntry(NamedTuple):
-    """A shard as the catalogue knows it. The address says where it is, not who connects."""
-
-    number: int
-    identity: str
-    address: str
-    state: str
 
 
 @dataclass(slots=True)
@@ -244,7 +216,7 @@ class Shards:
                 told[known] = lead.ask(lambda connection: _catalogue_since(connection, known), timeout=3.0)
             try:
                 database.ask(lambda connection: _take_catalogue(connection, told[known]), timeout=10.0)
-            except errors.LockNotAvailable as error:
+            except LockNotAvailable as error:
                 raise PartitionUnavailable(
                     f"shard {database.shard} cannot learn what changed while a transaction there holds it: "
                     "end those that began above READ COMMITTED (see `penstock doctor`), then call again",
@@ -272,68 +244,6 @@ class Shards:
         """Give back every connection."""
         for database in self:
             database.close()
-
-
-def read_identity(connection: Connection) -> Identity:
-    """What a database is among the shards, and the version of its catalogue."""
-    row = connection.execute(query("read_identity")).fetchone()
-    assert row is not None  # noqa: S101
-    return Identity(row[0], None if row[1] is None else str(row[1]), None if row[2] is None else str(row[2]), row[3])
-
-
-def read_shards(connection: Connection) -> list[ShardEntry]:
-    """Every shard the catalogue knows."""
-    rows = connection.execute(query("read_shards")).fetchall()
-    return [ShardEntry(number, str(identity), address, state) for number, identity, address, state in rows]
-
-
-def read_digest(connection: Connection) -> tuple[int, str]:
-    """The version of a catalogue, and what it says, in short."""
-    row = connection.execute(query("read_digest")).fetchone()
-    assert row is not None  # noqa: S101
-    return row[0], row[1]
-
-
-def take_up_shard(connection: Connection, number: int, identity: str, system: str) -> None:
-    """Make a database a shard of that number, unless it is one."""
-    try:
-        connection.execute(query("take_up_shard"), {"number": number, "identity": identity, "system": system})
-    except errors.InvalidParameterValue as error:
-        raise SchemaMismatch(str(error.diag.message_primary).removeprefix("InvalidInput: url: ")) from error
-
-
-def enter_shard(connection: Connection, number: int, identity: str, address: str) -> bool:
-    """Write a shard into the catalogue; whether that was new."""
-    row = connection.execute(
-        query("enter_shard"), {"number": number, "identity": identity, "address": address}
-    ).fetchone()
-    return bool(row and row[0])
-
-
-def reserve_shard(connection: Connection, identity: str, address: str) -> tuple[int, str]:
-    """A number and an identity for a further shard; those it was given before, where that was not ended."""
-    row = connection.execute(query("reserve_shard"), {"identity": identity, "address": address}).fetchone()
-    assert row is not None  # noqa: S101
-    return row[0], str(row[1])
-
-
-def set_shard_state(connection: Connection, number: int, state: str) -> bool:
-    """From here on a shard is joining, active, draining or drained; whether it was not before."""
-    row = connection.execute(query("set_shard_state"), {"number": number, "state": state}).fetchone()
-    return bool(row and row[0])
-
-
-def plain_address(url: str) -> str:
-    """Where a database is, without who connects to it and how."""
-    parts: dict[str, Any] = conninfo.conninfo_to_dict(split_schema(url).conninfo)
-    return conninfo.make_conninfo(**{name: parts[name] for name in ("host", "port", "dbname") if parts.get(name)})
-
-
-def at_address(address: str, url: str) -> str:
-    """The URL of a shard from its address in the catalogue, with the credentials and options of one that was given."""
-    place: dict[str, Any] = conninfo.conninfo_to_dict(address)
-    given = split_schema(url)
-    return with_schema(conninfo.make_conninfo(given.conninfo, **place), given.schema)
 
 
 def _catalogue_since(connection: Connection, version: int) -> dict[str, Any]:

@@ -15,15 +15,15 @@ import json
 from functools import partial
 from typing import Any, NamedTuple
 
-from psycopg import errors
-
 from penstock.errors import InvalidInput
+from penstock.shards.carrying import carry
+from penstock.shards.databases import Shards
+from penstock.shards.identity import read_shards
+from penstock.shards.map_changes import change
 from penstock.storage.arrays import array_text
-from penstock.storage.carrying import carry
 from penstock.storage.database import Connection, Database
-from penstock.storage.map_changes import change
 from penstock.storage.queries import query
-from penstock.storage.shards import Shards, read_shards
+from penstock.storage.refusals import InvalidParameterValue, LockNotAvailable
 
 __all__ = ["Rest", "begin", "go_on", "leave", "left"]
 
@@ -49,7 +49,7 @@ def begin(shards: Shards, number: int) -> bool:
 
     try:
         return shards.change(act)
-    except errors.InvalidParameterValue as error:
+    except InvalidParameterValue as error:
         raise InvalidInput("shard", str(error.diag.message_primary).removeprefix("InvalidInput: shard: ")) from None
 
 
@@ -107,7 +107,7 @@ def _send_and_carry(shards: Shards, database: Database) -> int:
 def _send_off(connection: Connection) -> int:
     try:
         return int(_asked(connection, name="send_off", rows=ROWS))
-    except errors.LockNotAvailable:
+    except LockNotAvailable:
         return 0  # Somebody holds what is next in turn.
 
 

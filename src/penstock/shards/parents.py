@@ -6,25 +6,83 @@ pruned or archived meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from penstock.errors import PartitionUnavailable
+from penstock.shards.carrying import holders
+from penstock.shards.databases import Shards
 from penstock.storage.arrays import array_text
-from penstock.storage.database import Connection
+from penstock.storage.database import Connection, Database
 from penstock.storage.queries import query
 from penstock.storage.sweep import children_of, unblock
 
-__all__ = [
-    "await_no_more",
-    "check_parents",
-    "clean_parent_ends",
-    "ends_of_parents",
-    "enter_parent_ends",
-    "parents_awaited",
-    "parents_elsewhere",
-    "parents_not_heard_of",
-]
+__all__ = ["check_parents", "forget_ends", "tell_children"]
+
+log = logging.getLogger("penstock")
 
 BATCH = 1_000
+ASK_SECONDS = 3.0
+
+
+def tell_children(shards: Shards) -> int:
+    """Ask for the ends of parents on other shards, and let their children go; how many parents are waited for."""
+
+    def tell(database: Database) -> int:
+        waited_for, after = 0, 0
+        while ids := database.ask(lambda c: parents_elsewhere(c, after), timeout=ASK_SECONDS):  # noqa: B023
+            for asked, ends in _ends_elsewhere(shards, ids, database.shard):
+                database.ask(lambda c: enter_parent_ends(c, ends), timeout=ASK_SECONDS)  # noqa: B023
+                asked.ask(lambda c: await_no_more(c, list(ends), database.shard), timeout=ASK_SECONDS)  # noqa: B023
+            waited_for += len(ids)
+            after = ids[-1]
+        return waited_for
+
+    return sum(shards.each_database(tell))
+
+
+def forget_ends(shards: Shards) -> int:
+    """Forget the ends of parents that nobody waits for, and who waited for them: where that was not said."""
+
+    def forget(database: Database) -> int:
+        for number, ids in database.ask(parents_awaited, timeout=ASK_SECONDS).items():
+            if number not in shards or shards.of(number).breaker.is_down:
+                continue
+            left = shards.of(number).ask(lambda c: parents_not_heard_of(c, ids), timeout=ASK_SECONDS)  # noqa: B023
+            heard = [id_ for id_ in ids if id_ not in left]
+            database.ask(lambda c: await_no_more(c, heard, number), timeout=ASK_SECONDS)  # noqa: B023
+        return 0
+
+    shards.each_database(forget)
+    return sum(shards.each(clean_parent_ends, timeout=ASK_SECONDS))
+
+
+def _ends_elsewhere(shards: Shards, ids: Sequence[int], child_shard: int) -> Iterator[tuple[Database, dict[int, bool]]]:
+    """How those of these jobs ended that have, shard by shard, as far as they answer."""
+    by_shard: dict[int, list[int]] = {}
+    # Those of a drained shard are where they were carried to, or have ended there: then it is asked while it is there.
+    of_drained = [id_ for id_ in ids if (number := shards.number_of(id_)) not in shards or number in shards.drained]
+    carried_to = holders(shards, of_drained) if of_drained else {}
+    for id_ in ids:
+        by_shard.setdefault(carried_to.get(id_, shards.number_of(id_)), []).append(id_)
+    # Again for those that were carried away, and on from there.
+    for _ in range(len(shards)):
+        carried: dict[int, list[int]] = {}
+        for number, group in by_shard.items():
+            if number not in shards or shards.of(number).breaker.is_down:
+                continue
+            asked = shards.of(number)
+            try:
+                told = asked.ask(lambda c: ends_of_parents(c, group, child_shard), timeout=ASK_SECONDS)  # noqa: B023
+            except PartitionUnavailable as error:
+                log.debug("parents could not be asked for: %s", error)
+                continue
+            for id_, _, elsewhere in told:
+                if elsewhere is not None:
+                    carried.setdefault(elsewhere, []).append(id_)
+            if ends := {id_: has_succeeded for id_, has_succeeded, elsewhere in told if elsewhere is None}:
+                yield asked, ends
+        by_shard = carried
 
 
 def parents_elsewhere(connection: Connection, after: int) -> list[int]:
@@ -51,18 +109,18 @@ def ends_of_parents(connection: Connection, ids: Sequence[int], shard: int) -> l
     That children on a shard wait is noted first: from then on no end is forgotten before it was heard there.
     """
     connection.execute(query("await_parents"), {"ids": array_text(ids), "shard": shard})
-    rows = _ends(connection, ids)
+    rows = _read_ends(connection, ids)
     if gone := [id_ for id_, has_succeeded, elsewhere in rows if not has_succeeded and elsewhere is None]:
         # What was on its way out in the first snapshot may have been put back and its slice dropped since: it is gone
         # if the next one has it nowhere either.
-        again = {row[0]: row for row in _ends(connection, gone)}
+        again = {row[0]: row for row in _read_ends(connection, gone)}
         rows = [again.get(row[0], row) for row in rows if row[0] in again or row[0] not in gone]
     if carried := [id_ for id_, _, elsewhere in rows if elsewhere is not None]:
         await_no_more(connection, carried, shard)
     return rows
 
 
-def _ends(connection: Connection, ids: Sequence[int]) -> list[tuple[int, bool, int | None]]:
+def _read_ends(connection: Connection, ids: Sequence[int]) -> list[tuple[int, bool, int | None]]:
     rows = connection.execute(query("ends_of_parents"), {"ids": array_text(ids)}).fetchall()
     return [(id_, has_succeeded, elsewhere) for id_, has_succeeded, elsewhere in rows]
 

@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from psycopg import DatabaseError, errors
-
 from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, QueueFull
+from penstock.shards.databases import Shards
+from penstock.shards.identity import read_shards
 from penstock.storage.catalogue import find_queue
-from penstock.storage.database import Connection, Database
+from penstock.storage.database import Connection, Database, DatabaseError
 from penstock.storage.queries import query
-from penstock.storage.shards import Shards, read_shards
+from penstock.storage.refusals import ConfigurationLimitExceeded, InvalidParameterValue
 
 __all__ = ["MapChanged", "Published", "Stages", "drop_stages", "find_published", "publish", "roll_load", "roll_loads"]
 
@@ -152,10 +152,10 @@ class _Commit:
 
     def _told(self, connection: Connection, error: DatabaseError) -> Exception:
         said = str(error.diag.message_primary)
-        if isinstance(error, errors.ConfigurationLimitExceeded):
+        if isinstance(error, ConfigurationLimitExceeded):
             most = find_queue(connection, self.queue).max_length
             return QueueFull(self.queue, most) if most is not None else PenstockError(said)
-        if isinstance(error, errors.InvalidParameterValue):
+        if isinstance(error, InvalidParameterValue):
             return InvalidInput("sink" if self.is_stream else "load", said.partition("load: ")[2])
         if error.sqlstate == _STAGES_ARE_GONE:
             return PenstockError(

@@ -1,0 +1,91 @@
+"""What any worker does for several shards at once.
+
+    level     what is new in the catalogue is carried to every shard     every 2 s
+    ids       shards whose ids are behind draw up to the others          every 2 s
+    maps      changes of partitions go on; what is left of old maps      twice a second
+              is told to the other shards
+    carry     jobs whose key lives elsewhere by now are carried there    twice a second
+    clean     where jobs went that are nowhere any more                  every minute
+    keys      idempotency keys are carried to their homes                every 2 s
+    let go    carried keys whose jobs are forgotten                      every minute
+    parents   children hear of parents that ended on other shards        every 2 s; twice a second while any wait
+    crons     entries move to the shard their jobs go to                 every 2 s
+    loads     loads that were decided are published on every shard       every 2 s
+    drain     everything leaves the shards that are being drained        every 2 s; twice a second while it does
+    forget    what was heard of parents that nobody waits for any more   every minute
+
+Each is safe in any number of workers at once, and passes over a shard that is down. With one database there is nothing
+to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.shards import draining
+from penstock.shards.carrying import carry, clean
+from penstock.shards.crons import move_crons
+from penstock.shards.databases import Shards
+from penstock.shards.idempotency_keys import carry_keys, forget_carried_keys
+from penstock.shards.ids import level_ids
+from penstock.shards.map_changes import go_on, tell_left, tell_shut
+from penstock.shards.parents import forget_ends, tell_children
+from penstock.shards.publishing import roll_loads
+
+__all__ = ["DUTIES", "Duty"]
+
+ROUND_SECONDS = 2.0
+PARENTS_SECONDS = 0.5
+CARRY_SECONDS = 0.5
+FORGET_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Duty:
+    """Something to be done for all shards, every so many seconds; `busy_seconds`: while it finds something to do.
+
+    What it returns says how much it did. It is left out where there is one shard.
+    """
+
+    name: str
+    act: Callable[[Shards], int]
+    seconds: float = ROUND_SECONDS
+    busy_seconds: float | None = None
+
+
+def level(shards: Shards) -> int:
+    """Carry what is new in the catalogue to every shard."""
+    shards.level()
+    return 0
+
+
+def maps(shards: Shards) -> int:
+    """Bring changes of maps further, and tell each shard what is left of old ones and what is shut on the others."""
+    return len(go_on(shards)) + draining.leave(shards) + tell_left(shards) + tell_shut(shards)
+
+
+def carry_all(shards: Shards) -> int:
+    """Carry what was sent between shards; raises what the first refused where none took anything."""
+    refusals: list[Exception] = []
+    carried = carry(shards, refusals)
+    if refusals and not carried:
+        raise refusals[0]
+    return carried
+
+
+# What is done for all shards, in this order; each on its own time.
+DUTIES: list[Duty] = [
+    Duty("level", level),
+    Duty("ids", level_ids),
+    Duty("maps", maps, CARRY_SECONDS),
+    Duty("carry", carry_all, CARRY_SECONDS),
+    Duty("clean", clean, FORGET_SECONDS),
+    Duty("keys", carry_keys),
+    Duty("let go", forget_carried_keys, FORGET_SECONDS),
+    Duty("parents", tell_children, busy_seconds=PARENTS_SECONDS),
+    Duty("crons", move_crons),
+    Duty("loads", roll_loads),
+    Duty("drain", draining.go_on, busy_seconds=CARRY_SECONDS),
+    Duty("forget", forget_ends, FORGET_SECONDS),
+]
