@@ -155,7 +155,8 @@ def _children_of(connection: Connection, ranges: Sequence[int]) -> list[int]:
 def _purge_partition(connection: Connection, partition: int, state: State, until: int, children: set[int]) -> int:
     where = {"partition": partition, "until": until}
     if state is not State.READY:
-        return _purge(connection, f"purge_{state}", where, children)
+        name = "purge_scheduled" if state is State.SCHEDULED else "purge_blocked"
+        return _purge(connection, name, where, children)
     levels = ({**where, "priority": priority} for priority in range(10))
     in_order = sum(_purge(connection, "purge_ready", level, children) for level in levels)
     return in_order + _purge(connection, "purge_parked", where, children)

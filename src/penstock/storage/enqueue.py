@@ -60,6 +60,19 @@ RANGE = 1024
 # Below this, one statement with the rows in it beats COPY: see bench/copy_or_insert.py.
 FEW = 100
 _NULL = b"\\N"
+# Of a queue with an owner or without, and whether the call's receipt is written with it.
+_ENQUEUE_ONE = {
+    (False, False): "enqueue_one",
+    (False, True): "enqueue_one_noted",
+    (True, False): "enqueue_one_if_mapped",
+    (True, True): "enqueue_one_if_mapped_noted",
+}
+_ENQUEUE_FEW = {
+    (False, False): "enqueue_few",
+    (False, True): "enqueue_few",
+    (True, False): "enqueue_few_if_mapped",
+    (True, True): "enqueue_few_if_mapped_noted",
+}
 # The server has answered everything it was asked.
 _AT_REST = frozenset({TransactionStatus.IDLE, TransactionStatus.INTRANS, TransactionStatus.INERROR})
 
@@ -235,17 +248,15 @@ def write_few(span: Span, ids: list[int], receipt: Receipt | None = None) -> Ste
     where: dict[str, Any] = {"queue": span.queue_id, "partition": span.partition_id, "priority": span.priority}
     if span.epoch is not None:
         where["epoch"] = span.epoch
-    noted = ""
-    if receipt is not None and receipt.kept_seconds is not None:
-        noted = "_noted"
-    elif receipt is not None:
+    is_noted = receipt is not None and receipt.kept_seconds is not None
+    if receipt is not None and not is_noted:
         first = {**first, "token": receipt.token}
     if len(span.args) == 1 and span.run_at is None and span.delay is None:
         rows = yield (
-            ("enqueue_one" if span.epoch is None else "enqueue_one_if_mapped") + noted,
+            _ENQUEUE_ONE[span.epoch is not None, is_noted],
             {
                 **where,
-                **(receipt.note if receipt is not None and noted else {}),
+                **(receipt.note if receipt is not None and is_noted else {}),
                 "task": span.task_of(0),
                 "key": span.keys[0] if span.keys else None,
                 "args": span.args[0].decode(),
@@ -254,7 +265,7 @@ def write_few(span: Span, ids: list[int], receipt: Receipt | None = None) -> Ste
         )
     else:
         rows = yield (
-            "enqueue_few" if span.epoch is None else f"enqueue_few_if_mapped{noted}",
+            _ENQUEUE_FEW[span.epoch is not None, is_noted],
             {
                 **where,
                 **(NOT_NOTED if receipt is None else receipt.note),

@@ -223,8 +223,9 @@ def _ask(connection: Connection, wish: LookWish) -> dict[str, Cursor]:
     if wish.before is not None:
         cursors["new"] = connection.execute(query("read_new_rows"), {**where, "before": wish.before})
     if wish.with_others:
-        for name in ("running", "held", "halted"):
-            cursors[name] = connection.execute(query(f"read_{name}"), where)
+        cursors["running"] = connection.execute(query("read_running"), where)
+        cursors["held"] = connection.execute(query("read_held"), where)
+        cursors["halted"] = connection.execute(query("read_halted"), where)
     return cursors
 
 

@@ -32,7 +32,28 @@ _HISTORY = 20_000
 _LOAD_RANGES = 5
 # Jobs a look takes apart.
 _JOBS = 5_000
-_RUN_STATES = {State.READY: "ready", State.RUNNING: "running", State.SCHEDULED: "scheduled"}
+
+
+class _Ranges(NamedTuple):
+    """Of a state whose rows are ranges: the look at them, the same of some partitions where an index has it, and the
+    query for their jobs.
+    """
+
+    look: str
+    look_of_partitions: str
+    members: str
+
+
+_RANGES_OF = {
+    State.READY: _Ranges("look_at_ready", "look_at_ready_of_partitions", "ready_members"),
+    State.RUNNING: _Ranges("look_at_running", "look_at_running", "running_members"),
+    State.SCHEDULED: _Ranges("look_at_scheduled", "look_at_scheduled_of_partitions", "scheduled_members"),
+}
+_ENDED = _Ranges("look_at_finished", "look_at_finished", "finished_members")
+# Of what has a row for each job: the look, and the same of some partitions.
+_BLOCKED = ("look_at_blocked", "look_at_blocked_of_partitions")
+_DEAD = ("look_at_dead", "look_at_dead_of_partitions")
+_OUTBOX = ("look_at_outbox", "look_at_outbox_of_partitions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,36 +143,35 @@ def _look_at_load(connection: Connection, selection: Selection, before: int) -> 
 
 def _look_at_state(connection: Connection, selection: Selection, state: State, before: int) -> Look:
     if state is State.BLOCKED:
-        return _look_at_ids(connection, "blocked", selection, before)
+        return _look_at_ids(connection, _BLOCKED, selection, before)
     if state is State.FAILED:
-        dead = _look_at_ids(connection, "dead", selection, before)
+        dead = _look_at_ids(connection, _DEAD, selection, before)
         return dead if selection.can_retry else _merged([dead, _look_at_ranges(connection, selection, state, before)])
     found = _look_at_ranges(connection, selection, state, before)
     # What is on its way to another shard waits as what is ready does.
-    return _merged([found, _look_at_ids(connection, "outbox", selection, before)]) if state is State.READY else found
+    return _merged([found, _look_at_ids(connection, _OUTBOX, selection, before)]) if state is State.READY else found
 
 
-def _look_at_ids(connection: Connection, table: str, selection: Selection, before: int) -> Look:
-    name = f"look_at_{table}" if selection.partitions is None else f"look_at_{table}_of_partitions"
+def _look_at_ids(connection: Connection, names: tuple[str, str], selection: Selection, before: int) -> Look:
+    name = names[selection.partitions is not None]
     rows = connection.execute(query(name), {**selection.parameters(), "before": before, "looks": _JOBS}).fetchall()
     ids = [row[0] for row in rows]
     return Look(ids, ids[-1] if len(ids) == _JOBS else None)
 
 
 def _look_at_ranges(connection: Connection, selection: Selection, state: State, before: int) -> Look:
-    source = _RUN_STATES.get(state, "finished")
+    source = _RANGES_OF.get(state, _ENDED)
     parameters = {**selection.parameters(), "outcome": OUTCOME.get(state)}
-    has_index = source in ("ready", "scheduled") and selection.partitions is not None
     row = connection.execute(
-        query(f"look_at_{source}_of_partitions" if has_index else f"look_at_{source}"),
-        {**parameters, "top": (before - 1) // RANGE, "looks": _HISTORY if source == "finished" else _RANGES},
+        query(source.look if selection.partitions is None else source.look_of_partitions),
+        {**parameters, "top": (before - 1) // RANGE, "looks": _HISTORY if source is _ENDED else _RANGES},
     ).fetchone()
     assert row is not None  # noqa: S101
     cut_at, ranges, sizes = row
     picked, floor = _pick(ranges or [], sizes or [], cut_at)
     if not picked:
         return Look([], floor)
-    rows = connection.execute(query(f"{source}_members"), {**parameters, "ranges": array_text(picked)}).fetchall()
+    rows = connection.execute(query(source.members), {**parameters, "ranges": array_text(picked)}).fetchall()
     ids = sorted({row[0] for row in rows if row[0] < before}, reverse=True)
     return Look(ids, floor)
 
