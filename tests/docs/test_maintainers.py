@@ -35,13 +35,14 @@ def _first_cells(table: str) -> list[str]:
 
 def _threads(file: Path) -> Iterator[str]:
     """How the names of threads begin that a module starts."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.keyword) and node.arg in ("name", "thread_name_prefix", "purpose"):
-            value = node.value.values[0] if isinstance(node.value, ast.JoinedStr) else node.value
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                name = f"penstock-{value.value}" if node.arg == "purpose" else value.value
-                if _THREAD_NAME.fullmatch(name):
-                    yield name
+    code = file.read_text(encoding="utf-8")
+    if "Thread(" not in code and "ThreadPoolExecutor(" not in code and "purpose=" not in code:
+        return
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _THREAD_NAME.fullmatch(node.value):
+            yield node.value
+        elif isinstance(node, ast.keyword) and node.arg == "purpose" and isinstance(node.value, ast.Constant):
+            yield f"penstock-{node.value.value}"
 
 
 def test_the_layers_of_the_architecture_are_the_contracts() -> None:

@@ -39,7 +39,7 @@ class Threads:
             return
         with self._lock:
             while len(self._threads) < count:
-                thread = threading.Thread(target=self._work, name=f"penstock-{self._started}", daemon=True)
+                thread = threading.Thread(target=self._work, name=f"penstock-handler-{self._started}", daemon=True)
                 thread.start()
                 self._started += 1
                 self._threads.append(thread)
