@@ -22,7 +22,7 @@ from penstock.clock import system
 from penstock.deadline import Deadline
 from penstock.errors import InvalidInput, PartitionUnavailable
 from penstock.model.limits import JOBS_A_CALL
-from penstock.routing.key_hash import home_of, partition_of
+from penstock.routing.router import route, route_keys
 from penstock.shards.depths import Depths
 from penstock.storage.catalogue import QueueEntry
 from penstock.storage.enqueue import Child, Span, is_few
@@ -170,12 +170,12 @@ class Planner:
             _add_rows(part, entry, number, rows, range(len(rows.args)))
             return [[part]]
         groups: dict[int, list[int]] = {}
-        free: list[int] = []
-        for place, key in enumerate(keys):
-            if key is None:
-                free.append(place)
-            else:
-                groups.setdefault(partition_of(key, count), []).append(place)
+        free = [place for place, key in enumerate(keys) if key is None]
+        bound = [place for place, key in enumerate(keys) if key is not None] if free else range(len(keys))
+        for place, number in zip(
+            bound, route_keys(entry.key_map, [key for key in keys if key is not None]), strict=True
+        ):
+            groups.setdefault(number, []).append(place)
         if free:
             taken = {entry.partition_shards[n] for n in groups}
             ready = is_ready(rows.options, system.now())
@@ -183,9 +183,9 @@ class Planner:
             groups[number] = sorted([*groups.get(number, ()), *free])
         parts: dict[int, Part] = {}
         for number, places in groups.items():
-            if caller is not None:
-                _check_is_here(entry, number, caller)
             shard = entry.partition_shards[number]
+            if caller is not None and shard != caller.shard:
+                raise _lives_elsewhere(entry, number, shard, None, caller)
             _add_rows(parts.get(shard) or parts.setdefault(shard, Part(shard)), entry, number, rows, places)
         return [list(parts.values())]
 
@@ -198,34 +198,27 @@ class Planner:
         caller: Caller | None,
     ) -> dict[int, int]:
         """The partition of each job, by place."""
+        maps = {name: entry.key_map for name, entry in entries.items()}
         numbers: dict[int, int] = {}
         homed: dict[tuple[str, int], list[int]] = {}
         free: dict[str, list[int]] = {}
         taken: set[int] = set()
         for place in places:
             job = jobs[place]
-            entry, key, once = entries[job.task.queue], job.key, job.options.idempotency_key
-            if once is not None and (key is None or not entry.is_owned):
-                home = home_of(once, entry.homes)
-                if caller is not None and home != caller.shard:
-                    raise InvalidInput(
-                        "idempotency_key",
-                        f"{once!r:.60} is remembered on shard {home}, and the connection leads to shard {caller.shard} "
-                        f"({caller.address}): use a connection to shard {home}, or enqueue without connection=",
-                    )
-                taken.add(home)
-                if key is None:
-                    homed.setdefault((entry.name, home), []).append(place)
-                else:
-                    here = _on(entry, home)
-                    numbers[place] = here[partition_of(key, len(here))]
-            elif key is None:
+            entry, idempotency_key = entries[job.task.queue], job.options.idempotency_key
+            number, shard = route(maps[job.task.queue], job.key, idempotency_key)
+            if shard is None:
                 free.setdefault(entry.name, []).append(place)
+                continue
+            if caller is not None and shard != caller.shard:
+                raise _lives_elsewhere(entry, number, shard, idempotency_key, caller)
+            taken.add(shard)
+            if number is not None:
+                numbers[place] = number
+            elif job.key is None:
+                homed.setdefault((entry.name, shard), []).append(place)
             else:
-                number = numbers[place] = partition_of(key, entry.partition_count)
-                if caller is not None:
-                    _check_is_here(entry, number, caller)
-                taken.add(entry.partition_shards[number])
+                raise _is_moving(entry, shard)
         chosen: dict[tuple[str, int], int] = {}
         now = system.now()
 
@@ -289,12 +282,16 @@ def _on(entry: QueueEntry, shard: int) -> list[int]:
     """The partitions of a queue on one shard, in order."""
     numbers = [number for number, each in enumerate(_shards(entry)) if each == shard]
     if not numbers:
-        raise PartitionUnavailable(
-            f"queue {entry.name!r} has no partition on shard {shard}, which remembers its idempotency keys; it is "
-            "being moved: call again in a moment",
-            shard=shard,
-        )
+        raise _is_moving(entry, shard)
     return numbers
+
+
+def _is_moving(entry: QueueEntry, shard: int) -> PartitionUnavailable:
+    return PartitionUnavailable(
+        f"queue {entry.name!r} has no partition on shard {shard}, which remembers its idempotency keys; it is "
+        "being moved: call again in a moment",
+        shard=shard,
+    )
 
 
 def _of(entry: QueueEntry, caller: Caller) -> list[int]:
@@ -310,14 +307,22 @@ def _of(entry: QueueEntry, caller: Caller) -> list[int]:
     return numbers
 
 
-def _check_is_here(entry: QueueEntry, number: int, caller: Caller) -> None:
-    shard = entry.partition_shards[number]
-    if shard != caller.shard:
-        raise InvalidInput(
-            "key",
-            f"its partition {entry.partition_names[number]!r} lives on shard {shard}, and the connection leads to "
-            f"shard {caller.shard} ({caller.address}): use one to shard {shard}, or enqueue without connection=",
+def _lives_elsewhere(
+    entry: QueueEntry, number: int | None, shard: int, idempotency_key: str | None, caller: Caller
+) -> InvalidInput:
+    """The error for a job that cannot be written through the caller's connection."""
+    if idempotency_key is not None and (number is None or not entry.is_owned):
+        return InvalidInput(
+            "idempotency_key",
+            f"{idempotency_key!r:.60} is remembered on shard {shard}, and the connection leads to shard {caller.shard} "
+            f"({caller.address}): use a connection to shard {shard}, or enqueue without connection=",
         )
+    name = "" if number is None else f" {entry.partition_names[number]!r}"
+    return InvalidInput(
+        "key",
+        f"its partition{name} lives on shard {shard}, and the connection leads to "
+        f"shard {caller.shard} ({caller.address}): use one to shard {shard}, or enqueue without connection=",
+    )
 
 
 def _add(part: Part, entry: QueueEntry, span: Span) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from penstock.routing.key_hash import home_of, partition_of
 
-__all__ = ["ANYWHERE", "Destination", "KeyMap", "route"]
+__all__ = ["ANYWHERE", "Destination", "KeyMap", "route", "route_keys"]
 
 
 class KeyMap(NamedTuple):
@@ -54,3 +54,9 @@ def route(key_map: KeyMap, key: bytes | None, idempotency_key: str | None = None
         return ANYWHERE
     number = partition_of(key, len(key_map.shards))
     return Destination(number, key_map.shards[number])
+
+
+def route_keys(key_map: KeyMap, keys: Sequence[bytes]) -> list[int]:
+    """The partitions of many jobs that have keys, and no idempotency keys."""
+    count = len(key_map.shards)
+    return [partition_of(key, count) for key in keys]

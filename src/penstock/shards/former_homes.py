@@ -12,10 +12,10 @@ from functools import partial
 
 from penstock.deadline import Deadline
 from penstock.errors import PartitionUnavailable
-from penstock.routing.key_hash import home_of, partition_of
+from penstock.routing.router import KeyMap, route
 from penstock.shards.databases import Shards
 from penstock.shards.idempotency_keys import ask_former_home
-from penstock.storage.catalogue import FormerMap, QueueEntry
+from penstock.storage.catalogue import QueueEntry
 from penstock.storage.enqueue import Span
 
 __all__ = ["ask_former_homes"]
@@ -44,16 +44,12 @@ def _former(entry: QueueEntry, span: Span, shard: int) -> dict[tuple[int, int], 
         stored = span.stored_idempotency_key(index)
         if once is None or stored is None:
             continue
-        key = span.keys[index] if span.keys and entry.is_owned else None
+        key = span.keys[index] if span.keys else None
         for former in entry.former:
-            home = _home(former, key, once)
-            if home != shard:
+            home = route(KeyMap(former.shards, former.homes, entry.is_owned), key, once).shard
+            if home is not None and home != shard:
                 asked.setdefault((former.epoch, home), set()).add(stored)
     return asked
-
-
-def _home(former: FormerMap, key: bytes | None, once: str) -> int:
-    return home_of(once, former.homes) if key is None else former.shards[partition_of(key, len(former.shards))]
 
 
 def _asked(

@@ -16,6 +16,7 @@ from penstock.errors import InvalidInput, NotFound
 from penstock.model.queue import QueueDefinition
 from penstock.model.rate import rate_text
 from penstock.routing.placement import Depth
+from penstock.routing.router import KeyMap
 from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
@@ -97,6 +98,11 @@ class QueueEntry:
             held = (declared.holds_on_retry, self.holds_on_retry)
             pairs.append(("on_retry", *("hold" if holds else "pass" for holds in held)))
         return [f"{name}={here} (the database has {there})" for name, here, there in pairs if here != there]
+
+    @property
+    def key_map(self) -> KeyMap:
+        """Where its keys and idempotency keys go."""
+        return KeyMap(self.partition_shards[: self.partition_count], self.homes, self.is_owned)
 
     @property
     def has_key_rule(self) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from penstock.routing.key_hash import partition_of
 from penstock.routing.placement import least_loaded
+from penstock.routing.router import route
 from penstock.storage.catalogue import QueueEntry, read_depths
 from penstock.storage.database import Connection
 from penstock.storage.enqueue import Span, drive, write_few, write_spans
@@ -70,7 +70,8 @@ class CronRow:
 
 def home_of(queue: QueueEntry, key: bytes | None) -> int:
     """The shard an entry lives on: that of the partition its jobs go to, without a key that of partition 0."""
-    return queue.partition_shards[0 if key is None else partition_of(key, queue.partition_count)]
+    shard = route(queue.key_map, key).shard
+    return queue.partition_shards[0] if shard is None else shard
 
 
 def due(connection: Connection, after: DueCron | None = None) -> list[DueCron]:
@@ -168,8 +169,9 @@ def _span(partition: int, priority: int, task: str, places: list[int], firings: 
 
 def _partition(connection: Connection, queue: QueueEntry, key: bytes | None, shard: int, opened: dict[int, int]) -> int:
     """Where a job goes; `opened` is what the partitions hold that were looked at, with what was placed since."""
-    if key is not None:
-        return queue.partition_ids[partition_of(key, queue.partition_count)]
+    number = route(queue.key_map, key).partition
+    if number is not None:
+        return queue.partition_ids[number]
     here = [n for n in range(queue.partition_count) if queue.partition_shards[n] == shard]
     ids = [queue.partition_ids[n] for n in here]
     if ids[0] not in opened:

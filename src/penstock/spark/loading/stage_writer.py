@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from penstock.clock import system
 from penstock.errors import PenstockError
-from penstock.routing import home_of, partition_of
+from penstock.routing.router import KeyMap, route, route_keys
 from penstock.spark.loading.load_plan import LoadPlan
 from penstock.spark.loading.row_reader import JobColumns
 from penstock.storage.enqueue import RANGE
@@ -45,7 +45,7 @@ class Staging:
             for number in set(shards)
         }
         self._shards = np.array(shards)
-        self._on_shard = {each: [n for n, shard in enumerate(shards) if shard == each] for each in set(shards)}
+        self._key_map = KeyMap(shards, plan.homes, is_owned=plan.epoch is not None)
         # Rows that may go anywhere do not go where nobody answers.
         self._anywhere = np.array(
             [n for n, shard in enumerate(shards) if shard not in plan.reach.silent] or range(len(shards))
@@ -110,20 +110,22 @@ class Staging:
     def partitions_of(self, keys: pa.Array, once: pa.Array | None) -> Numbers:
         """The partition's number of each job, by its key, or by where its idempotency key is looked for."""
         placed = self._by_key(keys)
-        if once is None or once.null_count == len(once) or len(self._on_shard) == 1:
+        if once is None or once.null_count == len(once) or len(self._writers) == 1:
             return placed
         # Where keys have an order, an idempotency key lives with its ordering key.
         apart = pc.is_valid(once) if self._plan.epoch is None else pc.and_(pc.is_valid(once), pc.is_null(keys))
         for row in np.flatnonzero(np.asarray(apart)).tolist():
-            numbers = self._at_home(once[row].as_py())
-            key = keys[row].as_py()
-            placed[row] = numbers[row % len(numbers) if key is None else partition_of(key, len(numbers))]
+            number, home = route(self._key_map, keys[row].as_py(), once[row].as_py())
+            if number is None:
+                numbers = self._numbers_on(home)
+                number = numbers[row % len(numbers)]
+            placed[row] = number
         return placed
 
     def _by_key(self, keys: pa.Array) -> Numbers:
-        count, anywhere = len(self._plan.partition_ids), len(self._anywhere)
+        anywhere = len(self._anywhere)
         encoded = keys.dictionary_encode()
-        numbers = np.array([partition_of(key, count) for key in encoded.dictionary.to_pylist()], dtype=np.int64)
+        numbers = np.array(route_keys(self._key_map, encoded.dictionary.to_pylist()), dtype=np.int64)
         if not keys.null_count:
             placed: Numbers = numbers[np.asarray(encoded.indices)]
             return placed
@@ -132,15 +134,15 @@ class Staging:
         indices = np.asarray(encoded.indices.fill_null(0))
         return np.where(np.asarray(keys.is_null()), turns, numbers[indices] if len(numbers) else 0)
 
-    def _at_home(self, once: str) -> Sequence[int]:
+    def _numbers_on(self, home: int | None) -> Sequence[int]:
         """The partitions on the shard where an idempotency key is looked for."""
-        home = home_of(once, self._plan.homes)
-        if home not in self._on_shard:
+        numbers = [] if home is None else self._key_map.numbers_on(home)
+        if not numbers:
             raise PenstockError(
                 f"queue {self._plan.queue!r} has no partition on shard {home}, where some of its idempotency keys are "
                 "looked for: is that shard being drained? run the load again when that is done"
             )
-        return self._on_shard[home]
+        return numbers
 
     def _codes(self, table: pa.Table, partitions: Numbers) -> Numbers:
         """A number for each job: the same for those that may share a range."""
