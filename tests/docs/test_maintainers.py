@@ -41,7 +41,12 @@ def _threads(file: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _THREAD_NAME.fullmatch(node.value):
             yield node.value
-        elif isinstance(node, ast.keyword) and node.arg == "purpose" and isinstance(node.value, ast.Constant):
+        elif (
+            isinstance(node, ast.keyword)
+            and node.arg == "purpose"
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
             yield f"penstock-{node.value.value}"
 
 

@@ -20,7 +20,7 @@ __all__ = ["ANYWHERE", "Destination", "KeyMap", "route", "route_keys"]
 
 
 class KeyMap(NamedTuple):
-    """A map of a queue's keys: the shard of each partition, by number, and the shards that remember idempotency keys."""
+    """A map of a queue's keys: the shard of each partition, by number; the shards that remember idempotency keys."""
 
     shards: Sequence[int]
     homes: Sequence[int]
