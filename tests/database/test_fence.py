@@ -222,7 +222,7 @@ def test_g14_what_was_noted_as_quiet_on_another_server_is_void(server_url: str, 
         owner = Owner({queue.id: ("t",)})
         owner.share(connection, worker, 10.0)
         owner.look(connection, 5, 10.0)
-        owner.note_quiet(connection, worker, 10.0)
+        owner.note_idle(connection, worker, 10.0)
         workers.add_tasks(connection, stranger, [(queue.id, "t")])
     Backup(server_url, database.url).restore()
     with database.connect() as connection:

@@ -13,7 +13,7 @@ from tests.fault.stage import eventually
 
 from penstock.clock import system, ticks
 from penstock.engine.conversation import Conversation, Holder
-from penstock.engine.heartbeat import Pulse
+from penstock.engine.heartbeat import Heartbeat
 from penstock.engine.link import Link, wait_as_long_as_a_request
 from penstock.storage import flow as flow_module
 from penstock.storage import workers
@@ -106,7 +106,7 @@ def test_g13_the_pulse_of_a_spark_worker_beats_on_when_its_flow_goes_dead(proxy:
         beats.append(row[0] if row else 0)
         return workers.Renewal("here", 1)
 
-    pulse = Pulse(distant, 1.5, renew, ticks())
+    pulse = Heartbeat(distant, 1.5, renew, ticks())
     eventually(lambda: beats, "it beats")
     assert proxy.kill_flows(called("penstock pulse")) == 1
     eventually(lambda: len(set(beats)) > 1, "it beats on another connection")
@@ -120,7 +120,7 @@ def test_the_pulse_of_a_spark_worker_that_is_too_old_for_the_functions_beats_on_
         beats.append(1)
         return workers.Renewal("here", 99)
 
-    pulse = Pulse(distant, 1.5, renew, ticks())
+    pulse = Heartbeat(distant, 1.5, renew, ticks())
     mismatch = eventually(lambda: pulse.mismatch, "it hears of it")
     assert "upgrade penstock" in str(mismatch)
     # What it holds is its own until it has settled it.

@@ -36,7 +36,7 @@ class Owning:
     def lease(self, choices: list[Choice]) -> list[int]:
         """What of it got leases."""
         turn = exchange(self.connection, self.owned.worker, "w", [], [], None, choices)
-        self.owner.leased(choices, turn, self._now)
+        self.owner.note_leased(choices, turn, self._now)
         got = {lease.range * 1024 + p: lease.id for lease in turn.chosen for p in lease.positions}
         self.leases |= got
         self.owned.scene.tokens |= {lease.id: lease.token for lease in turn.chosen}
@@ -48,7 +48,7 @@ class Owning:
 
     def end(self, job: int, end: str = "discarded") -> None:
         partition = self.owner.holdings[0].partition_id
-        self.owner.ended(partition, job, end, self._now)
+        self.owner.note_end(partition, job, end, self._now)
         self.owned.end([(self.leases.pop(job), job)], end)
 
 

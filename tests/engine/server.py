@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from penstock.clock import system, ticks
 from penstock.engine.conversation import Conversation, Holder, Settlement
-from penstock.engine.heartbeat import Pulse
+from penstock.engine.heartbeat import Heartbeat
 from penstock.engine.leased_jobs import read_leased
 from penstock.engine.link import Link, wait_as_long_as_a_request
 from penstock.engine.owned_source import OwnedSource
@@ -67,7 +67,7 @@ class Server:
         self._link = Link(database, "server", wait_as_long_as_a_request(database))
         registered_at = ticks()
         self.owner = _register(database, "server", [(queue.id, task) for task in tasks])
-        self._pulse = Pulse(
+        self._pulse = Heartbeat(
             database, LEASE_SECONDS, lambda connection: workers.renew(connection, self.owner), registered_at
         )
         self._source = OwnedSource(self.owner, {queue.id: tasks})

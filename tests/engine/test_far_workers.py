@@ -11,7 +11,7 @@ from tests.engine.server import FarWorker, Server, WorkerGone
 from tests.system.facts import eventually
 
 from penstock import App
-from penstock.engine import conversation, reading
+from penstock.engine import conversation, leased_jobs
 from penstock.engine import link as links
 from penstock.storage import Database, workers
 from penstock.storage import owner as owner_storage
@@ -244,7 +244,7 @@ STEPS: list[tuple[Any, str]] = [
     (conversation, "stop_turns"),
     (owner_storage, "share"),
     (owner_storage, "look"),
-    (reading, "read_jobs"),
+    (leased_jobs, "read_jobs"),
     (workers, "renew"),
     (workers, "note_session"),
 ]

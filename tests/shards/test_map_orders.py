@@ -13,7 +13,7 @@ from itertools import combinations
 import pytest
 
 from penstock import App
-from penstock.policy.key_maps import Maps
+from penstock.policy.key_maps import KeyMaps
 from penstock.routing.key_hash import partition_of
 from penstock.shards import carrying, map_changes
 from penstock.shards.databases import Shards
@@ -64,7 +64,7 @@ class Stage:
             ).fetchall()
             seen = OpenMaps.of(connection.execute(query("open_maps"), {"queue": self.queue}).fetchall())
             for partition, epoch, job in rows:
-                maps = Maps(partition)
+                maps = KeyMaps(partition)
                 maps.change(seen.partitions, seen.open, seen.held)
                 if not maps.is_draining(KEY, epoch):
                     found.append(job)

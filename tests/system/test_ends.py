@@ -19,10 +19,10 @@ from penstock.routing.key_hash import shard_of
 from penstock.storage.database import Connection
 from penstock.storage.settle import split_lease
 from penstock.worker import Event
-from penstock.worker.backlog import Line
-from penstock.worker.claimed_job import HeldJob
+from penstock.worker.backlog import Backlog
+from penstock.worker.claimed_job import ClaimedJob
 from penstock.worker.ended_jobs import end_taken_away
-from penstock.worker.watchdog import Watch
+from penstock.worker.watchdog import Watchdog
 
 
 def test_a_result_comes_back_and_a_failure_raises(app: App) -> None:
@@ -189,9 +189,9 @@ def test_a_handler_that_ran_too_long_after_it_settled_is_told_and_its_job_ends_w
     app: App, urls: list[str], is_committed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_go, told, settled = threading.Event(), threading.Event(), threading.Event()
-    due = Watch._due
+    due = Watchdog._due
     # However long connecting and settling take here, the timeout passes after them.
-    monkeypatch.setattr(Watch, "_due", lambda watch, job: due(watch, job) if settled.is_set() else None)
+    monkeypatch.setattr(Watchdog, "_due", lambda watchdog, job: due(watchdog, job) if settled.is_set() else None)
 
     @app.queue("q").task(max_attempts=1, timeout=0.05)
     def slow(context: penstock.Context) -> None:
@@ -222,12 +222,12 @@ def test_a_handler_whose_time_runs_out_while_it_asks_for_a_lease_of_its_own_does
 ) -> None:
     let_go, asked = threading.Event(), threading.Event()
     looks: list[int] = []
-    due = Watch._due
-    monkeypatch.setattr(Watch, "_due", lambda watch, job: due(watch, job) if asked.is_set() else None)
+    due = Watchdog._due
+    monkeypatch.setattr(Watchdog, "_due", lambda watchdog, job: due(watchdog, job) if asked.is_set() else None)
 
-    def look(line: Line) -> list[HeldJob]:
-        looks.append(len(line.taken_away))
-        return end_taken_away(line)
+    def look(backlog: Backlog) -> list[ClaimedJob]:
+        looks.append(len(backlog.taken_away))
+        return end_taken_away(backlog)
 
     def split(connection: Connection, worker: int, lease: int, token: int, job_id: int) -> int | None:
         found = split_lease(connection, worker, lease, token, job_id)

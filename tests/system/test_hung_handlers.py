@@ -25,7 +25,7 @@ import penstock
 from penstock import App
 from penstock.client.task import Queue
 from penstock.routing.key_hash import shard_of
-from penstock.worker.watchdog import Watch
+from penstock.worker.watchdog import Watchdog
 
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "ordered": {"order": "key"}, "limited": {"limit": 4}}
 
@@ -161,9 +161,9 @@ def test_g13_one_that_hangs_after_it_settled_in_its_own_transaction_counts_too(
     app: App, urls: list[str], let_go: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settled: set[int] = set()
-    due = Watch._due
+    due = Watchdog._due
     # However long connecting and settling take here, the timeout passes after them.
-    monkeypatch.setattr(Watch, "_due", lambda watch, job: due(watch, job) if job.id in settled else None)
+    monkeypatch.setattr(Watchdog, "_due", lambda watchdog, job: due(watchdog, job) if job.id in settled else None)
 
     @app.queue("q").task(max_attempts=1, timeout=0.05)
     def hang(context: penstock.Context) -> None:
@@ -246,11 +246,11 @@ def test_g13_an_async_handler_that_goes_on_after_it_was_interrupted_is_left_behi
     app: App, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.worker.watchdog.CLEANING_SECONDS", 0.2)
-    is_over = threading.Event()
+    is_grace_over = threading.Event()
 
     @app.queue("q").task(max_attempts=1, timeout=0.05)
     async def stubborn() -> None:
-        while not is_over.is_set():
+        while not is_grace_over.is_set():
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0.01)
 
@@ -263,7 +263,7 @@ def test_g13_an_async_handler_that_goes_on_after_it_was_interrupted_is_left_behi
     with working(app, concurrency=2):
         eventually(lambda: all(app.job(job).state == "failed" for job in jobs), "they were taken away")
         assert app.result(good.enqueue(), timeout=60) == "done"
-        is_over.set()
+        is_grace_over.set()
 
 
 def test_g13_a_process_that_dies_while_a_child_of_its_own_keeps_its_pipe_is_found_dead(

@@ -14,7 +14,7 @@ from tests.system.facts import eventually
 import penstock
 from penstock import App
 from penstock.storage.settle import split_lease
-from penstock.worker.watchdog import Watch
+from penstock.worker.watchdog import Watchdog
 
 # The transactions are never begun: no handler here hears of its lease, and settles on nothing.
 NO_CONNECTION = None
@@ -88,8 +88,8 @@ def test_g2_a_plain_handler_that_was_given_a_lease_of_its_own_unheard_of_does_no
 ) -> None:
     answer.is_lost = True
     attempts: list[int] = []
-    due, hung = Watch._due, threading.Event()
-    monkeypatch.setattr(Watch, "_due", lambda watch, job: due(watch, job) if hung.is_set() else None)
+    due, hung = Watchdog._due, threading.Event()
+    monkeypatch.setattr(Watchdog, "_due", lambda watchdog, job: due(watchdog, job) if hung.is_set() else None)
 
     @app.queue("q", order=order).task(max_attempts=1000, backoff=0, timeout=0.2)
     def work(n: int, context: penstock.Context) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from random import Random
 
-from penstock.policy import Roster, Rules, Waiting
+from penstock.policy import Roster, Rules, WaitingJob
 from penstock.policy.rate import Rate
 from penstock.routing.key_hash import partition_of
 
@@ -59,7 +59,7 @@ class Owner:
 @dataclass(slots=True)
 class Snapshot:
     tick: int
-    rows: list[Waiting]
+    rows: list[WaitingJob]
     ends: list[int]
     elsewhere: list[tuple[int, bytes | None]]
     unstarted: set[int]
@@ -309,7 +309,7 @@ class World:
             roster.set_elsewhere(snapshot.elsewhere, snapshot.unstarted)
             roster.set_held(snapshot.held)
             roster.set_halted(snapshot.halted)
-            roster.set_maps(*snapshot.maps)
+            roster.set_key_maps(*snapshot.maps)
         assert roster.startable <= roster.waiting
 
     def read(self, partition: int, owner: Owner) -> Snapshot:
@@ -346,11 +346,11 @@ class World:
             (dict(self.maps), open_, held),
         )
 
-    def waiting(self, number: int, owner: Owner) -> Waiting:
+    def waiting(self, number: int, owner: Owner) -> WaitingJob:
         job, row = self.jobs[number], self.ready[number]
         is_known = self.workers[owner.worker] or not job.is_rare
         rank = row.ready_at + 60.0 * job.priority
-        return Waiting(number, job.key, job.priority, row.pos or 0, rank, job.tenant, row.epoch, is_known)
+        return WaitingJob(number, job.key, job.priority, row.pos or 0, rank, job.tenant, row.epoch, is_known)
 
     def take(self, partition: int) -> int:
         """Let a roster choose, and lease what it chose."""
@@ -362,7 +362,7 @@ class World:
         for number in chosen:
             row = self.ready.get(number)
             if row is None or row.partition != partition:
-                owner.roster.ended(number, "gone", self.now)
+                owner.roster.note_end(number, "gone", self.now)
                 self.count("gone")
             else:
                 del self.ready[number]
@@ -427,7 +427,7 @@ class World:
 
     def tell(self, row: Row, number: int, end: str) -> None:
         if row.owner is not None and self.owners.get(row.partition) is row.owner:
-            row.owner.roster.ended(number, end, self.now)
+            row.owner.roster.note_end(number, end, self.now)
 
     # What is promised
 
@@ -504,13 +504,13 @@ class World:
         while self.unwritten:
             self.commit(0)
         moved = 0
-        for turn in range(20_000):
+        for entry in range(20_000):
             while self.halted:
                 self.settle_halt()
             self.close_maps()
             self.rescue()
             self.own()
-            if not moved or turn % 8 == 0:
+            if not moved or entry % 8 == 0:
                 for partition in list(self.owners):
                     self.look(partition, is_full=True)
             moved = sum(self.take(partition) for partition in list(self.owners))
@@ -531,12 +531,12 @@ class World:
         """What a roster still believes to wait was cancelled; after that it is empty."""
         roster = owner.roster
         roster.set_elsewhere([])
-        roster.set_maps({self.epoch: self.maps[self.epoch]}, (), ())
+        roster.set_key_maps({self.epoch: self.maps[self.epoch]}, (), ())
         for _ in range(1_000):
             self.now = max(self.now, roster.next_at(self.now) or self.now)
             chosen = roster.take(1_000, self.now)
             for number in chosen:
-                roster.ended(number, "gone", self.now)
+                roster.note_end(number, "gone", self.now)
             for _ in range(2):
                 roster.set_held([])
                 roster.set_halted([])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 
-from penstock.policy.slot_shares import Share, Slots
+from penstock.policy.slot_shares import Share, SlotShares
 
 __all__ = ["SimulatedSite", "World"]
 
@@ -38,7 +38,7 @@ class World:
     """Runs until a time, or until nothing happens any more."""
 
     def __init__(self, concurrency: int, *sites: SimulatedSite) -> None:
-        self.slots = Slots(concurrency)
+        self.slots = SlotShares(concurrency)
         self.sites = sites
         self.now = 0.0
         self.most_running = 0
@@ -62,7 +62,7 @@ class World:
                 site.share.running -= 1
                 self._look(site)
             self._start()
-            for share in self.slots.called(self.now):
+            for share in self.slots.call_hungry(self.now):
                 self._at(self.now, "look", next(site for site in self.sites if site.share is share))
 
     def _at(self, time: float, event: str, site: SimulatedSite, number: int = 0) -> None:
@@ -93,7 +93,7 @@ class World:
         taken = min(slots + ahead, site.backlog)
         site.backlog -= taken
         site.share.waiting += taken
-        self.slots.claimed(site.share, self.now, is_dry=taken < max(slots, 1))
+        self.slots.note_claimed(site.share, self.now, is_dry=taken < max(slots, 1))
         self._start()
         site.most_waiting = max(site.most_waiting, site.share.waiting)
         if taken:
@@ -103,7 +103,7 @@ class World:
 
     def _start(self) -> None:
         while sum(site.share.running for site in self.sites) < self.slots.concurrency:
-            ready = self.slots.in_turn(site.share for site in self.sites if site.share.waiting)
+            ready = self.slots.in_start_order(site.share for site in self.sites if site.share.waiting)
             if not ready:
                 break
             site = next(site for site in self.sites if site.share is ready[0])

@@ -6,22 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.policy import BatchSize
+from penstock.policy import ClaimSize
 
 
 def test_until_something_has_run_the_free_slots_are_wanted() -> None:
-    assert BatchSize().wanted(free_slots=7, concurrency=16) == (7, 0)
+    assert ClaimSize().wanted(free_slots=7, concurrency=16) == (7, 0)
 
 
 def test_slow_handlers_get_exactly_the_free_slots() -> None:
-    batch = BatchSize()
+    batch = ClaimSize()
     batch.observe("report", 0.025)
     assert batch.wanted(free_slots=3, concurrency=16) == (3, 0)
     assert batch.wanted(free_slots=0, concurrency=16) == (0, 0)
 
 
 def test_fast_handlers_get_what_will_start_within_25_ms() -> None:
-    batch = BatchSize()
+    batch = ClaimSize()
     batch.observe("send", 0.001)
     assert batch.wanted(free_slots=16, concurrency=16) == (16, 400 - 16)
     assert batch.wanted(free_slots=0, concurrency=16) == (0, 400)
@@ -30,13 +30,13 @@ def test_fast_handlers_get_what_will_start_within_25_ms() -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 1e-9, -1.0])
 def test_there_is_a_most_that_is_held_ahead(seconds: float) -> None:
-    batch = BatchSize()
+    batch = ClaimSize()
     batch.observe("nothing", seconds)
     assert batch.wanted(free_slots=16, concurrency=1_000) == (16, 8_192 - 16)
 
 
 def test_the_mean_follows_what_a_task_does_now() -> None:
-    batch = BatchSize()
+    batch = ClaimSize()
     batch.observe("send", 2.0)
     for _ in range(200):
         batch.observe("send", 0.001)
@@ -47,7 +47,7 @@ def test_the_mean_follows_what_a_task_does_now() -> None:
 
 
 def test_many_jobs_at_once_count_like_as_many_one_by_one() -> None:
-    together, singly = BatchSize(), BatchSize()
+    together, singly = ClaimSize(), ClaimSize()
     for batch in (together, singly):
         batch.observe("send", 1.0)
     together.observe("send", 0.1, jobs=5)
@@ -57,7 +57,7 @@ def test_many_jobs_at_once_count_like_as_many_one_by_one() -> None:
 
 
 def test_a_slow_task_that_runs_rarely_does_not_slow_the_others_for_long() -> None:
-    batch = BatchSize()
+    batch = ClaimSize()
     batch.observe("nightly", 10.0)
     assert batch.wanted(free_slots=16, concurrency=16).ahead == 0
     for _ in range(1_000):
@@ -66,7 +66,7 @@ def test_a_slow_task_that_runs_rarely_does_not_slow_the_others_for_long() -> Non
 
 
 def test_a_mix_of_slow_and_fast_counts_by_share() -> None:
-    batch = BatchSize()
+    batch = ClaimSize()
     for _ in range(500):
         batch.observe("fast", 0.0)
         batch.observe("slow", 0.1)
@@ -79,7 +79,7 @@ def test_a_mix_of_slow_and_fast_counts_by_share() -> None:
     st.integers(1, 1_000),
 )
 def test_what_is_wanted_stays_within_bounds(runs: list[tuple[str, float, int]], free: int, concurrency: int) -> None:
-    batch = BatchSize()
+    batch = ClaimSize()
     for task, seconds, jobs in runs:
         batch.observe(task, seconds, jobs)
     wanted = batch.wanted(free, concurrency)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from penstock.policy import Roster, Rules, Waiting
+from penstock.policy import Roster, Rules, WaitingJob
 
 ORDERED = Rules(per_key=1)
 
@@ -20,13 +20,13 @@ def job(
     ready_at: float | None = None,
     epoch: int = 1,
     is_known: bool = True,
-) -> Waiting:
+) -> WaitingJob:
     place = number if pos is None else pos
     rank = (place if ready_at is None else ready_at) + 60.0 * priority
-    return Waiting(number, key, priority, place, rank, "", epoch, is_known)
+    return WaitingJob(number, key, priority, place, rank, "", epoch, is_known)
 
 
-def roster_with(*jobs: Waiting, rules: Rules = ORDERED) -> Roster:
+def roster_with(*jobs: WaitingJob, rules: Rules = ORDERED) -> Roster:
     roster = Roster(rules, 0, 0.0)
     roster.add(jobs)
     return roster
@@ -41,7 +41,7 @@ def run(roster: Roster) -> list[int]:
     order: list[int] = []
     while started := roster.take(1, 0.0):
         assert roster.take(1, 0.0) == [], "the next of a key starts when the one before it has ended"
-        roster.ended(started[0], "succeeded", 0.0)
+        roster.note_end(started[0], "succeeded", 0.0)
         order += started
     return order
 
@@ -50,9 +50,9 @@ def test_the_jobs_of_a_key_start_one_at_a_time_in_order_and_keys_side_by_side() 
     roster = roster_with(job(1), job(2), job(3, b"b"), job(4))
     assert roster.take(10, 0.0) == [1, 3]
     assert roster.take(10, 0.0) == []
-    roster.ended(3, "succeeded", 0.0)
+    roster.note_end(3, "succeeded", 0.0)
     assert roster.take(10, 0.0) == []
-    roster.ended(1, "succeeded", 0.0)
+    roster.note_end(1, "succeeded", 0.0)
     assert roster.take(10, 0.0) == [2]
 
 
@@ -90,11 +90,11 @@ def test_read_in_any_order_a_deep_key_is_in_order() -> None:
         (number,) = started
         if number % 7 == 0 and number not in taken[-1:]:
             # It comes back before the rest goes on, as one that was handed back unstarted.
-            roster.ended(number, "release", 0.0)
+            roster.note_end(number, "release", 0.0)
             roster.add([job(number, pos=number // 10)])
             assert take(roster) == [number]
         taken.append(number)
-        roster.ended(number, "succeeded", 0.0)
+        roster.note_end(number, "succeeded", 0.0)
     assert taken == list(range(10_000))
     assert roster.waiting == roster.startable == 0
 
@@ -113,7 +113,7 @@ def test_a_job_that_is_out_comes_back_into_its_place_by_being_read_again() -> No
     roster.add([job(1)])
     assert take(roster) == [1]
     roster.add([job(1)])
-    roster.ended(1, "gone", 0.0)
+    roster.note_end(1, "gone", 0.0)
     assert run(roster) == [1, 2]
 
 
@@ -123,14 +123,14 @@ def test_a_job_that_entered_its_order_twice_is_given_out_once_at_a_time() -> Non
     assert take(roster) == [1, 2]
     assert roster.waiting == 0
     for number in (1, 2):
-        roster.ended(number, "succeeded", 0.0)
+        roster.note_end(number, "succeeded", 0.0)
     assert roster.is_idle(0.0)
 
 
 def test_n_of_a_key_are_out_at_a_time_and_start_in_order() -> None:
     roster = roster_with(*(job(number) for number in range(6)), rules=Rules(per_key=3))
     assert take(roster) == [0, 1, 2]
-    roster.ended(1, "succeeded", 0.0)
+    roster.note_end(1, "succeeded", 0.0)
     assert take(roster) == [3]
     assert take(roster) == []
 
@@ -139,7 +139,7 @@ def test_jobs_without_a_key_wait_for_nothing() -> None:
     roster = roster_with(job(1, None), job(2, None), job(3, None, is_known=False), job(4, None))
     assert roster.startable == 3
     assert roster.take(9, 0.0) == [1, 2, 4]
-    roster.ended(1, "retry", 0.0)
+    roster.note_end(1, "retry", 0.0)
     roster.add([job(5, None)])
     assert roster.take(9, 0.0) == [5]
     assert roster.waiting == 1
@@ -148,7 +148,7 @@ def test_jobs_without_a_key_wait_for_nothing() -> None:
 def test_without_a_key_rule_a_key_has_no_order_and_a_retry_holds_nothing() -> None:
     roster = roster_with(job(1), job(2), rules=Rules(per_key=None, per_key_rate=5.0))
     assert take(roster, now=10.0) == [1, 2]
-    roster.ended(1, "retry", 10.0)
+    roster.note_end(1, "retry", 10.0)
     roster.add([job(3)])
     assert take(roster, now=10.0) == [3]
 
@@ -156,8 +156,8 @@ def test_without_a_key_rule_a_key_has_no_order_and_a_retry_holds_nothing() -> No
 def test_a_key_whose_next_job_has_no_handler_waits_and_others_do_not() -> None:
     roster = roster_with(job(1), job(2, is_known=False), job(3), job(4, b"b"))
     assert roster.take(9, 0.0) == [1, 4]
-    roster.ended(1, "succeeded", 0.0)
-    roster.ended(4, "succeeded", 0.0)
+    roster.note_end(1, "succeeded", 0.0)
+    roster.note_end(4, "succeeded", 0.0)
     assert take(roster) == []
     assert roster.waiting == 2
     assert roster.startable == 0
@@ -171,7 +171,7 @@ def test_a_key_whose_next_job_has_no_handler_waits_and_others_do_not() -> None:
 def test_a_retry_holds_its_key_until_it_is_read_again(end: str) -> None:
     roster = roster_with(job(1), job(2), job(3, b"b"))
     assert roster.take(2, 0.0) == [1, 3]
-    roster.ended(1, end, 0.0)
+    roster.note_end(1, end, 0.0)
     roster.set_held([(1, b"a")])
     assert take(roster) == []
     roster.add([job(1)])
@@ -182,14 +182,14 @@ def test_a_retry_holds_its_key_until_it_is_read_again(end: str) -> None:
 def test_a_retry_that_passes_lets_its_key_go_on() -> None:
     roster = roster_with(job(1), job(2), rules=Rules(per_key=1, holds_on_retry=False))
     assert take(roster, 1) == [1]
-    roster.ended(1, "retry", 0.0)
+    roster.note_end(1, "retry", 0.0)
     assert take(roster, 1) == [2]
 
 
 def test_a_retry_cancelled_while_it_waited_lets_its_key_go_on() -> None:
     roster = roster_with(job(1), job(2))
     assert take(roster, 1) == [1]
-    roster.ended(1, "retry", 0.0)
+    roster.note_end(1, "retry", 0.0)
     roster.set_held([(1, b"a")])
     assert take(roster) == []
     roster.set_held([])
@@ -199,7 +199,7 @@ def test_a_retry_cancelled_while_it_waited_lets_its_key_go_on() -> None:
 def test_a_retry_that_the_snapshot_did_not_know_yet_still_holds_its_key_and_not_for_ever() -> None:
     roster = roster_with(job(1), job(2))
     assert take(roster, 1) == [1]
-    roster.ended(1, "retry", 0.0)
+    roster.note_end(1, "retry", 0.0)
     roster.set_held([])
     assert take(roster) == []
     roster.set_held([])
@@ -209,7 +209,7 @@ def test_a_retry_that_the_snapshot_did_not_know_yet_still_holds_its_key_and_not_
 def test_a_released_job_holds_its_key_until_it_is_read_again() -> None:
     roster = roster_with(job(1), job(2))
     assert take(roster) == [1]
-    roster.ended(1, "release", 0.0)
+    roster.note_end(1, "release", 0.0)
     assert take(roster) == []
     roster.set_held([])
     assert take(roster) == []
@@ -222,7 +222,7 @@ def test_a_released_job_holds_its_key_until_it_is_read_again() -> None:
 def test_a_released_job_that_was_cancelled_before_it_was_read_lets_its_key_go_on() -> None:
     roster = roster_with(job(1), job(2))
     assert take(roster) == [1]
-    roster.ended(1, "release", 0.0)
+    roster.note_end(1, "release", 0.0)
     roster.set_held([])
     roster.set_held([])
     assert take(roster) == [2]
@@ -231,9 +231,9 @@ def test_a_released_job_that_was_cancelled_before_it_was_read_lets_its_key_go_on
 def test_a_released_job_without_a_key_holds_nothing_and_is_not_forgotten() -> None:
     roster = roster_with(job(1, None), job(2, None), rules=Rules(per_key=1, limit=1))
     assert take(roster) == [1]
-    roster.ended(1, "release", 0.0)
+    roster.note_end(1, "release", 0.0)
     assert take(roster) == [2]
-    roster.ended(2, "succeeded", 0.0)
+    roster.note_end(2, "succeeded", 0.0)
     assert not roster.is_idle(0.0)
 
 
@@ -241,7 +241,7 @@ def test_a_released_job_without_a_key_holds_nothing_and_is_not_forgotten() -> No
 def test_after_every_final_end_the_key_goes_on(end: str) -> None:
     roster = roster_with(job(1), job(2))
     assert take(roster, 1) == [1]
-    roster.ended(1, end, 0.0)
+    roster.note_end(1, end, 0.0)
     assert take(roster) == [2]
 
 
@@ -249,19 +249,19 @@ def test_an_end_that_does_not_exist_is_refused() -> None:
     roster = roster_with(job(1))
     assert take(roster) == [1]
     with pytest.raises(ValueError, match="exploded"):
-        roster.ended(1, "exploded", 0.0)
+        roster.note_end(1, "exploded", 0.0)
 
 
 def test_a_dead_letter_halts_its_key_where_that_is_asked_for() -> None:
     roster = roster_with(job(1), job(2), job(3, b"b"), rules=Rules(per_key=1, halts_on_dead=True))
     assert roster.take(2, 0.0) == [1, 3]
-    roster.ended(1, "failed", 0.0)
+    roster.note_end(1, "failed", 0.0)
     assert take(roster) == []
     roster.set_halted([])
     assert take(roster) == [], "a snapshot from before the halt does not end it"
     roster.set_halted([b"a"])
     assert take(roster) == []
-    roster.ended(3, "succeeded", 0.0)
+    roster.note_end(3, "succeeded", 0.0)
     assert roster.is_idle(0.0)
     roster.set_halted([])
     assert take(roster) == [2]
@@ -270,7 +270,7 @@ def test_a_dead_letter_halts_its_key_where_that_is_asked_for() -> None:
 def test_a_halt_nobody_ever_named_ends_with_the_second_snapshot() -> None:
     roster = roster_with(job(1), job(2), rules=Rules(per_key=1, halts_on_dead=True))
     assert take(roster, 1) == [1]
-    roster.ended(1, "failed", 0.0)
+    roster.note_end(1, "failed", 0.0)
     roster.set_halted([])
     roster.set_halted([])
     assert take(roster) == [2]
@@ -288,7 +288,7 @@ def test_a_key_that_was_halted_before_it_was_owned_here_does_not_start() -> None
 def test_a_halted_job_that_is_tried_again_is_the_first_of_its_key() -> None:
     roster = roster_with(job(1), job(2), rules=Rules(per_key=1, halts_on_dead=True))
     assert take(roster, 1) == [1]
-    roster.ended(1, "failed", 0.0)
+    roster.note_end(1, "failed", 0.0)
     roster.set_halted([b"a"])
     roster.add([job(1)])
     assert take(roster) == []
@@ -301,7 +301,7 @@ def test_what_another_worker_still_runs_keeps_its_key_busy() -> None:
     roster.add([job(2), job(3, b"b")])
     roster.set_elsewhere([(1, b"a")])
     assert take(roster) == [3]
-    roster.ended(3, "succeeded", 0.0)
+    roster.note_end(3, "succeeded", 0.0)
     assert take(roster) == []
     assert not roster.is_idle(0.0), "the job waits only for the other worker"
     roster.set_elsewhere([])
@@ -336,7 +336,7 @@ def test_nothing_of_a_key_passes_what_may_come_back_unstarted_from_elsewhere() -
 def test_what_is_handed_back_by_who_forgot_that_it_was_out_is_not_passed() -> None:
     roster = roster_with(job(2), rules=Rules(per_key=3))
     roster.set_elsewhere([(1, b"a")])
-    roster.ended(1, "release", 0.0)
+    roster.note_end(1, "release", 0.0)
     assert take(roster) == []
     roster.add([job(1)])
     roster.set_elsewhere([])
@@ -362,7 +362,7 @@ def test_at_most_a_limit_are_out_and_they_start_in_order() -> None:
     assert started == [0, 1]
     for ends, starts in ((1, [2]), (0, [3]), (3, [4]), (2, [])):
         assert take(roster) == []
-        roster.ended(ends, "succeeded", 0.0)
+        roster.note_end(ends, "succeeded", 0.0)
         assert take(roster) == starts
 
 
@@ -372,10 +372,10 @@ def test_a_raised_limit_starts_what_waits_and_a_lowered_one_lets_the_running_end
     roster.rules = Rules(1, limit=3)
     assert take(roster) == [1, 2]
     roster.rules = Rules(1, limit=1)
-    roster.ended(0, "succeeded", 0.0)
-    roster.ended(1, "succeeded", 0.0)
+    roster.note_end(0, "succeeded", 0.0)
+    roster.note_end(1, "succeeded", 0.0)
     assert take(roster) == []
-    roster.ended(2, "succeeded", 0.0)
+    roster.note_end(2, "succeeded", 0.0)
     assert take(roster) == [3]
     roster.rules = Rules(1)
     assert take(roster) == [4, 5]
@@ -391,9 +391,9 @@ def test_what_is_waiting_and_startable_is_counted() -> None:
     assert (roster.waiting, roster.startable) == (6, 3)
     assert take(roster, 2) == [0, 1]
     assert (roster.waiting, roster.startable) == (4, 1)
-    roster.ended(0, "succeeded", 0.0)
+    roster.note_end(0, "succeeded", 0.0)
     assert (roster.waiting, roster.startable) == (4, 2)
-    roster.ended(1, "retry", 0.0)
+    roster.note_end(1, "retry", 0.0)
     assert (roster.waiting, roster.startable) == (4, 1)
 
 
@@ -404,7 +404,7 @@ def test_a_limit_does_not_make_it_idle_and_a_held_key_does() -> None:
     roster.rules = ORDERED
     assert take(roster, 1) == [1]
     assert not roster.is_idle(0.0)
-    roster.ended(1, "retry", 0.0)
+    roster.note_end(1, "retry", 0.0)
     roster.set_held([(1, b"a")])
     assert roster.is_idle(0.0)
 
@@ -414,9 +414,9 @@ def test_turns_that_are_out_of_date_are_forgotten() -> None:
     assert take(roster) == [0]
     for number in range(20_000, 0, -1):
         roster.add([job(number, b"a")])
-    assert len(roster._turns._heap) < 500
+    assert len(roster._ready_keys._heap) < 500
     assert roster.waiting == 20_000
-    roster.ended(0, "succeeded", 0.0)
+    roster.note_end(0, "succeeded", 0.0)
     assert take(roster) == [1]
 
 
@@ -425,6 +425,6 @@ def test_keys_without_anything_are_forgotten() -> None:
     for begin in range(0, 30_000, 100):
         roster.add(job(number, b"%d" % number) for number in range(begin, begin + 100))
         for number in take(roster, now=10.0 + begin):
-            roster.ended(number, "succeeded", 10.0 + begin)
+            roster.note_end(number, "succeeded", 10.0 + begin)
     assert len(roster._keys) == 0
     assert len(roster._allowance._key_buckets or ()) <= 1_100

@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
-from penstock.policy import Roster, Rules, Waiting
-from penstock.policy.ready_keys import FairTurns
+from penstock.policy import Roster, Rules, WaitingJob
+from penstock.policy.ready_keys import FairReadyKeys
 
 
-def job(number: int, tenant: str, *, key: bytes | None = None, ready_at: float = 0.0) -> Waiting:
-    return Waiting(number, b"%d" % number if key is None else key, 5, number, ready_at, tenant, 1, True)
+def job(number: int, tenant: str, *, key: bytes | None = None, ready_at: float = 0.0) -> WaitingJob:
+    return WaitingJob(number, b"%d" % number if key is None else key, 5, number, ready_at, tenant, 1, True)
 
 
 def roster_of(rules: Rules, **counts: int) -> Roster:
@@ -29,7 +29,7 @@ def run(roster: Roster, tenants: dict[int, str], jobs: int) -> Counter[str]:
     for _ in range(jobs):
         for number in roster.take(1, 0.0):
             started[tenants[number]] += 1
-            roster.ended(number, "succeeded", 0.0)
+            roster.note_end(number, "succeeded", 0.0)
     return started
 
 
@@ -85,7 +85,7 @@ def test_the_order_of_a_key_holds_whatever_the_shares() -> None:
     roster.add([job(1, "a", key=b"k"), job(2, "b", key=b"k"), job(3, "a", key=b"k")])
     for number in (1, 2, 3):
         assert roster.take(9, 0.0) == [number]
-        roster.ended(number, "succeeded", 0.0)
+        roster.note_end(number, "succeeded", 0.0)
 
 
 def test_a_tenant_that_may_not_start_costs_the_others_nothing() -> None:
@@ -94,7 +94,7 @@ def test_a_tenant_that_may_not_start_costs_the_others_nothing() -> None:
     roster.add(job(number, "quick") for number in range(10, 20))
     assert len(roster.take(9, 0.0)) == 0
     assert len(roster.take(9, 1.0)) == 9
-    roster.ended(0, "succeeded", 1.0)
+    roster.note_end(0, "succeeded", 1.0)
     assert roster.take(9, 1.0) == [18, 19]
 
 
@@ -111,10 +111,10 @@ def test_tenants_without_jobs_are_forgotten_and_their_numbers_used_again() -> No
     for number in range(5_000):
         roster.add([job(number, f"tenant-{number}"), job(number, f"tenant-{number}")])
         assert roster.take(2, 0.0) == [number]
-        roster.ended(number, "succeeded", 0.0)
-    assert isinstance(roster._turns, FairTurns)
-    assert len(roster._turns._tenants) < 300
-    assert len(roster._turns._numbered) < 300
+        roster.note_end(number, "succeeded", 0.0)
+    assert isinstance(roster._ready_keys, FairReadyKeys)
+    assert len(roster._ready_keys._tenants) < 300
+    assert len(roster._ready_keys._numbered) < 300
 
 
 def test_tenants_that_keep_coming_do_not_starve_those_that_wait() -> None:
@@ -132,8 +132,8 @@ def test_tenants_that_keep_coming_do_not_starve_those_that_wait() -> None:
 def test_jobs_without_a_key_are_shared_out_too(limit: int | None) -> None:
     """Those of a tenant do not wait in one line behind those of another."""
     roster = Roster(Rules(per_key=1, is_fair=True, limit=limit, weights={"keyed": 2.0}), 0, 0.0)
-    roster.add(Waiting(number, None, 5, number, 0.0, "deep", 1, True) for number in range(1_000))
-    roster.add(Waiting(number, None, 5, number, 9.0, "small", 1, True) for number in range(1_000, 1_010))
+    roster.add(WaitingJob(number, None, 5, number, 0.0, "deep", 1, True) for number in range(1_000))
+    roster.add(WaitingJob(number, None, 5, number, 9.0, "small", 1, True) for number in range(1_000, 1_010))
     roster.add(job(number, "keyed", ready_at=9.0) for number in range(2_000, 2_020))
     tenants = dict.fromkeys(range(1_000), "deep") | dict.fromkeys(range(1_000, 1_010), "small")
     tenants |= dict.fromkeys(range(2_000, 2_020), "keyed")
@@ -144,6 +144,6 @@ def test_jobs_without_a_key_are_shared_out_too(limit: int | None) -> None:
 
 def test_tenants_whose_jobs_have_neither_key_nor_handler_cost_no_key() -> None:
     roster = Roster(FAIR, 0, 0.0)
-    roster.add(Waiting(number, None, 5, number, 0.0, f"tenant-{number}", 1, False) for number in range(100))
+    roster.add(WaitingJob(number, None, 5, number, 0.0, f"tenant-{number}", 1, False) for number in range(100))
     assert (roster.waiting, roster.startable, len(roster._keys)) == (100, 0, 0)
     assert roster.take(9, 0.0) == []

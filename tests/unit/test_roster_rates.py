@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.policy import Roster, Rules, Waiting
+from penstock.policy import Roster, Rules, WaitingJob
 from penstock.policy.rate import Bucket, KeyBuckets, Rate
 
 
-def job(number: int, key: bytes | None = None) -> Waiting:
-    return Waiting(number, b"%d" % number if key is None else key, 5, number, float(number), "", 1, True)
+def job(number: int, key: bytes | None = None) -> WaitingJob:
+    return WaitingJob(number, b"%d" % number if key is None else key, 5, number, float(number), "", 1, True)
 
 
 def roster_of(count: int, rules: Rules) -> Roster:
@@ -87,7 +87,7 @@ def test_a_key_keeps_its_empty_bucket_when_nothing_of_it_waits() -> None:
         roster.add([job(number, b"a")])
         assert roster.take(9, number + 0.5) == []
         assert roster.take(9, number + 1.0) == [number]
-        roster.ended(number, "succeeded", number + 1.0)
+        roster.note_end(number, "succeeded", number + 1.0)
 
 
 def test_a_key_that_waits_for_a_token_is_held_back_by_the_other_rules_as_well() -> None:
@@ -95,7 +95,7 @@ def test_a_key_that_waits_for_a_token_is_held_back_by_the_other_rules_as_well() 
     roster.add([job(0, b"a"), job(1, b"a"), job(2, b"a")])
     assert roster.take(9, 1.0) == [0]
     assert roster.take(9, 1.0) == []
-    roster.ended(0, "failed", 1.5)
+    roster.note_end(0, "failed", 1.5)
     assert roster.take(9, 5.0) == []
     assert roster.next_at(5.0) is None, "it waits for a person"
     roster.set_halted([b"a"])
@@ -105,7 +105,7 @@ def test_a_key_that_waits_for_a_token_is_held_back_by_the_other_rules_as_well() 
 
 def test_jobs_without_a_key_have_no_rate_of_a_key() -> None:
     roster = Roster(Rules(per_key=1, per_key_rate=1.0), 0, 0.0)
-    roster.add(Waiting(number, None, 5, number, 0.0, "", 1, True) for number in range(5))
+    roster.add(WaitingJob(number, None, 5, number, 0.0, "", 1, True) for number in range(5))
     assert len(roster.take(9, 0.0)) == 5
 
 
@@ -153,17 +153,17 @@ def test_g6_a_bucket_never_gives_more_than_burst_and_rate_times_time(
 ) -> None:
     rate = Rate(per_second)
     bucket = Bucket(rate, begin)
-    now, spent = begin, [(begin, rate.burst)]
+    now, full_at_after = begin, [(begin, rate.burst)]
     for passed, wanted in steps:
         now += passed
         starts = min(wanted, bucket.tokens(now))
         bucket.spend(now, starts)
-        spent.append((now, starts))
-    for first in range(len(spent)):
+        full_at_after.append((now, starts))
+    for first in range(len(full_at_after)):
         total = 0
-        for at, starts in spent[first:]:
+        for at, starts in full_at_after[first:]:
             total += starts
-            assert total <= rate.burst + per_second * (at - spent[first][0]) + 1e-3
+            assert total <= rate.burst + per_second * (at - full_at_after[first][0]) + 1e-3
 
 
 @given(st.floats(0.001, 20_000.0), st.integers(1, 50), st.floats(0.0, 1e7))

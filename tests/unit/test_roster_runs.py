@@ -7,16 +7,16 @@ from random import Random
 import pytest
 
 from penstock.policy import Roster, Rules
-from penstock.policy.job_sequence import MOST_FIELDS, Lane
-from penstock.policy.ready_keys import FairTurns
+from penstock.policy.job_sequence import MOST_FIELDS, JobSequence
+from penstock.policy.ready_keys import FairReadyKeys
 
 RULES = [Rules(1), Rules(3, limit=5), Rules(1, holds_on_retry=False), Rules(2, is_fair=True), Rules(None, rate=9.0)]
 ENDS = ["succeeded", "succeeded", "succeeded", "retry", "release", "failed"]
 
 
 def jobs_by_tenant(roster: Roster) -> dict[str, int]:
-    turns = roster._turns
-    return {name: tenant.jobs for name, tenant in turns._tenants.items()} if isinstance(turns, FairTurns) else {}
+    turns = roster._ready_keys
+    return {name: tenant.jobs for name, tenant in turns._tenants.items()} if isinstance(turns, FairReadyKeys) else {}
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -52,8 +52,8 @@ def test_a_run_is_taken_over_as_its_jobs_one_by_one_would_be(seed: int) -> None:
             for job in random.sample(out, len(out) // 2):
                 out.remove(job)
                 end = random.choice(ENDS)
-                by_run.ended(job, end, float(step))
-                singly.ended(job, end, float(step))
+                by_run.note_end(job, end, float(step))
+                singly.note_end(job, end, float(step))
             continue
         by_run.add_run(jobs, *fact)
         singly.add((job, *fact) for job in jobs)
@@ -64,14 +64,14 @@ def test_a_run_is_taken_over_as_its_jobs_one_by_one_would_be(seed: int) -> None:
 
 
 def test_runs_of_any_length_are_kept_in_arrays_that_stay_short() -> None:
-    lane = Lane(1, 5)
+    sequence = JobSequence(1, 5)
     begin = 0
     for length in (1, 5_000, 1_024, 1_024, 2_047, 2_048, 2_049, 3):
-        lane.append_run(0, range(begin, begin + length), 0, 1)
+        sequence.append_run(0, range(begin, begin + length), 0, 1)
         begin += length
-    assert all(0 < len(chunk) <= MOST_FIELDS for chunk in (lane.first, *(lane.later or ())))
-    assert [lane.pop() for _ in range(begin)] == list(range(begin))
-    assert lane.is_empty
+    assert all(0 < len(chunk) <= MOST_FIELDS for chunk in (sequence.first, *(sequence.later or ())))
+    assert [sequence.pop() for _ in range(begin)] == list(range(begin))
+    assert sequence.is_empty
 
 
 def test_jobs_of_a_run_that_are_out_or_held_come_back_into_their_place() -> None:
@@ -79,7 +79,7 @@ def test_jobs_of_a_run_that_are_out_or_held_come_back_into_their_place() -> None
     run = (b"a", 5, 0, 0.0, "", 1, True)
     roster.add_run(range(4), *run)
     assert roster.take(9, 0.0) == [0, 1]
-    roster.ended(1, "retry", 0.0)
+    roster.note_end(1, "retry", 0.0)
     assert roster.take(9, 0.0) == []
     roster.add_run(range(2), *run)
     assert roster.waiting == 4

@@ -7,28 +7,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.slot_shares_world import SimulatedSite, World
 
-from penstock.policy.slot_shares import ANSWER_SECONDS, Slots
+from penstock.policy.slot_shares import ANSWER_SECONDS, SlotShares
 
 
 def test_alone_a_site_is_granted_every_free_slot() -> None:
-    slots = Slots(16)
+    slots = SlotShares(16)
     share = slots.join()
     share.running, share.waiting = 3, 2
     assert slots.ask(share, 0.0) == (11, 16)
 
 
 def test_what_a_claim_under_way_has_reserved_is_granted_to_nobody_else() -> None:
-    slots = Slots(16)
+    slots = SlotShares(16)
     first, second = slots.join(), slots.join()
     assert slots.ask(first, 0.0).slots == 16
     assert slots.ask(second, 0.001).slots == 0
-    slots.claimed(first, 0.002, is_dry=True)
-    assert slots.called(0.002) == [second]
+    slots.note_claimed(first, 0.002, is_dry=True)
+    assert slots.call_hungry(0.002) == [second]
     assert slots.ask(second, 0.003).slots == 16
 
 
 def test_a_claim_that_takes_longer_than_a_moment_keeps_no_slot_from_others() -> None:
-    slots = Slots(16)
+    slots = SlotShares(16)
     first, second = slots.join(), slots.join()
     slots.ask(first, 0.0)
     assert slots.ask(second, 0.01).slots == 0
@@ -37,16 +37,16 @@ def test_a_claim_that_takes_longer_than_a_moment_keeps_no_slot_from_others() -> 
 
 
 def test_a_site_that_is_called_and_does_not_come_is_passed_over() -> None:
-    slots = Slots(1)
+    slots = SlotShares(1)
     busy, stuck = slots.join(), slots.join()
     slots.ask(busy, 0.0)
-    slots.claimed(busy, 0.001, is_dry=False)
+    slots.note_claimed(busy, 0.001, is_dry=False)
     busy.running = 1
     assert slots.ask(stuck, 0.1).slots == 0
     busy.running = 0
-    assert slots.called(0.2) == [stuck]
+    assert slots.call_hungry(0.2) == [stuck]
     assert slots.ask(busy, 0.2).slots == 0, "it is the other's turn"
-    assert slots.called(0.2 + ANSWER_SECONDS / 2) == []
+    assert slots.call_hungry(0.2 + ANSWER_SECONDS / 2) == []
     patience = slots.patience(busy, 0.2)
     assert patience is not None
     assert slots.ask(busy, 0.201 + patience).slots == 1

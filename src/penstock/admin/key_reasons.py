@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.model.rate import rate_text
-from penstock.policy.key_maps import Maps
+from penstock.policy.key_maps import KeyMaps
 from penstock.storage.key_reasons import HeldBack
 
 __all__ = ["key_reason"]
@@ -38,7 +38,7 @@ def key_reason(job_id: int, task: str, held: HeldBack) -> tuple[str, dict[str, A
     if task not in held.owner_knows:
         return _unknown(held, task), facts
     if held.key is not None:
-        maps = Maps(held.partition_id)
+        maps = KeyMaps(held.partition_id)
         maps.change(held.maps.partitions, held.maps.open, held.maps.held)
         if maps.is_draining(held.key, held.epoch):
             return f"map epoch draining: what was routed before epoch {held.epoch} goes first", facts

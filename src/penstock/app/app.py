@@ -64,7 +64,7 @@ from penstock.storage.handler_transaction import is_async
 from penstock.task.definition import TaskDefinition
 from penstock.upkeep import SharedUpkeep, Upkeep
 from penstock.version import __version__
-from penstock.worker import Event, FoundSite, Hooks, Worked, Worker
+from penstock.worker import Event, Hooks, ServedDatabase, Worked, Worker
 
 __all__ = ["App"]
 
@@ -327,9 +327,9 @@ class App:
             rescued.append(jobs)
             self._hooks.tell(Event(name="rescued", jobs=jobs))
 
-        def find_sites(known: Collection[int]) -> list[FoundSite]:
+        def find_sites(known: Collection[int]) -> list[ServedDatabase]:
             return [
-                FoundSite(database.shard, database, self._declarations.served(queues, database.shard))
+                ServedDatabase(database.shard, database, self._declarations.served(queues, database.shard))
                 for database in self.databases
                 if database.shard not in known
             ]

@@ -16,7 +16,7 @@ from penstock.clock import system
 from penstock.deadline import Deadline, current_deadline, within
 from penstock.errors import PartitionUnavailable
 
-__all__ = ["Bounded", "change", "change_in_steps", "held", "question"]
+__all__ = ["Bounded", "change", "change_in_steps", "locked", "question"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,7 +69,7 @@ def change_in_steps(function: Callable[P, T]) -> Callable[P, T]:
 
 
 @contextmanager
-def held(
+def locked(
     lock: threading.RLock | threading.Lock, doing: str, *, is_excused: Callable[[], bool] = lambda: False
 ) -> Iterator[None]:
     """Hold a lock, and wait for it no longer than this call may take: who has it may have more time.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from penstock import embedded
-from penstock.app.calls import held
+from penstock.app.calls import locked
 from penstock.clock import system
 from penstock.deadline import current_deadline, within, without_deadline
 from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError
@@ -91,7 +91,7 @@ class Connecting:
         """The databases, with a schema this code fits."""
         if self._shards is not None:
             return self._shards
-        with self._held():
+        with self._locked():
             if self._shards is None:
                 self._shards = self._open(migrate if self.is_embedded else check_schema)
             return self._shards
@@ -113,7 +113,7 @@ class Connecting:
 
     def unchecked(self) -> list[Database]:
         """The databases as they are, for those who look what is wrong with them."""
-        with self._held():
+        with self._locked():
             if self._shards is not None:
                 return list(self._shards)
             if not self._unchecked:
@@ -122,14 +122,14 @@ class Connecting:
 
     def learn(self) -> None:
         """Take in shards that were added since."""
-        with self._held():
+        with self._locked():
             shards = self.shards()
             for database in joining.further_shards(shards, self._database):
                 shards.add(database)
 
     def add(self, url: str) -> int:
         """Make a database a further shard, with the schema; its number."""
-        with self._held():
+        with self._locked():
             shards = self.shards()
             database = self._database(self._named(checked_url(url)))
             self._refuse_data_loss(database, None)
@@ -203,14 +203,14 @@ class Connecting:
         )
 
     def _started(self, seconds: float | None = None) -> list[embedded.Server]:
-        with within(self.request_timeout if seconds is None else seconds), self._held():
+        with within(self.request_timeout if seconds is None else seconds), self._locked():
             if not self._servers:
                 self._servers = self._start_all()
             return self._servers
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
-        with held(self._lock, "connecting", is_excused=lambda: self._is_making):
+    def _locked(self) -> Iterator[None]:
+        with locked(self._lock, "connecting", is_excused=lambda: self._is_making):
             yield
 
     @contextmanager

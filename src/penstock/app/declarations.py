@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.admin import CronDefinition, write_cron
-from penstock.app.calls import held
+from penstock.app.calls import locked
 from penstock.client.task import Queue
 from penstock.clock import system
 from penstock.errors import InvalidInput, NotFound, PartitionUnavailable
@@ -24,7 +24,7 @@ from penstock.shards.databases import Shards
 from penstock.storage import Connection, catalogue
 from penstock.storage.catalogue import QueueEntry
 from penstock.task.definition import TaskDefinition
-from penstock.worker import Served
+from penstock.worker import ServedQueue
 
 __all__ = ["Declarations"]
 
@@ -87,7 +87,7 @@ class Declarations:
         """Write what was declared since the last time."""
         if not self._unwritten:
             return
-        with held(self._lock, "writing down what is declared"):
+        with locked(self._lock, "writing down what is declared"):
             while self._unwritten:
                 declared = self._unwritten[0]
                 if isinstance(declared, QueueDefinition):
@@ -100,7 +100,7 @@ class Declarations:
 
     def write_rest(self) -> None:
         """Write the cron entries whose shard was away when they were declared."""
-        with held(self._lock, "writing down what is declared"):
+        with locked(self._lock, "writing down what is declared"):
             put_off, self._put_off = self._put_off, []
             for declared in put_off:
                 self._write_cron(declared)
@@ -114,7 +114,7 @@ class Declarations:
 
     def fresh_entry(self, name: str) -> QueueEntry:
         """The queue as the database knows it now."""
-        with held(self._lock, "writing down what is declared"):
+        with locked(self._lock, "writing down what is declared"):
             if any(isinstance(d, QueueDefinition) and d.name == name for d in self._unwritten):
                 self.write_declarations()
         shards = self._shards()
@@ -129,7 +129,7 @@ class Declarations:
         queue = self._queues.get(name)
         return queue is not None and queue.definition.is_owned
 
-    def served(self, queues: Sequence[str | Queue] | None, shard: int) -> list[Served]:
+    def served(self, queues: Sequence[str | Queue] | None, shard: int) -> list[ServedQueue]:
         """The queues a worker takes jobs from, with the tasks it has handlers for, and their partitions on a shard."""
         if isinstance(queues, (str, Queue)):
             raise InvalidInput("queues", "a list of queues is needed; write queues=['emails']")
@@ -153,7 +153,7 @@ class Declarations:
                 for partition, lives_on in zip(entry.partition_ids, entry.partition_shards, strict=True)
                 if lives_on == shard
             )
-            served.append(Served(entry.id, name, here, entry.max_wait, tasks, entry.is_owned, is_limited))
+            served.append(ServedQueue(entry.id, name, here, entry.max_wait, tasks, entry.is_owned, is_limited))
         return served
 
     def change_limits(self, name: str, limits: Mapping[str, Any]) -> None:

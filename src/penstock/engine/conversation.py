@@ -1,12 +1,13 @@
 """A conversation: the turns of one holder of leases with one database, and what to do when the answer to one is lost.
 
 A turn settles what ended and takes what comes next, in one transaction. When its answer is lost the conversation is *in
-doubt*: the turn may have been committed, or still may be. Then, in this order, it is seen to that it cannot be
-committed any more; what ended is settled again, which changes nothing where that was done; and what the server says is
-held, without what the holder knows of, was leased to it unheard of, and is its own.
+doubt*: the turn may have been committed, or still may be. The next exchange then does three things, in this order. It
+sees to it that the lost turn cannot be committed any more. It settles what ended again, which changes nothing where
+that was done. It reads which leases the server says are this holder's: those that the holder does not know were taken
+by the lost turn, and are its own.
 
-The same is done when another server answers than before, a promoted standby or a restored backup, which may not have
-heard of the last settles: what it says is held, and was settled elsewhere, runs again.
+The same is done when another server answers than before, a promoted standby or a restored backup. It may lack the last
+settles: jobs that it takes for leased, and that were settled on the other, run again.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _no_attempts() -> Attempts:
 class Settlement:
     """What ended since the last turn. `attempts` is asked for only after a lost answer.
 
-    `freed` are partitions with a limit in which this ends jobs: others may wait for their places.
+    `freed` are partitions with a limit in which this ends jobs: others may wait to start theirs.
     """
 
     succeeded: Sequence[Succeeded] = ()
@@ -72,7 +73,7 @@ class Conversation:
         self._turn_number: int | None = None
         self._is_in_doubt = False
         # The session of the turn that is in doubt; None: there is no such turn, or it never had a session.
-        self._doubted: Session | None = None
+        self._session_in_doubt: Session | None = None
 
     @property
     def is_in_doubt(self) -> bool:
@@ -80,7 +81,7 @@ class Conversation:
         return self._is_in_doubt
 
     def doubt(self) -> None:
-        """Have it found out with the next exchange what is held, as after a lost answer."""
+        """Let the next exchange find out what is held, as after a lost answer."""
         self._is_in_doubt = True
         self._on_doubt()
 
@@ -89,10 +90,10 @@ class Conversation:
         return self._link.ask(lambda connection: act(self._introduce(connection)))
 
     def exchange(self, settlement: Settlement, wish: Wish = NOTHING, known: Iterable[Lease] = ()) -> Turn:
-        """A turn, done once however often its answer is lost. `known`: what the holder holds, as far as it knows.
+        """Do a turn, once, however often its answer is lost. `known`: the leases that the holder knows it holds.
 
-        Where patience ends first it stays in doubt. A turn in which something is found out brings what it found in
-        `leases`, and nothing that was wished for.
+        Where the link's patience ends first, it stays in doubt. A turn that finds out what is held has the leases it
+        found in `leases`, and none of what was wished for.
         """
         if not self._is_in_doubt:
             session: Session | None = None
@@ -123,21 +124,23 @@ class Conversation:
                 if wish:
                     self._link.note_given()
                 return turn
-            self._doubted = session
+            self._session_in_doubt = session
             self.doubt()
         turn = self.ask(lambda connection: self._find_out(connection, settlement, known))
-        if self._doubted is None and turn.leases:
+        if self._session_in_doubt is None and turn.leases:
             log.warning(
                 "%s is another server or an older copy: how %d jobs ended is not written there, they run again",
                 self._link.database.breaker.label,
                 sum(len(lease.positions) for lease in turn.leases),
             )
-        self._is_in_doubt, self._doubted = False, None
+        self._is_in_doubt, self._session_in_doubt = False, None
         return turn
 
-    def find_lost(self, parts: Iterable[tuple[int, int]], attempts: Attempts) -> list[tuple[int, int]]:
-        """Of what was not held at its end, that whose end this holder has not written before."""
-        return self.ask(lambda connection: self._find_lost(connection, parts, attempts))
+    def find_lost(self, not_held: Iterable[tuple[int, int]], attempts: Attempts) -> list[tuple[int, int]]:
+        """Of jobs that were not leased to this holder at their end, by lease and position: those it has not settled
+        before.
+        """
+        return self.ask(lambda connection: self._find_lost(connection, not_held, attempts))
 
     def _introduce(self, connection: Connection) -> Connection:
         """Over a new connection: let whoever finds the holder dead know which session to end."""
@@ -150,13 +153,13 @@ class Conversation:
         return connection
 
     def _find_out(self, connection: Connection, settlement: Settlement, known: Iterable[Lease]) -> Turn:
-        """What became of the turn in doubt: settle again, and look what is held."""
-        # Until it cannot commit any more its claim could come after the look at what is held.
-        self._turn_number = stop_turns(connection, self._link.database, self.holder.worker, self._doubted)
+        """Find out what became of the turn in doubt: settle again, and read what is held."""
+        # Before anything is read: while the lost turn could still commit, its claim could come after that.
+        self._turn_number = stop_turns(connection, self._link.database, self.holder.worker, self._session_in_doubt)
         turn = self._settle(connection, settlement.succeeded, settlement.ends, settlement.freed)
         turn.lost = self._find_lost(connection, turn.lost, settlement.attempts())
         held = sorted(held_leases(connection, self.holder.worker), key=lambda lease: lease.id)
-        # What has a lease of its own is not to be taken for new: it is part of the one it was given.
+        # A job that was split off into a lease of its own is known: it belongs to the lease it was taken under.
         turn.leases = others_than(known, held)
         return turn
 
@@ -181,19 +184,19 @@ class Conversation:
             halves = [([], ends[:half_of_ends]), ([], ends[half_of_ends:])]
         turn = Turn()
         for each, others in halves:
-            part = self._settle(connection, each, others, freed)
-            turn.lost += part.lost
-            turn.aside += part.aside
-            turn.children += part.children
+            half_turn = self._settle(connection, each, others, freed)
+            turn.lost += half_turn.lost
+            turn.aside += half_turn.aside
+            turn.children += half_turn.children
         return turn
 
     def _find_lost(
-        self, connection: Connection, parts: Iterable[tuple[int, int]], attempts: Attempts
+        self, connection: Connection, not_held: Iterable[tuple[int, int]], attempts: Attempts
     ) -> list[tuple[int, int]]:
-        # What was handed back unstarted has no attempt, and is missed by nobody.
-        not_held = [part for part in parts if part in attempts]
-        if not not_held:
+        # A job that was handed back unstarted has no attempt, and nobody misses it.
+        missing = [each for each in not_held if each in attempts]
+        if not missing:
             return []
         confirm_replicated(connection)
-        settled = settled_by(connection, self.holder.name, [attempts[part] for part in not_held])
-        return [part for part in not_held if attempts[part] not in settled]
+        settled = settled_by(connection, self.holder.name, [attempts[each] for each in missing])
+        return [each for each in missing if attempts[each] not in settled]

@@ -1,4 +1,4 @@
-"""The pulse: renews the row of a holder of leases, in a thread of its own, until it is stopped or the holder is dead.
+"""The heartbeat: renews the row of a holder of leases, in a thread of its own, until it is stopped or the holder dead.
 
 The lease is counted from when a renewal was *sent*, on this machine's own clock: past it nothing is started, whatever
 the network does. A renewal that finds no row means that the holder was declared dead. Each also hears how old a program
@@ -12,17 +12,17 @@ import threading
 from collections.abc import Callable
 
 from penstock.clock import system, ticks
-from penstock.engine.throttled_log import Rarely
+from penstock.engine.throttled_log import ThrottledLog
 from penstock.errors import SchemaMismatch
 from penstock.storage.database import Connection, Database, is_lost, with_remedy
 from penstock.storage.workers import Renewal
 
-__all__ = ["Pulse"]
+__all__ = ["Heartbeat"]
 
 log = logging.getLogger("penstock")
 
 
-class Pulse:
+class Heartbeat:
     """A thread with a connection of its own. `renew` returns None where the holder is dead.
 
     `purpose` is what thread and connection are called. `must_pause`: whether not to renew this time. `on_news` is
@@ -37,7 +37,7 @@ class Pulse:
         registered_at: int,
         server: str | None = None,
         *,
-        purpose: str = "pulse",
+        purpose: str = "heartbeat",
         must_pause: Callable[[], bool] = lambda: False,
         on_news: Callable[[], None] = lambda: None,
     ) -> None:
@@ -49,37 +49,38 @@ class Pulse:
         self._on_news = on_news
         self._valid_until = registered_at + int(lease_seconds * 1e9)
         self._stop = threading.Event()
-        self._beaten = threading.Condition()
+        self._renewed = threading.Condition()
         self.is_lost = False
         # Why this program may take no more: the database has functions for which it is too old.
         self.mismatch: SchemaMismatch | None = None
         # Since when every renewal was answered; 0 where the last was not.
         self.answered_since = 0.0
-        # Which server heard it last, and whether that was another before: then who holds what has to be looked up.
+        # Which server answered last; and whether that changed since `has_server_changed` was last asked: what is held
+        # has to be looked up then.
         self._server = server
-        self._has_moved = False
-        self._rarely = Rarely(log)
-        self._thread = threading.Thread(target=self._beat, name=f"penstock-{purpose}", daemon=True)
+        self._has_server_changed = False
+        self._throttled_log = ThrottledLog(log)
+        self._thread = threading.Thread(target=self._renew_until_stopped, name=f"penstock-{purpose}", daemon=True)
         self._thread.start()
 
     @property
     def is_valid(self) -> bool:
-        """Whether what the holder holds is certainly its own."""
+        """Whether the holder certainly has its leases."""
         return not self.is_lost and ticks() < self._valid_until
 
     def wait_until_valid(self) -> bool:
         """Wait for a renewal where the last is too old; False: the holder was declared dead."""
-        with self._beaten:
+        with self._renewed:
             while not self.is_valid and not self.is_lost:
-                self._beaten.wait(1.0)
+                self._renewed.wait(1.0)
         return not self.is_lost
 
-    def has_moved(self) -> bool:
+    def has_server_changed(self) -> bool:
         """Whether another server answers than when this was last asked."""
-        if not self._has_moved:
+        if not self._has_server_changed:
             return False
-        with self._beaten:
-            self._has_moved = False
+        with self._renewed:
+            self._has_server_changed = False
         return True
 
     def end(self) -> None:
@@ -91,7 +92,7 @@ class Pulse:
         self.end()
         self._thread.join()
 
-    def _beat(self) -> None:
+    def _renew_until_stopped(self) -> None:
         interval = min(1.0, self._lease_seconds / 4)
         connection: Connection | None = None
         while not self._stop.wait(interval) and not self.is_lost:
@@ -101,12 +102,12 @@ class Pulse:
             try:
                 connection = connection or self._database.connect(self._purpose, carries_lease=True)
                 renewal = self._renew(connection)
-            except Exception as error:  # Whatever it is, a pulse that stopped would cost every job that is held.
+            except Exception as error:  # Whatever it is: a heartbeat that stopped would cost every job that is held.
                 self.answered_since = 0.0
                 if is_lost(error):
                     log.debug("the %s missed a beat: %s", self._purpose, error)
                 else:
-                    self._rarely.warning("the %s missed a beat: %s", self._purpose, with_remedy(error))
+                    self._throttled_log.warning("the %s missed a beat: %s", self._purpose, with_remedy(error))
                 if connection is not None:
                     connection.close()
                     connection = None
@@ -117,14 +118,14 @@ class Pulse:
 
     def _note(self, renewal: Renewal | None, began_at: float, sent_at: int) -> None:
         server = None if renewal is None else renewal.server
-        with self._beaten:
+        with self._renewed:
             self.mismatch = None if renewal is None else renewal.mismatch
             self.answered_since = self.answered_since or began_at
             self.is_lost = renewal is None
             is_another = self._server not in (None, server)
-            self._has_moved |= is_another
+            self._has_server_changed |= is_another
             self._server = server
             self._valid_until = sent_at + int(self._lease_seconds * 1e9)
-            self._beaten.notify_all()
+            self._renewed.notify_all()
         if is_another or self.is_lost:
             self._on_news()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.clock import system
-from penstock.engine.throttled_log import Rarely
+from penstock.engine.throttled_log import ThrottledLog
 from penstock.policy.claim_size import MOST_AHEAD
 from penstock.storage.database import (
     Connection,
@@ -52,15 +52,15 @@ class Link:
         self._purpose = purpose
         self._patience = patience
         self._connection: Connection | None = None
-        # How often it was made: what was told about a session has to be told again.
+        # How many connections were opened so far: whatever holds for a session has to be set up again in the next.
         self.opened = 0
         # Since when the database has not answered.
         self._asking_since: float | None = None
         # Since when nothing at all was heard, from when the connection was lost.
         self.unheard_since: float | None = None
-        # How much is asked for at once after something took so long that it was cancelled.
+        # The most to ask for at once, after a statement took so long that it was cancelled.
         self._most: int | None = None
-        self._rarely = Rarely(log)
+        self._throttled_log = ThrottledLog(log)
 
     @property
     def asking_seconds(self) -> float:
@@ -77,7 +77,7 @@ class Link:
         return self._connection
 
     def try_once(self, act: Callable[[Connection], T]) -> T:
-        """Do something once: whoever asks has to find out what an error leaves open."""
+        """Do something once. After an error the caller has to find out whether it was done."""
         self._asking_since = self._asking_since or system.monotonic()
         answer = act(self.open())
         self._asking_since = self.unheard_since = None
@@ -103,15 +103,15 @@ class Link:
 
     def refuse_mismatch(self, error: DatabaseError) -> None:
         """Raise where an error says that the database's functions and tables are not those of this program."""
-        if (told := mismatch(error, self.database.breaker.label)) is not None:
-            raise told from error
+        if (explained := mismatch(error, self.database.breaker.label)) is not None:
+            raise explained from error
 
     def note_failed(self, error: BaseException, wanted: int = 0) -> None:
-        """Keep in mind that the connection is lost; or tell what is wrong, and ask for less the next time."""
+        """Keep in mind that the connection is lost; or log what is wrong, and ask for less the next time."""
         if is_lost(error):
             self.unheard_since = self.unheard_since or system.monotonic()
             return
-        self._rarely.warning(
+        self._throttled_log.warning(
             "%s rolled back what the worker asked of it, and is asked again: %s",
             self.database.breaker.label,
             with_remedy(error),
@@ -120,7 +120,7 @@ class Link:
             self._most = max((wanted or self._most or MOST_AHEAD) // 2, 1)
 
     def note_given(self) -> None:
-        """What was asked for was given: a little more may be asked for the next time."""
+        """After an answer: a little more may be asked for the next time."""
         if self._most is not None:
             self._most = self._most + 1 if self._most < MOST_AHEAD else None
 

@@ -42,14 +42,14 @@ class OwnedSource:
         if wanted > 0:
             self._owner.look(connection, wanted, now)
         else:
-            self._owner.rest()
+            self._owner.stop_reading()
 
     def wish(self, slots: int, ahead: int, waiting: int, now: float) -> Wish:
         return Wish(None, self._owner.choose(slots, ahead, waiting, now))
 
     def learn(self, wish: Wish, turn: Turn, now: float) -> list[Lease]:
         if wish.choices:
-            self._owner.leased(wish.choices, turn, now)
+            self._owner.note_leased(wish.choices, turn, now)
         leases = turn.leases + turn.chosen
         for lease in leases:
             if not lease.task:
@@ -57,14 +57,14 @@ class OwnedSource:
         return leases
 
     def read_ahead(self, leases: Iterable[Lease]) -> dict[int, LeasedJob]:
-        return self._owner.stored(leases)
+        return self._owner.take_read_ahead(leases)
 
     def queue_of(self, partition: int) -> int:
         return self._queue_of[partition]
 
     def note_ends(self, ends: Iterable[tuple[int, int, str]], now: float) -> None:
         for partition, job, end in ends:
-            self._owner.ended(partition, job, end, now)
+            self._owner.note_end(partition, job, end, now)
 
     def withhold(self, paused: Set[int], blocked: Set[int]) -> None:
         # What is paused it reads with the rules.
@@ -89,11 +89,11 @@ class OwnedSource:
         self.look(connection, 1, now)
         if not self._owner.is_idle(now):
             return True
-        self._owner.note_quiet(connection, self._worker, now)
+        self._owner.note_idle(connection, self._worker, now)
         return has_work_of_others(connection, self._worker) or workers.has_work(connection, self._worker)
 
     def note_idle(self, connection: Connection, now: float) -> None:
-        self._owner.note_quiet(connection, self._worker, now)
+        self._owner.note_idle(connection, self._worker, now)
         self._owner.look_again()
 
     def patience(self, now: float) -> float:

@@ -33,8 +33,8 @@ OTHERS_SECONDS = 0.1
 SWEEP_SECONDS = 1.0
 FEWEST_ROWS, MOST_ROWS = 16, 8_192
 JOBS_A_LOOK = 4_096
-# Of what other queues would hold to start within moments, a fair one holds this part.
-FAIR_PART = 5
+# A fair queue takes ahead only one job for so many that another queue would.
+FAIR_DIVISOR = 5
 # So many jobs without a handler are looked for at a time.
 MOST_UNKNOWN = 2_000
 # So many jobs are kept with their arguments at most.
@@ -50,7 +50,7 @@ class OwnedPartition:
     holding: Holding
     roster: Roster
     is_fair: bool
-    places: list[int] = field(default_factory=lambda: [0] * 10)
+    read_to: list[int] = field(default_factory=lambda: [0] * 10)
     as_of: str | None = None
     rows: int = FEWEST_ROWS
     # Whether the last look found nothing beyond what it read.
@@ -58,22 +58,22 @@ class OwnedPartition:
     looked_at: float = 0.0
     others_at: float = 0.0
     has_others: bool = True
-    # The newest map of keys that was seen: what was routed by a newer one waits until that is known.
-    newest_map: int = 0
+    # The newest key map that was seen: jobs that were routed by a newer one wait until that is known.
+    newest_key_map: int = 0
     is_paused: bool = False
-    is_noted_quiet: bool = False
+    is_noted_idle: bool = False
     # Jobs as they were read ahead, with their arguments.
-    kept: dict[int, LeasedJob] = field(default_factory=dict)
+    read_ahead: dict[int, LeasedJob] = field(default_factory=dict)
     # Jobs of it that were leased to whom it chose for.
     out: set[int] = field(default_factory=set)
-    # Of those, the ones that somebody else than the owner holds: it may not be told of their ends.
-    far: set[int] = field(default_factory=set)
+    # Of those, the ones leased to another holder than the owner itself, which may not hear of their ends.
+    leased_to_others: set[int] = field(default_factory=set)
     # Jobs without a handler here, as they stand in the roster: one that is cancelled must not hold its key for ever.
     unknown: dict[int, Job] = field(default_factory=dict)
     # Jobs that were rescued, and how often: they run with few beside them.
     rescued: dict[int, int] = field(default_factory=dict)
     # Chosen, and put off for a moment since they were rescued.
-    put_off: list[int] = field(default_factory=list)
+    postponed: list[int] = field(default_factory=list)
 
 
 class Owner:
@@ -110,7 +110,7 @@ class Owner:
         self._shared_at = 0.0
 
     def forget(self) -> None:
-        """Hold nothing any more, or know nothing for sure any more: what is held is read anew."""
+        """Forget every partition, since nothing is certain any more: what it owns is read anew."""
         self._partitions.clear()
         self._suspect = None
         self.look_again()
@@ -175,20 +175,20 @@ class Owner:
         self._is_reading = any(each.roster.startable < wanted for each in self._partitions.values())
         if not due:
             return
-        wishes = [LookWish(p.holding, p.as_of, p.places, p.rows, with_others) for p, with_others in due]
+        wishes = [LookWish(p.holding, p.as_of, p.read_to, p.rows, with_others) for p, with_others in due]
         looks = storage.look(connection, wishes)
         if looks[0].server != self._server:
-            # A promoted standby, a restored backup: what was written since the last look cannot be told by snapshots
-            # of another server. All is read anew.
+            # A promoted standby, or a restored backup. Snapshots of another server do not show what was written since
+            # the last look: everything is read anew.
             self._server = looks[0].server
             if any(each.as_of is not None for each in self._partitions.values()):
                 self.forget()
                 return
         for (partition, _), seen in zip(due, looks, strict=True):
-            self._take_note(connection, partition, seen, now)
+            self._note_look(connection, partition, seen, now)
 
-    def rest(self) -> None:
-        """Nothing more could be started: there is no hurry to read on."""
+    def stop_reading(self) -> None:
+        """Do not hurry to read on: nothing more could be started."""
         self._is_reading = False
 
     def is_strict(self, partition_id: int) -> bool:
@@ -197,7 +197,9 @@ class Owner:
         return partition is None or partition.roster.rules.per_key != 1 or partition.roster.rules.limit is not None
 
     def choose(self, slots: int, ahead: int, waiting: int, now: float) -> list[Choice]:
-        """Who starts next: as many as there are slots at once, and so many more within moments; some wait already."""
+        """Choose who starts next: a job for each of `slots` at once, and `ahead` more that follow within moments, where
+        `waiting` do already.
+        """
         choices: list[Choice] = []
         partitions = list(self._partitions.values())
         if partitions:
@@ -212,25 +214,25 @@ class Owner:
                 continue
             if each.is_fair:
                 # What waits here was chosen by the shares as they were: a tenant that comes now waits behind all of it.
-                wanted = max((wanted + waiting) // FAIR_PART - waiting, slots)
+                wanted = max((wanted + waiting) // FAIR_DIVISOR - waiting, slots)
             jobs = self._pick(each, slots, wanted, now)
             if jobs:
-                each.is_noted_quiet = False
-                choices.append(self._choice(each.holding, jobs, slots))
+                each.is_noted_idle = False
+                choices.append(self._make_choice(each.holding, jobs, slots))
                 used = min(slots, len(jobs))
                 slots -= used
                 ahead -= len(jobs) - used
         return choices
 
-    def _choice(self, holding: Holding, jobs: Sequence[int], slots: int) -> Choice:
+    def _make_choice(self, holding: Holding, jobs: Sequence[int], slots: int) -> Choice:
         return Choice.of(self._worker, holding.partition_id, holding.epoch, self._server, jobs, slots)
 
     def _is_closed(self, partition: OwnedPartition) -> bool:
         holding = partition.holding
         return partition.is_paused or holding.is_surplus or holding.queue_id in self.withheld
 
-    def leased(self, choices: Sequence[Choice], turn: Turn, now: float) -> None:
-        """Learn what came of the choices of a turn."""
+    def note_leased(self, choices: Sequence[Choice], turn: Turn, now: float) -> None:
+        """Note which jobs of a turn's choices were leased."""
         got: dict[int, set[int]] = {}
         for lease in turn.chosen:
             base = lease.range * RANGE
@@ -246,28 +248,28 @@ class Owner:
             leased = got.get(choice.partition_id, set())
             partition.out |= leased
             if turn.holder != self._worker:
-                partition.far |= leased
+                partition.leased_to_others |= leased
             if not leased.issuperset(choice.jobs):
-                # Somebody took jobs out of the order: cancelled one, paused a load. What else was taken is not known,
-                # and what comes back stands elsewhere: all is read anew.
+                # Somebody took jobs out of the order: cancelled one, paused a load. Which others are gone is not known,
+                # and what comes back has another position: everything is read anew.
                 del self._partitions[choice.partition_id]
                 self.look_again()
 
-    def stored(self, leases: Iterable[Lease]) -> dict[int, LeasedJob]:
-        """What was read ahead of the jobs of these leases, with their arguments."""
+    def take_read_ahead(self, leases: Iterable[Lease]) -> dict[int, LeasedJob]:
+        """Give out the jobs of these leases that were read ahead with their arguments."""
         found = {}
         for lease in leases:
             partition = self._partitions.get(lease.partition_id)
             if partition is not None:
                 base = lease.range * RANGE
                 for position in lease.positions:
-                    kept = partition.kept.pop(base + position, None)
-                    if kept is not None and kept[1] is not None:
-                        found[base + position] = kept
+                    read_ahead = partition.read_ahead.pop(base + position, None)
+                    if read_ahead is not None and read_ahead[1] is not None:
+                        found[base + position] = read_ahead
         return found
 
-    def ended(self, partition_id: int, job: int, end: str, now: float) -> None:
-        """Learn how a job ended, or that it went back."""
+    def note_end(self, partition_id: int, job: int, end: str, now: float) -> None:
+        """Note how a job ended, or that it went back."""
         partition = self._partitions.get(partition_id)
         if job == self._suspect:
             self._suspect = None
@@ -275,25 +277,25 @@ class Owner:
             if partition.rescued:
                 partition.rescued.pop(job, None)
             partition.out.discard(job)
-            partition.far.discard(job)
-            partition.roster.ended(job, end, now)
+            partition.leased_to_others.discard(job)
+            partition.roster.note_end(job, end, now)
             if end in ("retry", "snooze"):
                 partition.has_others = True
 
     def is_idle(self, now: float) -> bool:
-        """Whether nothing that this worker holds could start, now or by the mere passing of a moment."""
+        """Whether nothing of its partitions could start, now or after a moment."""
         return not self._must_look and all(
             each.is_paused
-            or (each.as_of is not None and each.is_read and not each.put_off and each.roster.is_idle(now))
+            or (each.as_of is not None and each.is_read and not each.postponed and each.roster.is_idle(now))
             for each in self._partitions.values()
         )
 
-    def note_quiet(self, connection: Connection, worker: int, now: float) -> None:
-        """Tell others which partitions have nothing that could start."""
+    def note_idle(self, connection: Connection, worker: int, now: float) -> None:
+        """Note in the database which partitions have nothing that could start: other workers go by it."""
         for each in self._partitions.values():
-            if each.as_of is not None and each.is_read and not each.is_noted_quiet and each.roster.is_idle(now):
+            if each.as_of is not None and each.is_read and not each.is_noted_idle and each.roster.is_idle(now):
                 storage.note_quiet(connection, worker, each.holding, each.as_of, self._server)
-                each.is_noted_quiet = True
+                each.is_noted_idle = True
 
     def patience(self, now: float) -> float:
         """Seconds after which to look again, whatever happens."""
@@ -311,7 +313,7 @@ class Owner:
         return patience
 
     def _pick(self, partition: OwnedPartition, slots: int, wanted: int, now: float) -> list[int]:
-        jobs, partition.put_off = partition.put_off, []
+        jobs, partition.postponed = partition.postponed, []
         jobs = jobs + partition.roster.take(max(wanted - len(jobs), 0), now)
         if not partition.rescued:
             return jobs
@@ -323,7 +325,7 @@ class Owner:
             # What was rescued runs only in a slot that is free now, and of what was rescued twice one at a time: one
             # of them may be what kills workers, and must not take others with it. Nothing of its key passes it.
             if (rescues and len(picked) >= slots) or (rescues > 1 and self._suspect is not None) or key in waiting:
-                partition.put_off.append(job)
+                partition.postponed.append(job)
                 if key is not None:
                     waiting.add(key)
                 continue
@@ -332,28 +334,33 @@ class Owner:
             picked.append(job)
         return picked
 
-    def _take_note(self, connection: Connection, partition: OwnedPartition, seen: Look, now: float) -> None:
-        if partition.far and seen.running is not None and not partition.far.issubset(job for job, _ in seen.running):
-            # Somebody else wrote their ends, or rescued them from a holder that died: how is read anew.
+    def _note_look(self, connection: Connection, partition: OwnedPartition, seen: Look, now: float) -> None:
+        if (
+            partition.leased_to_others
+            and seen.running is not None
+            and not partition.leased_to_others.issubset(job for job, _ in seen.running)
+        ):
+            # Somebody else wrote their ends, or rescued them from a holder that died. What became of them is not known:
+            # the partition is read anew.
             del self._partitions[partition.holding.partition_id]
             self.look_again()
             return
         facts = storage.only_key(
             connection, [row for row in seen.rows if row.members is None and row.high - row.low >= WORTH_ASKING]
         )
-        mixed = [row for row in seen.rows if row.members is not None or _span(row) not in facts]
+        mixed = [row for row in seen.rows if row.members is not None or _bounds(row) not in facts]
         # A whole range of one key costs no more than a job.
         read = len(facts) + (self._add_mixed(connection, partition, mixed) if mixed else 0)
         tasks = self._tasks[partition.holding.queue_id]
         for row in seen.rows:
-            if partition.put_off:
-                # What was put off and written anew meanwhile is in the roster again.
+            if partition.postponed:
+                # A postponed job that was written anew meanwhile is in the roster again.
                 again = {row.range * RANGE + position for position in row.positions}
-                partition.put_off = [job for job in partition.put_off if job not in again]
+                partition.postponed = [job for job in partition.postponed if job not in again]
             if row.rescues:
                 base = row.range * RANGE
                 partition.rescued.update(dict.fromkeys((base + position for position in row.positions), row.rescues))
-            only = facts.get(_span(row)) if row.members is None else None
+            only = facts.get(_bounds(row)) if row.members is None else None
             if only is not None:
                 rank = row.ready_at + 60.0 * row.priority
                 key, tenant, is_known = only.key, only.tenant or "", only.task in tasks
@@ -365,7 +372,7 @@ class Owner:
                     }
         for priority in range(10):
             if seen.found[priority]:
-                partition.places[priority] = seen.ends[priority]
+                partition.read_to[priority] = seen.ends[priority]
         partition.as_of = seen.as_of
         partition.looked_at = now
         partition.is_read = max(seen.found) < partition.rows
@@ -383,10 +390,10 @@ class Owner:
             if partition.unknown:
                 self._look_for_unknown(connection, partition)
         if seen.maps is not None:
-            partition.newest_map = max(seen.maps.partitions, default=0)
-            partition.roster.set_maps(seen.maps.partitions, seen.maps.open, seen.maps.held)
+            partition.newest_key_map = max(seen.maps.partitions, default=0)
+            partition.roster.set_key_maps(seen.maps.partitions, seen.maps.open, seen.maps.held)
             partition.has_others |= len(seen.maps.partitions) > 1
-        if any(row.epoch > partition.newest_map for row in seen.rows):
+        if any(row.epoch > partition.newest_key_map for row in seen.rows):
             partition.has_others, partition.others_at = True, 0.0
 
     def _look_for_unknown(self, connection: Connection, partition: OwnedPartition) -> None:
@@ -402,13 +409,13 @@ class Owner:
     def _add_mixed(self, connection: Connection, partition: OwnedPartition, rows: Sequence[ReadyRow]) -> int:
         """Read the jobs of rows, whatever their keys, and add them to the roster; how many."""
         # Few are kept with their arguments, to be started without reading them again: those that may start at once.
-        with_args = len(partition.kept) < MOST_KEPT
+        with_args = len(partition.read_ahead) < MOST_KEPT
         stored = storage.read_waiting(connection, rows, with_args=with_args, with_tenant=partition.is_fair)
         if stored.unreadable:
             # Its key is not known, and so it holds none.
             set_aside(connection, stored.unreadable)
         if with_args:
-            partition.kept.update(stored)
+            partition.read_ahead.update(stored)
         tasks = self._tasks[partition.holding.queue_id]
         by_range = {row.range: row for row in rows}
         row_of = by_range if len(by_range) == len(rows) else None
@@ -424,8 +431,8 @@ class Owner:
         return len(waiting)
 
 
-def _span(row: ReadyRow) -> tuple[int, int]:
-    """The first and the last job of a whole span."""
+def _bounds(row: ReadyRow) -> tuple[int, int]:
+    """The first and the last job of a row that has all jobs between them."""
     return row.range * RANGE + row.low, row.range * RANGE + row.high - 1
 
 

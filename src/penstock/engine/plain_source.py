@@ -14,8 +14,8 @@ from penstock.storage.owner import read_partitions
 
 __all__ = ["PlainSource"]
 
-# How often it is looked for partitions that were added. And: positions are remembered so that dead rows at the head are
-# not walked again; what lies before them is found by beginning anew so often.
+# So often the source reads which partitions there are, and lets claims begin at the head again. Between, each begins
+# where the last one ended, so that dead rows at the head are not walked again; a row that appeared before that waits.
 SWEEP_SECONDS = 1.0
 
 
@@ -29,7 +29,7 @@ class PlainSource:
         # By partition and priority, where the next claim begins; the partitions in the order to try.
         self._positions: dict[int, list[int]] = {}
         self._closed: Set[int] = frozenset()
-        # The held lease of a job that was rescued twice: it may be the one that kills workers.
+        # The lease of a job that was rescued twice, while it runs here: it may be the one that kills workers.
         self._suspect: Lease | None = None
         self._read_at = -inf
         self._swept_at = -inf

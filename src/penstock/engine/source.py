@@ -36,8 +36,8 @@ class Wish:
         return sum(len(choice.jobs) for choice in self.choices)
 
     def order(self) -> dict[int, int]:
-        """As how manieth each job that was chosen starts."""
-        return {job: place for place, job in enumerate(job for choice in self.choices for job in choice.jobs)}
+        """The jobs that were chosen, each with its number in the order of starts."""
+        return {job: number for number, job in enumerate(job for choice in self.choices for job in choice.jobs)}
 
 
 NOTHING = Wish()
@@ -50,7 +50,7 @@ class Source(Protocol):
         """Whether a look would ask anything."""
 
     def look(self, connection: Connection, wanted: int, now: float) -> None:
-        """See what there is, if so many jobs are wanted. It comes before those that ended are told."""
+        """See what there is, if so many jobs are wanted. Called before `note_ends`."""
 
     def wish(self, slots: int, ahead: int, waiting: int, now: float) -> Wish:
         """What to take for so many free slots, and to follow that soon; so many wait already."""
@@ -79,7 +79,7 @@ class Source(Protocol):
 
     @property
     def must_leave(self) -> bool:
-        """Whether others have to be told when nothing is taken any more."""
+        """Whether `leave` has to be called when nothing is taken any more."""
 
     def leave(self, connection: Connection) -> None:
         """Let others have everything, for good."""
@@ -88,7 +88,7 @@ class Source(Protocol):
         """Whether anything could start now."""
 
     def note_idle(self, connection: Connection, now: float) -> None:
-        """Before sleeping: tell others what has nothing that could start, and look at everything once more."""
+        """Before sleeping: note which partitions have nothing that could start, and look at everything once more."""
 
     def patience(self, now: float) -> float:
         """Seconds after which to look again, whatever happens."""
@@ -97,4 +97,4 @@ class Source(Protocol):
         """Look at everything at the next turn."""
 
     def forget(self) -> None:
-        """Know nothing for sure any more."""
+        """Forget everything that was read: nothing of it is certain any more."""

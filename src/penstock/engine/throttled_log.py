@@ -1,4 +1,4 @@
-"""What goes wrong again and again is told now and then: the same words at most once a minute."""
+"""A throttled log: what goes wrong again and again is logged now and then, the same words at most once a minute."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import logging
 
 from penstock.clock import system
 
-__all__ = ["Rarely"]
+__all__ = ["ThrottledLog"]
 
 AGAIN_SECONDS = 60.0
 
 
-class Rarely:
+class ThrottledLog:
     """A log for what may come many times a second. Used by one thread."""
 
     def __init__(self, log: logging.Logger) -> None:

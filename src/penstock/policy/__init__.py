@@ -5,8 +5,8 @@ Time and randomness are handed in, so that every decision can be repeated and te
 """
 
 from penstock.policy.backoff import Backoff, Wait
-from penstock.policy.claim_size import BatchSize
+from penstock.policy.claim_size import ClaimSize
 from penstock.policy.cron import Schedule
-from penstock.policy.roster import Roster, Rules, Waiting
+from penstock.policy.roster import Roster, Rules, WaitingJob
 
-__all__ = ["Backoff", "BatchSize", "Roster", "Rules", "Schedule", "Wait", "Waiting"]
+__all__ = ["Backoff", "ClaimSize", "Roster", "Rules", "Schedule", "Wait", "WaitingJob"]

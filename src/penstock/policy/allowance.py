@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from penstock.policy.key import Key
 from penstock.policy.rate import Bucket, KeyBuckets, Rate
-from penstock.policy.ready_keys import Turns
+from penstock.policy.ready_keys import ReadyKeys
 from penstock.policy.rules import Rules
 
 __all__ = ["Allowance"]
@@ -15,13 +15,13 @@ __all__ = ["Allowance"]
 class Allowance:
     """The buckets of one partition, and the keys that wait for a token of their own."""
 
-    __slots__ = ("_bucket", "_key_buckets", "_resting", "_rules", "has_key_rate")
+    __slots__ = ("_bucket", "_key_buckets", "_rules", "_without_token", "has_key_rate")
 
     def __init__(self, rules: Rules, now: float) -> None:
         self._rules = rules
         self._bucket = None if rules.rate is None else Bucket(Rate(rules.rate), now)
         self._key_buckets = None if rules.per_key_rate is None else KeyBuckets(Rate(rules.per_key_rate), now)
-        self._resting = Turns()
+        self._without_token = ReadyKeys()
         self.has_key_rate = rules.per_key_rate is not None
 
     def change(self, rules: Rules, now: float) -> None:
@@ -70,26 +70,26 @@ class Allowance:
         if self._key_buckets is not None and key.name is not None:
             self._key_buckets.spend(key.name, now)
 
-    def rest(self, key: Key, job: int, now: float) -> bool:
+    def wait_for_token(self, key: Key, job: int, now: float) -> bool:
         """Whether a key, whose next is this job, has no token; it then waits here for one."""
         if self._key_buckets is None or key.name is None:
             return False
         token_at = self._key_buckets.next_at(key.name)
         if token_at <= now:
             return False
-        key.turn = (token_at, job, key)
-        self._resting.enter(key.turn, 0)
+        key.entry = (token_at, job, key)
+        self._without_token.enter(key.entry, 0)
         return True
 
-    def rested(self, now: float) -> list[Key]:
+    def take_with_token(self, now: float) -> list[Key]:
         """Take out the keys that have a token again."""
         keys: list[Key] = []
-        while (token_at := self._resting.first()) is not None and token_at <= now:
-            key = self._resting.next()
+        while (token_at := self._without_token.first()) is not None and token_at <= now:
+            key = self._without_token.next()
             if key is not None:
                 keys.append(key)
         return keys
 
-    def rested_at(self) -> float | None:
+    def next_token_at(self) -> float | None:
         """When the first of the keys that wait here has a token."""
-        return self._resting.first()
+        return self._without_token.first()

@@ -1,7 +1,7 @@
 """How many jobs a worker claims at once.
 
 A claim costs a round trip and a commit, so fast handlers want many jobs a claim; but what one worker holds unstarted
-another cannot run, so slow handlers want no more than they have slots for. The rule: hold what will start within 25 ms.
+another cannot run, so slow handlers want no more than they have slots for. The rule: take what will start within 25 ms.
 How long a job takes is a weighted mean per task in which recent jobs count most; tasks count by their share of the
 recent jobs, so one that runs once a night does not slow the others all day. Until anything has run, the free slots
 are what is asked for.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["BatchSize", "Wanted"]
+__all__ = ["ClaimSize", "Wanted"]
 
 HORIZON_SECONDS = 0.025
 MOST_AHEAD = 8_192
@@ -22,13 +22,13 @@ SMALLEST_SHARE = 1e-6
 
 
 class Wanted(NamedTuple):
-    """What to hold: a job for each free slot, and so many more waiting in memory to follow them."""
+    """What to have: a job for each free slot, and so many more waiting in memory to follow them."""
 
     slots: int
     ahead: int
 
 
-class BatchSize:
+class ClaimSize:
     """What one worker has learned about how long its tasks run. Used by one thread at a time."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class BatchSize:
         return sum(self._mean_seconds[task] * share for task, share in self._share.items()) / total
 
     def wanted(self, free_slots: int, concurrency: int) -> Wanted:
-        """What a worker with so many of its slots free should hold; what it holds already is for it to subtract."""
+        """What a worker with so many of its slots free should have; what it has already is for it to subtract."""
         slots = max(free_slots, 0)
         mean = self.mean_seconds
         if mean is None or mean >= HORIZON_SECONDS:

@@ -1,9 +1,11 @@
-"""The waiting jobs of one key, priority and map, in the order in which they start.
+"""A job sequence: the waiting jobs of one key, priority and key map, in the order in which they start.
 
 A key may be a million jobs deep, so a job is four integers in an array and no object of its own: position, id, rank,
-and a mark (its tenant's number, and whether there is a handler for it). Most jobs come in order, at the end, and leave
-at the head; one that comes back, or whose transaction was late, is put in its place. Arrays are split before they grow
-long, so that this costs the same however many jobs wait.
+and a mark. The mark's lowest bit says whether there is a handler for the job here (`HAS_HANDLER`); the bits above it
+(from `TENANT_SHIFT` on) are the number of its tenant, which is 0 where tenants do not matter.
+
+Most jobs come in order, at the end, and leave at the head; one that comes back, or whose transaction was late, is
+inserted where it belongs. Arrays are split before they grow long, so that this costs the same however many jobs wait.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ from bisect import bisect_left
 from struct import Struct
 from typing import Final
 
-__all__ = ["AHEAD", "BEHIND", "ID", "KNOWN", "MARK", "RANK", "Lane"]
+__all__ = ["AHEAD", "BEHIND", "HAS_HANDLER", "ID", "KNOWN", "MARK", "RANK", "TENANT_SHIFT", "JobSequence"]
 
 FIELDS = 4
 ID, RANK, MARK = 1, 2, 3
+HAS_HANDLER: Final = 1
+TENANT_SHIFT: Final = 1
 # Of one array: long enough that a million jobs are a few hundred arrays, short enough to shift in a few microseconds.
 MOST_FIELDS = 2_048 * FIELDS
 # What has left an array is cut off when it is half of it, and at least so long.
@@ -28,7 +32,7 @@ BEHIND: Final = 1
 AHEAD: Final = 2
 
 
-class Lane:
+class JobSequence:
     """Jobs by (position, id). `first` begins with the head, at `at`; the arrays that follow are in `later`."""
 
     __slots__ = ("at", "epoch", "first", "later", "priority")
@@ -41,7 +45,7 @@ class Lane:
         self.later: list[array[int]] | None = None
 
     def add(self, pos: int, job: int, rank: int, mark: int) -> int:
-        """Put a job in its place; one that is there already gets the rank and the mark given."""
+        """Add a job where it belongs; one that is there already gets the rank and the mark given."""
         last = self.later[-1] if self.later else self.first
         if not last:
             last.frombytes(as_bytes(pos, job, rank, mark))
@@ -63,9 +67,9 @@ class Lane:
     def append_run(self, pos: int, jobs: range, rank: int, mark: int) -> None:
         """Put many that are alike at the end, where they belong."""
         for begin in range(0, len(jobs), MOST_FIELDS // FIELDS):
-            part = jobs[begin : begin + MOST_FIELDS // FIELDS]
-            entries = array("q", (pos, 0, rank, mark)) * len(part)
-            entries[ID::FIELDS] = array("q", part)
+            some = jobs[begin : begin + MOST_FIELDS // FIELDS]
+            entries = array("q", (pos, 0, rank, mark)) * len(some)
+            entries[ID::FIELDS] = array("q", some)
             last = self.later[-1] if self.later else self.first
             if len(last) + len(entries) <= MOST_FIELDS:
                 last.extend(entries)
@@ -95,24 +99,24 @@ class Lane:
         chunks = [self.first, *(self.later or ())]
         number = bisect_left(chunks, (pos, job), key=lambda chunk: (chunk[-FIELDS], chunk[ID - FIELDS]))
         chunk, begin = chunks[number], self.at if number == 0 else 0
-        places = range(begin, len(chunk), FIELDS)
-        place = places[bisect_left(places, (pos, job), key=lambda place: (chunk[place], chunk[place + ID]))]
-        if chunk[place] == pos and chunk[place + ID] == job:
-            chunk[place + RANK], chunk[place + MARK] = rank, mark
+        indexes = range(begin, len(chunk), FIELDS)
+        index = indexes[bisect_left(indexes, (pos, job), key=lambda index: (chunk[index], chunk[index + ID]))]
+        if chunk[index] == pos and chunk[index + ID] == job:
+            chunk[index + RANK], chunk[index + MARK] = rank, mark
             return KNOWN
         entry = array("q", (pos, job, rank, mark))
-        if number == 0 and place == begin:
+        if number == 0 and index == begin:
             if begin:
                 self.at = begin - FIELDS
                 chunk[self.at : begin] = entry
                 return AHEAD
             chunk[:0] = entry
         else:
-            chunk[place:place] = entry
+            chunk[index:index] = entry
         if len(chunk) > MOST_FIELDS:
-            # The head is in the first half: more than that is not kept of what has left.
+            # The head is in the first half: no more than that is kept of the jobs that have left.
             half = len(chunk) // FIELDS // 2 * FIELDS
             self.later = self.later or []
             self.later.insert(number, chunk[half:])
             del chunk[half:]
-        return AHEAD if number == 0 and place == begin else BEHIND
+        return AHEAD if number == 0 and index == begin else BEHIND

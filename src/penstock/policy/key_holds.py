@@ -1,8 +1,8 @@
 """What keeps a key from going on: a job of it that will come back, or a halt that waits for a person.
 
 Both are learned in two ways: at once, from a job that ended here, and from each snapshot of the tables, which has those
-of earlier owners and shows when one is over. A snapshot may be older than what was learned here since, so what was
-learned here is believed over one snapshot that does not name it; not over two, and not once it was named.
+of earlier owners and shows when one is over. A snapshot may be older than what was learned here since. So what was
+learned here survives one snapshot that does not name it; not a second one, nor any after one that named it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 from penstock.policy.key import Key
 
-__all__ = ["Halts", "Holds"]
+__all__ = ["KeyHalts", "KeyHolds"]
 
 
 class _Hold:
@@ -23,8 +23,8 @@ class _Hold:
         self.is_release = is_release
 
 
-class Holds:
-    """The jobs that hold their key: retries and snoozes that keep their place, and releases not read again yet."""
+class KeyHolds:
+    """The jobs that hold their key: retries and snoozes that keep their position, and releases not read again yet."""
 
     __slots__ = ("_held", "releases")
 
@@ -67,7 +67,7 @@ class Holds:
         return changed
 
 
-class Halts:
+class KeyHalts:
     """The keys that wait for a person."""
 
     __slots__ = ("names",)

@@ -1,9 +1,10 @@
-"""Which keys wait for an older map.
+"""Which keys wait for an older key map.
 
-A queue that was resized has several maps from keys to partitions for a while, numbered by epoch. A job carries the
-epoch under which it was routed. It waits while the partition that held its key under a lower epoch may still have jobs
-of it: all keys of that partition while anything of the epoch is ready or leased there, or may still be written; after
-that only the keys that are held or halted there. Jobs wait for lower epochs only, so no two can wait for each other.
+A queue that was resized has several key maps for a while, numbered by epoch: each says which partition a key goes to. A
+job carries the epoch under which it was routed. It waits while the partition that its key went to under a lower epoch
+may still have jobs of it: all keys of that partition while anything of the epoch is ready or leased there, or may still
+be written; after that only the keys that are held or halted there. Jobs wait for lower epochs only, so no two can wait
+for each other.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from typing import NamedTuple
 
 from penstock.routing.key_hash import partition_of
 
-__all__ = ["Maps"]
+__all__ = ["KeyMaps"]
 
 
 class Change(NamedTuple):
-    """What follows when the maps are not what they were."""
+    """What follows when the key maps are not what they were."""
 
     # Keys that did not wait may have to now.
     may_wait_anew: bool
@@ -26,8 +27,8 @@ class Change(NamedTuple):
     may_have_moved: bool
 
 
-class Maps:
-    """The maps as one partition sees them; none known at first, and then nothing waits."""
+class KeyMaps:
+    """The key maps as one partition sees them; none known at first, and then nothing waits."""
 
     __slots__ = ("_held", "_open", "_partition", "_partitions", "newest", "oldest")
 
@@ -46,7 +47,7 @@ class Maps:
         open_: Collection[tuple[int, int]],
         held: Collection[tuple[int, bytes]],
     ) -> Change:
-        """Take over what a snapshot shows; `partitions` of each map in order of number."""
+        """Take over what a snapshot shows; `partitions` of each key map in order of number."""
         before = self._partitions, self._open, self._held
         self.oldest, self.newest = min(partitions, default=maxsize), max(partitions, default=maxsize)
         self._partitions, self._held = dict(partitions), frozenset(held)
@@ -61,7 +62,7 @@ class Maps:
         if epoch <= self.oldest:
             return False
         if epoch > self.newest:
-            # Written under a map made since the last look: nothing is known yet of the one before it.
+            # Written under a key map made since the last look: nothing is known yet of the one before it.
             return True
         for earlier, partitions in self._partitions.items():
             if earlier < epoch:

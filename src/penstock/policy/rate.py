@@ -26,7 +26,7 @@ class Rate:
 
     @property
     def burst(self) -> int:
-        """How many may start at once after a quiet time."""
+        """How many may start at once after an idle time."""
         return max(1, floor(self.per_second))
 
     def full_at_if_empty(self, now: float) -> float:
@@ -45,11 +45,11 @@ class Rate:
         least = 1 if now >= self.next_at(full_at) else 0
         return max(least, floor(self.burst - (full_at - now) * self.per_second + ROUNDING))
 
-    def spent(self, full_at: float, now: float, starts: int) -> float:
+    def full_at_after(self, full_at: float, now: float, starts: int) -> float:
         """When the bucket is full after so many starts."""
         return max(full_at, now) + starts / self.per_second
 
-    def carried(self, full_at: float, before: Rate, now: float) -> float:
+    def full_at_converted(self, full_at: float, before: Rate, now: float) -> float:
         """When the bucket is full at this rate, if it was filled and spent at another until now."""
         kept = min(before.burst - max(full_at - now, 0.0) * before.per_second, self.burst)
         return now + (self.burst - max(kept, 0.0)) / self.per_second
@@ -65,7 +65,7 @@ class Bucket:
         self._full_at = rate.full_at_if_empty(now)
 
     def change(self, rate: Rate, now: float) -> None:
-        self._full_at = rate.carried(self._full_at, self._rate, now)
+        self._full_at = rate.full_at_converted(self._full_at, self._rate, now)
         self._rate = rate
 
     def tokens(self, now: float) -> int:
@@ -75,7 +75,7 @@ class Bucket:
         return self._rate.next_at(self._full_at)
 
     def spend(self, now: float, starts: int) -> None:
-        self._full_at = self._rate.spent(self._full_at, now, starts)
+        self._full_at = self._rate.full_at_after(self._full_at, now, starts)
 
 
 class KeyBuckets:
@@ -90,9 +90,9 @@ class KeyBuckets:
         self._sweep_at_size = FEWEST_BEFORE_A_SWEEP
 
     def change(self, rate: Rate, now: float) -> None:
-        self._unseen_full_at = rate.carried(self._unseen_full_at, self._rate, now)
+        self._unseen_full_at = rate.full_at_converted(self._unseen_full_at, self._rate, now)
         for key, full_at in self._full_at.items():
-            self._full_at[key] = rate.carried(full_at, self._rate, now)
+            self._full_at[key] = rate.full_at_converted(full_at, self._rate, now)
         self._rate = rate
 
     def empty(self, keys: Iterable[bytes], now: float) -> None:
@@ -111,7 +111,7 @@ class KeyBuckets:
     def spend(self, key: bytes, now: float) -> None:
         if len(self._full_at) >= self._sweep_at_size:
             self._sweep(now)
-        self._full_at[key] = self._rate.spent(self._full_at.get(key, self._unseen_full_at), now, 1)
+        self._full_at[key] = self._rate.full_at_after(self._full_at.get(key, self._unseen_full_at), now, 1)
 
     def _sweep(self, now: float) -> None:
         if now >= self._unseen_full_at:

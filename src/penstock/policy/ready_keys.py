@@ -1,4 +1,4 @@
-"""Whose turn it is: the keys that could start a job, in the order in which they may.
+"""Ready keys: those that could start a job, in the order in which they do.
 
 Without fairness it is the key whose next job has the least rank. With it, first the tenant is chosen and then, among
 its keys, the least rank: fair queueing by count. Each start moves its tenant on by one over its weight, and the tenant
@@ -12,61 +12,63 @@ from __future__ import annotations
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 
-from penstock.policy.key import Key, Turn
+from penstock.policy.key import Key, ReadyEntry
 
-__all__ = ["FairTurns", "Turns"]
+__all__ = ["FairReadyKeys", "ReadyKeys"]
 
 FEWEST_BEFORE_A_SWEEP = 64
 
 
-class Turns:
-    """Keys by the rank of their next job. A key that is no longer ready, or with another job, left its turn behind."""
+class ReadyKeys:
+    """Keys by the rank of their next job. Entries of keys that are not ready any more, or have another next job, stay
+    until they are met.
+    """
 
     __slots__ = ("_heap", "_sweep_at_size")
 
     def __init__(self) -> None:
-        self._heap: list[Turn] = []
+        self._heap: list[ReadyEntry] = []
         self._sweep_at_size = FEWEST_BEFORE_A_SWEEP
 
-    def mark(self, tenant: str, jobs: int = 1) -> int:
-        """The number that stands for the tenant of so many jobs more."""
+    def add_jobs(self, tenant: str, jobs: int = 1) -> int:
+        """Count so many jobs more of a tenant; the number that stands for it."""
         return 0
 
-    def unmark(self, mark: int) -> None:
-        """One job less of that tenant waits."""
+    def remove_job(self, number: int) -> None:
+        """Count one job less of that tenant."""
 
-    def enter(self, turn: Turn, mark: int) -> None:
-        """Let a key wait for its turn."""
+    def enter(self, entry: ReadyEntry, number: int) -> None:
+        """Add a key, whose next job is of the tenant with this number."""
         heap = self._heap
-        heappush(heap, turn)
+        heappush(heap, entry)
         if len(heap) > self._sweep_at_size:
-            heap[:] = [turn for turn in heap if turn[2].turn is turn]
+            heap[:] = [entry for entry in heap if entry[2].entry is entry]
             heapify(heap)
             self._sweep_at_size = 2 * len(heap) + FEWEST_BEFORE_A_SWEEP
 
     def first(self) -> float | None:
-        """The rank of the next job of the key whose turn it is."""
+        """The rank of the next job of the first key."""
         heap = self._heap
-        while heap and heap[0][2].turn is not heap[0]:
+        while heap and heap[0][2].entry is not heap[0]:
             heappop(heap)
         return heap[0][0] if heap else None
 
     def next(self) -> Key | None:
-        """Take out the key whose turn it is."""
+        """Take out the first key."""
         heap = self._heap
         while heap:
-            turn = heappop(heap)
-            key = turn[2]
-            if key.turn is turn:
-                key.turn = None
+            entry = heappop(heap)
+            key = entry[2]
+            if key.entry is entry:
+                key.entry = None
                 return key
         return None
 
-    def started(self) -> None:
-        """The key that came last has started a job."""
+    def note_start(self) -> None:
+        """Note that the key taken out last has started a job."""
 
 
-class _Tenant(Turns):
+class _Tenant(ReadyKeys):
     __slots__ = ("is_entered", "jobs", "name", "number")
 
     def __init__(self, name: str, number: int) -> None:
@@ -77,7 +79,7 @@ class _Tenant(Turns):
         self.is_entered = False
 
 
-class FairTurns(Turns):
+class FairReadyKeys(ReadyKeys):
     """Tenants by how far on their next start takes them; within a tenant, keys by rank."""
 
     __slots__ = ("_entries", "_free", "_numbered", "_progress", "_tenants", "_waiting", "weights")
@@ -94,19 +96,19 @@ class FairTurns(Turns):
         self._progress = 0.0
         self._sweep_at_size = FEWEST_BEFORE_A_SWEEP
 
-    def mark(self, tenant: str, jobs: int = 1) -> int:
+    def add_jobs(self, tenant: str, jobs: int = 1) -> int:
         known = self._tenants.get(tenant)
         if known is None:
             known = self._new(tenant)
         known.jobs += jobs
         return known.number
 
-    def unmark(self, mark: int) -> None:
-        self._numbered[mark].jobs -= 1
+    def remove_job(self, number: int) -> None:
+        self._numbered[number].jobs -= 1
 
-    def enter(self, turn: Turn, mark: int) -> None:
-        tenant = self._numbered[mark]
-        tenant.enter(turn, mark)
+    def enter(self, entry: ReadyEntry, number: int) -> None:
+        tenant = self._numbered[number]
+        tenant.enter(entry, number)
         if not tenant.is_entered:
             tenant.is_entered = True
             heappush(self._waiting, self._entry(tenant))
@@ -122,7 +124,7 @@ class FairTurns(Turns):
             tenant.is_entered = False
         return None
 
-    def started(self) -> None:
+    def note_start(self) -> None:
         self._progress, _, number = self._waiting[0]
         heapreplace(self._waiting, self._entry(self._numbered[number]))
 

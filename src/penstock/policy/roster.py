@@ -3,16 +3,16 @@
 The worker that owns a partition reads its waiting jobs once and keeps them here, a few bytes each; which of them may
 start is decided in memory, at a cost that does not grow with how deep a key is.
 
-    add ──► waiting ──take──► out ──ended──► over
+    add ──► waiting ──take──► out ──note_end──► over
                ▲               │
-               └───add── held ◄┘  a retry or snooze that keeps its place, or a release that was not read again yet
+               └───add── held ◄┘  a retry or snooze that holds its key, or a release that was not read again yet
 
 A key's jobs start in order, at most `per_key` of them out at a time, those leased by another worker included; while
-one of them is held, or the key is halted or waits for an older map, none starts.
+one of them is held, or the key is halted or waits for an older key map, none starts.
 
-Nothing here asks for the time or for the database. What the tables say is told after each read of one snapshot: `add`
-first, then `set_elsewhere`, `set_held`, `set_halted` and `set_maps`. What was taken must be leased, and what has ended
-be told, before the next snapshot is read: a job in `ready` is one that waits.
+Nothing here asks for the time or for the database. After each read of one snapshot the owner passes on what the tables
+say: `add` first, then `set_elsewhere`, `set_held`, `set_halted` and `set_key_maps`. Before it reads the next snapshot
+it has leased what it took and passed on what ended: a job in `ready` is one that waits.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from penstock.policy.allowance import Allowance
-from penstock.policy.job_sequence import BEHIND, ID, MARK, RANK
-from penstock.policy.key import AWAY, BUSY, DRAINING, EMPTY, READY, STUCK, Key
-from penstock.policy.key_holds import Halts, Holds
-from penstock.policy.key_maps import Maps
-from penstock.policy.ready_keys import FairTurns, Turns
-from penstock.policy.rules import Rules, Waiting
+from penstock.policy.job_sequence import BEHIND, HAS_HANDLER, ID, MARK, RANK, TENANT_SHIFT
+from penstock.policy.key import AWAY, BUSY, DRAINING, EMPTY, INERT, READY, Key
+from penstock.policy.key_holds import KeyHalts, KeyHolds
+from penstock.policy.key_maps import KeyMaps
+from penstock.policy.ready_keys import FairReadyKeys, ReadyKeys
+from penstock.policy.rules import Rules, WaitingJob
 
-__all__ = ["Job", "Roster", "Rules", "Waiting"]
+__all__ = ["Job", "Roster", "Rules", "WaitingJob"]
 
-# A `Waiting`, or a plain tuple of the same: there are many, and they are made quicker.
+# A `WaitingJob`, or a plain tuple of the same: there are many, and they are made quicker.
 Job: TypeAlias = tuple[int, bytes | None, int, int, float, str, int, bool]
 RETURNING_ENDS = frozenset({"retry", "snooze"})
 FINAL_ENDS = frozenset({"succeeded", "failed", "cancelled", "discarded", "expired", "gone"})
@@ -40,17 +40,17 @@ class Roster:
     """The jobs of one owned partition. Used by one thread at a time.
 
     `waiting`: jobs that are known and not out. `startable`: how many of them could start now, were there neither
-    limit nor rate; a bound where a key has jobs without a handler or of several maps behind its next.
+    limit nor rate; a bound where a key has jobs without a handler or of several key maps behind its next.
     """
 
     def __init__(self, rules: Rules, partition: int, now: float) -> None:
         self._rules = rules
-        self._turns = FairTurns(rules.weights) if rules.is_fair else Turns()
+        self._ready_keys = FairReadyKeys(rules.weights) if rules.is_fair else ReadyKeys()
         self._allowance = Allowance(rules, now)
         self._has_new_rules = False
-        self._maps = Maps(partition)
-        self._holds = Holds()
-        self._halts = Halts()
+        self._key_maps = KeyMaps(partition)
+        self._holds = KeyHolds()
+        self._halts = KeyHalts()
         # By name; those of jobs without a key by their tenant.
         self._keys: dict[bytes | str, Key] = {}
         # Of the jobs without a key those without a handler: nothing waits behind them.
@@ -81,17 +81,17 @@ class Roster:
             raise ValueError("whether a queue is fair cannot change while its partitions are owned")
         self._rules = rules
         self._has_new_rules = True
-        if isinstance(self._turns, FairTurns):
-            self._turns.weights = rules.weights
+        if isinstance(self._ready_keys, FairReadyKeys):
+            self._ready_keys.weights = rules.weights
         for key in list(self._keys.values()):
-            key.turn = None
-            self._place(key)
+            key.entry = None
+            self._reclassify(key)
 
     def add(self, jobs: Iterable[Job]) -> None:
-        """Take over jobs read from `ready`; one that is out or held comes back into its place."""
+        """Take over jobs read from `ready`; one that is out or held waits again where it stood in the order."""
         keys, out, holds = self._keys, self._out, self._holds
         has_holds, is_single = bool(holds), self._rules.per_key == 1
-        mark_of = self._turns.mark if self._rules.is_fair else None
+        number_of = self._ready_keys.add_jobs if self._rules.is_fair else None
         changed: set[Key] = set()
         for job, name, priority, pos, rank, tenant, epoch, is_known in jobs:
             if job in out:
@@ -103,23 +103,23 @@ class Roster:
             if name is None and not is_known:
                 key = self._unhandled
             else:
-                place = tenant if name is None else name
-                known = keys.get(place)
+                name_or_tenant = tenant if name is None else name
+                known = keys.get(name_or_tenant)
                 if known is None:
-                    known = keys[place] = Key(name, tenant)
+                    known = keys[name_or_tenant] = Key(name, tenant)
                 key = known
-            mark = 2 * mark_of(tenant) + is_known if mark_of else is_known
-            placed = key.add(epoch, priority, pos, job, int(rank * 1_000_000), mark)
-            if placed:
+            mark = number_of(tenant) << TENANT_SHIFT | is_known if number_of else is_known
+            where = key.add(epoch, priority, pos, job, int(rank * 1_000_000), mark)
+            if where:
                 self.waiting += 1
-            elif mark_of:
-                self._turns.unmark(mark >> 1)
-            # Of one at a time, a job behind the next of its key changes nothing.
-            if placed != BEHIND or (key.standing == READY and not (is_single and name is not None)):
+            elif number_of:
+                self._ready_keys.remove_job(mark >> TENANT_SHIFT)
+            # Where one job of a key starts at a time, a job behind its next changes nothing.
+            if where != BEHIND or (key.standing == READY and not (is_single and name is not None)):
                 changed.add(key)
         for key in changed:
             if key is not self._unhandled:
-                self._place(key)
+                self._reclassify(key)
 
     def add_run(
         self,
@@ -136,16 +136,16 @@ class Roster:
         if not jobs:
             return
         key = self._unhandled if name is None and not is_known else self._key(name, tenant)
-        lane = None if self._has_any(jobs) else key.lane_before(epoch, priority, pos, jobs[0])
-        if lane is None:
+        sequence = None if self._has_any(jobs) else key.sequence_before(epoch, priority, pos, jobs[0])
+        if sequence is None:
             self.add((job, name, priority, pos, rank, tenant, epoch, is_known) for job in jobs)
             return
-        mark = 2 * self._turns.mark(tenant, len(jobs)) + is_known
-        lane.append_run(pos, jobs, int(rank * 1_000_000), mark)
+        mark = self._ready_keys.add_jobs(tenant, len(jobs)) << TENANT_SHIFT | is_known
+        sequence.append_run(pos, jobs, int(rank * 1_000_000), mark)
         key.waiting += len(jobs)
         self.waiting += len(jobs)
         if key is not self._unhandled:
-            self._place(key)
+            self._reclassify(key)
 
     def take(self, wanted: int, now: float) -> list[int]:
         """Give out at most so many jobs, in the order in which they start."""
@@ -155,23 +155,23 @@ class Roster:
         taken: list[int] = []
         is_fair, is_single = self._rules.is_fair, self._rules.per_key == 1
         while len(taken) < room:
-            key = self._next(now) if allowance.has_key_rate else self._turns.next()
+            key = self._next(now) if allowance.has_key_rate else self._ready_keys.next()
             if key is None:
                 break
             job = self._start(key)
             if job is not None:
                 taken.append(job)
                 if is_fair:
-                    self._turns.started()
+                    self._ready_keys.note_start()
                 if allowance.has_key_rate:
                     allowance.spend_of_key(key, now)
             if is_single and key.out and key.name is not None:
-                # As _place would find, without looking: nothing more of it starts before this one has ended.
+                # What `_reclassify` would find, at less cost: nothing more of it starts before this one has ended.
                 key.standing = BUSY
                 self.startable -= key.startable
                 key.startable = 0
             else:
-                self._place(key)
+                self._reclassify(key)
         allowance.spend(len(taken), now)
         return taken
 
@@ -180,8 +180,8 @@ class Roster:
         key = self._out.get(job)
         return None if key is None or self._rules.per_key is None else key.name
 
-    def ended(self, job: int, end: str, now: float) -> None:
-        """A job that was taken is no longer out; nothing changes where it came back by `add` meanwhile."""
+    def note_end(self, job: int, end: str, now: float) -> None:
+        """Note how a job that was taken ended: it is no longer out. One that came back by `add` meanwhile stays."""
         key = self._out.pop(job, None)
         if key is not None:
             key.out -= 1
@@ -191,8 +191,8 @@ class Roster:
         else:
             return
         if end != "succeeded":
-            self._ended_otherwise(job, key, end)
-        self._place(key)
+            self._note_unsuccessful_end(job, key, end)
+        self._reclassify(key)
 
     def set_elsewhere(self, jobs: Iterable[tuple[int, bytes | None]], unstarted: Collection[int] = ()) -> None:
         """Replace what other workers have leased of this partition; the unstarted may come back as they were."""
@@ -215,26 +215,26 @@ class Roster:
             changed.add(key)
         self._unstarted = unsure
         for key in changed:
-            self._place(key)
+            self._reclassify(key)
 
     def set_held(self, jobs: Iterable[tuple[int, bytes | None]]) -> None:
         """Replace which retries and snoozes wait and hold their key; one that is gone and was not added is over."""
         for key in self._holds.replace({job: self._key(name) for job, name in jobs if name is not None}):
-            self._place(key)
+            self._reclassify(key)
 
     def set_halted(self, keys: Collection[bytes]) -> None:
         """Replace which keys wait for a person."""
         for name in self._halts.replace(frozenset(keys)) & self._keys.keys():
-            self._place(self._keys[name])
+            self._reclassify(self._keys[name])
 
-    def set_maps(
+    def set_key_maps(
         self, maps: Mapping[int, Sequence[int]], open_: Collection[tuple[int, int]], held: Collection[tuple[int, bytes]]
     ) -> None:
-        """Replace what is known of the maps: the partitions of each epoch, what is open, which keys are held."""
-        change = self._maps.change(maps, open_, held)
+        """Replace what is known of the key maps: the partitions of each epoch, which are open, which keys are held."""
+        change = self._key_maps.change(maps, open_, held)
         self._has_moves |= change.may_have_moved
         for key in list(self._keys.values() if change.may_wait_anew else self._draining):
-            self._place(key)
+            self._reclassify(key)
 
     def next_at(self, now: float) -> float | None:
         """When a rate lets the next job start; None where one could now, or it is not a rate that it waits for."""
@@ -243,8 +243,8 @@ class Roster:
             return None
         key = self._next(now)
         if key is not None:
-            self._place(key)
-        key_at = allowance.rested_at() if key is None else now
+            self._reclassify(key)
+        key_at = allowance.next_token_at() if key is None else now
         if key_at is None:
             return None
         at = max(key_at, allowance.bucket_at(now))
@@ -265,10 +265,10 @@ class Roster:
         return self._allowance
 
     def _key(self, name: bytes | None, tenant: str = "") -> Key:
-        place = tenant if name is None else name
-        key = self._keys.get(place)
+        name_or_tenant = tenant if name is None else name
+        key = self._keys.get(name_or_tenant)
         if key is None:
-            key = self._keys[place] = Key(name, tenant)
+            key = self._keys[name_or_tenant] = Key(name, tenant)
         return key
 
     def _has_any(self, jobs: range) -> bool:
@@ -279,7 +279,7 @@ class Roster:
             is_out = any(job in self._out for job in jobs)
         return is_out or (bool(self._holds) and any(job in self._holds for job in jobs))
 
-    def _ended_otherwise(self, job: int, key: Key, end: str) -> None:
+    def _note_unsuccessful_end(self, job: int, key: Key, end: str) -> None:
         if end == "release":
             self._holds.begin(job, key, survives=1, is_release=True)
         elif end in RETURNING_ENDS:
@@ -290,21 +290,21 @@ class Roster:
         elif end == "failed" and self._rules.halts_on_dead and key.name is not None:
             self._halts.begin(key.name)
 
-    def _place(self, key: Key) -> None:
+    def _reclassify(self, key: Key) -> None:
         """Find out where a key stands after something about it has changed."""
         startable = 0
         standing = self._standing(key)
         if standing == READY:
-            lane = key.lane
-            assert lane is not None  # noqa: S101 - a key that is ready has a job that waits
-            first, at = lane.first, lane.at
-            rank, job, turn = first[at + RANK], first[at + ID], key.turn
-            if turn is None or turn[1] != job or turn[0] != rank:
-                turn = key.turn = (rank, job, key)
-                self._turns.enter(turn, first[at + MARK] >> 1)
+            sequence = key.sequence
+            assert sequence is not None  # noqa: S101 - a key that is ready has a job that waits
+            first, at = sequence.first, sequence.at
+            rank, job, entry = first[at + RANK], first[at + ID], key.entry
+            if entry is None or entry[1] != job or entry[0] != rank:
+                entry = key.entry = (rank, job, key)
+                self._ready_keys.enter(entry, first[at + MARK] >> TENANT_SHIFT)
             startable = self._startable_of(key)
         else:
-            key.turn = None
+            key.entry = None
             if standing == EMPTY and not (key.out or key.elsewhere or key.holds):
                 self._keys.pop(key.tenant if key.name is None else key.name, None)
         self.startable += startable - key.startable
@@ -321,23 +321,23 @@ class Roster:
                     self._arrived.add(key.name)
 
     def _standing(self, key: Key) -> int:
-        lane, name, per_key = key.lane, key.name, self._rules.per_key
-        if lane is None:
+        sequence, name, per_key = key.sequence, key.name, self._rules.per_key
+        if sequence is None:
             return EMPTY
         if name is None:
             return READY
         if per_key is not None:
             if key.holds:
-                return STUCK
+                return INERT
             if key.out >= per_key:
                 return BUSY
-        if name in self._halts.names or not lane.first[lane.at + MARK] & 1:
-            return STUCK
-        # What may not have started elsewhere may come back to its place: nothing of its key passes it.
+        if name in self._halts.names or not sequence.first[sequence.at + MARK] & HAS_HANDLER:
+            return INERT
+        # A job leased elsewhere that may not have started may come back: nothing of its key passes it.
         if per_key is not None and (key.out + key.elsewhere >= per_key or key.unstarted):
             return BUSY
-        if lane.epoch > self._maps.oldest and self._maps.is_draining(name, lane.epoch):
-            return AWAY if self._maps.is_held(name, lane.epoch) else DRAINING
+        if sequence.epoch > self._key_maps.oldest and self._key_maps.is_draining(name, sequence.epoch):
+            return AWAY if self._key_maps.is_held(name, sequence.epoch) else DRAINING
         return READY
 
     def _startable_of(self, key: Key) -> int:
@@ -348,27 +348,28 @@ class Roster:
         return 1 if per_key == 1 else min(key.waiting, per_key - key.out - key.elsewhere)
 
     def _next(self, now: float) -> Key | None:
-        """The key whose turn it is, of those that have a token."""
-        for key in self._allowance.rested(now):
-            self._place(key)
-        while (next_key := self._turns.next()) is not None:
-            lane = next_key.lane
-            if lane is None or not self._allowance.rest(next_key, lane.first[lane.at + ID], now):
+        """The key that starts next, of those that have a token."""
+        for key in self._allowance.take_with_token(now):
+            self._reclassify(key)
+        while (next_key := self._ready_keys.next()) is not None:
+            sequence = next_key.sequence
+            if sequence is None or not self._allowance.wait_for_token(next_key, sequence.first[sequence.at + ID], now):
                 return next_key
         return None
 
     def _start(self, key: Key) -> int | None:
         """Take the next job of a key out of those that wait; None where it may not start."""
-        while (lane := key.lane) is not None:
-            mark = lane.first[lane.at + MARK]
+        while (sequence := key.sequence) is not None:
+            mark = sequence.first[sequence.at + MARK]
             if key.name is not None and (
-                not mark & 1 or (lane.epoch > self._maps.oldest and self._maps.is_draining(key.name, lane.epoch))
+                not mark & HAS_HANDLER
+                or (sequence.epoch > self._key_maps.oldest and self._key_maps.is_draining(key.name, sequence.epoch))
             ):
                 return None
             job = key.pop()
             self.waiting -= 1
             if self._rules.is_fair:
-                self._turns.unmark(mark >> 1)
+                self._ready_keys.remove_job(mark >> TENANT_SHIFT)
             # It may have entered its key's order a second time, having left it unseen: rescheduled, say.
             if job not in self._out:
                 self._out[job] = key

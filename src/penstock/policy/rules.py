@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Rules", "Waiting"]
+__all__ = ["Rules", "WaitingJob"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Rules:
     weights: Mapping[str, float] = field(default_factory=dict)
 
 
-class Waiting(NamedTuple):
+class WaitingJob(NamedTuple):
     """A job as `ready` has it.
 
     The least rank starts first: when it became ready, in seconds, and a minute more for each priority. Within a key

@@ -1,12 +1,13 @@
-"""Who may claim for a worker's slots, where it serves several databases: fair shares, and none that lies idle.
+"""Slot shares: who may claim for a worker's slots, where it serves several databases. Fair, and no slot lies idle.
 
-Each site (the worker's part for one database) asks before it claims, and what it is granted is reserved until the claim
-has come back. While others want slots too, each is entitled to an equal part; what one does not use the others may have
-at once, and what does not divide goes to the one that was served longest ago: with one slot, sites take turns. A site
-that got less than it would take is hungry: it is called when it can have more.
+Each claimant (the worker's conductor of one database) asks before it claims, and what it is granted is reserved until
+the claim has come back. While others want slots too, each is entitled to an equal number; what one does not use the
+others may have at once, and what does not divide goes to the one whose last grant was longest ago: with one slot,
+claimants take turns. A claimant that got less than it would take is hungry: it is called when it can have more.
 
 Nobody waits for a database here: a reservation whose claim takes longer than a moment is no longer kept free, and a
-hungry site that does not come when it is called, since its own database keeps it, is passed over until it asks again.
+hungry claimant that does not come when it is called, since its own database keeps it, is passed over until it asks
+again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
-__all__ = ["ANSWER_SECONDS", "Grant", "Share", "Slots"]
+__all__ = ["ANSWER_SECONDS", "Grant", "Share", "SlotShares"]
 
 # How long a claim under way, or one that was called, is waited for.
 ANSWER_SECONDS = 0.05
@@ -28,7 +29,7 @@ WEIGHT = 1 / 4
 
 
 class Grant(NamedTuple):
-    """How many slots to claim for, and how many the site is entitled to in all, those it uses too."""
+    """How many slots to claim for, and how many the claimant is entitled to in all, those it uses too."""
 
     slots: int
     entitled: int
@@ -36,7 +37,7 @@ class Grant(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Share:
-    """What one site has of the slots. Whoever runs jobs keeps `running` and `waiting`."""
+    """What one claimant has of the slots. The slot pool keeps `running` and `waiting`."""
 
     # Slots at work for it, and claimed jobs that wait for one.
     running: int = 0
@@ -53,7 +54,7 @@ class Share:
     started: int = 0
 
 
-class Slots:
+class SlotShares:
     """The slots of one worker. Not for several threads at once; times are monotonic seconds."""
 
     def __init__(self, concurrency: int) -> None:
@@ -63,27 +64,27 @@ class Slots:
         self._started = 0
 
     def join(self) -> Share:
-        """A share for one more site."""
+        """A share for one more claimant."""
         share = Share()
         self.shares.append(share)
         return share
 
     def grantable(self, share: Share, now: float) -> Grant:
-        """What the site would get now."""
+        """What the claimant would get now."""
         entitled = self._entitled(share, now)
-        held = _held(share, now)
-        free = self.concurrency - held
+        used = _used(share, now)
+        free = self.concurrency - used
         soon = max(SOON_SECONDS, share.claim_seconds)
         for other in self.shares:
             if other is not share:
-                within = min(_held(other, now), entitled[other])
+                within = min(_used(other, now), entitled[other])
                 # What it has beyond its entitlement is free when those jobs end: before the claim is back, maybe.
                 ends_soon = other.job_seconds <= soon
                 free -= within if ends_soon else max(other.running + _reserved(other, now), within)
-        return Grant(max(min(entitled[share] - held, free), 0), entitled[share])
+        return Grant(max(min(entitled[share] - used, free), 0), entitled[share])
 
     def ask(self, share: Share, now: float) -> Grant:
-        """Reserve what the site gets now for a claim. Where that is less than it would take, it is hungry."""
+        """Reserve what the claimant gets now. Where that is less than it would take, it is hungry."""
         share.reserved = 0
         share.called_at = None
         share.is_hungry = False
@@ -96,7 +97,7 @@ class Slots:
             share.reserved, share.reserved_at = grant.slots, now
         return grant
 
-    def claimed(self, share: Share, now: float, *, is_dry: bool) -> None:
+    def note_claimed(self, share: Share, now: float, *, is_dry: bool) -> None:
         """The claim is done, and what it brought counts as waiting: the rest is free. Dry: there was nothing more."""
         if share.reserved:
             took = min(now - share.reserved_at, LONGEST_CLAIM_SECONDS)
@@ -105,8 +106,8 @@ class Slots:
         if is_dry:
             share.is_hungry = False
 
-    def called(self, now: float) -> list[Share]:
-        """The hungry that could have something now, each once: they are to be told."""
+    def call_hungry(self, now: float) -> list[Share]:
+        """The hungry that could have something now, each only once: whoever asks wakes them."""
         called = []
         for share in self.shares:
             if share.is_hungry and share.called_at is None and self.grantable(share, now).slots:
@@ -115,7 +116,7 @@ class Slots:
         return called
 
     def patience(self, share: Share, now: float) -> float | None:
-        """Seconds after which a hungry site should ask again unasked: somebody it waits for may not have come."""
+        """Seconds after which a hungry claimant should ask again without a call: one it waits for may not have come."""
         if not share.is_hungry:
             return None
         waited_for = [
@@ -127,12 +128,12 @@ class Slots:
         ]
         return min(waited_for, default=None)
 
-    def in_turn(self, shares: Iterable[Share]) -> list[Share]:
-        """In which order sites that have jobs in line start one: the fewest slots first, then who waited longest."""
+    def in_start_order(self, shares: Iterable[Share]) -> list[Share]:
+        """The order in which claimants with waiting jobs start one: fewest slots first, then who waited longest."""
         return sorted(shares, key=lambda share: (share.running, share.started))
 
     def note_start(self, share: Share) -> None:
-        """A slot has begun to work for a site."""
+        """Note that a slot has begun to work for a claimant."""
         self._started += 1
         share.started = self._started
 
@@ -140,7 +141,7 @@ class Slots:
         """Equal parts, but no more than each would take; what does not divide goes to who was served longest ago."""
         most = self.concurrency
         demands = {
-            share: most if share is asking or _is_hungry(share, now) else min(_held(share, now), most)
+            share: most if share is asking or _is_hungry(share, now) else min(_used(share, now), most)
             for share in self.shares
         }
         entitled = {}
@@ -150,12 +151,12 @@ class Slots:
             modest, unsure = unsure[0], unsure[1:]
             entitled[modest] = demands[modest]
             left -= demands[modest]
-        for place, share in enumerate(sorted(unsure, key=lambda share: share.served)):
-            entitled[share] = left // len(unsure) + (place < left % len(unsure))
+        for rank, share in enumerate(sorted(unsure, key=lambda share: share.served)):
+            entitled[share] = left // len(unsure) + (rank < left % len(unsure))
         return entitled
 
 
-def _held(share: Share, now: float) -> int:
+def _used(share: Share, now: float) -> int:
     return share.running + share.waiting + _reserved(share, now)
 
 

@@ -2,7 +2,7 @@
 
 from penstock.worker.context import Context
 from penstock.worker.hooks import Event, Hooks
-from penstock.worker.served_queues import Served
-from penstock.worker.worker import FoundSite, Worked, Worker
+from penstock.worker.served_queues import ServedQueue
+from penstock.worker.worker import ServedDatabase, Worked, Worker
 
-__all__ = ["Context", "Event", "FoundSite", "Hooks", "Served", "Worked", "Worker"]
+__all__ = ["Context", "Event", "Hooks", "ServedDatabase", "ServedQueue", "Worked", "Worker"]

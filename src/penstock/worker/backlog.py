@@ -1,6 +1,6 @@
-"""The line: jobs that were claimed from one database and not started yet, in order, and those that ended.
+"""The backlog: jobs that were taken from one database and have not started, in order; and those that ended since.
 
-Slots take from its head: with one slot, jobs start exactly in the order in which they were claimed.
+Slots take from its head: with one slot, jobs start exactly in the order in which they were taken.
 """
 
 from __future__ import annotations
@@ -10,48 +10,48 @@ from collections.abc import Callable, Iterable
 
 from penstock.clock import system
 from penstock.policy.slot_shares import Share
-from penstock.worker.claimed_job import HeldJob
-from penstock.worker.context import Workplace
-from penstock.worker.slot_pool import Floor
-from penstock.worker.split_leases import OwnLeases
+from penstock.worker.claimed_job import ClaimedJob
+from penstock.worker.context import Registration
+from penstock.worker.slot_pool import SlotPool
+from penstock.worker.split_leases import SplitLeases
 
-__all__ = ["SETTLED_TOGETHER", "Line"]
+__all__ = ["SETTLED_TOGETHER", "Backlog"]
 
-# With fast handlers, so many ends at least are settled in one turn while there is work in line.
+# While handlers are fast and more jobs wait, a turn begins when so many have ended.
 SETTLED_TOGETHER = 4096
 
 
-class Line:
-    """Fed by its site's conductor, taken from by the slots of the floor."""
+class Backlog:
+    """Filled by the conductor of its database, emptied by the slots of the pool."""
 
-    def __init__(self, floor: Floor, workplace: Workplace, signal: Callable[[], None]) -> None:
-        self.floor = floor
-        self.workplace = workplace
-        # Calls the conductor.
+    def __init__(self, slot_pool: SlotPool, registration: Registration, signal: Callable[[], None]) -> None:
+        self.slot_pool = slot_pool
+        self.registration = registration
+        # Wakes the conductor.
         self.signal = signal
-        # Nanoseconds of the performance counter until which the lease certainly holds.
+        # Nanoseconds of the performance counter until which the worker certainly has its leases.
         self.valid_until = 0
         # Jobs somebody wants stopped: they are not started.
         self.asked_to_stop: set[int] = set()
         # Jobs that ended and await settling; appended by slots, drained by the conductor.
-        self.done: deque[HeldJob] = deque()
+        self.done: deque[ClaimedJob] = deque()
         # Jobs taken from handlers that do not come back, why, and where the handler was; drained by the conductor.
-        self.taken_away: deque[tuple[HeldJob, BaseException, str]] = deque()
-        self.own_leases = OwnLeases(workplace, self.end)
-        # Whether handlers are fast: ends are then signalled only when the line runs dry, and taken by the bunch.
+        self.taken_away: deque[tuple[ClaimedJob, BaseException, str]] = deque()
+        self.split_leases = SplitLeases(registration, self.end)
+        # While handlers are fast, slots take several jobs at once, and ends wake the conductor only when none waits.
         self.is_fast = False
-        # Guarded by the floor's lock.
-        self.waiting: deque[HeldJob] = deque()
-        self._lock = floor.lock
+        # Guarded by the pool's lock.
+        self.waiting: deque[ClaimedJob] = deque()
+        self._lock = slot_pool.lock
         self.share: Share
-        floor.join(self)
+        slot_pool.join(self)
 
     def __len__(self) -> int:
         return len(self.waiting)
 
     @property
     def running(self) -> int:
-        """Slots at work for this line."""
+        """Slots that run jobs of this backlog."""
         return self.share.running
 
     @property
@@ -59,53 +59,53 @@ class Line:
         """Jobs that wait, also those that a slot has in hand behind the one it runs."""
         return len(self.waiting) + sum(len(bunch) for bunch in self._bunches())
 
-    def active(self) -> list[HeldJob]:
+    def active(self) -> list[ClaimedJob]:
         """The jobs whose handlers run now, also those that were taken away from handlers left behind."""
         with self._lock:
-            slots = (*self.floor.slots, *self.floor.left_behind)
-            return [job for slot in slots if (job := slot.current) is not None and slot.line is self]
+            slots = (*self.slot_pool.slots, *self.slot_pool.left_behind)
+            return [job for slot in slots if (job := slot.current) is not None and slot.backlog is self]
 
     def oldest(self) -> float:
         """When the worker got the job that has waited longest; now, where none waits."""
         with self._lock:
-            heads = [line[0] for line in (self.waiting, *self._bunches()) if line]
+            heads = [jobs[0] for jobs in (self.waiting, *self._bunches()) if jobs]
             return min([job.lease.taken_at for job in heads], default=system.monotonic())
 
     def waiting_leases(self) -> dict[int, float]:
         """The leases of jobs that have not started, and when the worker got them."""
         with self._lock:
-            lines = (self.waiting, *self._bunches())
-            return {job.lease.id: job.lease.taken_at for line in lines for job in line}
+            waiting = (self.waiting, *self._bunches())
+            return {job.lease.id: job.lease.taken_at for jobs in waiting for job in jobs}
 
-    def feed(self, jobs: Iterable[HeldJob], threads: int) -> None:
+    def feed(self, jobs: Iterable[ClaimedJob], threads: int) -> None:
         """Add jobs at the end and wake so many idle threads."""
         with self._lock:
             self.waiting.extend(jobs)
-            self.floor.wake(self, threads)
+            self.slot_pool.wake(self, threads)
 
     def prod(self) -> None:
-        """Those at work do not get through the line: take back their bunches and wake whoever is idle."""
+        """Slots at work are too slow for the jobs they took along: put those back, and wake idle threads for them."""
         with self._lock:
-            for slot in self.floor.slots:
-                while slot.bunch and slot.line is self:
+            for slot in self.slot_pool.slots:
+                while slot.bunch and slot.backlog is self:
                     try:
                         self.waiting.appendleft(slot.bunch.pop())
                     except IndexError:
                         break
-            self.floor.wake(self, len(self.waiting))
+            self.slot_pool.wake(self, len(self.waiting))
 
-    def end(self, job: HeldJob) -> None:
+    def end(self, job: ClaimedJob) -> None:
         """Hand in a job that ended."""
         self.done.append(job)
         if not self.is_fast or not self.waiting or len(self.done) == SETTLED_TOGETHER:
             self.signal()
 
-    def put_back(self, job: HeldJob) -> None:
-        """Return a job that could not start to the head of the line."""
+    def put_back(self, job: ClaimedJob) -> None:
+        """Return a job that could not start to the head."""
         with self._lock:
             self.waiting.appendleft(job)
 
-    def withdraw(self, which: Callable[[HeldJob], bool] = lambda _: True) -> list[HeldJob]:
+    def withdraw(self, which: Callable[[ClaimedJob], bool] = lambda _: True) -> list[ClaimedJob]:
         """Take back jobs that have not started."""
         self.prod()
         with self._lock:
@@ -113,14 +113,14 @@ class Line:
             if taken:
                 gone = set(map(id, taken))
                 self.waiting = deque(job for job in self.waiting if id(job) not in gone)
-                self.floor.call()
+                self.slot_pool.signal_hungry()
             return taken
 
-    def withdraw_late(self, taken_before: float) -> list[HeldJob]:
+    def withdraw_late(self, taken_before: float) -> list[ClaimedJob]:
         """Take back what has waited since before then; where starts have an order, also what would pass it."""
         partitions: set[int] = set()
 
-        def is_late(job: HeldJob) -> bool:
+        def is_late(job: ClaimedJob) -> bool:
             lease = job.lease
             if lease.taken_at < taken_before:
                 partitions.add(lease.partition_id)
@@ -129,5 +129,5 @@ class Line:
 
         return self.withdraw(is_late)
 
-    def _bunches(self) -> list[deque[HeldJob]]:
-        return [slot.bunch for slot in list(self.floor.slots) if slot.bunch and slot.line is self]
+    def _bunches(self) -> list[deque[ClaimedJob]]:
+        return [slot.bunch for slot in list(self.slot_pool.slots) if slot.bunch and slot.backlog is self]

@@ -1,4 +1,4 @@
-"""A job in a worker's hands, from the claim until its end has been settled."""
+"""A claimed job: one that a worker has, from the claim, or its owner's choice, until its end has been settled."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from penstock.storage.claim import Lease, LeasedJob, Stored
 from penstock.task.definition import TaskDefinition
 from penstock.task.verdict import Verdict
 
-__all__ = ["HeldJob", "jobs_of"]
+__all__ = ["ClaimedJob", "jobs_of"]
 
 
-class HeldJob:
+class ClaimedJob:
     """Written by one thread at a time: the conductor, then whoever runs it, then the conductor again.
 
     Most jobs end well and fast: what they share are attributes of the class, so that making one costs little.
@@ -29,18 +29,19 @@ class HeldJob:
     # None once ended: it succeeded.
     verdict: Verdict | None = None
     is_cancelled = False
-    # Taken away from its handler (timed out, lease lost): whatever the handler still does counts for nothing.
+    # Taken away from its handler (timed out, lease lost): nothing that the handler still does counts.
     is_abandoned = False
     # Settled already, in its handler's transaction.
     is_settled = False
-    # Whether context.settle asked for a lease of its own, which it may have from then on; whether it waits for the
-    # answer; and the lease, once it is known.
+    # Whether context.settle asked to split the job off into a lease of its own, which may be done from then on; whether
+    # it waits for the answer; and that lease, once it is known.
     is_split = False
     is_splitting = False
-    own_lease: int | None = None
-    # Held while a job is taken away or asks for that lease: it does not do both. One for all, as both are rare.
-    taking: ClassVar[threading.Lock] = threading.Lock()
-    # Ran past its timeout with a lease of its own: its end is written apart from its handler.
+    split_lease: int | None = None
+    # Locked while a job is taken away, or asks for that lease: only one of them is done. One lock for all jobs, as both
+    # are rare.
+    taking_away: ClassVar[threading.Lock] = threading.Lock()
+    # Ran past its timeout after it was split off: its end is written without waiting for its handler.
     is_late = False
     # Stops a handler that can be stopped: an async one, one in a process.
     interrupt: Callable[[], None] | None = None
@@ -69,18 +70,20 @@ class HeldJob:
 
     @property
     def position(self) -> int:
-        """Where it stands in its range."""
+        """Its position in its range."""
         return self.id & 1023
 
 
-def jobs_of(lease: Lease, rows: Stored, tasks: Mapping[str, TaskDefinition], max_wait: float | None) -> list[HeldJob]:
+def jobs_of(
+    lease: Lease, rows: Stored, tasks: Mapping[str, TaskDefinition], max_wait: float | None
+) -> list[ClaimedJob]:
     """The jobs of a new lease, as they were read."""
     stored = [rows[lease.range * 1024 + position] for position in lease.positions]
     if lease.task:
         task = tasks[lease.task]
-        jobs = [HeldJob(lease, task, row) for row in stored]
+        jobs = [ClaimedJob(lease, task, row) for row in stored]
     else:
-        jobs = [HeldJob(lease, tasks[row[4]], row) for row in stored]
+        jobs = [ClaimedJob(lease, tasks[row[4]], row) for row in stored]
     if max_wait is not None and lease.attempt == 1 and lease.rescues == 0:
         expires_at = ticks() + int((max_wait - lease.waited_seconds) * 1e9)
         for job in jobs:

@@ -4,8 +4,8 @@ Each turn settles everything that ended since the last and takes what comes next
 end, so that many small settles become few commits by themselves; no end waits for another. With nothing to do the
 conductor asks to be woken, looks once more, and sleeps, looking again now and then all the same.
 
-How a turn is done, and what if its answer is lost, is the engine's; what is here is what a worker adds to it: how much
-to take for its slots, the line, what goes back unstarted, sleeping.
+The engine does the turn, and finds out what became of one whose answer was lost. A worker adds what is here: how much
+to take for its slots, filling the backlog, handing back what does not start, and sleeping.
 """
 
 from __future__ import annotations
@@ -20,29 +20,30 @@ from penstock.engine.conversation import Attempts, Conversation, Holder, Settlem
 from penstock.engine.leased_jobs import read_leased
 from penstock.engine.link import Link
 from penstock.engine.source import NOTHING, Source
-from penstock.policy.claim_size import BatchSize
+from penstock.policy.claim_size import ClaimSize
 from penstock.policy.slot_shares import Grant
 from penstock.storage import workers
 from penstock.storage.claim import Lease
 from penstock.storage.database import Connection, Database, DatabaseError
 from penstock.storage.settle import End, note_started
-from penstock.worker.backlog import SETTLED_TOGETHER, Line
-from penstock.worker.claimed_job import HeldJob, jobs_of
-from penstock.worker.ended_jobs import Collected, collect, end_taken_away
+from penstock.worker.backlog import SETTLED_TOGETHER, Backlog
+from penstock.worker.claimed_job import ClaimedJob, jobs_of
+from penstock.worker.ended_jobs import EndedJobs, collect_ended, end_taken_away
 from penstock.worker.reporting import Reports
-from penstock.worker.served_queues import Served, ServedQueues
-from penstock.worker.stopping import Stopping
-from penstock.worker.worker_heartbeat import Heart
-from penstock.worker.worker_leases import HeldLeases
+from penstock.worker.served_queues import ServedQueue, ServedQueues
+from penstock.worker.stop_request import StopRequest
+from penstock.worker.worker_heartbeat import WorkerHeartbeat
+from penstock.worker.worker_leases import WorkerLeases
 
 __all__ = ["Conductor", "DatabaseAway"]
 
 T = TypeVar("T")
 
-# How long a job may wait here unstarted; then others may have it.
-HOLD_SECONDS = 1.0
-STUCK_SECONDS = 0.05
-# How often it is looked which queues have a limit.
+# A job that has waited here for so long goes back unstarted: others may have it.
+LONGEST_WAIT_SECONDS = 1.0
+# Where no job ended for so long, all slots are busy: nothing is taken ahead.
+SLOW_SECONDS = 0.05
+# How often the conductor reads which queues have a limit.
 LIMITS_SECONDS = 1.0
 # A worker that has found work for so long needs no waking.
 AWAKE_SECONDS = 0.25
@@ -56,32 +57,32 @@ class DatabaseAway(Exception):
 
 
 class Conductor:
-    """Used by its site's thread; others read what says so, and set nothing."""
+    """Used by its database worker's thread; other threads read what says so, and set nothing."""
 
     def __init__(
         self,
         database: Database,
-        line: Line,
-        served: Sequence[Served],
+        backlog: Backlog,
+        served: Sequence[ServedQueue],
         *,
         reports: Reports,
-        heart: Heart,
-        stopping: Stopping,
+        heartbeat: WorkerHeartbeat,
+        stop_request: StopRequest,
         start_threads: Callable[[int], None],
         signal: threading.Event,
     ) -> None:
-        self._line = line
+        self._backlog = backlog
         self._reports = reports
-        self._heart = heart
-        self._stopping = stopping
+        self._heartbeat = heartbeat
+        self._stop_request = stop_request
         self._start_threads = start_threads
         self._signal = signal
         self._queues = ServedQueues(served)
         self._limits_at = system.monotonic()
-        # When a rate lets the next job start.
+        # When a rate lets the next job of a gated queue start; None where none waits for that.
         self._opens_at: float | None = None
-        self._batch = BatchSize()
-        self._held = HeldLeases(line)
+        self._claim_size = ClaimSize()
+        self._leases = WorkerLeases(backlog)
         self._is_asleep = False
         self._dry_at = system.monotonic()
         self._is_dry = False
@@ -93,7 +94,7 @@ class Conductor:
         self.begin(Holder(0, ""))
 
     def begin(self, holder: Holder) -> None:
-        """Take and settle for a worker that has just registered; of what was held before nothing is known."""
+        """Take and settle for a worker that has just registered; it has no leases yet."""
         self._source: Source = self._queues.source(holder.worker)
         self._conversation = Conversation(self.link, holder, on_doubt=self._source.forget)
         self._is_asleep = False
@@ -101,71 +102,75 @@ class Conductor:
 
     def lose_everything(self) -> None:
         """The worker was declared dead: none of what it held is its own any more."""
-        self._held.lose()
+        self._leases.abandon_all()
 
     def turn(self) -> bool:
         """Settle and take once, where there is anything to do; whether there was."""
         self._look()
         surplus = self._source.surplus
-        collected = collect(self._line, self._batch, end_taken_away(self._line))
+        ended = collect_ended(self._backlog, self._claim_size, end_taken_away(self._backlog))
         now = system.monotonic()
-        self._source.note_ends(((job.lease.partition_id, job.id, job.end) for job in collected.jobs), now)
-        self._queues.note_freed(collected.jobs)
-        collected.ends += self._withdraw(surplus, now)
-        if self._heart.has_moved():
-            self._held.doubt()
+        self._source.note_ends(((job.lease.partition_id, job.id, job.end) for job in ended.jobs), now)
+        self._queues.note_freed(ended.jobs)
+        ended.ends += self._withdraw(surplus, now)
+        if self._heartbeat.has_server_changed():
+            self._leases.doubt()
             self._conversation.doubt()
         self._note_started(now)
         finds_out = self._conversation.is_in_doubt
-        slots, ahead = (0, 0) if finds_out or self._stopping.is_told else self._wanted(self._line.floor.ask(self._line))
-        wish = self._source.wish(slots, ahead, len(self._line), now) if slots + ahead > 0 else NOTHING
+        slots, ahead = (
+            (0, 0)
+            if finds_out or self._stop_request.is_made
+            else self._wanted(self._backlog.slot_pool.ask(self._backlog))
+        )
+        wish = self._source.wish(slots, ahead, len(self._backlog), now) if slots + ahead > 0 else NOTHING
         if not wish:
             self._is_dry |= slots + ahead > 0
-            self._line.floor.claimed(self._line, is_dry=slots > 0 or self._stopping.is_told)
-            if not collected and not finds_out:
+            self._backlog.slot_pool.note_claimed(self._backlog, is_dry=slots > 0 or self._stop_request.is_made)
+            if not ended and not finds_out:
                 self._hand_over(surplus)
                 return False
-        turn = self._conversation.exchange(self._settlement(collected), wish, self._held.known)
+        turn = self._conversation.exchange(self._settlement(ended), wish, self._leases.known)
         self._hand_over(surplus)
-        for lease in collected.leases.values():
-            self._let_go_if_empty(lease)
-        self._reports.report(collected, turn, self._conversation)
+        for lease in ended.leases.values():
+            self._remove_if_empty(lease)
+        self._reports.report(ended, turn, self._conversation)
         leases = self._source.learn(wish, turn, now)
         taken = self._take_in(leases, wish.order())
         if wish.claim is not None:
             self._opens_at = None if turn.opens_in is None else now + turn.opens_in
         if wish:
-            self._line.floor.claimed(self._line, is_dry=taken < max(slots, 1))
+            self._backlog.slot_pool.note_claimed(self._backlog, is_dry=taken < max(slots, 1))
             self._note_taken(slots, taken)
-        return bool(collected or leases or finds_out)
+        return bool(ended or leases or finds_out)
 
     def wait(self) -> None:
         """Sleep until something happens that a turn should follow."""
-        if len(self._line.done) >= (1 if not self._line.is_fast or not len(self._line) else SETTLED_TOGETHER):
+        if len(self._backlog.done) >= (1 if not self._backlog.is_fast or not len(self._backlog) else SETTLED_TOGETHER):
             return
-        if self._is_dry and not self._is_asleep and not self._stopping.is_told:
+        if self._is_dry and not self._is_asleep and not self._stop_request.is_made:
             self._fall_asleep()
             return
         self._signal.wait(self._patience())
         self._signal.clear()
-        if self._line.unstarted and system.monotonic() - self._progressed_at > FAST_TICK_SECONDS:
-            self._start_threads(self._line.floor.concurrency)
-            self._line.prod()
+        if self._backlog.unstarted and system.monotonic() - self._progressed_at > FAST_TICK_SECONDS:
+            self._start_threads(self._backlog.slot_pool.concurrency)
+            self._backlog.prod()
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is held, running or unsettled, and the last wish brought nothing."""
-        return self._is_dry and not self._held and not self._line.done
+        """Whether nothing is leased, running or unsettled, and the last wish brought nothing."""
+        return self._is_dry and not self._leases and not self._backlog.done
 
     @property
     def is_pacing(self) -> bool:
         """Whether handlers are so fast that a pause between turns saves more than it costs."""
-        return self._line.is_fast and len(self._line) > 0
+        return self._backlog.is_fast and len(self._backlog) > 0
 
     @property
-    def has_to_tell(self) -> bool:
+    def has_unsettled(self) -> bool:
         """From any thread: whether it has jobs that run, or whose end is not written."""
-        return bool(self._held or self._line.done)
+        return bool(self._leases or self._backlog.done)
 
     def look_again(self) -> None:
         """Look at everything at the next turn."""
@@ -182,7 +187,7 @@ class Conductor:
 
     def _give_up(self, _error: DatabaseError, _waited: float) -> Exception | None:
         """Wait for the database for ever; once told to stop, as long as there is time and something to tell."""
-        if self._stopping.is_told and (self._stopping.is_over or not self.has_to_tell):
+        if self._stop_request.is_made and (self._stop_request.is_grace_over or not self.has_unsettled):
             return DatabaseAway()
         return None
 
@@ -199,25 +204,25 @@ class Conductor:
         if now - self._limits_at > LIMITS_SECONDS:
             self._limits_at = now
             self._ask(self._queues.read_limits)
-        self._queues.close(self._source, self._heart.paused, is_loop_blocked=self._line.floor.is_loop_blocked)
-        if self._source.is_look_due(now) and not self._stopping.is_told:
-            wanted = self.link.at_most(sum(self._wanted(self._line.floor.grantable(self._line))))
+        self._queues.close(
+            self._source, self._heartbeat.paused, is_loop_blocked=self._backlog.slot_pool.is_loop_blocked
+        )
+        if self._source.is_look_due(now) and not self._stop_request.is_made:
+            wanted = self.link.at_most(sum(self._wanted(self._backlog.slot_pool.grantable(self._backlog))))
             self._ask(lambda connection: self._source.look(connection, wanted, now))
 
-    def _settlement(self, collected: Collected) -> Settlement:
-        if collected.jobs:
+    def _settlement(self, ended: EndedJobs) -> Settlement:
+        if ended.jobs:
             self._progressed_at = system.monotonic()
 
         def attempts() -> Attempts:
-            return {
-                (job.own_lease or job.lease.id, job.position): (job.id, job.lease.attempt) for job in collected.jobs
-            }
+            return {(job.split_lease or job.lease.id, job.position): (job.id, job.lease.attempt) for job in ended.jobs}
 
-        return Settlement(list(collected.succeeded.values()), collected.ends, self._queues.take_freed(), attempts)
+        return Settlement(list(ended.succeeded.values()), ended.ends, self._queues.take_freed(), attempts)
 
     def _hand_over(self, surplus: list[int]) -> None:
         """What others should have is given up once nothing of it waits here; when stopping, everything."""
-        if self._stopping.is_told:
+        if self._stop_request.is_made:
             if self._source.must_leave:
                 self._ask(self._source.leave)
         elif surplus:
@@ -225,47 +230,47 @@ class Conductor:
 
     def _wanted(self, grant: Grant) -> tuple[int, int]:
         """How many jobs to take for the slots granted, and how many more to follow them."""
-        waiting = len(self._line)
+        waiting = len(self._backlog)
         entitled = max(grant.entitled, 1)
-        slots, ahead = self._batch.wanted(grant.slots, entitled)
-        total = slots + ahead - max(waiting - max(entitled - self._line.running, 0), 0)
+        slots, ahead = self._claim_size.wanted(grant.slots, entitled)
+        total = slots + ahead - max(waiting - max(entitled - self._backlog.running, 0), 0)
         if total <= 0 or (slots == 0 and waiting > (slots + ahead) // 2):
             return 0, 0
-        if slots == 0 and system.monotonic() - self._progressed_at > STUCK_SECONDS:
+        if slots == 0 and system.monotonic() - self._progressed_at > SLOW_SECONDS:
             # All slots are busy for longer than jobs took of late: what is taken ahead now would wait behind them.
             return 0, 0
         slots, total = self.link.at_most(slots), self.link.at_most(total)
         return slots, total - slots
 
     def _take_in(self, leases: list[Lease], order: dict[int, int]) -> int:
-        """Read the jobs of new leases and put them in line, those that were chosen in that order; how many."""
+        """Read the jobs of new leases and add them to the backlog, chosen ones in the order of choice; how many."""
         if not leases:
             return 0
         rows = read_leased(self._conversation, self._source, leases)
         now = system.monotonic()
-        jobs: list[HeldJob] = []
+        jobs: list[ClaimedJob] = []
         for lease in leases:
             queue = self._queues.by_id[self._source.queue_of(lease.partition_id)]
             members = jobs_of(lease, rows, queue.tasks, queue.max_wait)
-            # Of one whose jobs can all not be read nothing is left.
+            # A lease whose jobs were all set aside has ended.
             if members:
-                self._held.add(lease, len(members), now)
+                self._leases.add(lease, len(members), now)
                 jobs += members
         if order:
             jobs.sort(key=lambda job: order.get(job.id, -1))
-        mean = self._batch.mean_seconds
+        mean = self._claim_size.mean_seconds
         is_fast = mean is not None and mean < FAST_SECONDS
-        self._line.is_fast = is_fast
-        self._line.share.job_seconds = inf if mean is None else mean
+        self._backlog.is_fast = is_fast
+        self._backlog.share.job_seconds = inf if mean is None else mean
         threads = 1 if is_fast else len(jobs)
         if any(not task.is_async for task in {job.task for job in jobs}):
-            self._start_threads(threads if is_fast else self._line.floor.in_hand + len(jobs))
+            self._start_threads(threads if is_fast else self._backlog.slot_pool.in_hand + len(jobs))
         self._progressed_at = system.monotonic()
-        self._line.feed(jobs, threads)
+        self._backlog.feed(jobs, threads)
         return len(jobs) + len(rows.unreadable)
 
-    def _let_go_if_empty(self, lease: Lease) -> None:
-        if lease.left <= 0 and self._held.let_go(lease):
+    def _remove_if_empty(self, lease: Lease) -> None:
+        if lease.left <= 0 and self._leases.remove(lease):
             self._conversation.doubt()
 
     def _note_taken(self, slots: int, taken: int) -> None:
@@ -287,49 +292,49 @@ class Conductor:
 
     def _patience(self) -> float:
         """How long to wait for a signal."""
-        if self._line.is_fast and (len(self._line) or self._line.running):
+        if self._backlog.is_fast and (len(self._backlog) or self._backlog.running):
             return FAST_TICK_SECONDS
         now = system.monotonic()
-        patience = 0.05 if self._line.unstarted else SLOWEST_POLL_SECONDS
+        patience = 0.05 if self._backlog.unstarted else SLOWEST_POLL_SECONDS
         if self._is_dry:
             patience = min(patience, self._poll_seconds)
             self._poll_seconds = min(self._poll_seconds * 2, SLOWEST_POLL_SECONDS)
         patience = min(patience, self._source.patience(now))
         if self._opens_at is not None:
             patience = min(patience, max(self._opens_at - now, FAST_TICK_SECONDS))
-        slots_in = self._line.floor.patience(self._line)
+        slots_in = self._backlog.slot_pool.patience(self._backlog)
         if slots_in is not None:
             patience = min(patience, max(slots_in, 0.001))
         # A job whose handler asks for a lease of its own is taken away once that is answered.
-        return min(patience, STUCK_SECONDS) if self._line.taken_away else patience
+        return min(patience, SLOW_SECONDS) if self._backlog.taken_away else patience
 
     def _withdraw(self, surplus: list[int], now: float) -> list[End]:
         """What goes back unstarted: all when stopping, jobs of queues that are paused or of partitions that others
         should have, those that waited for too long.
         """
-        if not self._line.unstarted:
+        if not self._backlog.unstarted:
             return []
-        if self._stopping.is_told:
-            jobs = self._line.withdraw()
-        elif now - self._line.oldest() > HOLD_SECONDS:
-            jobs = self._line.withdraw_late(now - HOLD_SECONDS)
+        if self._stop_request.is_made:
+            jobs = self._backlog.withdraw()
+        elif now - self._backlog.oldest() > LONGEST_WAIT_SECONDS:
+            jobs = self._backlog.withdraw_late(now - LONGEST_WAIT_SECONDS)
         elif self._queues.has_closed or surplus:
-            jobs = self._line.withdraw(lambda job: job.lease.partition_id in surplus or self._queues.is_closed(job))
+            jobs = self._backlog.withdraw(lambda job: job.lease.partition_id in surplus or self._queues.is_closed(job))
         else:
             return []
         self._queues.note_freed(jobs)
         self._source.note_ends(((job.lease.partition_id, job.id, "release") for job in jobs), now)
         for job in jobs:
             job.lease.left -= 1
-            self._let_go_if_empty(job.lease)
+            self._remove_if_empty(job.lease)
         return [End(job.lease.id, job.lease.token, job.position, job.lease.range, "release") for job in jobs]
 
     def _note_started(self, now: float) -> None:
         """Have it noted, once a second, which leases claimed ahead have nothing left in them that has not started."""
-        if now - self._noted_at < HOLD_SECONDS:
+        if now - self._noted_at < LONGEST_WAIT_SECONDS:
             return
         self._noted_at = now
-        if started := self._held.started(now - HOLD_SECONDS):
+        if started := self._leases.find_started(now - LONGEST_WAIT_SECONDS):
             self._ask(lambda connection: note_started(connection, self._worker, started))
             for lease in started:
                 lease.is_ahead = False

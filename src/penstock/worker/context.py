@@ -16,13 +16,13 @@ from penstock.storage.settle import split_lease
 
 if TYPE_CHECKING:
     from penstock.storage.database import Database
-    from penstock.worker.claimed_job import HeldJob
+    from penstock.worker.claimed_job import ClaimedJob
 
-__all__ = ["Context", "Workplace"]
+__all__ = ["Context", "Registration"]
 
 
-class Workplace:
-    """What contexts need of their worker."""
+class Registration:
+    """Under which row of `worker`, on which database, jobs run here; and who takes their progress."""
 
     __slots__ = ("database", "name", "progress", "worker_id")
 
@@ -38,11 +38,11 @@ class Workplace:
 class Context:
     """The running job, seen from its handler."""
 
-    __slots__ = ("_job", "_workplace")
+    __slots__ = ("_job", "_registration")
 
-    def __init__(self, job: HeldJob, workplace: Workplace) -> None:
+    def __init__(self, job: ClaimedJob, registration: Registration) -> None:
         self._job = job
-        self._workplace = workplace
+        self._registration = registration
 
     @property
     def job_id(self) -> int:
@@ -69,7 +69,7 @@ class Context:
         """The number of the lease the job runs under. It only grows, on one server: use it as a fence for writes
         elsewhere. A failover to an asynchronous standby, or a restored backup, may give numbers again.
         """
-        return self._job.own_lease or self._job.lease.id
+        return self._job.split_lease or self._job.lease.id
 
     @property
     def key(self) -> str | bytes | None:
@@ -93,21 +93,21 @@ class Context:
 
     def progress(self, value: float | None = None, note: str | None = None) -> None:
         """Say how far the job has come; shown by `app.job` within about a second."""
-        self._workplace.progress(self._job.id, *checked_progress(value, note))
+        self._registration.progress(self._job.id, *checked_progress(value, note))
 
     def settle(self, connection: Any, result: Any = None) -> None:
         """Complete the job inside the handler's own transaction: it succeeds if and only if that commits."""
-        lease = self._own_lease()
-        job, workplace = self._job, self._workplace
-        schema, worker, name = workplace.database.schema, workplace.worker_id, workplace.name
+        lease = self._split_lease()
+        job, registration = self._job, self._registration
+        schema, worker, name = registration.database.schema, registration.worker_id, registration.name
         if not settle_in(connection, schema, worker, name, lease, job.lease.token, job.id, result):
             raise self._not_found(lease)
 
     async def asettle(self, connection: Any, result: Any = None) -> None:
         """The same on an asynchronous connection."""
-        lease = await asyncio.to_thread(self._own_lease)
-        job, worker, name = self._job, self._workplace.worker_id, self._workplace.name
-        schema = self._workplace.database.schema
+        lease = await asyncio.to_thread(self._split_lease)
+        job, worker, name = self._job, self._registration.worker_id, self._registration.name
+        schema = self._registration.database.schema
         if not await settle_in_async(connection, schema, worker, name, lease, job.lease.token, job.id, result):
             raise await asyncio.to_thread(self._not_found, lease)
 
@@ -115,9 +115,9 @@ class Context:
     def _attributes(self) -> dict[str, Any]:
         return msgspec.json.decode(self._job.attributes) if self._job.attributes else {}
 
-    def _own_lease(self) -> int:
-        job, worker = self._job, self._workplace.worker_id
-        with job.taking:
+    def _split_lease(self) -> int:
+        job, worker = self._job, self._registration.worker_id
+        with job.taking_away:
             if job.is_abandoned:
                 raise self._lost()
             job.is_splitting = job.is_split = True
@@ -125,22 +125,22 @@ class Context:
             # Looked at after that is set: who ran the handler looks after its end, in which a thread may be left over.
             if job.ended != job.started:
                 raise self._lost()
-            if job.own_lease is not None:
-                return job.own_lease
-            own = self._workplace.database.run(
+            if job.split_lease is not None:
+                return job.split_lease
+            own = self._registration.database.run(
                 lambda connection: split_lease(connection, worker, job.lease.id, job.lease.token, job.id)
             )
             if own is None:
                 raise self._lost()
-            job.own_lease = own
+            job.split_lease = own
             return own
         finally:
             job.is_splitting = False
 
     def _not_found(self, lease: int) -> PenstockError:
         """The error where a transaction does not find the lease: its snapshot may be older, its database another."""
-        worker = self._workplace.worker_id
-        held = self._workplace.database.run(lambda connection: held_leases(connection, worker))
+        worker = self._registration.worker_id
+        held = self._registration.database.run(lambda connection: held_leases(connection, worker))
         if (lease, self._job.lease.token) not in {(each.id, each.token) for each in held}:
             return self._lost()
         return InvalidInput(

@@ -1,8 +1,9 @@
-"""A site: a worker's part for one database. It registers there, claims and settles there, beats, listens and keeps up.
+"""A database worker: what one worker does with one database. It registers there, settles and takes jobs, renews its
+row, listens to producers and does upkeep.
 
-Each site runs in a thread of its own and waits for its own database only; what the sites of a worker share, the slots
-and whatever runs in them, waits for none. A database that is away is tried until it is back, at the start too; a worker
-that was declared dead there meanwhile registers anew.
+Each runs in a thread of its own and waits for its own database only; what the database workers of a worker share, the
+slots and whatever runs in them, waits for none. A database that is away is tried until it is back, at the start too; a
+worker that was declared dead there meanwhile registers anew.
 """
 
 from __future__ import annotations
@@ -15,28 +16,28 @@ from typing import Protocol
 
 from penstock.clock import system, ticks
 from penstock.engine.conversation import Holder
-from penstock.engine.throttled_log import Rarely
+from penstock.engine.throttled_log import ThrottledLog
 from penstock.errors import PenstockError, SchemaMismatch
 from penstock.storage import workers
 from penstock.storage.database import Connection, Database, stops
 from penstock.storage.health import divided_tasks
-from penstock.worker.backlog import Line
+from penstock.worker.backlog import Backlog
 from penstock.worker.conductor import Conductor, DatabaseAway
-from penstock.worker.context import Workplace
+from penstock.worker.context import Registration
 from penstock.worker.hooks import Hooks
-from penstock.worker.idle_rounds import Quiet
+from penstock.worker.idle_rounds import IdleRounds
 from penstock.worker.listener import Listener
 from penstock.worker.reporting import Reports
-from penstock.worker.served_queues import Served
-from penstock.worker.slot_pool import Floor
-from penstock.worker.stopping import Stopping
-from penstock.worker.worker_heartbeat import Heart
+from penstock.worker.served_queues import ServedQueue
+from penstock.worker.slot_pool import SlotPool
+from penstock.worker.stop_request import StopRequest
+from penstock.worker.worker_heartbeat import WorkerHeartbeat
 
-__all__ = ["Identity", "Site", "Sweeper"]
+__all__ = ["DatabaseWorker", "Identity", "Sweeper"]
 
 log = logging.getLogger("penstock")
 
-# A database that has not answered for so long is not waited for by those who want to know that nothing is left to do.
+# A database that has not answered for so long is away: a worker that ends when all is done does not wait for it.
 AWAY_SECONDS = 3.0
 REGISTER_SECONDS = 2.0
 AGAIN_SECONDS = 1.0
@@ -64,21 +65,21 @@ class Identity:
     lease_seconds: float
 
 
-class Site:
+class DatabaseWorker:
     """Used by its own thread, but for what says otherwise."""
 
     def __init__(
         self,
         number: int,
         database: Database,
-        served: Sequence[Served],
+        served: Sequence[ServedQueue],
         *,
         identity: Identity,
-        floor: Floor,
+        slot_pool: SlotPool,
         start_threads: Callable[[int], None],
         hooks: Hooks,
         sweeper: Sweeper,
-        quiet: Quiet | None,
+        idle_rounds: IdleRounds | None,
         is_alone: Callable[[], bool],
         end_with: Callable[[PenstockError], None],
     ) -> None:
@@ -87,20 +88,20 @@ class Site:
         self.served = list(served)
         self._identity = identity
         self._sweeper = sweeper
-        self._quiet = quiet
+        self._idle_rounds = idle_rounds
         self._is_alone = is_alone
         self._signal = threading.Event()
-        self._stopping = Stopping()
+        self._stop_request = StopRequest()
         self._must_register = True
-        self._rarely = Rarely(log)
-        # Since when it has not managed a turn, if it has not.
+        self._throttled_log = ThrottledLog(log)
+        # Since when there was no turn, before the first and after a failure; None while there are turns.
         self._absent_since: float | None = system.monotonic()
-        self._workplace = Workplace(database, "", self._report_progress)
-        self.line = Line(floor, self._workplace, self._signal.set)
+        self._registration = Registration(database, "", self._report_progress)
+        self.backlog = Backlog(slot_pool, self._registration, self._signal.set)
         self._reports = Reports(hooks, sweeper.look_in, sweeper.unblock_later)
-        self._heart = Heart(
+        self._heartbeat = WorkerHeartbeat(
             database,
-            self.line,
+            self.backlog,
             identity.lease_seconds,
             self._signal.set,
             lambda: self._conductor.link.unheard_since,
@@ -108,17 +109,17 @@ class Site:
         )
         self._conductor = Conductor(
             database,
-            self.line,
+            self.backlog,
             self.served,
             reports=self._reports,
-            heart=self._heart,
-            stopping=self._stopping,
+            heartbeat=self._heartbeat,
+            stop_request=self._stop_request,
             start_threads=start_threads,
             signal=self._signal,
         )
         self._listener = Listener(database, [queue.queue_id for queue in self.served], self._signal)
-        if quiet is not None:
-            quiet.join(self, lambda: self.is_silent)
+        if idle_rounds is not None:
+            idle_rounds.join(self, lambda: self.is_silent)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -127,30 +128,30 @@ class Site:
 
     @property
     def is_away(self) -> bool:
-        """From any thread: whether the database has not answered for some time, neither the conductor nor the heart."""
+        """From any thread: whether for some time the database has answered neither the conductor nor the heartbeat."""
         if (absent_since := self._absent_since) is not None:
             return system.monotonic() - absent_since > AWAY_SECONDS
-        heard_at = self.line.valid_until - int(self._identity.lease_seconds * 1e9)
+        heard_at = self.backlog.valid_until - int(self._identity.lease_seconds * 1e9)
         return self._conductor.link.asking_seconds > AWAY_SECONDS and ticks() - heard_at > AWAY_SECONDS * 1e9
 
     @property
-    def holds_jobs(self) -> bool:
+    def has_unsettled_jobs(self) -> bool:
         """From any thread: whether it has jobs that run, or whose end is not written."""
-        return self._conductor.has_to_tell
+        return self._conductor.has_unsettled
 
     @property
     def is_silent(self) -> bool:
         """From any thread: whether the database is away and nothing runs here that could enqueue elsewhere."""
-        return self.is_away and not self.line.running
+        return self.is_away and not self.backlog.running
 
     @property
     def is_stopping(self) -> bool:
-        return self._stopping.is_told
+        return self._stop_request.is_made
 
     def is_given_up(self, seconds: float) -> bool:
         """From any thread: whether it was told to stop, and for so long now nothing but its database has kept it."""
-        stopping = self._stopping
-        waited = stopping.seconds_since_over() if self.holds_jobs else stopping.seconds_since_told()
+        stop_request = self._stop_request
+        waited = stop_request.seconds_since_grace() if self.has_unsettled_jobs else stop_request.seconds_since_made()
         return waited > seconds and self.is_away
 
     def register(self, timeout: float | None = None) -> None:
@@ -182,10 +183,10 @@ class Site:
             return worker, workers.begin(connection, worker)
 
         worker_id, server = self.database.run(register, timeout=timeout)
-        self._workplace.worker_id = worker_id
-        self._workplace.name = workers.full_name(name, worker_id, identity.instance)
-        self._conductor.begin(Holder(worker_id, self._workplace.name))
-        self._heart.start(worker_id, registered_at, server)
+        self._registration.worker_id = worker_id
+        self._registration.name = workers.full_name(name, worker_id, identity.instance)
+        self._conductor.begin(Holder(worker_id, self._registration.name))
+        self._heartbeat.start(worker_id, registered_at, server)
         self._must_register = False
         if any(queue.is_owned for queue in self.served):
             self._warn_of_divided_tasks()
@@ -198,7 +199,7 @@ class Site:
             try:
                 return self._work()
             except DatabaseAway:
-                if self.holds_jobs:
+                if self.has_unsettled_jobs:
                     log.warning(
                         "%s did not come back in time; what this worker held goes to other workers",
                         self.database.breaker.label,
@@ -207,16 +208,16 @@ class Site:
             except SchemaMismatch:
                 raise
             except Exception as error:
-                told = stops(error, self.database.breaker.label)
-                if self._is_alone() or self._stopping.is_told:
-                    if told is not None:
-                        raise told from error
+                explained = stops(error, self.database.breaker.label)
+                if self._is_alone() or self._stop_request.is_made:
+                    if explained is not None:
+                        raise explained from error
                     raise
-                if told is not None:
-                    self._rarely.warning("%s; it is tried again", told)
+                if explained is not None:
+                    self._throttled_log.warning("%s; it is tried again", explained)
                 else:
                     log.exception("%s cannot be worked on, and is tried again", self.database.breaker.label)
-            # The other sites go on meanwhile.
+            # The worker goes on with its other databases meanwhile.
             self._must_register = True
             self._absent_since = self._absent_since or system.monotonic()
             self._conductor.close()
@@ -224,7 +225,7 @@ class Site:
 
     def stop(self, at: float) -> None:
         """From any thread: end gently, and at that monotonic time without waiting any more."""
-        self._stopping.tell(at)
+        self._stop_request.make(at)
         self._signal.set()
 
     def wake(self) -> None:
@@ -233,28 +234,28 @@ class Site:
 
     def close(self) -> None:
         """Leave, and give everything back."""
-        self.line.own_leases.stop()
+        self.backlog.split_leases.stop()
         self._sweeper.stop()
         self._listener.stop()
-        self._heart.stop()
+        self._heartbeat.stop()
         self._leave()
         self._conductor.close()
 
     def _work(self) -> None:
-        conductor, quiet = self._conductor, self._quiet
+        conductor, idle_rounds = self._conductor, self._idle_rounds
         has_waited = True
         while True:
-            if self._must_register or self._heart.is_lost:
+            if self._must_register or self._heartbeat.is_lost:
                 conductor.lose_everything()
                 self._register()
-            began_in = 0 if quiet is None else quiet.round
+            began_in = 0 if idle_rounds is None else idle_rounds.round
             did_something = conductor.turn()
             self._absent_since = None
-            if self._stopping.is_told:
-                if not self.holds_jobs and not len(self.line):
+            if self._stop_request.is_made:
+                if not self.has_unsettled_jobs and not len(self.backlog):
                     return
-                if self._stopping.is_over:
-                    count = self.line.running
+                if self._stop_request.is_grace_over:
+                    count = self.backlog.running
                     said = (
                         "1 handler did not end in time; its job goes"
                         if count == 1
@@ -262,14 +263,14 @@ class Site:
                     )
                     log.warning("%s to another worker", said)
                     return
-            elif quiet is not None:
+            elif idle_rounds is not None:
                 if did_something or not conductor.is_empty:
-                    quiet.busy()
+                    idle_rounds.note_busy()
                 elif self._is_idle():
-                    if quiet.idle(self, began_in):
+                    if idle_rounds.note_idle(self, began_in):
                         return
                 else:
-                    quiet.busy()
+                    idle_rounds.note_busy()
                     if has_waited:
                         has_waited = False
                         conductor.look_again()
@@ -284,22 +285,22 @@ class Site:
     def _register(self) -> None:
         """Enter the worker, however long the database is away."""
         self._absent_since = self._absent_since or system.monotonic()
-        has_told = False
+        has_warned = False
         while True:
-            if self._stopping.is_told:
+            if self._stop_request.is_made:
                 raise DatabaseAway
             try:
                 return self.register(REGISTER_SECONDS)
             except SchemaMismatch:
                 raise
             except PenstockError as error:
-                log.log(logging.DEBUG if has_told else logging.WARNING, "%s", error)
-                has_told = True
+                log.log(logging.DEBUG if has_warned else logging.WARNING, "%s", error)
+                has_warned = True
             self._signal.wait(AGAIN_SECONDS)
             self._signal.clear()
 
     def _warn_of_divided_tasks(self) -> None:
-        for each in self.database.run(lambda connection: divided_tasks(connection, self._workplace.worker_id)):
+        for each in self.database.run(lambda connection: divided_tasks(connection, self._registration.worker_id)):
             log.warning(
                 "queue %r: this worker does not know task %r, which worker %s knows, and that one does not know all of "
                 "this one's: keys wait while their partition's owner does not know their next task. Let every worker "
@@ -310,12 +311,12 @@ class Site:
             )
 
     def _leave(self) -> None:
-        if not self._workplace.worker_id:
+        if not self._registration.worker_id:
             return
         try:
-            self.database.run(lambda connection: workers.remove(connection, self._workplace.worker_id), timeout=2.0)
+            self.database.run(lambda connection: workers.remove(connection, self._registration.worker_id), timeout=2.0)
         except Exception as error:  # The others find out by themselves: this worker does not renew any more.
             log.warning("the worker could not say that it left: %s", error)
 
     def _report_progress(self, job_id: int, value: float | None, note: str | None) -> None:
-        self._heart.progress(job_id, value, note)
+        self._heartbeat.progress(job_id, value, note)

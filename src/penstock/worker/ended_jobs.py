@@ -9,26 +9,26 @@ from operator import attrgetter
 
 from penstock.clock import system, ticks
 from penstock.model.limits import storable_text
-from penstock.policy.claim_size import BatchSize
+from penstock.policy.claim_size import ClaimSize
 from penstock.storage.claim import Lease
 from penstock.storage.settle import End, Succeeded
 from penstock.task.verdict import judge
-from penstock.worker.backlog import Line
-from penstock.worker.claimed_job import HeldJob
+from penstock.worker.backlog import Backlog
+from penstock.worker.claimed_job import ClaimedJob
 
-__all__ = ["Collected", "collect", "end_taken_away"]
+__all__ = ["EndedJobs", "collect_ended", "end_taken_away"]
 
 
 _lease_of = attrgetter("lease")
 
 
 @dataclass(slots=True)
-class Collected:
+class EndedJobs:
     """The ends of one turn. `jobs` are all of them, for the hooks; `leases` those that something ended of."""
 
     succeeded: dict[int, Succeeded] = field(default_factory=dict)
     ends: list[End] = field(default_factory=list)
-    jobs: list[HeldJob] = field(default_factory=list)
+    jobs: list[ClaimedJob] = field(default_factory=list)
     leases: dict[int, Lease] = field(default_factory=dict)
     soonest_due: float | None = None
 
@@ -36,28 +36,28 @@ class Collected:
         return bool(self.jobs or self.ends)
 
 
-def collect(line: Line, batch: BatchSize, taken_away: list[HeldJob]) -> Collected:
+def collect_ended(backlog: Backlog, claim_size: ClaimSize, taken_away: list[ClaimedJob]) -> EndedJobs:
     """Drain what the runners handed in, and end what was taken from handlers that do not come back."""
-    collected = Collected()
-    done = line.done
+    ended = EndedJobs()
+    done = backlog.done
     if not done and not taken_away:
-        return collected
-    groups = collected.succeeded
+        return ended
+    groups = ended.succeeded
     now = ticks()
-    ended = [done.popleft() for _ in range(len(done))]
-    collected.jobs = jobs = [job for job in ended if not job.is_abandoned]
+    handed_in = [done.popleft() for _ in range(len(done))]
+    ended.jobs = jobs = [job for job in handed_in if not job.is_abandoned]
     for lease, members in groupby(jobs, _lease_of):
         plain = []
         for job in members:
             if job.verdict is None and not job.is_settled:
                 plain.append(job)
             else:
-                _note_end(collected, job, now, batch)
+                _note_end(ended, job, now, claim_size)
         if not plain:
             continue
         group = groups.get(lease.id)
         if group is None:
-            collected.leases[lease.id] = lease
+            ended.leases[lease.id] = lease
             group = groups[lease.id] = Succeeded(lease.id, lease.token, lease.range)
         if group.results is not None or any(job.result is not None for job in plain):
             group.results = (group.results or [None] * len(group.positions)) + [job.result for job in plain]
@@ -65,59 +65,59 @@ def collect(line: Line, batch: BatchSize, taken_away: list[HeldJob]) -> Collecte
         group.ages += [(now - job.started) // 1000 for job in plain]
         group.runs += [(job.ended - job.started) // 1000 for job in plain]
     for lease_id, group in groups.items():
-        lease = collected.leases[lease_id]
+        lease = ended.leases[lease_id]
         lease.left -= len(group.positions)
-        batch.observe(lease.task, sum(group.runs) / len(group.runs) / 1e6, len(group.runs))
+        claim_size.observe(lease.task, sum(group.runs) / len(group.runs) / 1e6, len(group.runs))
     for job in taken_away:
         jobs.append(job)
         job.ended = now
-        _note_end(collected, job, now, batch)
+        _note_end(ended, job, now, claim_size)
     # Successes are settled before the other ends: a lease that has both is not whole yet.
-    mixed = {end.lease for end in collected.ends}
+    mixed = {end.lease for end in ended.ends}
     for lease_id, group in groups.items():
-        group.is_whole = collected.leases[lease_id].left == 0 and lease_id not in mixed
-    return collected
+        group.is_whole = ended.leases[lease_id].left == 0 and lease_id not in mixed
+    return ended
 
 
-def end_taken_away(line: Line) -> list[HeldJob]:
+def end_taken_away(backlog: Backlog) -> list[ClaimedJob]:
     """The jobs whose handlers do not come back, with what becomes of them: their leases end now.
 
     A job with a lease of its own is settled in a transaction of its handler's, which holds that lease: nobody else can
     end it before. While its handler waits to hear which lease that is, it is left to it.
     """
     ended = []
-    for _ in range(len(line.taken_away)):
-        job, error, where = line.taken_away.popleft()
+    for _ in range(len(backlog.taken_away)):
+        job, error, where = backlog.taken_away.popleft()
         if job.is_abandoned or job.ended != job.started:
             # Its lease was lost, or its handler has returned after all.
             continue
         verdict = judge(job.task, job.lease.attempt, error, system.random_unit(), is_cancelled=job.is_cancelled)
         if verdict.error and where:
             verdict = verdict._replace(error=storable_text(f"{verdict.error}\n{where}"))
-        with job.taking:
+        with job.taking_away:
             job.is_abandoned = not job.is_split
         if job.is_abandoned:
             # A copy: what the handler still does to the job counts for nothing.
             ended.append(copy(job))
             ended[-1].verdict = verdict
-        elif job.is_splitting and job.own_lease is None:
-            line.taken_away.append((job, error, where))
+        elif job.is_splitting and job.split_lease is None:
+            backlog.taken_away.append((job, error, where))
         else:
-            line.own_leases.time_out(job, verdict)
+            backlog.split_leases.time_out(job, verdict)
     return ended
 
 
-def _note_end(collected: Collected, job: HeldJob, now: int, batch: BatchSize) -> None:
+def _note_end(ended: EndedJobs, job: ClaimedJob, now: int, claim_size: ClaimSize) -> None:
     """Take in a job that ended otherwise, or was settled by its handler."""
     lease, verdict = job.lease, job.verdict
     lease.left -= 1
-    collected.leases[lease.id] = lease
-    batch.observe(lease.task, (job.ended - job.started) / 1e9)
+    ended.leases[lease.id] = lease
+    claim_size.observe(lease.task, (job.ended - job.started) / 1e9)
     if verdict is None or job.is_settled:
         return
-    collected.ends.append(
+    ended.ends.append(
         End(
-            lease=job.own_lease or lease.id,
+            lease=job.split_lease or lease.id,
             token=lease.token,
             position=job.position,
             range=lease.range,
@@ -129,5 +129,5 @@ def _note_end(collected: Collected, job: HeldJob, now: int, batch: BatchSize) ->
         )
     )
     if verdict.end in ("retry", "snooze") and verdict.due_in > 0:
-        soonest = collected.soonest_due
-        collected.soonest_due = verdict.due_in if soonest is None else min(soonest, verdict.due_in)
+        soonest = ended.soonest_due
+        ended.soonest_due = verdict.due_in if soonest is None else min(soonest, verdict.due_in)

@@ -1,10 +1,11 @@
-"""Lanes for async handlers: coroutines on one event loop, in a thread of its own, that take from the same lines.
+"""The event loop of async handlers, in a thread of its own.
 
-A lane awaits one handler after another, without a task per job; a handler with a timeout, or one that is cancelled,
-is interrupted where it awaits. One that goes on all the same is left behind with its lane, and another lane is made.
+Its runners are coroutines that take jobs from the backlogs as threads do. A runner awaits one handler after another,
+without a task per job; a handler with a timeout, or one that is cancelled, is interrupted where it awaits. One that
+goes on all the same is left behind with its runner, and another runner is made.
 
-The loop itself is never replaced while it lives: sessions and pools of the handlers' are bound to it. Whoever watches
-it learns here whether it answers, and what keeps it.
+The loop itself is never replaced while it lives: sessions and pools of the handlers' are bound to it. The watchdog asks
+here whether it answers, and which job it is at.
 """
 
 from __future__ import annotations
@@ -18,45 +19,45 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from penstock.clock import ticks
-from penstock.worker.backlog import Line
-from penstock.worker.claimed_job import HeldJob
+from penstock.worker.backlog import Backlog
+from penstock.worker.claimed_job import ClaimedJob
 from penstock.worker.hooks import Hooks
 from penstock.worker.running import arguments_of, may_start, note_error, note_result, tell_started
-from penstock.worker.slot_pool import Floor, Slot
+from penstock.worker.slot_pool import Slot, SlotPool
 
-__all__ = ["Lanes"]
+__all__ = ["EventLoop"]
 
 log = logging.getLogger("penstock")
 
-# So many jobs with leases of their own are settled at once.
+# So many jobs that used context.settle are settled at once.
 SETTLERS = 8
 
 
-class Lanes:
+class EventLoop:
     """The event loop of one worker."""
 
     def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
-        self._floor: Floor | None = None
+        self._slot_pool: SlotPool | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         # Not the loop's own executor: handlers may fill that with what hangs.
         self._settlers = ThreadPoolExecutor(SETTLERS, thread_name_prefix="penstock-settle")
         self._thread: threading.Thread | None = None
-        self._idle: deque[asyncio.Future[None]] = deque()
-        self._lanes: dict[asyncio.Task[None], Slot] = {}
-        # Lanes whose handlers do not come back.
+        self._idle_runners: deque[asyncio.Future[None]] = deque()
+        self._runners: dict[asyncio.Task[None], Slot] = {}
+        # Runners whose handlers do not come back.
         self._left_behind: dict[asyncio.Task[None], Slot] = {}
 
-    def start(self, floor: Floor) -> None:
+    def start(self, slot_pool: SlotPool) -> None:
         """Start the loop."""
-        self._floor = floor
+        self._slot_pool = slot_pool
         started = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(started,), name="penstock-loop", daemon=True)
         self._thread.start()
         started.wait()
 
     def wake(self, count: int) -> None:
-        """From any thread: let so many lanes look at the line."""
+        """From any thread: let so many runners look for jobs."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._wake, count)
@@ -77,111 +78,111 @@ class Lanes:
         """The thread of the loop."""
         return None if self._thread is None else self._thread.ident
 
-    def current_job(self) -> HeldJob | None:
+    def current_job(self) -> ClaimedJob | None:
         """From any thread: the job whose handler the loop is at, unless that is a task which a handler made."""
         task = None if self._loop is None else asyncio.current_task(self._loop)
-        slot = None if task is None else (self._lanes.get(task) or self._left_behind.get(task))
+        slot = None if task is None else (self._runners.get(task) or self._left_behind.get(task))
         return None if slot is None else slot.current
 
     def join(self) -> None:
-        """Wait for the lanes to end; one whose handler hangs is left behind."""
+        """Wait for the runners to end; one whose handler hangs is left behind."""
         if self._thread is not None:
             self._thread.join(timeout=1.0)
         self._settlers.shutdown(wait=False)
 
     def _run(self, started: threading.Event) -> None:
-        assert self._floor is not None  # noqa: S101
+        assert self._slot_pool is not None  # noqa: S101
         while True:
             try:
                 asyncio.run(self._main(started))
             except BaseException as error:  # A task of a handler's may raise SystemExit, or stop the loop.
                 log.error("a handler ended the event loop (%s): %s", type(error).__name__, error)
-            if self._floor.is_closed:
+            if self._slot_pool.is_closed:
                 return
             self._start_over()
 
     def _start_over(self) -> None:
-        """End the jobs of a loop that was ended under them, and forget its lanes."""
-        assert self._floor is not None  # noqa: S101
-        slots = [*self._lanes.values(), *self._left_behind.values()]
-        self._lanes, self._left_behind, self._idle = {}, {}, deque()
+        """End the jobs of a loop that was ended under them, and forget its runners."""
+        assert self._slot_pool is not None  # noqa: S101
+        slots = [*self._runners.values(), *self._left_behind.values()]
+        self._runners, self._left_behind, self._idle_runners = {}, {}, deque()
         for slot in slots:
             job = slot.current
             if job is not None and job.ended == job.started > 0:
                 note_error(job, RuntimeError("a handler ended the event loop that this one ran on"))
                 job.ended = ticks()
                 if job.is_split:
-                    _settle(job, slot.line)
+                    _settle(job, slot.backlog)
                 else:
-                    slot.line.end(job)
-            self._floor.drop(slot)
+                    slot.backlog.end(job)
+            self._slot_pool.drop(slot)
 
     async def _main(self, started: threading.Event) -> None:
-        assert self._floor is not None  # noqa: S101
+        assert self._slot_pool is not None  # noqa: S101
         self._loop = asyncio.get_running_loop()
         started.set()
-        while not self._floor.is_closed:
+        while not self._slot_pool.is_closed:
             self._finished = self._loop.create_future()
             await self._finished
-        await asyncio.gather(*self._lanes, return_exceptions=True)
+        await asyncio.gather(*self._runners, return_exceptions=True)
 
     def _wake(self, count: int) -> None:
-        assert self._floor is not None  # noqa: S101
-        if self._floor.is_closed and not self._finished.done():
+        assert self._slot_pool is not None  # noqa: S101
+        if self._slot_pool.is_closed and not self._finished.done():
             self._finished.set_result(None)
-        while count and self._idle:
-            future = self._idle.popleft()
+        while count and self._idle_runners:
+            future = self._idle_runners.popleft()
             if not future.done():
                 future.set_result(None)
                 count -= 1
-        while count > 0 and len(self._lanes) < self._floor.concurrency and not self._floor.is_closed:
-            self._make_lane(self._floor)
+        while count > 0 and len(self._runners) < self._slot_pool.concurrency and not self._slot_pool.is_closed:
+            self._add_runner(self._slot_pool)
             count -= 1
 
-    def _make_lane(self, floor: Floor) -> None:
-        slot = floor.slot(lambda: self._leave_behind(lane))
-        lane = asyncio.get_running_loop().create_task(self._lane(floor, slot))
-        self._lanes[lane] = slot
-        lane.add_done_callback(self._forget)
+    def _add_runner(self, slot_pool: SlotPool) -> None:
+        slot = slot_pool.add_slot(lambda: self._leave_behind(runner))
+        runner = asyncio.get_running_loop().create_task(self._run_jobs(slot_pool, slot))
+        self._runners[runner] = slot
+        runner.add_done_callback(self._forget)
 
-    def _leave_behind(self, lane: asyncio.Task[None]) -> None:
-        """From any thread: another lane may be made in the place of one whose handler does not come back."""
-        slot = self._lanes.pop(lane, None)
+    def _leave_behind(self, runner: asyncio.Task[None]) -> None:
+        """From any thread: let another runner be made instead of one whose handler does not come back."""
+        slot = self._runners.pop(runner, None)
         if slot is not None:
-            self._left_behind[lane] = slot
+            self._left_behind[runner] = slot
         self.wake(1)
 
-    def _forget(self, lane: asyncio.Task[None]) -> None:
-        self._lanes.pop(lane, None)
-        self._left_behind.pop(lane, None)
+    def _forget(self, runner: asyncio.Task[None]) -> None:
+        self._runners.pop(runner, None)
+        self._left_behind.pop(runner, None)
 
-    async def _lane(self, floor: Floor, slot: Slot) -> None:
+    async def _run_jobs(self, slot_pool: SlotPool, slot: Slot) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            if not floor.take_async(slot):
-                if floor.is_closed or slot.is_retired:
+            if not slot_pool.take_async(slot):
+                if slot_pool.is_closed or slot.is_retired:
                     return
                 future: asyncio.Future[None] = loop.create_future()
-                self._idle.append(future)
+                self._idle_runners.append(future)
                 await future
                 continue
-            line = slot.line
+            backlog = slot.backlog
             while (job := slot.next()) is not None:
-                if may_start(job, line):
-                    await self._run_job(job, line)
+                if may_start(job, backlog):
+                    await self._run_job(job, backlog)
             # Handlers that never wait would keep the loop from hearing anything else.
             await asyncio.sleep(0)
 
-    async def _run_job(self, job: HeldJob, line: Line) -> None:
+    async def _run_job(self, job: ClaimedJob, backlog: Backlog) -> None:
         """Run a job and hand it in."""
-        lane = asyncio.current_task()
+        runner = asyncio.current_task()
         loop = asyncio.get_running_loop()
-        assert lane is not None  # noqa: S101
-        job.interrupt = functools.partial(_ask, loop, lane, job)
+        assert runner is not None  # noqa: S101
+        job.interrupt = functools.partial(_request_interrupt, loop, runner, job)
         try:
             if self._hooks.wants("started"):
                 tell_started(job, self._hooks)
-            coroutine = job.task.function(**arguments_of(job, line.workplace))
+            coroutine = job.task.function(**arguments_of(job, backlog.registration))
             if job.task.timeout is None:
                 result = await coroutine
             else:
@@ -193,27 +194,27 @@ class Lanes:
             if job.task.timeout is not None and not str(error):
                 error = TimeoutError(f"the handler ran longer than its timeout of {job.task.timeout:g} s")
             note_error(job, error)
-        except BaseException as error:  # Whatever a handler raises is the end of its job, not of the lane.
+        except BaseException as error:  # Whatever a handler raises is the end of its job, not of the runner.
             note_error(job, error)
         job.interrupt = None
         job.ended = ticks()
         if job.is_split:
-            await loop.run_in_executor(self._settlers, _settle, job, line)
+            await loop.run_in_executor(self._settlers, _settle, job, backlog)
         else:
-            line.end(job)
-        while lane.cancelling():
-            lane.uncancel()
+            backlog.end(job)
+        while runner.cancelling():
+            runner.uncancel()
 
 
-def _settle(job: HeldJob, line: Line) -> None:
-    if line.own_leases.settle(job):
-        line.end(job)
+def _settle(job: ClaimedJob, backlog: Backlog) -> None:
+    if backlog.split_leases.settle(job):
+        backlog.end(job)
 
 
-def _ask(loop: asyncio.AbstractEventLoop, lane: asyncio.Task[None], job: HeldJob) -> None:
-    loop.call_soon_threadsafe(_interrupt, lane, job)
+def _request_interrupt(loop: asyncio.AbstractEventLoop, runner: asyncio.Task[None], job: ClaimedJob) -> None:
+    loop.call_soon_threadsafe(_interrupt, runner, job)
 
 
-def _interrupt(lane: asyncio.Task[None], job: HeldJob) -> None:
+def _interrupt(runner: asyncio.Task[None], job: ClaimedJob) -> None:
     if job.interrupt is not None:
-        lane.cancel()
+        runner.cancel()

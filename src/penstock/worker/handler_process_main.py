@@ -1,4 +1,4 @@
-"""What runs in a child process: it waits for a handler's place and arguments, calls it, answers, and waits again."""
+"""What a handler process runs: it waits for a handler's name and arguments, calls it, answers, and waits again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.model.limits import checked_progress
 from penstock.task.arguments import Arguments
 from penstock.task.verdict import describe
 
-__all__ = ["ChildContext", "Failed", "Progress", "Returned", "main"]
+__all__ = ["Failed", "ProcessContext", "Progress", "Returned", "main"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Progress:
     note: str | None
 
 
-class ChildContext:
+class ProcessContext:
     """The context of a handler in a process: no transaction crosses that border, so it has no settle."""
 
     # Asked to stop, the process ends; there is nobody left to ask.
@@ -80,7 +80,7 @@ def main(pipe: Pipe) -> None:
             arguments = Arguments(function)
             named = arguments.decode(args)
             if arguments.context_parameter is not None:
-                named[arguments.context_parameter] = ChildContext(pipe, facts)
+                named[arguments.context_parameter] = ProcessContext(pipe, facts)
             answer = _answer(function(**named))
         except BaseException as error:  # Whatever a handler raises is its job's end, not its process's.
             answer = Failed(_portable(error), describe(error))
@@ -99,8 +99,8 @@ def _find(module: str, name: str) -> Any:
     found: Any = sys.modules.get("__mp_main__") if module == "__main__" else None
     if found is None:
         found = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
+    for attribute in name.split("."):
+        found = getattr(found, attribute)
     # A decorated handler's name leads to its task, which knows the function.
     return getattr(getattr(found, "definition", None), "function", found)
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from penstock.clock import system
-from penstock.engine.throttled_log import Rarely
+from penstock.engine.throttled_log import ThrottledLog
 from penstock.errors import PenstockError
 from penstock.storage.database import Database, DatabaseError, with_remedy
 from penstock.storage.listen import hears_itself, listen, notify, wait_for_notification
@@ -34,7 +34,7 @@ class Listener:
         self._queues = queues
         self._signal = signal
         self._is_stopping = False
-        self._rarely = Rarely(log)
+        self._throttled_log = ThrottledLog(log)
         self._thread = threading.Thread(target=self._hear, name="penstock-listener", daemon=True)
 
     def start(self) -> None:
@@ -67,5 +67,7 @@ class Listener:
             except DatabaseError as error:
                 # Where the database is down, that is told where it is found out.
                 if not self._database.breaker.is_down:
-                    self._rarely.warning("the listener's connection was lost, and is made anew: %s", with_remedy(error))
+                    self._throttled_log.warning(
+                        "the listener's connection was lost, and is made anew: %s", with_remedy(error)
+                    )
                 system.sleep(0.2)

@@ -12,7 +12,7 @@ from penstock.engine.conversation import Conversation
 from penstock.storage.database import DatabaseError, first_line, is_about_data
 from penstock.storage.exchange import Turn
 from penstock.storage.sweep import unblock_next
-from penstock.worker.ended_jobs import Collected
+from penstock.worker.ended_jobs import EndedJobs
 from penstock.worker.hooks import Event, Hooks
 
 __all__ = ["Reports"]
@@ -37,14 +37,14 @@ class Reports:
         # What ended here so far, by its end.
         self.counts: Counter[str] = Counter()
 
-    def report(self, collected: Collected, turn: Turn, conversation: Conversation) -> None:
+    def report(self, ended: EndedJobs, turn: Turn, conversation: Conversation) -> None:
         """Report what came of a turn that settled this."""
         _log_lost(turn.lost)
-        _count_ends(self.counts, collected, turn.unsettled)
-        _log_dead_letters(collected)
-        _tell_hooks(self._hooks, collected, turn.unsettled)
-        if collected.soonest_due is not None:
-            self._on_due(collected.soonest_due)
+        _count_ends(self.counts, ended, turn.unsettled)
+        _log_dead_letters(ended)
+        _tell_hooks(self._hooks, ended, turn.unsettled)
+        if ended.soonest_due is not None:
+            self._on_due(ended.soonest_due)
         if turn.children:
             self._unblock(turn.children, conversation)
 
@@ -64,23 +64,23 @@ class Reports:
             self._on_children(rest + next_ones)
 
 
-def _count_ends(counts: Counter[str], collected: Collected, lost: list[tuple[int, int]]) -> None:
+def _count_ends(counts: Counter[str], ended: EndedJobs, lost: list[tuple[int, int]]) -> None:
     """Add what was committed to a worker's own counts, by how it ended."""
-    for group in collected.succeeded.values():
+    for group in ended.succeeded.values():
         counts["succeeded"] += len(group.positions)
-    for end in collected.ends:
+    for end in ended.ends:
         counts[end.end] += 1
     for lease, position in lost:
-        ended = next((end.end for end in collected.ends if (end.lease, end.position) == (lease, position)), "succeeded")
-        counts[ended] -= 1
+        how = next((end.end for end in ended.ends if (end.lease, end.position) == (lease, position)), "succeeded")
+        counts[how] -= 1
 
 
-def _tell_hooks(hooks: Hooks, collected: Collected, lost: list[tuple[int, int]]) -> None:
+def _tell_hooks(hooks: Hooks, ended: EndedJobs, lost: list[tuple[int, int]]) -> None:
     """Tell the hooks what was committed."""
     if not (hooks.wants("succeeded") or hooks.wants("retried") or hooks.wants("failed")):
         return
     not_ours = set(lost)
-    for job in collected.jobs:
+    for job in ended.jobs:
         if (job.lease.id, job.position) in not_ours:
             continue
         name = {"succeeded": "succeeded", "retry": "retried", "failed": "failed"}.get(job.end)
@@ -97,9 +97,9 @@ def _tell_hooks(hooks: Hooks, collected: Collected, lost: list[tuple[int, int]])
             )
 
 
-def _log_dead_letters(collected: Collected) -> None:
+def _log_dead_letters(ended: EndedJobs) -> None:
     """Log how many jobs failed for good, and the first of them."""
-    dead = [end for end in collected.ends if end.end == "failed"]
+    dead = [end for end in ended.ends if end.end == "failed"]
     if dead:
         said = (dead[0].error or "").splitlines()[:1]
         job_id = dead[0].range * 1024 + dead[0].position

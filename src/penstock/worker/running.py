@@ -8,33 +8,33 @@ from penstock.clock import system, ticks
 from penstock.errors import InvalidInput
 from penstock.model.encoding import encode_result
 from penstock.task.verdict import Verdict, describe, judge
-from penstock.worker.backlog import Line
-from penstock.worker.claimed_job import HeldJob
-from penstock.worker.context import Context, Workplace
+from penstock.worker.backlog import Backlog
+from penstock.worker.claimed_job import ClaimedJob
+from penstock.worker.context import Context, Registration
 from penstock.worker.hooks import Event, Hooks
 
 __all__ = ["arguments_of", "may_start", "note_error", "note_result", "run_inline", "tell_started"]
 
 
-def may_start(job: HeldJob, line: Line) -> bool:
+def may_start(job: ClaimedJob, backlog: Backlog) -> bool:
     """Note the start; False where the lease may have run out, or the job waited too long on its way here."""
     job.started = job.ended = started = ticks()
-    if started > line.valid_until:
+    if started > backlog.valid_until:
         job.started = job.ended = 0
-        line.put_back(job)
+        backlog.put_back(job)
         return False
     if job.expires_at and started > job.expires_at:
         job.verdict = Verdict("expired")
-        line.end(job)
+        backlog.end(job)
         return False
-    if line.asked_to_stop and job.id in line.asked_to_stop:
+    if backlog.asked_to_stop and job.id in backlog.asked_to_stop:
         job.verdict = Verdict("cancelled", "stopped on request before it started")
-        line.end(job)
+        backlog.end(job)
         return False
     return True
 
 
-def run_inline(job: HeldJob, workplace: Workplace, hooks: Hooks) -> None:
+def run_inline(job: ClaimedJob, registration: Registration, hooks: Hooks) -> None:
     """Run a plain function in this thread."""
     task = job.task
     arguments = task.arguments
@@ -44,7 +44,7 @@ def run_inline(job: HeldJob, workplace: Workplace, hooks: Hooks) -> None:
         if arguments.context_parameter is None:
             result = task.function(**arguments.decode(job.args))
         else:
-            result = task.function(**arguments_of(job, workplace))
+            result = task.function(**arguments_of(job, registration))
         if result is not None:
             note_result(job, result)
     except (
@@ -54,15 +54,15 @@ def run_inline(job: HeldJob, workplace: Workplace, hooks: Hooks) -> None:
     job.ended = ticks()
 
 
-def arguments_of(job: HeldJob, workplace: Workplace) -> dict[str, Any]:
+def arguments_of(job: ClaimedJob, registration: Registration) -> dict[str, Any]:
     """The handler's keyword arguments, the context among them if it wants one."""
     named = job.task.arguments.decode(job.args)
     if job.task.arguments.context_parameter is not None:
-        named[job.task.arguments.context_parameter] = Context(job, workplace)
+        named[job.task.arguments.context_parameter] = Context(job, registration)
     return named
 
 
-def note_result(job: HeldJob, result: Any) -> None:
+def note_result(job: ClaimedJob, result: Any) -> None:
     """Keep what a handler returned. What is not JSON fails the job for good: running it again would not help."""
     try:
         job.result = encode_result(result)
@@ -70,7 +70,7 @@ def note_result(job: HeldJob, result: Any) -> None:
         job.verdict = Verdict("failed", describe(error))
 
 
-def note_error(job: HeldJob, error: BaseException) -> None:
+def note_error(job: ClaimedJob, error: BaseException) -> None:
     """Decide what becomes of a job whose handler raised."""
     try:
         job.verdict = judge(job.task, job.lease.attempt, error, system.random_unit(), is_cancelled=job.is_cancelled)
@@ -78,7 +78,7 @@ def note_error(job: HeldJob, error: BaseException) -> None:
         job.verdict = Verdict("failed", f"{type(error).__name__} (and {type(problem).__name__} while looking at it)")
 
 
-def tell_started(job: HeldJob, hooks: Hooks) -> None:
+def tell_started(job: ClaimedJob, hooks: Hooks) -> None:
     """Call the `started` hooks."""
     task = job.task
     hooks.call(Event(name="started", job_id=job.id, queue=task.queue, task=task.name, attempt=job.lease.attempt))

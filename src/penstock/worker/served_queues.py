@@ -14,13 +14,13 @@ from penstock.engine.source import Source
 from penstock.storage import workers
 from penstock.storage.database import Connection
 from penstock.task.definition import TaskDefinition
-from penstock.worker.claimed_job import HeldJob
+from penstock.worker.claimed_job import ClaimedJob
 
-__all__ = ["Served", "ServedQueues"]
+__all__ = ["ServedQueue", "ServedQueues"]
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedQueue:
     """One queue a worker takes jobs from."""
 
     queue_id: int
@@ -40,20 +40,20 @@ class Served:
 class ServedQueues:
     """All of them. Used by the conductor."""
 
-    def __init__(self, served: Sequence[Served]) -> None:
+    def __init__(self, served: Sequence[ServedQueue]) -> None:
         self._served = served
         self.by_id = {queue.queue_id: queue for queue in served}
         self._numbers = {queue.name: queue.queue_id for queue in served}
-        # Of these nothing is taken while the event loop is blocked.
+        # No job of these is taken while the event loop is blocked.
         self._async = frozenset(queue.queue_id for queue in served if queue.is_async)
-        # Of these nothing is taken now.
+        # No job of these is taken now.
         self._closed: Set[int] = frozenset()
-        # The names of those with a limit, and the partitions where places in it became free: others may wait for them.
+        # The names of those with a limit, and the partitions where one job more may run by now.
         self._limited = {queue.name for queue in served if queue.is_limited}
         self._freed: set[int] = set()
 
     def source(self, worker: int) -> Source:
-        """Where a worker, which owns and holds, finds the jobs of these queues."""
+        """The source of these queues' jobs, for a worker that owns partitions and holds leases itself."""
         plain, owned = ([queue for queue in self._served if queue.is_owned is is_owned] for is_owned in (False, True))
         claims = PlainSource(worker, [queue.queue_id for queue in plain], _partitions(plain))
         if not owned:
@@ -76,20 +76,20 @@ class ServedQueues:
     def has_closed(self) -> bool:
         return bool(self._closed)
 
-    def is_closed(self, job: HeldJob) -> bool:
+    def is_closed(self, job: ClaimedJob) -> bool:
         """Whether a job that waits here has to go back."""
         return self._numbers[job.task.queue] in self._closed
 
-    def note_freed(self, jobs: Iterable[HeldJob]) -> None:
-        """Keep in mind where these jobs held places that others may wait for."""
+    def note_freed(self, jobs: Iterable[ClaimedJob]) -> None:
+        """Keep in mind in which partitions with a limit these jobs no longer run: others may wait to."""
         if self._limited:
             self._freed |= {job.lease.partition_id for job in jobs if job.task.queue in self._limited}
 
     def take_freed(self) -> list[int]:
-        """The partitions where places became free since this was last asked."""
+        """The partitions with a limit where jobs ended since this was last asked."""
         freed, self._freed = sorted(self._freed), set()
         return freed
 
 
-def _partitions(served: Sequence[Served]) -> dict[int, int]:
+def _partitions(served: Sequence[ServedQueue]) -> dict[int, int]:
     return {partition: queue.queue_id for queue in served for partition in queue.partition_ids}

@@ -1,11 +1,13 @@
-"""After a handler used context.settle: did its transaction commit?
+"""Split leases: after a handler used context.settle, did its transaction commit?
 
-The job has a lease of its own, which that transaction deletes. If the lease is gone, the job is settled. If it is still
-there, the transaction was rolled back: a handler that raised is judged as usual, and one that returned all the same is
-retried, since what it did is undone. A handler may end before it heard which lease that is (it timed out, or the answer
-was lost): then that is asked for again first, since nothing else ends what a living worker holds. Where a transaction
-that is still open holds the lease's row, or the database is away, the slot does not wait: a thread of the site's own
-asks again until it is known. So it does for a handler that ran past its timeout, whether that returns or not.
+The job was split off into a lease that has only this job, and the handler's transaction deletes that lease. If the
+lease is gone, the job is settled. If it is still there, the transaction was rolled back: a handler that raised is
+judged as usual, and one that returned all the same is retried, since what it did is undone.
+
+A handler may end before it heard which lease that is: it timed out, or the answer was lost. Then the lease is asked for
+again first, since nothing else ends what a living worker holds. Where a transaction that is still open has locked the
+lease's row, or the database is away, the slot does not wait: a thread of its own asks again until the outcome is known.
+The same thread does so for a handler that ran past its timeout, whether that returns or not.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ from penstock.storage.database import Connection, DatabaseError
 from penstock.storage.exchange import settled_by
 from penstock.storage.settle import End, settle_alone, split_alone
 from penstock.task.verdict import Verdict
-from penstock.worker.claimed_job import HeldJob
-from penstock.worker.context import Workplace
+from penstock.worker.claimed_job import ClaimedJob
+from penstock.worker.context import Registration
 
-__all__ = ["OwnLeases"]
+__all__ = ["SplitLeases"]
 
 log = logging.getLogger("penstock")
 
@@ -34,40 +36,40 @@ AGAIN_SECONDS = 0.2
 ANSWER_SECONDS = 0.5
 
 
-class OwnLeases:
-    """The ends of one site's jobs that have leases of their own. `hand_in` takes a job whose end was written later."""
+class SplitLeases:
+    """The ends of one database's jobs that were split off. `hand_in` takes a job whose end was written later."""
 
-    def __init__(self, workplace: Workplace, hand_in: Callable[[HeldJob], None]) -> None:
-        self._workplace = workplace
+    def __init__(self, registration: Registration, hand_in: Callable[[ClaimedJob], None]) -> None:
+        self._registration = registration
         self._hand_in = hand_in
-        self._open: list[HeldJob] = []
+        self._open: list[ClaimedJob] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
-    def open(self) -> list[HeldJob]:
+    def open(self) -> list[ClaimedJob]:
         """Jobs whose end could not be written yet."""
         return list(self._open)
 
-    def settle(self, job: HeldJob) -> bool:
+    def settle(self, job: ClaimedJob) -> bool:
         """Write the end of a job, unless its handler's transaction has; False where that is done later."""
         with self._lock:
             if job.is_late:
                 return False
-        if not self._workplace.database.breaker.is_down and self._has_ended(job):
+        if not self._registration.database.breaker.is_down and self._has_ended(job):
             return True
         with self._lock:
             self._settle_later(job)
         return False
 
-    def time_out(self, job: HeldJob, verdict: Verdict) -> None:
+    def time_out(self, job: ClaimedJob, verdict: Verdict) -> None:
         """End a job that runs for too long once the transaction it is settled in has ended, without its handler."""
         with self._lock:
             if job.ended != job.started:
                 return
             job.is_late = True
-            # What the handler still does to the job counts for nothing.
+            # A copy, so that nothing the handler still does to the job counts.
             late = copy(job)
             late.verdict, late.ended = verdict, ticks()
             self._settle_later(late)
@@ -78,10 +80,10 @@ class OwnLeases:
         if self._thread is not None:
             self._thread.join()
 
-    def _settle_later(self, job: HeldJob) -> None:
+    def _settle_later(self, job: ClaimedJob) -> None:
         self._open.append(job)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._ask_again, name="penstock-own-leases", daemon=True)
+            self._thread = threading.Thread(target=self._ask_again, name="penstock-split-leases", daemon=True)
             self._thread.start()
 
     def _ask_again(self) -> None:
@@ -94,28 +96,28 @@ class OwnLeases:
                         self._open.remove(job)
                     self._hand_in(job)
 
-    def _has_ended(self, job: HeldJob) -> bool:
+    def _has_ended(self, job: ClaimedJob) -> bool:
         try:
-            found = self._workplace.database.run(
+            found = self._registration.database.run(
                 lambda connection: self._write_end(connection, job), timeout=ANSWER_SECONDS
             )
         except PenstockError:
-            # The database is away; the heart finds out whether the worker is still alive when it is back.
+            # The database is away; the heartbeat finds out whether the worker is still alive when it is back.
             return False
         except DatabaseError as error:
             log.warning("the end of job %d could not be written yet, and is tried again: %s", job.id, error)
             return False
         if found == "busy":
             return False
-        # What was lost is handed in as it is: the conductor tells of it.
+        # A job whose lease was lost is handed in unsettled: the conductor logs it.
         job.is_settled = found != "lost"
         if found == "not held":
             job.verdict = None
         return True
 
-    def _write_end(self, connection: Connection, job: HeldJob) -> Literal["settled", "not held", "busy", "lost"]:
-        worker, name = self._workplace.worker_id, self._workplace.name
-        own = job.own_lease
+    def _write_end(self, connection: Connection, job: ClaimedJob) -> Literal["settled", "not held", "busy", "lost"]:
+        worker, name = self._registration.worker_id, self._registration.name
+        own = job.split_lease
         if own is None:
             found = split_alone(connection, worker, job.lease.id, job.lease.token, job.id)
             if found == "busy":
@@ -123,18 +125,18 @@ class OwnLeases:
             if found is None:
                 # Its handler may have heard of it late, and settled.
                 return "not held" if settled_by(connection, name, [(job.id, job.lease.attempt)]) else "lost"
-            own = job.own_lease = found
-        return settle_alone(connection, worker, name, _end_where_rolled_back(job, own))
+            own = job.split_lease = found
+        return settle_alone(connection, worker, name, _end_if_rolled_back(job, own))
 
 
-def _end_where_rolled_back(job: HeldJob, own_lease: int) -> End:
+def _end_if_rolled_back(job: ClaimedJob, split_lease: int) -> End:
     if job.verdict is None:
         exhausted = job.lease.attempt >= job.task.max_attempts
         text = "the transaction that settled the job was rolled back"
         job.verdict = Verdict("failed" if exhausted else "retry", text)
     verdict, now = job.verdict, ticks()
     return End(
-        lease=own_lease,
+        lease=split_lease,
         token=job.lease.token,
         position=job.position,
         range=job.lease.range,

@@ -1,7 +1,7 @@
 """Threads for plain handlers: as many as the worker has slots, started when first needed.
 
-A thread takes a job from a line, runs it, hands it in and takes the next, without a future or a task per job. It
-drives a child process of its own for handlers declared with executor="process". No thread can be ended from outside:
+A thread takes a job from a backlog, runs it, hands it in and takes the next, without a future or a task per job. It
+drives a process of its own for handlers declared with executor="process". No thread can be ended from outside:
 one whose handler does not come back is left behind, and another is started in its place.
 """
 
@@ -12,10 +12,10 @@ import logging
 import threading
 
 from penstock.clock import system
-from penstock.worker.handler_process import Child
+from penstock.worker.handler_process import HandlerProcess
 from penstock.worker.hooks import Hooks
 from penstock.worker.running import may_start, run_inline
-from penstock.worker.slot_pool import Floor
+from penstock.worker.slot_pool import SlotPool
 
 __all__ = ["Threads"]
 
@@ -25,8 +25,8 @@ log = logging.getLogger("penstock")
 class Threads:
     """The threads of one worker."""
 
-    def __init__(self, floor: Floor, hooks: Hooks) -> None:
-        self._floor = floor
+    def __init__(self, slot_pool: SlotPool, hooks: Hooks) -> None:
+        self._slot_pool = slot_pool
         self._hooks = hooks
         self._threads: list[threading.Thread] = []
         self._started = 0
@@ -34,7 +34,7 @@ class Threads:
 
     def start(self, count: int) -> None:
         """Have at least so many threads."""
-        count = min(count, self._floor.concurrency)
+        count = min(count, self._slot_pool.concurrency)
         if len(self._threads) >= count:
             return
         with self._lock:
@@ -61,24 +61,24 @@ class Threads:
             log.error("no thread could be started in place of one whose handler hangs: %s", error)
 
     def _work(self) -> None:
-        floor, hooks = self._floor, self._hooks
-        slot = floor.slot(functools.partial(self._replace, threading.current_thread()))
-        child: Child | None = None
+        slot_pool, hooks = self._slot_pool, self._hooks
+        slot = slot_pool.add_slot(functools.partial(self._replace, threading.current_thread()))
+        process: HandlerProcess | None = None
         try:
-            while floor.take(slot):
-                line = slot.line
-                workplace = line.workplace
+            while slot_pool.take(slot):
+                backlog = slot.backlog
+                registration = backlog.registration
                 while (job := slot.next()) is not None:
-                    if not may_start(job, line):
+                    if not may_start(job, backlog):
                         continue
                     if job.task.runs_in_process:
-                        child = child or Child(hooks)
-                        child.run(job, workplace)
+                        process = process or HandlerProcess(hooks)
+                        process.run(job, registration)
                     else:
-                        run_inline(job, workplace, hooks)
-                        if job.is_split and not line.own_leases.settle(job):
+                        run_inline(job, registration, hooks)
+                        if job.is_split and not backlog.split_leases.settle(job):
                             continue
-                    line.end(job)
+                    backlog.end(job)
         finally:
-            if child is not None:
-                child.close()
+            if process is not None:
+                process.close()

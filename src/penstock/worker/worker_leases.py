@@ -1,4 +1,4 @@
-"""The leases a worker holds on one database, as far as it knows; each lease counts what is left of it."""
+"""The leases that a worker holds on one database, as far as it knows; each counts its jobs that have not ended."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import logging
 from collections.abc import ValuesView
 
 from penstock.storage.claim import Lease
-from penstock.worker.backlog import Line
+from penstock.worker.backlog import Backlog
 
-__all__ = ["HeldLeases"]
+__all__ = ["WorkerLeases"]
 
 log = logging.getLogger("penstock")
 
 
-class HeldLeases:
+class WorkerLeases:
     """Used by the conductor; whether there are any is asked from other threads too."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, backlog: Backlog) -> None:
+        self._backlog = backlog
         self._leases: dict[int, Lease] = {}
 
     def __len__(self) -> int:
@@ -35,7 +35,7 @@ class HeldLeases:
             self._abandon(self._leases[lease.id])
         self._leases[lease.id] = lease
 
-    def let_go(self, lease: Lease) -> bool:
+    def remove(self, lease: Lease) -> bool:
         """All of a lease has ended; whether the server may take ended jobs of it for running all the same."""
         if self._leases.get(lease.id) is lease:
             del self._leases[lease.id]
@@ -48,19 +48,19 @@ class HeldLeases:
         for lease in self._leases.values():
             lease.is_in_doubt = True
 
-    def started(self, taken_before: float) -> list[Lease]:
+    def find_started(self, taken_before: float) -> list[Lease]:
         """Those claimed ahead, before then, of which nothing waits any more."""
-        waiting = self._line.waiting_leases()
+        waiting = self._backlog.waiting_leases()
         return [
             lease
             for lease in self._leases.values()
             if lease.is_ahead and lease.id not in waiting and lease.taken_at < taken_before
         ]
 
-    def lose(self) -> None:
+    def abandon_all(self) -> None:
         """The worker was declared dead: none of what it held is its own any more."""
-        self._line.withdraw()
-        for job in (*self._line.active(), *self._line.own_leases.open):
+        self._backlog.withdraw()
+        for job in (*self._backlog.active(), *self._backlog.split_leases.open):
             job.is_abandoned = True
         if self._leases:
             log.warning("LeaseLost: this worker was silent for too long; %d leases went to others", len(self._leases))
@@ -68,10 +68,10 @@ class HeldLeases:
 
     def _abandon(self, lease: Lease) -> None:
         """The number of a lease was given again, so it is gone: none of its jobs is this worker's any more."""
-        jobs = self._line.withdraw(lambda job: job.lease is lease)
+        jobs = self._backlog.withdraw(lambda job: job.lease is lease)
         # In this order, in which jobs go on: none is passed over.
-        jobs += [job for job in self._line.active() if job.lease is lease]
-        jobs += [job for job in (*self._line.own_leases.open, *self._line.done) if job.lease is lease]
+        jobs += [job for job in self._backlog.active() if job.lease is lease]
+        jobs += [job for job in (*self._backlog.split_leases.open, *self._backlog.done) if job.lease is lease]
         for job in jobs:
             job.is_abandoned = True
         log.warning(

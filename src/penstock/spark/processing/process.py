@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import uuid4
 
 from penstock.clock import ticks
-from penstock.engine.heartbeat import Pulse
+from penstock.engine.heartbeat import Heartbeat
 from penstock.errors import InvalidInput, PartitionUnavailable
 from penstock.model.limits import checked_count, checked_name, checked_seconds
 from penstock.shards.databases import Shards
@@ -279,7 +279,7 @@ class _Run:
                 workers.remove(connection, driver)
             return workers.renew(connection, driver)
 
-        pulse = Pulse(database, self._lease_seconds, renew, registered_at)
+        pulse = Heartbeat(database, self._lease_seconds, renew, registered_at)
         try:
             yield driver
         finally:

@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from penstock.clock import system, ticks
 from penstock.engine.conversation import Conversation, Holder, Settlement
-from penstock.engine.heartbeat import Pulse
+from penstock.engine.heartbeat import Heartbeat
 from penstock.engine.leased_jobs import read_leased
 from penstock.engine.link import Link, wait_as_long_as_a_request
 from penstock.engine.owned_source import OwnedSource
@@ -166,7 +166,7 @@ class Seat:
             else PlainSource(self._worker, [plan.queue_id])
         )
         self._conversation = Conversation(self._link, Holder(self._worker, name), on_doubt=self._source.forget)
-        self._pulse = Pulse(self._database, plan.lease_seconds, self._renew, registered_at, server)
+        self._pulse = Heartbeat(self._database, plan.lease_seconds, self._renew, registered_at, server)
 
     def turn(self, wanted: int, *, is_last: bool) -> list[Lease]:
         """Settle what ended and claim what comes next, unless it is the last turn; the leases.
@@ -177,7 +177,7 @@ class Seat:
             return self._held
         ended = self._ended
         wish = NOTHING
-        if self._pulse.has_moved():
+        if self._pulse.has_server_changed():
             self._conversation.doubt()
         is_last = is_last or self._conversation.is_in_doubt
         if not is_last:

@@ -14,7 +14,7 @@ import socket
 
 from penstock.clock import system, ticks
 from penstock.engine.conversation import Conversation, Holder, Settlement
-from penstock.engine.heartbeat import Pulse
+from penstock.engine.heartbeat import Heartbeat
 from penstock.engine.link import Link, wait_as_long_as_a_request
 from penstock.engine.plain_source import PlainSource
 from penstock.engine.source import NOTHING
@@ -129,7 +129,7 @@ class Claimer:
         now = system.monotonic()
         wish = NOTHING
         if most > 0:
-            if self._pulse.has_moved():
+            if self._pulse.has_server_changed():
                 self._conversation.doubt()
             self._conversation.ask(lambda connection: self._look(connection, most, now))
             wish = self._source.wish(self._link.at_most(most), 0, 0, now)
@@ -185,7 +185,7 @@ class Claimer:
         self._claimed = ClaimOffset()
         self._source = PlainSource(worker, [self._queue.id])
         self._conversation = Conversation(self._link, Holder(worker, name), on_doubt=self._source.forget)
-        self._pulse = Pulse(
+        self._pulse = Heartbeat(
             self._database,
             self._lease_seconds,
             lambda connection: workers.renew(connection, worker),
