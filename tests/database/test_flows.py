@@ -106,11 +106,11 @@ def test_g13_the_pulse_of_a_spark_worker_beats_on_when_its_flow_goes_dead(proxy:
         beats.append(row[0] if row else 0)
         return workers.Renewal("here", 1)
 
-    pulse = Heartbeat(distant, 1.5, renew, ticks())
+    heartbeat = Heartbeat(distant, 1.5, renew, ticks())
     eventually(lambda: beats, "it beats")
-    assert proxy.kill_flows(called("penstock pulse")) == 1
+    assert proxy.kill_flows(called("penstock heartbeat")) == 1
     eventually(lambda: len(set(beats)) > 1, "it beats on another connection")
-    pulse.stop()
+    heartbeat.stop()
 
 
 def test_the_pulse_of_a_spark_worker_that_is_too_old_for_the_functions_beats_on_and_says_so(distant: Database) -> None:
@@ -120,14 +120,14 @@ def test_the_pulse_of_a_spark_worker_that_is_too_old_for_the_functions_beats_on_
         beats.append(1)
         return workers.Renewal("here", 99)
 
-    pulse = Heartbeat(distant, 1.5, renew, ticks())
-    mismatch = eventually(lambda: pulse.mismatch, "it hears of it")
+    heartbeat = Heartbeat(distant, 1.5, renew, ticks())
+    mismatch = eventually(lambda: heartbeat.mismatch, "it hears of it")
     assert "upgrade penstock" in str(mismatch)
     # What it holds is its own until it has settled it.
     before = len(beats)
     eventually(lambda: len(beats) > before, "it beats on")
-    assert pulse.is_valid
-    pulse.stop()
+    assert heartbeat.is_valid
+    heartbeat.stop()
 
 
 def test_g13_the_conversation_of_a_spark_worker_goes_on_when_its_flow_goes_dead(

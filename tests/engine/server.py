@@ -60,14 +60,14 @@ class FarWorker:
 
 
 class Server:
-    """Used by one thread, but for the pulse of its own row."""
+    """Used by one thread, but for the heartbeat of its own row."""
 
     def __init__(self, database: Database, queue: QueueEntry, tasks: list[str]) -> None:
         self.database = database
         self._link = Link(database, "server", wait_as_long_as_a_request(database))
         registered_at = ticks()
         self.owner = _register(database, "server", [(queue.id, task) for task in tasks])
-        self._pulse = Heartbeat(
+        self._heartbeat = Heartbeat(
             database, LEASE_SECONDS, lambda connection: workers.renew(connection, self.owner), registered_at
         )
         self._source = OwnedSource(self.owner, {queue.id: tasks})
@@ -106,7 +106,7 @@ class Server:
         """Give up the partitions; what the workers hold stays theirs."""
         self._link.ask(self._source.leave)
         self._link.ask(lambda connection: workers.remove(connection, self.owner))
-        self._pulse.stop()
+        self._heartbeat.stop()
         self._link.close()
 
     def _act_for(self, holder: Holder) -> FarWorker:

@@ -62,7 +62,7 @@ def now(watching: Watching) -> object:
     return row[0]
 
 
-@pytest.mark.parametrize("name", ["penstock conductor", "penstock heart", "penstock listener", "penstock"])
+@pytest.mark.parametrize("name", ["penstock conductor", "penstock heartbeat", "penstock listener", "penstock"])
 def test_g2_g9_g13_a_worker_comes_back_when_a_flow_goes_dead(
     ordered: Stage, proxy: Proxy, watching: Watching, name: str
 ) -> None:
@@ -125,7 +125,7 @@ def test_g9_g13_a_worker_whose_conductor_is_never_heard_lets_its_jobs_go(ordered
     enqueue(ordered)
     eventually(lambda: ordered.settles() >= 40, "the worker is at work")
     for _ in range(times(1, 2)):
-        # Its heart is heard all the while.
+        # Its heartbeat is answered all the while.
         proxy.lose(called("penstock conductor"))
         healthy = ordered.worker(work_seconds=0.005)
         enqueue(ordered)
@@ -157,7 +157,7 @@ def test_g13_a_lock_that_somebody_holds_for_leases_loses_no_worker_its_jobs(stag
             eventually(lambda: is_back(watching, name, since), "the conductor was cut off")  # noqa: B023
             since = now(watching)
         beaten = "select from penstock.worker where renewed_at > %s"
-        eventually(lambda: watching.execute(beaten, [since]).rowcount, "the heart beats all the same")
+        eventually(lambda: watching.execute(beaten, [since]).rowcount, "it renews all the same")
     eventually(lambda: stage.settles() >= 10, "the worker goes on")
     assert watching.execute("select id from penstock.worker").fetchall() == registered
     verdict = stage.verdict()

@@ -1,4 +1,4 @@
-"""The line of jobs that wait in a worker: which go back."""
+"""The backlog of jobs that wait in a worker: which go back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.worker.context import Registration
 from penstock.worker.slot_pool import SlotPool
 
 
-def held(number: int, partition: int, taken_at: float, *, is_strict: bool) -> ClaimedJob:
+def claimed(number: int, partition: int, taken_at: float, *, is_strict: bool) -> ClaimedJob:
     lease = Lease(number, partition, 5, number, number, 0, 1, None, 1, 0, False, "", 0.0)
     lease.taken_at, lease.is_strict = taken_at, is_strict
     task = define("q", lambda: None, name="t")
@@ -19,15 +19,15 @@ def held(number: int, partition: int, taken_at: float, *, is_strict: bool) -> Cl
 
 
 def test_what_waited_for_long_goes_back_and_where_starts_have_an_order_what_is_behind_it() -> None:
-    place = Registration(Database("postgresql://nowhere"), "", lambda *_: None)
-    backlog = Backlog(SlotPool(2, lambda _: None), place, lambda: None)
+    registration = Registration(Database("postgresql://nowhere"), "", lambda *_: None)
+    backlog = Backlog(SlotPool(2, lambda _: None), registration, lambda: None)
     jobs = [
-        held(1, 1, 5.0, is_strict=True),
-        held(2, 1, 1.0, is_strict=True),
-        held(3, 1, 5.0, is_strict=True),
-        held(4, 2, 5.0, is_strict=True),
-        held(5, 3, 1.0, is_strict=False),
-        held(6, 3, 5.0, is_strict=False),
+        claimed(1, 1, 5.0, is_strict=True),
+        claimed(2, 1, 1.0, is_strict=True),
+        claimed(3, 1, 5.0, is_strict=True),
+        claimed(4, 2, 5.0, is_strict=True),
+        claimed(5, 3, 1.0, is_strict=False),
+        claimed(6, 3, 5.0, is_strict=False),
     ]
     backlog.feed(jobs, 0)
     assert [job.lease.id for job in backlog.withdraw_late(2.0)] == [2, 3, 5]

@@ -15,8 +15,12 @@ ENDS = ["succeeded", "succeeded", "succeeded", "retry", "release", "failed"]
 
 
 def jobs_by_tenant(roster: Roster) -> dict[str, int]:
-    turns = roster._ready_keys
-    return {name: tenant.jobs for name, tenant in turns._tenants.items()} if isinstance(turns, FairReadyKeys) else {}
+    ready_keys = roster._ready_keys
+    return (
+        {name: tenant.jobs for name, tenant in ready_keys._tenants.items()}
+        if isinstance(ready_keys, FairReadyKeys)
+        else {}
+    )
 
 
 @pytest.mark.parametrize("seed", range(60))

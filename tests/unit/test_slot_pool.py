@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from tests.unit.test_backlog import held
+from tests.unit.test_backlog import claimed
 
 from penstock.clock import ticks
 from penstock.storage import Database
@@ -17,14 +17,14 @@ LATE = TimeoutError("too late")
 
 
 def scene(jobs: int) -> tuple[SlotPool, Backlog, list[ClaimedJob]]:
-    """A floor of two slots, and a line of fast jobs that may start."""
+    """A pool of two slots, and a backlog of fast jobs that may start."""
     slot_pool = SlotPool(2, lambda _: None)
     backlog = Backlog(slot_pool, Registration(Database("postgresql://nowhere"), "", lambda *_: None), lambda: None)
     backlog.valid_until = ticks() + 3_600 * 10**9
     backlog.is_fast = True
-    held_jobs = [held(number, 1, 0.0, is_strict=False) for number in range(1, jobs + 1)]
-    backlog.feed(held_jobs, 0)
-    return slot_pool, backlog, held_jobs
+    claimed_jobs = [claimed(number, 1, 0.0, is_strict=False) for number in range(1, jobs + 1)]
+    backlog.feed(claimed_jobs, 0)
+    return slot_pool, backlog, claimed_jobs
 
 
 def begin(slot_pool: SlotPool, slot: Slot) -> ClaimedJob:

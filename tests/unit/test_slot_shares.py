@@ -1,16 +1,16 @@
-"""How the sites of a worker share its slots."""
+"""How the claimants of a worker share its slots."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.slot_shares_world import SimulatedSite, World
+from tests.unit.slot_shares_world import SimulatedClaimant, World
 
 from penstock.policy.slot_shares import ANSWER_SECONDS, SlotShares
 
 
-def test_alone_a_site_is_granted_every_free_slot() -> None:
+def test_alone_a_claimant_is_granted_every_free_slot() -> None:
     slots = SlotShares(16)
     share = slots.join()
     share.running, share.waiting = 3, 2
@@ -36,7 +36,7 @@ def test_a_claim_that_takes_longer_than_a_moment_keeps_no_slot_from_others() -> 
     assert slots.ask(second, ANSWER_SECONDS).slots == 16
 
 
-def test_a_site_that_is_called_and_does_not_come_is_passed_over() -> None:
+def test_a_claimant_that_is_called_and_does_not_come_is_passed_over() -> None:
     slots = SlotShares(1)
     busy, stuck = slots.join(), slots.join()
     slots.ask(busy, 0.0)
@@ -52,10 +52,10 @@ def test_a_site_that_is_called_and_does_not_come_is_passed_over() -> None:
     assert slots.ask(busy, 0.201 + patience).slots == 1
 
 
-def test_with_one_slot_sites_take_turns() -> None:
-    world = World(1, SimulatedSite(100, 0.1), SimulatedSite(100, 0.1), SimulatedSite(100, 0.1))
+def test_with_one_slot_claimants_take_turns() -> None:
+    world = World(1, SimulatedClaimant(100, 0.1), SimulatedClaimant(100, 0.1), SimulatedClaimant(100, 0.1))
     world.run(10.0)
-    starts = sorted((at, number) for number, site in enumerate(world.sites) for at in site.started)
+    starts = sorted((at, number) for number, claimant in enumerate(world.claimants) for at in claimant.started)
     order = [number for _, number in starts]
     assert len(order) > 90
     assert all(set(order[n : n + 3]) == {0, 1, 2} for n in range(0, 90, 3))
@@ -63,8 +63,8 @@ def test_with_one_slot_sites_take_turns() -> None:
 
 @pytest.mark.parametrize("concurrency", [2, 3, 16])
 @pytest.mark.parametrize("seconds", [(0.1, 0.1), (1.0, 0.05), (0.2, 0.001), (0.001, 0.002)])
-def test_sites_with_work_have_equal_parts_of_the_slots(concurrency: int, seconds: tuple[float, float]) -> None:
-    first, second = SimulatedSite(1_000_000, seconds[0]), SimulatedSite(1_000_000, seconds[1])
+def test_claimants_with_work_have_equal_parts_of_the_slots(concurrency: int, seconds: tuple[float, float]) -> None:
+    first, second = SimulatedClaimant(1_000_000, seconds[0]), SimulatedClaimant(1_000_000, seconds[1])
     world = World(concurrency, first, second)
     length = 40 * max(seconds)
     world.run(length)
@@ -73,8 +73,8 @@ def test_sites_with_work_have_equal_parts_of_the_slots(concurrency: int, seconds
     assert min(first.slot_seconds, second.slot_seconds) > 0.85 * length * (concurrency // 2)
 
 
-def test_a_deep_site_does_not_starve_a_shallow_one_and_has_what_that_leaves() -> None:
-    deep, shallow = SimulatedSite(100_000, 0.5), SimulatedSite(0, 0.5)
+def test_a_deep_claimant_does_not_starve_a_shallow_one_and_has_what_that_leaves() -> None:
+    deep, shallow = SimulatedClaimant(100_000, 0.5), SimulatedClaimant(0, 0.5)
     world = World(16, deep, shallow)
     world.run(10.0)
     assert deep.slot_seconds > 0.95 * 16 * 10
@@ -87,7 +87,7 @@ def test_a_deep_site_does_not_starve_a_shallow_one_and_has_what_that_leaves() ->
 
 
 def test_a_database_that_hangs_costs_the_others_a_moment() -> None:
-    hanging, healthy = SimulatedSite(100_000, 0.2, hangs_at=5.0), SimulatedSite(100_000, 0.2)
+    hanging, healthy = SimulatedClaimant(100_000, 0.2, hangs_at=5.0), SimulatedClaimant(100_000, 0.2)
     world = World(8, hanging, healthy)
     world.run(6.0)
     before = healthy.slot_seconds
@@ -96,7 +96,7 @@ def test_a_database_that_hangs_costs_the_others_a_moment() -> None:
 
 
 def test_a_slow_database_does_not_slow_the_others() -> None:
-    slow, healthy = SimulatedSite(100_000, 0.1, claim_seconds=0.4), SimulatedSite(100_000, 0.1)
+    slow, healthy = SimulatedClaimant(100_000, 0.1, claim_seconds=0.4), SimulatedClaimant(100_000, 0.1)
     world = World(8, slow, healthy)
     world.run(20.0)
     assert healthy.slot_seconds > 0.45 * 8 * 20
@@ -104,20 +104,20 @@ def test_a_slow_database_does_not_slow_the_others() -> None:
     assert len(slow.started) > 80
 
 
-given_sites = st.tuples(
+given_claimants = st.tuples(
     st.integers(0, 60), st.sampled_from([0.001, 0.01, 0.05, 0.3]), st.sampled_from([0.0005, 0.005, 0.2])
 )
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 20), st.lists(given_sites, min_size=1, max_size=5))
-def test_whatever_the_sites_are_all_is_run_and_few_jobs_wait_unstarted(
+@given(st.integers(1, 20), st.lists(given_claimants, min_size=1, max_size=5))
+def test_whatever_the_claimants_are_all_is_run_and_few_jobs_wait_unstarted(
     concurrency: int, given: list[tuple[int, float, float]]
 ) -> None:
-    world = World(concurrency, *(SimulatedSite(*each) for each in given))
+    world = World(concurrency, *(SimulatedClaimant(*each) for each in given))
     world.run(200.0)
     assert world.most_running <= concurrency
-    assert [len(site.started) for site in world.sites] == [backlog for backlog, _, _ in given]
-    for site in world.sites:
-        ahead = concurrency * 0.025 / site.job_seconds if site.job_seconds < 0.025 else 0
-        assert site.most_waiting <= concurrency + ahead
+    assert [len(claimant.started) for claimant in world.claimants] == [backlog for backlog, _, _ in given]
+    for claimant in world.claimants:
+        ahead = concurrency * 0.025 / claimant.job_seconds if claimant.job_seconds < 0.025 else 0
+        assert claimant.most_waiting <= concurrency + ahead
