@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import penstock.spark as ps
 from penstock import App, PenstockError
-from penstock.spark.lake.parquet_lake import Lake
+from penstock.spark.lake.parquet_lake import ParquetLake
 from penstock.storage.archive import Archiving
 
 __all__ = ["POINTS"]
@@ -25,11 +25,11 @@ POINTS: dict[str, tuple[type, str]] = {
     "taken": (Archiving, "take"),
     "detached": (Archiving, "set_apart"),
     "begun": (Archiving, "begin_writing"),
-    "written": (Lake, "write"),
+    "written": (ParquetLake, "write"),
     "compared": (Archiving, "count"),
     "about to commit": (Archiving, "_drop"),
     "dropped": (Archiving, "let_go"),
-    "listed": (Lake, "enter"),
+    "listed": (ParquetLake, "add_to_manifest"),
 }
 
 

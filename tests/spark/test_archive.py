@@ -15,7 +15,7 @@ from tests.spark.past import live
 
 import penstock.spark as ps
 from penstock import App, InvalidInput, NotFound, PenstockError
-from penstock.spark.lake.parquet_lake import Lake
+from penstock.spark.lake.parquet_lake import ParquetLake
 from penstock.spark.tables.columns import HISTORY, MORE_HISTORY
 from penstock.storage import archive as storage_archive
 from penstock.storage.archive import Archiving
@@ -66,13 +66,13 @@ KILLS: list[tuple[Any, str, bool]] = [
     (Archiving, "take", True),
     (Archiving, "set_apart", True),
     (Archiving, "begin_writing", True),
-    (Lake, "read", False),
-    (Lake, "write", True),
+    (ParquetLake, "read", False),
+    (ParquetLake, "write", True),
     (storage_archive, "verify_writing", True),
     (Archiving, "_drop", False),
     (Archiving, "_drop", True),
     (Archiving, "let_go", True),
-    (Lake, "enter", True),
+    (ParquetLake, "add_to_manifest", True),
 ]
 
 
@@ -148,7 +148,7 @@ def test_what_is_not_in_the_lake_as_it_was_is_not_dropped(
 ) -> None:
     ended = finish(5)
     lake = tmp_path / "lake"
-    real = Lake.read
+    real = ParquetLake.read
     spoilt: dict[str, Callable[[Any], Any]] = {
         "a row less": lambda rows: rows.where(rows.id != ended[0]),
         "a row more": lambda rows: rows.union(rows.limit(1)),
@@ -156,7 +156,7 @@ def test_what_is_not_in_the_lake_as_it_was_is_not_dropped(
     }
     for spoil in spoilt.values():
         with monkeypatch.context() as patched:
-            patched.setattr(Lake, "read", lambda self, folders, spoil=spoil: spoil(real(self, folders)))
+            patched.setattr(ParquetLake, "read", lambda self, folders, spoil=spoil: spoil(real(self, folders)))
             with pytest.raises(PenstockError, match="nothing was dropped"):
                 ps.archive(spark, app, lake)
         assert hot_rows(app) > 0

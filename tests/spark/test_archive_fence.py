@@ -19,8 +19,9 @@ from tests.servers import created_database
 
 import penstock.spark as ps
 from penstock import App, InvalidInput, PenstockError, Task
-from penstock.spark.lake import consistency
-from penstock.spark.lake.parquet_lake import Lake
+from penstock.spark.lake import open_lake
+from penstock.spark.lake.consistency import LakeComparison
+from penstock.spark.lake.parquet_lake import ParquetLake
 from penstock.spark.lake.table_lake import TableLake
 from penstock.storage import archive as storage_archive
 from penstock.storage.archive import Archiving
@@ -89,8 +90,8 @@ STEPS: list[tuple[Any, str, bool]] = [
     (Archiving, "take", True),
     (Archiving, "set_apart", True),
     (Archiving, "begin_writing", True),
-    (Lake, "write", False),
-    (Lake, "write", True),
+    (ParquetLake, "write", False),
+    (ParquetLake, "write", True),
     (Archiving, "let_go", False),
     (Archiving, "let_go", True),
 ]
@@ -140,7 +141,7 @@ def test_in_the_middle_of_another_archive_one_that_was_replaced_can_do_nothing_g
 ) -> None:
     lake = tmp_path / "lake"
     ended = finish(app, 5)
-    write, let_go = Lake.write, Archiving.let_go
+    write, let_go = ParquetLake.write, Archiving.let_go
     runs: list[Archiving] = []
     said: list[str] = []
 
@@ -154,7 +155,7 @@ def test_in_the_middle_of_another_archive_one_that_was_replaced_can_do_nothing_g
             ps.archive(spark, app, lake)
         return let_go(self, *arguments)
 
-    def writing(self: Lake, *arguments: Any) -> Any:
+    def writing(self: ParquetLake, *arguments: Any) -> Any:
         if runs:
             # The second has cleaned up and not yet written: the first goes on.
             with pytest.raises(PenstockError, match="has taken over") as error:
@@ -164,7 +165,7 @@ def test_in_the_middle_of_another_archive_one_that_was_replaced_can_do_nothing_g
 
     first_arguments: list[Any] = []
     monkeypatch.setattr(Archiving, "let_go", letting_go)
-    monkeypatch.setattr(Lake, "write", writing)
+    monkeypatch.setattr(ParquetLake, "write", writing)
     with pytest.raises(PenstockError, match="has taken over"):
         ps.archive(spark, app, lake)
     assert len(said) == 1
@@ -177,7 +178,7 @@ MOMENTS: list[tuple[Any, str] | None] = [
     None,
     (Archiving, "take"),
     (Archiving, "begin_writing"),
-    (Lake, "write"),
+    (ParquetLake, "write"),
     (Archiving, "let_go"),
 ]
 
@@ -339,7 +340,7 @@ def test_a_slice_does_not_come_to_lie_in_two_lakes_unnoticed_g8(
 ) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     ended = finish(app, 3)
-    with killed_at(Lake, "write", monkeypatch):
+    with killed_at(ParquetLake, "write", monkeypatch):
         ps.archive(spark, app, first)
     with pytest.raises(PenstockError, match=rf"an archive to .*{first} was killed while it wrote slice 1"):
         ps.archive(spark, app, second)
@@ -356,7 +357,7 @@ def test_a_slice_does_not_come_to_lie_in_two_lakes_unnoticed_g8(
     assert ids(spark, app, first) == ended
     # Whoever means it says so.
     finish(app, 2)
-    with killed_at(Lake, "write", monkeypatch):
+    with killed_at(ParquetLake, "write", monkeypatch):
         ps.archive(spark, app, first)
     assert ps.archive(spark, app, second, reconcile=True).rows == 2
     assert len(ids(spark, app, second)) == 2
@@ -372,14 +373,14 @@ def test_an_archive_between_two_looks_is_not_taken_for_a_lost_past_g8(
         ps.archive(spark, app, lake)
         ended += finish(app, 3)
     # History has looked into the database, and now the whole of an archive takes place.
-    compare = consistency.Agreement.of
+    compare = LakeComparison.compare
 
-    def archive_first(*arguments: Any) -> consistency.Agreement:
+    def archive_first(*arguments: Any) -> LakeComparison:
         monkeypatch.undo()
         ps.archive(spark, app, lake)
         return compare(*arguments)
 
-    monkeypatch.setattr(consistency.Agreement, "of", archive_first)
+    monkeypatch.setattr(LakeComparison, "compare", archive_first)
     assert ids(spark, app, lake) == ended
 
 
@@ -391,7 +392,7 @@ def table(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         shutil.rmtree(tmp_path / "table" / f"slice={name}")
         spark.catalog.clearCache()
 
-    monkeypatch.setattr(consistency, "FORMATS", ("orc",))
+    monkeypatch.setattr(open_lake, "FORMATS", ("orc",))
     monkeypatch.setattr(TableLake, "_delete", delete)
     return str(tmp_path / "table"), "orc"
 

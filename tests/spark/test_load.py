@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 
 import penstock.spark as ps
 from penstock import App, InvalidInput, NotFound, QueueFull
-from penstock.spark.data_source.error_codes import decoded
+from penstock.spark.data_source.error_codes import decode_errors
 from penstock.spark.loading.load_writer import LoadWriter
 
 FULL = os.environ.get("PENSTOCK_FAULT") == "full"
@@ -220,7 +220,7 @@ def test_each_kind_of_bad_row_is_refused_by_its_field(spark: SparkSession, app: 
         frame = spark.sql(statement)
         writer = LoadWriter(frame.schema, False, {"url": app.url, "queue": "q", "task": "t", **options})
         staged_rows = writer.write(iter(frame.toArrow().to_batches()))
-        with pytest.raises(InvalidInput) as caught, decoded():
+        with pytest.raises(InvalidInput) as caught, decode_errors():
             writer.commit([staged_rows])
         assert caught.value.field == field, name
     assert (app.stats("q").total_enqueued, staged(app)) == (0, 0)

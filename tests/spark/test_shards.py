@@ -24,7 +24,7 @@ from penstock import App, PartitionUnavailable
 from penstock.routing import home_of
 from penstock.shards.duties import DUTIES
 from penstock.shards.publishing import roll_loads
-from penstock.spark.lake.parquet_lake import Lake
+from penstock.spark.lake.parquet_lake import ParquetLake
 
 
 @pytest.fixture
@@ -271,16 +271,16 @@ def test_an_archive_covers_both_shards_and_may_be_killed_between_them(
         pass
 
     written: list[int] = []
-    write = Lake.write
+    write = ParquetLake.write
 
-    def die_at_the_second(self: Lake, *arguments: Any) -> Any:
+    def die_at_the_second(self: ParquetLake, *arguments: Any) -> Any:
         if written:
             raise Killed
         written.append(1)
         return write(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Lake, "write", die_at_the_second)
+        patch.setattr(ParquetLake, "write", die_at_the_second)
         with pytest.raises(Killed):
             ps.archive(spark, app, lake)
     assert sorted(ps.history(spark, app, lake, columns).collect()) == before

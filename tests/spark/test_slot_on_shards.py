@@ -203,7 +203,7 @@ def test_a_load_whose_keys_went_to_another_shard_is_staged_again(monkeypatch: py
     plan: Any = None
     loading._write(frame, [], {}, plan)
     assert (len(tries), len(plans)) == (3, 2)
-    monkeypatch.setattr(loading, "decoded", _refusing)
+    monkeypatch.setattr(loading, "decode_errors", _refusing)
     with pytest.raises(MapChanged, match="moved"):
         loading._write(frame, [], {}, plan)
 

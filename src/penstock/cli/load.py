@@ -48,11 +48,11 @@ def load(
     """Load a file by Spark: every row a job, all at once and only once."""
     with asked(url) as app, spark_session(master) as spark:
         # Spark is there only with its extra, which the session has just seen to.
-        from penstock.spark.loading.input_files import format_of, misfits_told, read_file
+        from penstock.spark.loading.input_files import explain_misfits, guess_format, read_file
         from penstock.spark.loading.load import load as load_frame
 
-        frame = read_file(spark, file, format_ or format_of(file), schema)
-        with misfits_told(file), spark_work(spark, f"loading {file}"):
+        frame = read_file(spark, file, format_ or guess_format(file), schema)
+        with explain_misfits(file), spark_work(spark, f"loading {file}"):
             done = load_frame(
                 frame,
                 app,

@@ -14,14 +14,14 @@ from penstock import errors
 from penstock.errors import InvalidInput, PenstockError, QueueFull
 from penstock.shards.publishing import MapChanged
 
-__all__ = ["coded", "decoded"]
+__all__ = ["decode_errors", "encode_errors"]
 
-_CODED = re.compile(r"\[penstock:(\w+)\] (.*)")
-_FULL = re.compile(r"queue '(.*)' is full: max_length (\d+)")
+_CODED_TEXT = re.compile(r"\[penstock:(\w+)\] (.*)")
+_QUEUE_FULL_TEXT = re.compile(r"queue '(.*)' is full: max_length (\d+)")
 
 
 @contextmanager
-def coded() -> Iterator[None]:
+def encode_errors() -> Iterator[None]:
     """Give errors that leave a data source their code."""
     try:
         yield
@@ -30,23 +30,23 @@ def coded() -> Iterator[None]:
 
 
 @contextmanager
-def decoded() -> Iterator[None]:
+def decode_errors() -> Iterator[None]:
     """Raise what a data source raised, instead of what Spark made of it."""
     try:
         yield
     except Exception as error:
-        found = _CODED.search(str(error))
+        found = _CODED_TEXT.search(str(error))
         if found is None:
             raise
-        raise _rebuilt(found[1], found[2].rstrip()) from error
+        raise _rebuild_error(found[1], found[2].rstrip()) from error
 
 
-def _rebuilt(name: str, text: str) -> PenstockError:
+def _rebuild_error(name: str, text: str) -> PenstockError:
     kind = MapChanged if name == MapChanged.__name__ else getattr(errors, name, PenstockError)
     if kind is InvalidInput:
         field, _, problem = text.partition(": ")
         return InvalidInput(field, problem)
-    if kind is QueueFull and (full := _FULL.search(text)):
+    if kind is QueueFull and (full := _QUEUE_FULL_TEXT.search(text)):
         return QueueFull(full[1], int(full[2]))
     error = PenstockError(text)
     if isinstance(kind, type) and issubclass(kind, PenstockError):

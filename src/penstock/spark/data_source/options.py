@@ -14,7 +14,7 @@ from penstock.model.limits import shown
 __all__ = ["checked_lake", "refuse_unknown"]
 
 # What Spark itself puts beside ours.
-_OF_SPARK = frozenset({"path", "checkpointlocation", "queryname"})
+_SPARK_OPTIONS = frozenset({"path", "checkpointlocation", "queryname"})
 
 
 def checked_lake(value: object) -> str:
@@ -28,5 +28,5 @@ def checked_lake(value: object) -> str:
 def refuse_unknown(options: Iterable[str], known: Collection[str], what: str) -> None:
     """InvalidInput for the first option that is not known."""
     for name in options:
-        if name.lower() not in known and name.lower() not in _OF_SPARK:
+        if name.lower() not in known and name.lower() not in _SPARK_OPTIONS:
             raise InvalidInput(name, f"{what} has no such option; it has {', '.join(sorted(known))}")

@@ -18,14 +18,14 @@ from penstock.shards.identity import read_identity
 from penstock.storage import Database
 from penstock.storage.database import checked_urls
 
-__all__ = ["Reach", "reached", "urls_of"]
+__all__ = ["ShardUrls", "find_shards", "join_urls"]
 
 # Of several shards one may be down: the others do not wait longer for it.
 FIRST_CONTACT_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ShardUrls:
     """Where the shards are, and which leads; it travels to the executors. `silent` did not answer."""
 
     urls: Mapping[int, str] = field(repr=False)
@@ -33,21 +33,21 @@ class Reach:
     silent: frozenset[int] = frozenset()
 
     @contextmanager
-    def shards(self) -> Iterator[Shards]:
+    def open(self) -> Iterator[Shards]:
         """The databases, for the length of a block."""
-        opened = Shards([self.database(number) for number in self.urls])
+        opened = Shards([self.open_database(number) for number in self.urls])
         opened.note_drained([number for number in self.urls if number < self.lead])
         try:
             yield opened
         finally:
             opened.close()
 
-    def database(self, number: int, pool_size: int = 2) -> Database:
+    def open_database(self, number: int, pool_size: int = 2) -> Database:
         """One of them, to be closed by whoever asks for it."""
         return Database(self.urls[number], pool_size=pool_size, shard=number, is_alone=len(self.urls) == 1)
 
 
-def reached(option: object) -> Reach:
+def find_shards(option: object) -> ShardUrls:
     """The shards that the option `url` leads to."""
     databases = [Database(url, pool_size=1) for url in checked_urls(option)]
     further: list[Database] = []
@@ -59,7 +59,7 @@ def reached(option: object) -> Reach:
             shards.add(database)
             if not _answers(database):
                 silent.append(database)
-        return Reach(
+        return ShardUrls(
             {database.shard: database.url for database in shards},
             shards.lead.shard,
             frozenset(database.shard for database in silent),
@@ -69,7 +69,7 @@ def reached(option: object) -> Reach:
             database.close()
 
 
-def urls_of(app: Any) -> str:
+def join_urls(app: Any) -> str:
     """The databases of an app as the option `url`."""
     return "\n".join(database.url for database in app.databases)
 

@@ -3,6 +3,7 @@
 archive          `ps.archive`: puts finished jobs into the lake, verifies them, drops them from the database
 history          `ps.history`: database and lake in one DataFrame
 replay           `ps.replay`: enqueues jobs of the past again
+open_lake        the lake of a database, of one of these formats
 parquet_lake     a lake of Parquet files: its folders, its manifest, the checksum of a slice
 table_lake       a lake that is a Delta or Iceberg table
 lake_files       files wherever Spark can write them

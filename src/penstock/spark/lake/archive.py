@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidInput, PartitionUnavailable
 from penstock.model.limits import checked_delay, shown
-from penstock.spark.data_source.error_codes import decoded
+from penstock.spark.data_source.error_codes import decode_errors
 from penstock.spark.data_source.options import checked_lake
 from penstock.spark.data_source.penstock_source import register
-from penstock.spark.lake.consistency import Agreement, opened_lake
-from penstock.spark.lake.parquet_lake import LAKE_COLUMNS, Lake
-from penstock.spark.lake.table_lake import TableLake
+from penstock.spark.lake.consistency import LakeComparison
+from penstock.spark.lake.open_lake import Lake, open_lake
+from penstock.spark.lake.parquet_lake import LAKE_COLUMNS
 from penstock.storage.archive import Archiving, archiving, read_identity, read_queue_names, read_slices
 from penstock.storage.database import Connection, ConnectionLost, Database
 from penstock.storage.writing import Writing, read_writings
@@ -37,7 +37,7 @@ __all__ = ["Archived", "archive"]
 ASK_SECONDS = 10.0
 _LONGEST_FOLDER = 255
 # What Spark writes as three characters in the name of a folder.
-_ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
+_ESCAPED_BY_SPARK = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 
 # For what is written here only: times as standard Parquet has them, and a file for each folder without a sort.
 _SETTINGS = {
@@ -90,31 +90,37 @@ def archive(
     shards = app.databases
     archived = Archived()
     missing: list[PartitionUnavailable] = []
-    targets: list[tuple[Database, Lake | TableLake]] = []
+    targets: list[tuple[Database, Lake]] = []
     for database in shards:
         timeout = None if len(shards) == 1 else ASK_SECONDS
         try:
-            target = opened_lake(spark, lake, database.shard, database.run(read_identity, timeout=timeout), format)
-            listed = target.listed()
-            queues, slices, writings = database.run(_known, timeout=timeout)
+            target = open_lake(spark, lake, database.shard, database.run(read_identity, timeout=timeout), format)
+            listed = target.list_writings()
+            queues, slices, writings = database.run(_read_known, timeout=timeout)
         except PartitionUnavailable as error:
             missing.append(error)
             continue
-        # Before anything is closed, taken apart or moved, on any shard.
+        # All shards are checked before a slice of any is closed or moved.
         for queue in queues:
             _check_folder(queue)
         if not reconcile:
-            agreement = Agreement.of(target, listed, slices, writings)
-            agreement.check()
-            agreement.check_begun()
+            comparison = LakeComparison.compare(target, listed, slices, writings)
+            comparison.check()
+            comparison.check_begun()
         targets.append((database, target))
     for database, target in targets:
         name = "" if len(shards) == 1 else f" of shard {database.shard}"
-        with decoded(), _settings(spark), _answering(database), archiving(database, wait, target.root) as run:
+        with (
+            decode_errors(),
+            _apply_settings(spark),
+            _report_lost_connection(database),
+            archiving(database, wait, target.root) as run,
+        ):
             if reconcile:
-                Agreement.of(target, target.listed(), run.slices(), run.writings()).reconcile(run)
+                LakeComparison.compare(target, target.list_writings(), run.slices(), run.writings()).reconcile(run)
             tell = partial(_tell, on_progress, name)
-            for writing in _archived(spark, database, run, target, app.retention, tell):
+            shard_archive = _ShardArchive(spark, database, run, target, app.retention, tell)
+            for writing in shard_archive.move_slices():
                 archived.add(database.shard, writing)
             archived.waits_for += [f"{table}{name}" for table in run.waits_for]
     for away in missing:
@@ -124,67 +130,79 @@ def archive(
     return archived
 
 
-def _archived(
-    spark: SparkSession,
-    database: Database,
-    run: Archiving,
-    target: Lake | TableLake,
-    retention: Mapping[str, float],
-    tell: Callable[[int, str], None],
-) -> Iterator[Writing]:
-    """Archive one shard; what was put into the lake."""
-    lake = target.identity(makes=True)
-    assert lake is not None  # noqa: S101
-    with run.abandoning(lake) as abandoned:
-        for writing in abandoned:
-            target.remove(writing)
-    verified = {each.slice: each for each in run.writings() if each.lake == lake and each.state == "verified"}
-    listed = target.listed()
-    for writing in verified.values():
-        if writing.identity not in listed:
-            _list(run, target, writing)
-    for number in run.taken():
-        if not run.set_apart(number):
-            continue
-        earlier = verified.get(number)
-        if earlier is not None and not target.holds(earlier):
-            run.mark([earlier], "abandoned")
-            earlier = None
-        writing_now = earlier
-        if earlier is None and (begun := run.begin_writing(number, lake, target.root, target.name)) is not None:
-            tell(number, "writing")
-            writing_now = _written(target, run, begun, _rows(spark, database, number))
-        if writing_now is not None:
-            tell(number, f"verifying {writing_now.jobs:,} jobs")
-        is_dropped = run.let_go(number, writing_now, retention)
-        if writing_now is not None and earlier is None:
-            _list(run, target, writing_now)
-            yield writing_now
-        if is_dropped:
-            tell(number, "dropped")
+@dataclass(frozen=True, slots=True)
+class _ShardArchive:
+    """The archive of one shard, under the duty that `run` holds."""
+
+    spark: SparkSession
+    database: Database
+    run: Archiving
+    lake: Lake
+    retention: Mapping[str, float]
+    tell: Callable[[int, str], None]
+
+    def move_slices(self) -> Iterator[Writing]:
+        """Write, verify and drop slice by slice; what was put into the lake."""
+        run, tell = self.run, self.tell
+        identity = self.lake.identity(create=True)
+        assert identity is not None  # noqa: S101
+        with run.abandoning(identity) as abandoned:
+            for writing in abandoned:
+                self.lake.remove(writing)
+        verified = {each.slice: each for each in run.writings() if each.lake == identity and each.state == "verified"}
+        listed = self.lake.list_writings()
+        for writing in verified.values():
+            if writing.identity not in listed:
+                self._add_to_manifest(writing)
+        for number in run.taken():
+            if not run.set_apart(number):
+                continue
+            earlier = verified.get(number)
+            if earlier is not None and not self.lake.is_intact(earlier):
+                run.mark([earlier], "abandoned")
+                earlier = None
+            writing_now = earlier
+            if earlier is None:
+                begun = run.begin_writing(number, identity, self.lake.root, self.lake.name)
+                if begun is not None:
+                    tell(number, "writing")
+                    writing_now = self._write(begun)
+            if writing_now is not None:
+                tell(number, f"verifying {writing_now.jobs:,} jobs")
+            is_dropped = run.let_go(number, writing_now, self.retention)
+            if writing_now is not None and earlier is None:
+                self._add_to_manifest(writing_now)
+                yield writing_now
+            if is_dropped:
+                tell(number, "dropped")
+
+    def _write(self, writing: Writing) -> Writing:
+        rows = self._read_slice(writing.slice)
+        try:
+            return self.lake.write(writing, rows)
+        except Exception:
+            # Another archive that took over the duty may have dropped the table while Spark read it: then `acting`
+            # raises that this one was replaced, instead of what Spark made of it.
+            with self.run.acting():
+                raise
+
+    def _add_to_manifest(self, writing: Writing) -> None:
+        with self.run.acting():
+            self.lake.add_to_manifest(writing)
+
+    def _read_slice(self, number: int) -> DataFrame:
+        reader = self.spark.read.format("penstock").option("url", self.database.url).option("table", "finished")
+        reader = reader.option("shard", str(self.database.shard)).option("slice", str(number))
+        return reader.option("columns", ",".join(LAKE_COLUMNS)).load()
 
 
-def _written(target: Lake | TableLake, run: Archiving, writing: Writing, rows: DataFrame) -> Writing:
-    try:
-        return target.write(writing, rows)
-    except Exception:
-        # Whoever took over may have dropped the table under it: then that is what is said.
-        with run.acting():
-            raise
-
-
-def _list(run: Archiving, target: Lake | TableLake, writing: Writing) -> None:
-    with run.acting():
-        target.enter(writing)
-
-
-def _known(connection: Connection) -> tuple[list[str], list[int], list[Writing]]:
+def _read_known(connection: Connection) -> tuple[list[str], list[int], list[Writing]]:
     """The queues of a database, its slices, and after those its writings."""
     return read_queue_names(connection), read_slices(connection), read_writings(connection)
 
 
 @contextmanager
-def _answering(database: Database) -> Iterator[None]:
+def _report_lost_connection(database: Database) -> Iterator[None]:
     try:
         yield
     except ConnectionLost as error:
@@ -192,7 +210,7 @@ def _answering(database: Database) -> Iterator[None]:
 
 
 @contextmanager
-def _settings(spark: SparkSession) -> Iterator[None]:
+def _apply_settings(spark: SparkSession) -> Iterator[None]:
     """Spark's settings for writing, while the block lasts. (A session of its own would not know the data source.)"""
     before = {name: spark.conf.get(name, None) for name in _SETTINGS}
     try:
@@ -208,14 +226,8 @@ def _tell(on_progress: Callable[[str], None], name: str, number: int, step: str)
     on_progress(f"slice {number}{name}: {step}")
 
 
-def _rows(spark: SparkSession, database: Database, number: int) -> DataFrame:
-    reader = spark.read.format("penstock").option("url", database.url).option("table", "finished")
-    reader = reader.option("shard", str(database.shard)).option("slice", str(number))
-    return reader.option("columns", ",".join(LAKE_COLUMNS)).load()
-
-
 def _check_folder(queue: str) -> None:
     """Refuse, before anything is taken apart, a queue whose name no folder can have."""
-    folder = "queue=" + _ESCAPED.sub("%00", queue)
+    folder = "queue=" + _ESCAPED_BY_SPARK.sub("%00", queue)
     if len(folder.encode()) > _LONGEST_FOLDER:
         raise InvalidInput("queue", f"the name of queue {queue!r} is too long for a folder of the lake")

@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.errors import PenstockError
 from penstock.spark.lake.parquet_lake import FOLDERS
-from penstock.spark.tables.row_filter import Choice
+from penstock.spark.tables.row_filter import RowFilter
 from penstock.storage.enqueue import RANGE
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from penstock.storage.bulk import Part
     from penstock.storage.writing import Writing
 
-__all__ = ["ColdLake"]
+__all__ = ["ArchivedSlices"]
 
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 
-class ColdLake:
+class ArchivedSlices:
     """A lake as a task sees it."""
 
     def __init__(self, root: str, format_: str) -> None:
@@ -38,28 +38,28 @@ class ColdLake:
         self._format = format_
 
     def read(
-        self, writings: Sequence[Writing], part: Part, schema: StructType, choice: Choice
+        self, writings: Sequence[Writing], part: Part, schema: StructType, row_filter: RowFilter
     ) -> Iterator[pa.RecordBatch]:
         """The rows of these writings that a part would have had."""
         if not writings:
             return
-        system, root = self._opened(writings)
+        system, root = self._open(writings)
         wanted = to_arrow_schema(schema, timezone="UTC")
         for writing in writings:
-            told = pa.schema([(name, pa.string()) for name in ("slice", *FOLDERS)])
+            folder_columns = pa.schema([(name, pa.string()) for name in ("slice", *FOLDERS)])
             files = ds.dataset(
                 f"{root}/{writing.folder}",
                 filesystem=system,
                 format="parquet",
-                partitioning=ds.partitioning(told, flavor="hive"),
+                partitioning=ds.partitioning(folder_columns, flavor="hive"),
                 partition_base_dir=f"{root}/{writing.folder.rpartition('/')[0]}",
             )
-            for batch in files.to_batches(columns=wanted.names, filter=_condition(part, choice)):
+            for batch in files.to_batches(columns=wanted.names, filter=_build_filter(part, row_filter)):
                 if batch.num_rows:
                     columns = [batch.column(field.name).cast(field.type) for field in wanted]
                     yield pa.RecordBatch.from_arrays(columns, schema=wanted)
 
-    def _opened(self, writings: Sequence[Writing]) -> tuple[fs.FileSystem, str]:
+    def _open(self, writings: Sequence[Writing]) -> tuple[fs.FileSystem, str]:
         scheme, separator, rest = self._root.partition(":")
         try:
             if self._format != "parquet":
@@ -80,18 +80,18 @@ class ColdLake:
         return system, root
 
 
-def _condition(part: Part, choice: Choice) -> ds.Expression:
+def _build_filter(part: Part, row_filter: RowFilter) -> ds.Expression:
     found = (ds.field("id") >= part.low * RANGE) & (ds.field("id") < part.high * RANGE)
     for name in ("queue", "task", "outcome"):
-        value = getattr(choice, name)
+        value = getattr(row_filter, name)
         if value is not None:
             found &= ds.field(name) == value
-    if isinstance(choice.key, bytes):
-        found &= ds.field("key_bytes") == choice.key
-    elif choice.key is not None:
-        found &= (ds.field("key") == choice.key) & ds.field("key_bytes").is_null()
-    if choice.since is not None:
-        found &= ds.field("finished_at") >= pa.scalar(choice.since, pa.timestamp("us", tz="UTC"))
-    if choice.until is not None:
-        found &= ds.field("finished_at") < pa.scalar(choice.until, pa.timestamp("us", tz="UTC"))
+    if isinstance(row_filter.key, bytes):
+        found &= ds.field("key_bytes") == row_filter.key
+    elif row_filter.key is not None:
+        found &= (ds.field("key") == row_filter.key) & ds.field("key_bytes").is_null()
+    if row_filter.since is not None:
+        found &= ds.field("finished_at") >= pa.scalar(row_filter.since, pa.timestamp("us", tz="UTC"))
+    if row_filter.until is not None:
+        found &= ds.field("finished_at") < pa.scalar(row_filter.until, pa.timestamp("us", tz="UTC"))
     return found

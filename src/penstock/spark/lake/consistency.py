@@ -9,41 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from os import PathLike
-from typing import TYPE_CHECKING
 
-from penstock.errors import InvalidInput, PenstockError
-from penstock.spark.data_source.options import checked_lake
-from penstock.spark.lake.parquet_lake import Lake
-from penstock.spark.lake.table_lake import TableLake
+from penstock.errors import PenstockError
+from penstock.spark.lake.open_lake import Lake
 from penstock.storage.archive import Archiving
 from penstock.storage.writing import Writing
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+__all__ = ["LakeComparison"]
 
-__all__ = ["FORMATS", "Agreement", "opened_lake"]
-
-FORMATS = ("parquet", "delta", "iceberg")
-_MANY = 8
-_IS_NOT = {"was": "is not", "were": "are not"}
+_MOST_NAMED = 8
 _RECONCILE = "call ps.archive with reconcile=True (penstock archive LAKE --reconcile)"
 
 
-def opened_lake(
-    spark: SparkSession, lake: str | PathLike[str], shard: int, identity: str, kind: str
-) -> Lake | TableLake:
-    """The lake of a database, of one of the formats."""
-    path = checked_lake(lake)
-    if kind not in FORMATS:
-        raise InvalidInput("format", f"{kind!r:.200} is none of {', '.join(FORMATS)}")
-    if kind == "parquet":
-        return Lake(spark, path, shard, identity)
-    return TableLake(spark, path, identity, kind)
-
-
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class LakeComparison:
     """What a database and a lake say of each other.
 
     `cold` are the writings in this lake that history reads: their slices have left the database. `elsewhere` and
@@ -62,29 +41,29 @@ class Agreement:
     set_aside: list[Writing]
 
     @classmethod
-    def of(
-        cls, target: Lake | TableLake, listed: Mapping[str, int], slices: Iterable[int], writings: Sequence[Writing]
-    ) -> Agreement:
+    def compare(
+        cls, lake: Lake, listed: Mapping[str, int], slices: Iterable[int], writings: Sequence[Writing]
+    ) -> LakeComparison:
         """Compare a lake with what the database knows.
 
-        An archive may run meanwhile. So first it is read what the lake lists, which the database has known before; then
-        the slices that are in the database, then the writings, among which are those of slices that left since; and at
-        last the identity of the lake, which was made before anything was written there.
+        An archive may run meanwhile, so the caller reads in this order: `listed`, what the lake lists, which the
+        database has known before; `slices`, those in the database; `writings`, among which are those of slices that
+        left since. The identity of the lake is read last: it is made before anything is written there.
         """
         here = set(slices)
-        lake = target.identity()
+        identity = lake.identity()
         gone = [each for each in writings if each.slice not in here]
-        mine = [each for each in gone if each.lake == lake and each.state in ("verified", "lost")]
-        damaged = target.damaged(mine) if mine else []
+        mine = [each for each in gone if each.lake == identity and each.state in ("verified", "lost")]
+        damaged = lake.find_damaged(mine) if mine else []
         known = {each.identity for each in writings}
         return cls(
-            target.root,
+            lake.root,
             [each for each in mine if each not in damaged],
-            [each for each in writings if each.lake != lake and each.state == "verified"],
+            [each for each in writings if each.lake != identity and each.state == "verified"],
             [each for each in damaged if each.state == "verified"],
-            [each for each in writings if each.lake != lake and each.state == "begun"],
-            {identity: number for identity, number in listed.items() if identity not in known},
-            [each for each in gone if each.state == "lost" and (each.lake != lake or each in damaged)],
+            [each for each in writings if each.lake != identity and each.state == "begun"],
+            {writing: number for writing, number in listed.items() if writing not in known},
+            [each for each in gone if each.state == "lost" and (each.lake != identity or each in damaged)],
             [each for each in writings if each.state == "set_aside" and each.identity in listed],
         )
 
@@ -92,22 +71,22 @@ class Agreement:
         """Raise where history would have a row twice, or lack one."""
         if self.strangers:
             raise PenstockError(
-                f"the lake {self.root} lists {_named(self.strangers.values())} of this database, of which the database "
-                "knows nothing: it was restored from a backup since, or a copy of it has archived here. Their jobs may "
-                "be in the database too, or their ids be those of other jobs by now. To go on without them (their "
-                f"files stay where they are) {_RECONCILE}"
+                f"the lake {self.root} lists {_name_slices(self.strangers.values())} of this database, of which the "
+                "database knows nothing: it was restored from a backup since, or a copy of it has archived here. Their "
+                "jobs may be in the database too, or their ids be those of other jobs by now. To go on without them "
+                f"(their files stay where they are) {_RECONCILE}"
             )
         if self.elsewhere:
             jobs = sum(each.jobs for each in self.elsewhere)
             raise PenstockError(
-                f"{jobs:,} jobs of this database, {_named(each.slice for each in self.elsewhere)}, are in the lake "
-                f"{self.elsewhere[0].location}, and {self.root} is another one: give that lake, or, if it was moved, "
-                f"see that its folder _penstock came along. To go on without them {_RECONCILE}"
+                f"{jobs:,} jobs of this database, {_name_slices(each.slice for each in self.elsewhere)}, are in the "
+                f"lake {self.elsewhere[0].location}, and {self.root} is another one: give that lake, or, if it was "
+                f"moved, see that its folder _penstock came along. To go on without them {_RECONCILE}"
             )
         if self.damaged:
             first = self.damaged[0]
             raise PenstockError(
-                f"of {_named(each.slice for each in self.damaged)} in the lake {self.root} files are missing or "
+                f"of {_name_slices(each.slice for each in self.damaged)} in the lake {self.root} files are missing or "
                 f"damaged, as in {first.folder}, which had {first.jobs:,} jobs in {first.files} files of "
                 f"{first.bytes:,} bytes: bring them back from a backup of the lake. To go on without them {_RECONCILE}"
             )
@@ -117,26 +96,25 @@ class Agreement:
         if self.begun:
             raise PenstockError(
                 f"an archive to {self.begun[0].location} was killed while it wrote "
-                f"{_named(each.slice for each in self.begun)}, or is running: archive there again, so that nothing is "
-                f"left of it. To archive to {self.root} instead, and leave those files to you, {_RECONCILE}"
+                f"{_name_slices(each.slice for each in self.begun)}, or is running: archive there again, so that "
+                f"nothing is left of it. To archive to {self.root} instead, and leave those files to you, {_RECONCILE}"
             )
 
-    def left_out(self) -> list[str]:
+    def describe_left_out(self) -> list[str]:
         """What history lacks because a reconcile gave it up; one that came back whole is read, and not among it."""
         said = []
         if self.given_up:
-            named, verb = _named(each.slice for each in self.given_up), "was" if len(self.given_up) == 1 else "were"
-            jobs = sum(each.jobs for each in self.given_up)
-            counted = f"{jobs:,} job{'s' * (jobs != 1)}"
+            named, jobs = _name_slices(each.slice for each in self.given_up), sum(each.jobs for each in self.given_up)
+            was, is_not = ("was", "is not") if len(self.given_up) == 1 else ("were", "are not")
             said.append(
-                f"{named} with {counted} {verb} given up by a reconcile and {_IS_NOT[verb]} read: files in "
-                f"{self.given_up[0].location} were missing or damaged, or that is another lake"
+                f"{named} with {jobs:,} job{'s' * (jobs != 1)} {was} given up by a reconcile and {is_not} read: files "
+                f"in {self.given_up[0].location} were missing or damaged, or that is another lake"
             )
         if self.set_aside:
-            named, verb = _named(each.slice for each in self.set_aside), "was" if len(self.set_aside) == 1 else "were"
+            was, is_not = ("was", "is not") if len(self.set_aside) == 1 else ("were", "are not")
             said.append(
-                f"{named} in the lake {self.root} {verb} given up by a reconcile and {_IS_NOT[verb]} read: this "
-                "database knows of no such writing"
+                f"{_name_slices(each.slice for each in self.set_aside)} in the lake {self.root} {was} given up by a "
+                f"reconcile and {is_not} read: this database knows of no such writing"
             )
         return said
 
@@ -151,9 +129,9 @@ class Agreement:
         )
 
 
-def _named(slices: Iterable[int]) -> str:
+def _name_slices(slices: Iterable[int]) -> str:
     numbers = sorted(set(slices))
-    few = ", ".join(map(str, numbers[:_MANY]))
+    few = ", ".join(map(str, numbers[:_MOST_NAMED]))
     if len(numbers) == 1:
         return f"slice {few}"
-    return f"slices {few}" + (f" and {len(numbers) - _MANY} more" if len(numbers) > _MANY else "")
+    return f"slices {few}" + (f" and {len(numbers) - _MOST_NAMED} more" if len(numbers) > _MOST_NAMED else "")

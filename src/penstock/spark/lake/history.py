@@ -23,13 +23,11 @@ from pyspark.sql import functions as f
 from penstock.errors import InvalidInput, PenstockError
 from penstock.spark.data_source.options import checked_lake
 from penstock.spark.data_source.penstock_source import register
-from penstock.spark.data_source.shard_urls import urls_of
-from penstock.spark.lake.consistency import Agreement, opened_lake
-from penstock.spark.lake.parquet_lake import Lake
-from penstock.spark.lake.table_lake import TableLake
+from penstock.spark.data_source.shard_urls import join_urls
+from penstock.spark.lake.consistency import LakeComparison
+from penstock.spark.lake.open_lake import Lake, open_lake
 from penstock.spark.tables.columns import HISTORY, MORE_HISTORY
-from penstock.spark.tables.row_filter import Choice, instant
-from penstock.spark.tables.table_reader import Place
+from penstock.spark.tables.row_filter import RowFilter, read_instant
 from penstock.storage.archive import read_identity, read_slices
 from penstock.storage.writing import read_writings
 
@@ -65,42 +63,42 @@ def history(
     only those, and of the lake only the folders of those days, that queue and outcome are opened. Filters of Spark's
     own work as well; what they leave out has been read from PostgreSQL. `view` gives the DataFrame that name in SQL.
     """
-    names = _checked(columns)
-    choice = Choice(queue, task, outcome, None, key, instant("since", since), instant("until", until))
+    names = _check_columns(columns)
+    row_filter = RowFilter(queue, task, outcome, None, key, read_instant("since", since), read_instant("until", until))
     register(spark)
     shards = app.databases
-    targets: dict[int, Lake | TableLake] = {}
+    targets: dict[int, Lake] = {}
     if lake is not None:
         lake = checked_lake(lake)
         identities = shards.each(read_identity, timeout=ASK_SECONDS)
         identities.all()
         targets = {
-            number: opened_lake(spark, lake, number, identity, format) for number, identity in identities.given.items()
+            number: open_lake(spark, lake, number, identity, format) for number, identity in identities.given.items()
         }
-    # In this order, see `Agreement`: an archive may run meanwhile.
-    listed = {number: target.listed() for number, target in targets.items()}
+    # An archive may run meanwhile: `LakeComparison.compare` says why it is read in this order.
+    listed = {number: target.list_writings() for number, target in targets.items()}
     answers = shards.each(lambda connection: (read_slices(connection), read_writings(connection)), timeout=ASK_SECONDS)
     answers.all()
-    reader = spark.read.format("penstock").options(url=urls_of(app), table="finished", columns=",".join(names))
-    reader = reader.options(**choice.options())
-    places: dict[int, Place] = {}
+    reader = spark.read.format("penstock").options(url=join_urls(app), table="finished", columns=",".join(names))
+    reader = reader.options(**row_filter.options())
+    hot_slices: dict[int, list[int]] = {}
     frame: DataFrame | None = None
     folders: list[str] = []
     for number, (slices, writings) in answers.given.items():
-        places[number] = Place(tuple(slices))
+        hot_slices[number] = list(slices)
         if number in targets:
-            agreement = Agreement.of(targets[number], listed[number], slices, writings)
-            agreement.check()
-            for said in agreement.left_out():
+            comparison = LakeComparison.compare(targets[number], listed[number], slices, writings)
+            comparison.check()
+            for said in comparison.describe_left_out():
                 log.warning("%s%s", said, "" if len(shards) == 1 else f" (shard {number})")
-            folders += [each.folder for each in agreement.cold]
+            folders += [each.folder for each in comparison.cold]
             reader = reader.options(lake=targets[number].root, lake_format=format)
     if folders:
         # The folders of all shards lie side by side.
-        frame = _chosen(next(iter(targets.values())).read(folders), choice).select(*names)
+        frame = _filter_rows(next(iter(targets.values())).read(folders), row_filter).select(*names)
     elif not any(writings for _, writings in answers):
-        _refuse_foreign(list(targets.values()))
-    rows = reader.options(places=msgspec.json.encode(places).decode()).load()
+        _refuse_other_system(list(targets.values()))
+    rows = reader.options(hot_slices=msgspec.json.encode(hot_slices).decode()).load()
     found = rows if frame is None else rows.unionByName(frame)
     if view is not None:
         try:
@@ -110,11 +108,11 @@ def history(
     return found
 
 
-def _refuse_foreign(targets: Sequence[Lake | TableLake]) -> None:
+def _refuse_other_system(targets: Sequence[Lake]) -> None:
     """Raise where a lake has the history of others, and these databases never archived."""
-    strangers = set[str]().union(*(target.others() for target in targets))
+    strangers = set[str]().union(*(target.list_other_databases() for target in targets))
     for target in targets:
-        strangers &= set(target.others())
+        strangers &= set(target.list_other_databases())
     if strangers:
         raise PenstockError(
             f"the lake {targets[0].root} holds the history of another system (of database {min(strangers)}), and none "
@@ -122,26 +120,28 @@ def _refuse_foreign(targets: Sequence[Lake | TableLake]) -> None:
         )
 
 
-def _chosen(rows: DataFrame, choice: Choice) -> DataFrame:
+def _filter_rows(rows: DataFrame, row_filter: RowFilter) -> DataFrame:
     """The rows of the lake that are asked for. A filter on the day leaves folders closed; it follows from the times."""
     for name in ("queue", "task", "outcome"):
-        value = getattr(choice, name)
+        value = getattr(row_filter, name)
         if value is not None:
             rows = rows.where(f.col(name) == f.lit(value))
-    if isinstance(choice.key, bytes):
-        rows = rows.where(f.col("key_bytes") == f.lit(choice.key))
-    elif choice.key is not None:
+    if isinstance(row_filter.key, bytes):
+        rows = rows.where(f.col("key_bytes") == f.lit(row_filter.key))
+    elif row_filter.key is not None:
         # What is no text is shown as such.
-        rows = rows.where((f.col("key") == f.lit(choice.key)) & f.col("key_bytes").isNull())
-    if choice.since is not None:
-        rows = rows.where((f.col("day") >= f.lit(choice.since.date())) & (f.col("finished_at") >= f.lit(choice.since)))
-    if choice.until is not None:
-        last = (choice.until - timedelta(microseconds=1)).date()
-        rows = rows.where((f.col("day") <= f.lit(last)) & (f.col("finished_at") < f.lit(choice.until)))
+        rows = rows.where((f.col("key") == f.lit(row_filter.key)) & f.col("key_bytes").isNull())
+    if row_filter.since is not None:
+        rows = rows.where(
+            (f.col("day") >= f.lit(row_filter.since.date())) & (f.col("finished_at") >= f.lit(row_filter.since))
+        )
+    if row_filter.until is not None:
+        last = (row_filter.until - timedelta(microseconds=1)).date()
+        rows = rows.where((f.col("day") <= f.lit(last)) & (f.col("finished_at") < f.lit(row_filter.until)))
     return rows
 
 
-def _checked(columns: object) -> list[str]:
+def _check_columns(columns: object) -> list[str]:
     if columns is None:
         return list(HISTORY)
     given = [columns] if isinstance(columns, str) or not isinstance(columns, Iterable) else list(columns)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Files", "FoundFile"]
 
 # How many folders are looked into at a time.
-_LOOKS = 8
+_THREADS = 8
 
 
 class FoundFile(NamedTuple):
@@ -54,24 +54,24 @@ class Files:
             self._system = root.getFileSystem(configuration)
             self.root: str = self._system.makeQualified(root).toString().rstrip("/")
         except Exception as error:
-            raise InvalidInput("lake", f"{path!r:.200} cannot be opened: {_said(error)}") from None
+            raise InvalidInput("lake", f"{path!r:.200} cannot be opened: {_first_line(error)}") from None
 
     def path(self, relative: str) -> str:
         """The whole path of something in the lake."""
         return f"{self.root}/{relative}"
 
-    def names(self, relative: str) -> list[str]:
+    def list_names(self, relative: str) -> list[str]:
         """What lies in a folder; nothing where there is none."""
         folder = self._path(relative)
-        with self._told(relative):
+        with self._explain_errors(relative):
             if not self._system.exists(folder):
                 return []
             return sorted(status.getPath().getName() for status in self._system.listStatus(folder))
 
-    def found(self, relative: str) -> list[FoundFile]:
+    def list_files(self, relative: str) -> list[FoundFile]:
         """All files below a folder."""
         found = []
-        with self._told(relative):
+        with self._explain_errors(relative):
             waiting = self._system.listFiles(self._path(relative), True)
             while waiting.hasNext():
                 status = waiting.next()
@@ -80,24 +80,24 @@ class Files:
 
     def exists(self, relative: str) -> bool:
         """Whether there is such a file or folder."""
-        with self._told(relative):
+        with self._explain_errors(relative):
             return bool(self._system.exists(self._path(relative)))
 
-    def sizes(self, relative: Sequence[str]) -> list[int | None]:
+    def measure_sizes(self, relative: Sequence[str]) -> list[int | None]:
         """The bytes of all files below each of these folders; None of one that is not there."""
 
         def size(folder: str) -> int | None:
             if not self.exists(folder):
                 return None
-            with self._told(folder):
+            with self._explain_errors(folder):
                 return int(self._system.getContentSummary(self._path(folder)).getLength())
 
-        with ThreadPoolExecutor(_LOOKS, "penstock-lake") as threads:
+        with ThreadPoolExecutor(_THREADS, "penstock-lake") as threads:
             return list(threads.map(size, relative))
 
     def read(self, relative: str) -> str:
         """A small file's text."""
-        with self._told(relative):
+        with self._explain_errors(relative):
             stream = self._system.open(self._path(relative))
             try:
                 return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
@@ -107,7 +107,7 @@ class Files:
     def commit(self, relative: str, text: str) -> None:
         """Write a file that is there whole or not at all. One that is there already stays."""
         final, draft = self._path(relative), self._path(f"{relative}.{token_hex(4)}.draft")
-        with self._told(relative):
+        with self._explain_errors(relative):
             if self._system.exists(final):
                 return
             stream = self._system.create(draft, True)
@@ -120,23 +120,23 @@ class Files:
 
     def remove(self, relative: str) -> None:
         """Remove a file, or a folder with all that is in it."""
-        with self._told(relative):
+        with self._explain_errors(relative):
             self._system.delete(self._path(relative), True)
 
     @contextmanager
-    def _told(self, relative: str) -> Iterator[None]:
+    def _explain_errors(self, relative: str) -> Iterator[None]:
         try:
             yield
         except Py4JError as error:
             raise PenstockError(
-                f"{self.path(relative)} of the lake cannot be read or written: {_said(error)}; see that this session "
-                "may use it and that it is whole"
+                f"{self.path(relative)} of the lake cannot be read or written: {_first_line(error)}; see that this "
+                "session may use it and that it is whole"
             ) from None
 
     def _path(self, relative: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.path(relative))
 
 
-def _said(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     lines = str(getattr(error, "java_exception", error)).strip().splitlines()
     return lines[0][:300] if lines else type(error).__name__

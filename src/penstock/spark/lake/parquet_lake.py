@@ -29,14 +29,14 @@ from penstock.storage.writing import Sum, Writing
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["FOLDERS", "LAKE_COLUMNS", "Entry", "Lake", "checksum_of"]
+__all__ = ["FOLDERS", "LAKE_COLUMNS", "Entry", "ParquetLake", "compute_checksum"]
 
 LAKE_COLUMNS = [*HISTORY, *MORE_HISTORY]
 FOLDERS = ["day", "queue", "outcome"]
 _MANIFEST = "_penstock"
 _HISTORY = "history"
 _IDENTITY = "lake"
-_LISTED = re.compile(r"slice-(\d+)-([0-9a-f]{32})\.json")
+_MANIFEST_FILE = re.compile(r"slice-(\d+)-([0-9a-f]{32})\.json")
 _SEPARATOR, _NULL = "\x1f", "\x1e"
 
 
@@ -55,7 +55,7 @@ class Entry:
     bytes: int
 
 
-class Lake:
+class ParquetLake:
     """The slices of one database in a lake of Parquet files."""
 
     def __init__(self, spark: SparkSession, path: str, shard: int, identity: str) -> None:
@@ -71,10 +71,10 @@ class Lake:
         """The whole path of the lake."""
         return self._files.root
 
-    def identity(self, *, makes: bool = False) -> str | None:
-        """What this lake is to the database, wherever it is moved; None where it is none yet, unless it is made one."""
+    def identity(self, *, create: bool = False) -> str | None:
+        """The id that the database knows this lake by, wherever it is moved; None where none was written yet."""
         path = f"{self._manifest}/{_IDENTITY}"
-        if makes and not self._files.exists(path):
+        if create and not self._files.exists(path):
             self._files.commit(path, str(uuid4()))
         if not self._files.exists(path):
             return None
@@ -87,33 +87,33 @@ class Lake:
                 "bring it back from a backup of the lake"
             ) from None
 
-    def others(self) -> list[str]:
+    def list_other_databases(self) -> list[str]:
         """The other databases whose history is here."""
         mine = self._manifest.rpartition("/")[2]
-        return [name for name in self._files.names(_MANIFEST) if name != mine]
+        return [name for name in self._files.list_names(_MANIFEST) if name != mine]
 
-    def listed(self) -> dict[str, int]:
+    def list_writings(self) -> dict[str, int]:
         """What the manifest lists: the slice of each writing, by its identity."""
-        names = map(_LISTED.fullmatch, self._files.names(self._manifest))
+        names = map(_MANIFEST_FILE.fullmatch, self._files.list_names(self._manifest))
         return {str(UUID(name[2])): int(name[1]) for name in names if name is not None}
 
     def write(self, writing: Writing, rows: DataFrame) -> Writing:
         """Write a slice's rows and read them back: the writing, with what its files hold."""
         rows.write.partitionBy(*FOLDERS).option("compression", "zstd").parquet(self._files.path(writing.folder))
-        found = checksum_of(self.read([writing.folder]))
-        sizes = [each.size for each in self._files.found(writing.folder) if each.path.endswith(".parquet")]
+        found = compute_checksum(self.read([writing.folder]))
+        sizes = [each.size for each in self._files.list_files(writing.folder) if each.path.endswith(".parquet")]
         return writing.holding(found, len(sizes), sum(sizes))
 
-    def holds(self, writing: Writing) -> bool:
+    def is_intact(self, writing: Writing) -> bool:
         """Whether the files of a writing, read again, are what they were."""
-        return not self.damaged([writing]) and checksum_of(self.read([writing.folder])) == writing.sum
+        return not self.find_damaged([writing]) and compute_checksum(self.read([writing.folder])) == writing.sum
 
-    def damaged(self, writings: Sequence[Writing]) -> list[Writing]:
+    def find_damaged(self, writings: Sequence[Writing]) -> list[Writing]:
         """Those whose files are not all there, by their sizes."""
-        sizes = self._files.sizes([each.folder for each in writings])
+        sizes = self._files.measure_sizes([each.folder for each in writings])
         return [each for each, size in zip(writings, sizes, strict=True) if size != each.bytes]
 
-    def enter(self, writing: Writing) -> None:
+    def add_to_manifest(self, writing: Writing) -> None:
         """List a writing in the manifest."""
         entry = Entry(
             *(self._shard, writing.slice, writing.identity, writing.duty, writing.folder),
@@ -140,15 +140,15 @@ class Lake:
         return reader.parquet(*paths)
 
 
-def checksum_of(rows: DataFrame) -> Sum:
+def compute_checksum(rows: DataFrame) -> Sum:
     """Count and checksum as `penstock.checksum_slice` takes them in the database."""
-    digest = f.sha2(f.concat_ws(_SEPARATOR, *_texts()), 256)
+    digest = f.sha2(f.concat_ws(_SEPARATOR, *_checksum_columns()), 256)
     bits = f.conv(f.substring(digest, 1, 16), 16, -10).cast("long")
     found = rows.agg(f.count(f.lit(1)).alias("jobs"), f.bit_xor(bits).alias("checksum")).collect()[0]
     return Sum(found.jobs, found.checksum or 0)
 
 
-def _texts() -> list[Column]:
+def _checksum_columns() -> list[Column]:
     """Every column as text, in the order of the database's checksum."""
     key = f.lower(f.hex(f.coalesce(f.col("key_bytes"), f.col("key").cast("binary"))))
     columns = {name: f.col(name).cast("string") for name in LAKE_COLUMNS if name not in ("key_bytes", "day")}

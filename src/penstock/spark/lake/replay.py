@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 
 from penstock.errors import InvalidInput
 from penstock.model.limits import checked_name
-from penstock.spark.data_source.error_codes import decoded
+from penstock.spark.data_source.error_codes import decode_errors
 from penstock.spark.lake.history import history
 from penstock.spark.loading.load import Loaded
 from penstock.spark.loading.load import load as load_rows
@@ -65,9 +65,9 @@ def replay(
     They become the load `load`, or one for each queue where there are several. With `dry_run` they are only counted.
     """
     name = checked_name("load", load)
-    rows = _chosen(history(spark, app, lake, [*HISTORY, "priority", "key_bytes"], format=format), where)
+    rows = _filter_rows(history(spark, app, lake, [*HISTORY, "priority", "key_bytes"], format=format), where)
     on_progress("choosing")
-    with decoded():
+    with decode_errors():
         counted = rows.groupBy("queue", "task").count().orderBy("queue", "task").collect()
     chosen = [Chosen(row["queue"], row["task"], row["count"]) for row in counted]
     queues = sorted({each.queue for each in chosen})
@@ -75,12 +75,12 @@ def replay(
     if not dry_run:
         for queue in queues:
             on_progress(f"loading what was chosen of {queue}")
-            named = _name(app, name, queue, is_alone=len(queues) == 1)
-            loads.append(load_rows(_jobs(rows, queue), app, queue, load=named))
+            named = _name_load(app, name, queue, is_alone=len(queues) == 1)
+            loads.append(load_rows(_select_jobs(rows, queue), app, queue, load=named))
     return Replayed(jobs=sum(each.jobs for each in chosen), chosen=chosen, loads=loads)
 
 
-def _chosen(rows: DataFrame, where: object) -> DataFrame:
+def _filter_rows(rows: DataFrame, where: object) -> DataFrame:
     if not isinstance(where, str) or not where.strip():
         raise InvalidInput("where", "a condition is needed, such as \"outcome = 'failed' and queue = 'emails'\"")
     try:
@@ -90,14 +90,14 @@ def _chosen(rows: DataFrame, where: object) -> DataFrame:
         raise InvalidInput("where", f"Spark cannot read it: {said}") from None
 
 
-def _jobs(rows: DataFrame, queue: str) -> DataFrame:
+def _select_jobs(rows: DataFrame, queue: str) -> DataFrame:
     """Rows as a load takes them, in the order they started in, which is that of each key."""
     key = f.coalesce(f.col("key_bytes"), f.col("key").cast("binary")).alias("key")
     order = f.coalesce("started_at", "enqueued_at"), f.col("id")
     return rows.where(f.col("queue") == queue).orderBy(*order).select("task", "args", key, "priority", "tenant")
 
 
-def _name(app: Any, name: str, queue: str, *, is_alone: bool) -> str:
+def _name_load(app: Any, name: str, queue: str, *, is_alone: bool) -> str:
     """The name of a queue's load: as it was called before, whatever else is chosen by now."""
     long = f"{name}/{queue}"
     for known in (name, long):

@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as f
 
 from penstock.errors import PenstockError
-from penstock.spark.lake.parquet_lake import FOLDERS, checksum_of
+from penstock.spark.lake.parquet_lake import FOLDERS, compute_checksum
 from penstock.storage.writing import Writing
 
 if TYPE_CHECKING:
@@ -38,16 +38,16 @@ class TableLake:
         # Delta takes a path or a table's name, Iceberg a name.
         self.root = table
 
-    def identity(self, *, makes: bool = False) -> str:
-        """What this lake is to the database: a table of this name."""
+    def identity(self, *, create: bool = False) -> str:
+        """What the database knows this lake by: its format and its name."""
         return f"{self._format}:{self.root}"
 
-    def others(self) -> list[str]:
+    def list_other_databases(self) -> list[str]:
         """The other databases whose history is here."""
         found = {match[1] for match in map(_NAME.fullmatch, self._names()) if match is not None}
         return sorted(found - {self.name})
 
-    def listed(self) -> dict[str, int]:
+    def list_writings(self) -> dict[str, int]:
         """What rows there are of this database: the slice of each writing, by its identity."""
         found = [match for match in map(_NAME.fullmatch, self._names()) if match is not None]
         return {str(UUID(match[4])): int(match[2]) for match in found if match[1] == self.name}
@@ -55,44 +55,44 @@ class TableLake:
     def write(self, writing: Writing, rows: DataFrame) -> Writing:
         """Append a slice's rows and read them back: the writing, with what the table holds of it."""
         self._append(rows.withColumn("slice", f.lit(writing.folder)))
-        return writing.holding(checksum_of(self.read([writing.folder])))
+        return writing.holding(compute_checksum(self.read([writing.folder])))
 
-    def holds(self, writing: Writing) -> bool:
+    def is_intact(self, writing: Writing) -> bool:
         """Whether the rows of a writing are what they were."""
-        return self._loaded() is not None and checksum_of(self.read([writing.folder])) == writing.sum
+        return self._load_table() is not None and compute_checksum(self.read([writing.folder])) == writing.sum
 
-    def damaged(self, writings: Sequence[Writing]) -> list[Writing]:
+    def find_damaged(self, writings: Sequence[Writing]) -> list[Writing]:
         """Those whose rows are not all there, by their number."""
-        rows = self._loaded()
+        rows = self._load_table()
         if not writings or rows is None:
             return list(writings)
         mine = rows.where(f.col("slice").isin([each.folder for each in writings]))
         found = {row["slice"]: row["count"] for row in mine.groupBy("slice").count().collect()}
         return [each for each in writings if found.get(each.folder) != each.jobs]
 
-    def enter(self, writing: Writing) -> None:
+    def add_to_manifest(self, writing: Writing) -> None:
         """Nothing: the database lists it."""
 
     def remove(self, writing: Writing) -> None:
         """Delete the rows of a writing."""
-        if self._loaded() is not None and not self.read([writing.folder]).isEmpty():
+        if self._load_table() is not None and not self.read([writing.folder]).isEmpty():
             self._delete(writing.folder)
 
     def read(self, folders: Iterable[str]) -> DataFrame:
         """The rows of these writings."""
-        rows = self._loaded()
+        rows = self._load_table()
         assert rows is not None  # noqa: S101
         return rows.where(f.col("slice").isin(list(folders)))
 
     def _names(self) -> list[str]:
-        rows = self._loaded()
+        rows = self._load_table()
         return [] if rows is None else [row["slice"] for row in rows.select("slice").distinct().collect()]
 
     def _append(self, rows: DataFrame) -> None:
         try:
             if self._format == "iceberg":
                 writer: Any = rows.writeTo(self.root)
-                if self._loaded() is None:
+                if self._load_table() is None:
                     writer.using("iceberg").partitionedBy(*map(f.col, ("slice", *FOLDERS))).create()
                 else:
                     writer.append()
@@ -106,14 +106,14 @@ class TableLake:
         table = f"delta.`{self.root}`" if self._is_path else self.root
         self._spark.sql("delete from identifier(:table) where slice = :name", {"table": table, "name": name})
 
-    def _loaded(self) -> DataFrame | None:
+    def _load_table(self) -> DataFrame | None:
         try:
             if self._is_path:
                 rows = self._spark.read.format(self._format).load(self.root)
             else:
                 rows = self._spark.read.table(self.root)
         except Exception as error:
-            # Comes as an error of Java's, not as one of PySpark's.
+            # A format without its jars is an error of Java's, not one of PySpark's.
             if "DATA_SOURCE_NOT_FOUND" in str(error):
                 raise self._unavailable(error) from None
             if isinstance(error, AnalysisException):

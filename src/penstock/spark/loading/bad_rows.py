@@ -13,7 +13,7 @@ import msgspec
 from pyarrow import fs
 
 if TYPE_CHECKING:
-    from penstock.spark.loading.row_reader import BadRow
+    from penstock.spark.loading.job_columns import BadRow
 
 __all__ = ["write_bad_rows"]
 
@@ -34,8 +34,8 @@ def write_bad_rows(folder: str, name: str, rows: Sequence[tuple[int, BadRow]]) -
             file.write(_encode(line) + b"\n")
 
 
-def _plain(value: Any) -> Any:
+def _show(value: Any) -> Any:
     return repr(value)
 
 
-_encode = msgspec.json.Encoder(enc_hook=_plain).encode
+_encode = msgspec.json.Encoder(enc_hook=_show).encode

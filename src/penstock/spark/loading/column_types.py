@@ -23,7 +23,7 @@ from typing import Any
 
 from pyspark.sql import types as t
 
-__all__ = ["argument_converter", "key_problem", "reserved_problem", "unsendable"]
+__all__ = ["argument_converter", "argument_problem", "key_problem", "reserved_problem"]
 
 _INTEGERS = (t.ByteType, t.ShortType, t.IntegerType, t.LongType)
 _TEXTS = (t.StringType, t.CharType, t.VarcharType)
@@ -47,14 +47,14 @@ _SCALARS = (
 Convert = Callable[[Any], Any]
 
 
-def unsendable(kind: t.DataType) -> str | None:
+def argument_problem(kind: t.DataType) -> str | None:
     """Why a column of this type cannot be written, or None."""
     if isinstance(kind, t.ArrayType):
-        return unsendable(kind.elementType)
+        return argument_problem(kind.elementType)
     if isinstance(kind, t.MapType):
-        return unsendable(kind.keyType) or unsendable(kind.valueType)
+        return argument_problem(kind.keyType) or argument_problem(kind.valueType)
     if isinstance(kind, t.StructType):
-        return next(filter(None, (unsendable(field.dataType) for field in kind.fields)), None)
+        return next(filter(None, (argument_problem(field.dataType) for field in kind.fields)), None)
     return None if isinstance(kind, _SCALARS) else f"{kind.simpleString()} cannot be an argument"
 
 
@@ -83,39 +83,39 @@ def reserved_problem(name: str, kind: t.DataType) -> str | None:
 def argument_converter(kind: t.DataType) -> Convert | None:
     """How a value of this type, as Arrow gives it, becomes one that is written as JSON; None: it can be as it is."""
     if isinstance(kind, t.BinaryType):
-        return _base64
+        return _to_base64
     if isinstance(kind, t.VariantType):
-        return _variant
+        return _to_variant_value
     if isinstance(kind, t.ArrayType):
-        return _of_array(argument_converter(kind.elementType))
+        return _array_converter(argument_converter(kind.elementType))
     if isinstance(kind, t.MapType):
-        return _of_map(kind)
+        return _map_converter(kind)
     if isinstance(kind, t.StructType):
-        return _of_struct(kind)
+        return _struct_converter(kind)
     return None
 
 
-def _base64(value: bytes | None) -> str | None:
+def _to_base64(value: bytes | None) -> str | None:
     return None if value is None else base64.b64encode(value).decode()
 
 
-def _variant(value: dict[str, bytes] | None) -> Any:
+def _to_variant_value(value: dict[str, bytes] | None) -> Any:
     return None if value is None else t.VariantVal(value["value"], value["metadata"]).toPython()
 
 
-def _of_array(convert: Convert | None) -> Convert | None:
+def _array_converter(convert: Convert | None) -> Convert | None:
     if convert is None:
         return None
     return lambda values: None if values is None else [convert(value) for value in values]
 
 
-def _of_map(kind: t.MapType) -> Convert:
+def _map_converter(kind: t.MapType) -> Convert:
     key = argument_converter(kind.keyType) or (lambda name: name)
     convert = argument_converter(kind.valueType) or (lambda value: value)
-    return lambda pairs: None if pairs is None else {_text(key(name)): convert(value) for name, value in pairs}
+    return lambda pairs: None if pairs is None else {_to_text(key(name)): convert(value) for name, value in pairs}
 
 
-def _of_struct(kind: t.StructType) -> Convert | None:
+def _struct_converter(kind: t.StructType) -> Convert | None:
     converters = {field.name: argument_converter(field.dataType) for field in kind.fields}
     if not any(converters.values()):
         return None
@@ -128,7 +128,7 @@ def _of_struct(kind: t.StructType) -> Convert | None:
     return convert
 
 
-def _text(name: Any) -> str:
+def _to_text(name: Any) -> str:
     """A map's key as JSON needs it."""
     if isinstance(name, str):
         return name

@@ -15,7 +15,7 @@ from penstock.errors import InvalidInput, NotFound
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["format_of", "misfits_told", "read_file"]
+__all__ = ["explain_misfits", "guess_format", "read_file"]
 
 _FORMATS = {
     ".parquet": "parquet",
@@ -26,12 +26,12 @@ _FORMATS = {
     ".ndjson": "json",
     ".orc": "orc",
 }
-_PACKED = {".gz", ".bz2", ".zst", ".lz4", ".snappy"}
+_COMPRESSED = {".gz", ".bz2", ".zst", ".lz4", ".snappy"}
 
 
-def format_of(file: str) -> str:
+def guess_format(file: str) -> str:
     """What a file is, by its name."""
-    suffixes = [suffix for suffix in Path(file).suffixes if suffix not in _PACKED]
+    suffixes = [suffix for suffix in Path(file).suffixes if suffix not in _COMPRESSED]
     if suffixes and suffixes[-1] in _FORMATS:
         return _FORMATS[suffixes[-1]]
     if Path(file).is_dir():
@@ -64,7 +64,7 @@ def read_file(spark: SparkSession, file: str, kind: str, schema: str | None) -> 
 
 
 @contextmanager
-def misfits_told(file: str) -> Iterator[None]:
+def explain_misfits(file: str) -> Iterator[None]:
     """Say of a row that does not fit its schema, which Spark finds when it reads, what to do about it."""
     try:
         yield

@@ -12,9 +12,9 @@ from pyspark.sql import functions as f
 
 from penstock.errors import InvalidInput, PenstockError
 from penstock.shards.publishing import MapChanged, find_published, roll_load
-from penstock.spark.data_source.error_codes import decoded
+from penstock.spark.data_source.error_codes import decode_errors
 from penstock.spark.data_source.penstock_source import register
-from penstock.spark.data_source.shard_urls import urls_of
+from penstock.spark.data_source.shard_urls import join_urls
 from penstock.spark.key_partition import partition_of
 from penstock.spark.loading.load_plan import RUN, LoadPlan, plan_load
 
@@ -60,9 +60,9 @@ def load(
     """
     spark = df.sparkSession
     register(spark)
-    options = {"url": urls_of(app), "queue": queue, "connections": str(connections), "bad_rows": str(bad_rows)}
+    options = {"url": join_urls(app), "queue": queue, "connections": str(connections), "bad_rows": str(bad_rows)}
     if key is None and "key" not in df.columns:
-        key = _declared_key(app, queue, task, df.columns)
+        key = _find_declared_key(app, queue, task, df.columns)
     options |= {name: value for name, value in (("task", task), ("key", key), ("load", load)) if value is not None}
     plan = plan_load(options, df.schema, False, is_stream=False)
     options |= {"load": plan.name, RUN: secrets.token_hex(16)}
@@ -88,9 +88,9 @@ def load(
 def _write(df: DataFrame, order_by: list[str], options: dict[str, str], plan: LoadPlan) -> None:
     """Stage and publish; again where the queue's keys went to other shards in between."""
     for is_last in (False, False, True):
-        rows = _ordered(df, order_by, plan.key or "key", len(plan.partition_ids)) if order_by else df
+        rows = _shuffle_and_sort(df, order_by, plan.key or "key", len(plan.partition_ids)) if order_by else df
         try:
-            with decoded():
+            with decode_errors():
                 rows.write.format("penstock").options(**options).mode("append").save()
             return
         except MapChanged:
@@ -99,14 +99,14 @@ def _write(df: DataFrame, order_by: list[str], options: dict[str, str], plan: Lo
             plan = plan_load(options, df.schema, False, is_stream=False)
 
 
-def _declared_key(app: Any, queue: str, task: str | None, columns: Sequence[str]) -> str | None:
+def _find_declared_key(app: Any, queue: str, task: str | None, columns: Sequence[str]) -> str | None:
     """The argument that is the key of a task this app declares, if there is a column of that name."""
     declared = app.tasks.get(queue, {}).get(task)
     key = None if declared is None else declared.key
     return key if isinstance(key, str) and key in columns else None
 
 
-def _ordered(df: DataFrame, order_by: list[str], key: str, partitions: int) -> DataFrame:
+def _shuffle_and_sort(df: DataFrame, order_by: list[str], key: str, partitions: int) -> DataFrame:
     """The rows of each partition of the queue in one Spark partition, sorted."""
     for column in order_by:
         if column not in df.columns:

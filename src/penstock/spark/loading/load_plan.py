@@ -17,8 +17,8 @@ from penstock.errors import InvalidInput
 from penstock.model.limits import checked_count, checked_name
 from penstock.shards.publishing import Published, find_published
 from penstock.spark.data_source.options import refuse_unknown
-from penstock.spark.data_source.shard_urls import Reach, reached
-from penstock.spark.loading.column_types import key_problem, reserved_problem, unsendable
+from penstock.spark.data_source.shard_urls import ShardUrls, find_shards
+from penstock.spark.loading.column_types import argument_problem, key_problem, reserved_problem
 from penstock.storage.catalogue import find_queue
 from penstock.storage.database import checked_urls
 
@@ -30,7 +30,7 @@ __all__ = ["RESERVED", "RUN", "LoadPlan", "plan_load"]
 log = logging.getLogger("penstock")
 
 RESERVED = ("task", "args", "key", "priority", "run_at", "idempotency_key", "tenant")
-# An option of `ps.load` itself.
+# The option by which `ps.load` tells its own run from others of the same name; users do not give it.
 RUN = "run"
 MOST_CONNECTIONS = 100
 _OPTIONS = frozenset({"url", "queue", "task", "key", "load", "order_by", "connections", "bad_rows"})
@@ -40,9 +40,10 @@ _OPTIONS = frozenset({"url", "queue", "task", "key", "load", "order_by", "connec
 class LoadPlan:
     """A checked load. `name` is empty for a stream that is named after its query."""
 
-    reach: Reach
+    shards: ShardUrls
     name: str
     queue: str
+    # Of the queue's key map; None for a plain queue, which routes by none.
     epoch: int | None
     # Partition by partition: its id and its shard.
     partition_ids: tuple[int, ...]
@@ -56,7 +57,7 @@ class LoadPlan:
     connections: int
     bad_rows: str | None
     is_stream: bool
-    # The run it belongs to, by which that knows afterwards whether it was the one that published it.
+    # Drawn by `ps.load`; published with the load, it says afterwards which run's load it was.
     run: str | None
     published: Published | None
 
@@ -85,23 +86,23 @@ def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *
     order_by = tuple(part.strip() for part in options.get("order_by", "").split(",") if part.strip())
     for column in order_by:
         if column not in schema.names:
-            raise InvalidInput("order_by", f"there is no column {column!r}; there are {_listed(schema.names)}")
+            raise InvalidInput("order_by", f"there is no column {column!r}; there are {_join_names(schema.names)}")
     if given is not None:
         name = checked_name("sink" if is_stream else "load", given)
     else:
         name = "" if is_stream else f"load-{secrets.token_hex(8)}"
     while True:
-        reach = reached(options.get("url"))
-        with reach.shards() as shards:
+        urls = find_shards(options.get("url"))
+        with urls.open() as shards:
             entry = shards.read(lambda connection: find_queue(connection, queue))
             published = None if is_stream else find_published(shards, name, queue, 0, is_stream=False)
-        if reach.urls.keys() >= set(entry.partition_shards):
+        if urls.urls.keys() >= set(entry.partition_shards):
             break
-        # A shard has joined between the two looks.
+        # A shard has joined after the URLs were read and before the queue was: both are read again.
     if entry.has_key_rule and key is None and "key" not in schema.names:
         log.warning("queue %r has rules about keys, and no column is the key: its jobs have no order", queue)
     return LoadPlan(
-        reach=reach,
+        shards=urls,
         name=name,
         queue=queue,
         epoch=entry.epoch if entry.is_owned else None,
@@ -112,8 +113,8 @@ def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *
         task=task,
         key=key,
         order_by=order_by,
-        connections=_connections(options.get("connections", "4")),
-        bad_rows=_bad_rows(options.get("bad_rows", "fail")),
+        connections=_read_connections(options.get("connections", "4")),
+        bad_rows=_read_bad_rows(options.get("bad_rows", "fail")),
         is_stream=is_stream,
         run=options.get(RUN),
         published=published,
@@ -138,14 +139,16 @@ def _check_columns(schema: StructType, task: str | None, key: str | None) -> Non
     if task is not None and "task" in names:
         raise InvalidInput("task", "it is given as an option and as a column; drop one")
     if key is not None and key not in names:
-        raise InvalidInput("key", f"there is no column {key!r}; there are {_listed(names)}")
+        raise InvalidInput("key", f"there is no column {key!r}; there are {_join_names(names)}")
     if key is not None and key != "key" and "key" in names:
         raise InvalidInput("key", f"it is given as a column and as the option {key!r}; drop one")
     others = [name for name in names if name not in RESERVED and name != key]
     if "args" in names and others:
-        raise InvalidInput(others[0], f"with a column 'args' the others are {_listed(RESERVED)}; put it into 'args'")
+        raise InvalidInput(
+            others[0], f"with a column 'args' the others are {_join_names(RESERVED)}; put it into 'args'"
+        )
     for field in schema.fields:
-        if problem := unsendable(field.dataType):
+        if problem := argument_problem(field.dataType):
             raise InvalidInput(field.name, f"{problem}; cast it to string")
         if field.name == (key or "key") and (problem := key_problem(field.dataType)):
             raise InvalidInput("key", f"column {field.name!r} {problem}")
@@ -153,13 +156,13 @@ def _check_columns(schema: StructType, task: str | None, key: str | None) -> Non
             raise InvalidInput(field.name, f"the column {problem}")
 
 
-def _connections(text: str) -> int:
+def _read_connections(text: str) -> int:
     if not text.isdecimal() or len(text) > 9:
         raise InvalidInput("connections", f"a whole number from 1 to {MOST_CONNECTIONS} is needed, not {text!r:.60}")
     return checked_count("connections", int(text), most=MOST_CONNECTIONS)
 
 
-def _bad_rows(text: str) -> str | None:
+def _read_bad_rows(text: str) -> str | None:
     if text == "fail":
         return None
     if not text.strip():
@@ -167,5 +170,5 @@ def _bad_rows(text: str) -> str | None:
     return text if "://" in text else str(Path(text).absolute())
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))

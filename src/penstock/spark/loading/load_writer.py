@@ -3,7 +3,7 @@
 A task may run twice, at the same time even, and may be killed without a word; so what it writes lies under a name
 drawn for that attempt, where nobody can claim it. The names of the attempts that Spark counts come back to the driver,
 and `commit` publishes just these, everywhere or nowhere, once for each (load, batch). A second commit does nothing, an
-abort touches only what is staged, and what nobody ever names is forgotten by upkeep.
+abort touches only what is staged, and what nobody ever names is dropped by upkeep.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from penstock.errors import InvalidInput, PenstockError
-from penstock.spark.data_source.error_codes import coded
+from penstock.spark.data_source.error_codes import encode_errors
 from penstock.spark.loading.load_plan import LoadPlan, plan_load
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from penstock.spark.loading.row_order import Span
-    from penstock.spark.loading.row_reader import BadRow
+    from penstock.spark.loading.job_columns import BadRow
+    from penstock.spark.loading.row_order import Bounds
 
 __all__ = ["LoadWriter", "StreamWriter"]
 
@@ -35,9 +35,10 @@ MOST_BAD_ROWS = 100_000
 
 
 @dataclass(slots=True)
-class Staged(WriterCommitMessage):
-    """What one task has staged: by shard, how many ranges. `query` is the id of the stream it belongs to, which its
-    checkpoint keeps.
+class StageReport(WriterCommitMessage):
+    """What one task tells the driver: the name it staged under, how many ranges on each shard, its bad rows, and with
+    `order_by` the bounds of what each partition of the queue received. `query` is the id of the stream it belongs to,
+    which the stream's checkpoint keeps.
     """
 
     spark_partition: int
@@ -46,78 +47,79 @@ class Staged(WriterCommitMessage):
     rows: int = 0
     query: str = ""
     bad: list[BadRow] = field(default_factory=list)
-    spans: dict[int, Span] = field(default_factory=dict)
+    bounds: dict[int, Bounds] = field(default_factory=dict)
 
 
 class LoadWriter(DataSourceArrowWriter):
     """`df.write.format("penstock")`."""
 
     def __init__(self, schema: StructType, overwrite: bool, options: Mapping[str, str]) -> None:
-        with coded():
+        with encode_errors():
             self._plan = plan_load(options, schema, overwrite, is_stream=False)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        with coded():
-            return _staged(self._plan, self._plan.name, iterator)
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StageReport:
+        with encode_errors():
+            return _stage_rows(self._plan, self._plan.name, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        with coded():
-            _publish(self._plan, self._plan.name, 0, _listed(messages))
+        with encode_errors():
+            _publish(self._plan, self._plan.name, 0, _stage_reports(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        _drop(self._plan, _listed(messages))
+        _drop_stages(self._plan, _stage_reports(messages))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream.format("penstock")`. Built anew for each batch, and again for its commit."""
 
     def __init__(self, schema: StructType, overwrite: bool, options: Mapping[str, str]) -> None:
-        with coded():
+        with encode_errors():
             # Spark says "overwrite" where a stream's output mode is "complete".
             self._plan = plan_load(options, schema, overwrite, is_stream=True)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        with coded():
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StageReport:
+        with encode_errors():
             query = TaskContext.get().getLocalProperty("sql.streaming.queryId") or ""  # type: ignore[union-attr]
-            staged = _staged(self._plan, self._name(query), iterator)
+            staged = _stage_rows(self._plan, self._name(query), iterator)
             staged.query = query
             return staged
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        staged = _listed(messages)
+        staged = _stage_reports(messages)
         if not any(each.rows or each.bad for each in staged):
             return
-        with coded():
+        with encode_errors():
             _publish(self._plan, self._name(staged[0].query), batchId, staged)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        _drop(self._plan, _listed(messages))
+        _drop_stages(self._plan, _stage_reports(messages))
 
     def _name(self, query: str) -> str:
         return self._plan.name or f"stream-{query}"
 
 
-def _listed(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    return [message for message in messages if isinstance(message, Staged)]
+def _stage_reports(messages: Sequence[WriterCommitMessage | None]) -> list[StageReport]:
+    return [message for message in messages if isinstance(message, StageReport)]
 
 
-def _staged(plan: LoadPlan, load: str, batches: Iterator[pa.RecordBatch]) -> Staged:
+def _stage_rows(plan: LoadPlan, load: str, batches: Iterator[pa.RecordBatch]) -> StageReport:
     """Stage the rows of one Spark partition."""
-    from penstock.spark.loading.row_order import ordered
+    from penstock.spark.loading.row_order import sort_batches
     from penstock.spark.loading.row_reader import RowReader
-    from penstock.spark.loading.stage_writer import Staging
+    from penstock.spark.loading.stage_writer import StageWriter
 
     context = TaskContext.get()
-    staged = Staged(context.partitionId() if context is not None else 0)
+    staged = StageReport(context.partitionId() if context is not None else 0)
     if plan.published is not None:
         return staged
-    staging = Staging(plan, load, staged.spark_partition)
+    writer = StageWriter(plan, load, staged.spark_partition)
     reader = RowReader(plan)
-    for batch in ordered(plan, batches, staging, staged.spans):
+    for batch in sort_batches(plan, batches, writer, staged.bounds):
         jobs = reader.read(batch)
         staged.bad += jobs.bad
         if staged.bad and plan.bad_rows is None:
-            # Told to the driver, which refuses the load: a task that raises is tried again, to no end but noise.
+            # The driver refuses the load when it sees the report. Raising here would make Spark run the task again,
+            # with the same row.
             break
         if len(staged.bad) > MOST_BAD_ROWS:
             raise PenstockError(
@@ -125,15 +127,15 @@ def _staged(plan: LoadPlan, load: str, batches: Iterator[pa.RecordBatch]) -> Sta
                 f"since {staged.bad[-1].field}: {staged.bad[-1].problem}; nothing was enqueued"
             )
         staged.rows += len(jobs)
-        staging.add(jobs)
+        writer.add(jobs)
     else:
-        staging.flush()
-    # Also where it is refused: what was staged until then is dropped.
-    staged.stage, staged.ranges = staging.stage, dict(staging.ranges)
+        writer.flush()
+    # Reported where the load is refused, too: the driver drops what was staged until then.
+    staged.stage, staged.ranges = writer.stage, dict(writer.ranges)
     return staged
 
 
-def _refused(staged: Staged) -> InvalidInput:
+def _bad_row_error(staged: StageReport) -> InvalidInput:
     bad = staged.bad[0]
     where = f"row {bad.row} of Spark partition {staged.spark_partition}"
     shown = ", ".join(f"{name}={value!r:.60}" for name, value in bad.data.items())
@@ -142,13 +144,13 @@ def _refused(staged: Staged) -> InvalidInput:
     )
 
 
-def _publish(plan: LoadPlan, name: str, batch: int, staged: Sequence[Staged]) -> None:
+def _publish(plan: LoadPlan, name: str, batch: int, staged: Sequence[StageReport]) -> None:
     from penstock.shards.publishing import find_published, publish, roll_load
     from penstock.spark.loading.bad_rows import write_bad_rows
-    from penstock.spark.loading.row_order import in_order
+    from penstock.spark.loading.row_order import order_tasks
 
     if plan.published is not None:
-        with plan.reach.shards() as shards:
+        with plan.shards.open() as shards:
             roll_load(shards, name)
         log.warning(
             "load %r was published at %s with %d rows: nothing was loaded again",
@@ -161,10 +163,10 @@ def _publish(plan: LoadPlan, name: str, batch: int, staged: Sequence[Staged]) ->
     if plan.bad_rows is None:
         for each in staged:
             if each.bad:
-                raise _refused(each)
+                raise _bad_row_error(each)
     if plan.order_by:
-        staged = in_order(plan.order_by, staged)
-    with plan.reach.shards() as shards:
+        staged = order_tasks(plan.order_by, staged)
+    with plan.shards.open() as shards:
         bad = [(each.spark_partition, row) for each in staged for row in each.bad]
         if plan.bad_rows is not None and bad:
             known = find_published(shards, name, plan.queue, batch, is_stream=plan.is_stream)
@@ -175,7 +177,7 @@ def _publish(plan: LoadPlan, name: str, batch: int, staged: Sequence[Staged]) ->
             name,
             plan.queue,
             batch,
-            _by_shard(staged),
+            _group_by_shard(staged),
             homes=plan.homes,
             origin=next((each.query for each in staged if each.query), plan.run),
             is_stream=plan.is_stream,
@@ -183,19 +185,19 @@ def _publish(plan: LoadPlan, name: str, batch: int, staged: Sequence[Staged]) ->
         )
     if not published.is_new:
         log.warning("batch %d of load %r was published before: nothing was loaded again", batch, name)
-        _drop(plan, staged)
+        _drop_stages(plan, staged)
 
 
-def _drop(plan: LoadPlan, staged: Sequence[Staged]) -> None:
+def _drop_stages(plan: LoadPlan, staged: Sequence[StageReport]) -> None:
     from penstock.shards.publishing import drop_stages
 
-    stages = _by_shard(staged)
+    stages = _group_by_shard(staged)
     if stages:
-        with plan.reach.shards() as shards:
+        with plan.shards.open() as shards:
             drop_stages(shards, {number: [stage for stage, _ in each] for number, each in stages.items()})
 
 
-def _by_shard(staged: Sequence[Staged]) -> dict[int, list[tuple[str, int]]]:
+def _group_by_shard(staged: Sequence[StageReport]) -> dict[int, list[tuple[str, int]]]:
     """The stages that lie on each shard, in order, with how many ranges they have there."""
     stages: dict[int, list[tuple[str, int]]] = {}
     for each in staged:

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.spark.loading.load_plan import LoadPlan
-    from penstock.spark.loading.load_writer import Staged
-    from penstock.spark.loading.stage_writer import Staging
+    from penstock.spark.loading.load_writer import StageReport
+    from penstock.spark.loading.stage_writer import StageWriter
 
-__all__ = ["Span", "in_order", "ordered"]
+__all__ = ["Bounds", "order_tasks", "sort_batches"]
 
 # A row's values to order by, each with whether it is missing: nulls come last.
 Value: TypeAlias = tuple[tuple[bool, Any], ...]
-Span: TypeAlias = tuple[Value, Value]
+Bounds: TypeAlias = tuple[Value, Value]
 
 
-def ordered(
-    plan: LoadPlan, batches: Iterator[pa.RecordBatch], staging: Staging, spans: dict[int, Span]
+def sort_batches(
+    plan: LoadPlan, batches: Iterator[pa.RecordBatch], writer: StageWriter, bounds: dict[int, Bounds]
 ) -> Iterator[pa.RecordBatch]:
-    """The batches, sorted where that is asked for; then `spans` gets what each partition of the queue received."""
+    """The batches, sorted where that is asked for; then `bounds` gets what each partition of the queue received."""
     if not plan.order_by:
         yield from batches
         return
@@ -48,25 +48,31 @@ def ordered(
         raise InvalidInput("order_by", f"rows cannot be sorted by this ({kinds}); order by plain columns") from None
     name = plan.key or ("key" if "key" in plan.columns else None)
     if name is None:
-        _note(spans, dict.fromkeys(range(len(plan.partition_ids)), (0, table.num_rows - 1)), table, plan.order_by)
+        _note_bounds(
+            bounds, dict.fromkeys(range(len(plan.partition_ids)), (0, table.num_rows - 1)), table, plan.order_by
+        )
     else:
         column = table.column(name).combine_chunks()
         text = column if pa.types.is_binary(column.type) else column.cast(pa.string()).cast(pa.binary())
-        once = table.column("idempotency_key").combine_chunks() if "idempotency_key" in plan.columns else None
-        numbers = staging.partitions_of(text, once if once is None else once.cast(pa.string())).tolist()
+        idempotency_keys: pa.Array | None = None
+        if "idempotency_key" in plan.columns:
+            idempotency_keys = table.column("idempotency_key").combine_chunks().cast(pa.string())
+        numbers = writer.find_partitions(text, idempotency_keys).tolist()
         ends: dict[int, tuple[int, int]] = {}
         for row, number in enumerate(numbers):
             ends[number] = (ends.get(number, (row, row))[0], row)
-        _note(spans, ends, table, plan.order_by)
+        _note_bounds(bounds, ends, table, plan.order_by)
     yield from table.to_batches(max_chunksize=16_384)
 
 
-def _note(spans: dict[int, Span], ends: dict[int, tuple[int, int]], table: pa.Table, order_by: tuple[str, ...]) -> None:
+def _note_bounds(
+    bounds: dict[int, Bounds], ends: dict[int, tuple[int, int]], table: pa.Table, order_by: tuple[str, ...]
+) -> None:
     for number, (first, last) in ends.items():
-        spans[number] = _value(table, order_by, first), _value(table, order_by, last)
+        bounds[number] = _read_value(table, order_by, first), _read_value(table, order_by, last)
 
 
-def _value(table: pa.Table, order_by: tuple[str, ...], row: int) -> Value:
+def _read_value(table: pa.Table, order_by: tuple[str, ...], row: int) -> Value:
     found = []
     for name in order_by:
         try:
@@ -79,14 +85,14 @@ def _value(table: pa.Table, order_by: tuple[str, ...], row: int) -> Value:
     return tuple((value is None, 0 if value is None else value) for value in found)
 
 
-def in_order(order_by: Sequence[str], staged: Sequence[Staged]) -> list[Staged]:
+def order_tasks(order_by: Sequence[str], staged: Sequence[StageReport]) -> list[StageReport]:
     """The tasks in the order of what they hold, or InvalidInput where there is none."""
     lowest = sorted(
-        (each for each in staged if each.spans), key=lambda each: min(low for low, _ in each.spans.values())
+        (each for each in staged if each.bounds), key=lambda each: min(low for low, _ in each.bounds.values())
     )
     highest: dict[int, tuple[Value, int]] = {}
     for each in lowest:
-        for number, (low, high) in each.spans.items():
+        for number, (low, high) in each.bounds.items():
             before = highest.get(number)
             if before is not None and low < before[0]:
                 raise InvalidInput(

@@ -7,7 +7,6 @@ one of them has to be named. What is accepted and how it is written are the rule
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -27,38 +26,12 @@ from penstock.model.limits import (
     key_to_bytes,
 )
 from penstock.spark.loading.column_types import argument_converter
+from penstock.spark.loading.job_columns import BadRow, JobColumns
 from penstock.spark.loading.load_plan import LoadPlan
 
-__all__ = ["BadRow", "JobColumns", "RowReader"]
+__all__ = ["RowReader"]
 
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-
-@dataclass(frozen=True, slots=True)
-class BadRow:
-    """A row that cannot be a job: its number within the Spark partition, from 0, the field at fault and why."""
-
-    row: int
-    field: str
-    problem: str
-    data: dict[str, Any]
-
-
-@dataclass(slots=True)
-class JobColumns:
-    """Jobs, column by column; `order` are the values they are to be ordered by, if any."""
-
-    task: pa.Array
-    key: pa.Array
-    args: pa.Array
-    priority: pa.Array
-    run_at: pa.Array
-    attributes: pa.Array
-    once: pa.Array
-    bad: list[BadRow] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.task)
 
 
 class RowReader:
@@ -77,50 +50,41 @@ class RowReader:
         """The jobs of a batch."""
         self._problems = {}
         n = batch.num_rows
-        task = self._text(batch, "task", lambda value: checked_name("task", value), needed=True)
+        task = self._read_text(batch, "task", lambda value: checked_name("task", value), needed=True)
         columns = JobColumns(
             task=pa.repeat(pa.scalar(self._plan.task, pa.string()), n) if task is None else task,
-            key=self._key(batch),
-            args=self._args(batch),
-            priority=self._priority(batch),
-            run_at=self._run_at(batch),
-            attributes=self._attributes(batch),
-            once=self._once(batch),
+            key=self._read_keys(batch),
+            args=self._read_args(batch),
+            priority=self._read_priority(batch),
+            run_at=self._read_run_at(batch),
+            attributes=self._read_attributes(batch),
+            idempotency_key=self._read_idempotency_keys(batch),
         )
         if self._problems:
-            columns = self._without_bad(batch, columns)
+            columns = self._drop_bad_rows(batch, columns)
         self._row += n
         return columns
 
-    def _without_bad(self, batch: pa.RecordBatch, columns: JobColumns) -> JobColumns:
+    def _drop_bad_rows(self, batch: pa.RecordBatch, columns: JobColumns) -> JobColumns:
         good = np.ones(batch.num_rows, bool)
         good[list(self._problems)] = False
         mask = pa.array(good)
-        data = [_shown(row) for row in batch.filter(pa.array(~good)).to_struct_array()]
+        data = [_show_row(row) for row in batch.filter(pa.array(~good)).to_struct_array()]
         bad = [
             BadRow(self._row + index, error.field, error.problem, row)
             for (index, error), row in zip(sorted(self._problems.items()), data, strict=True)
         ]
-        return JobColumns(
-            columns.task.filter(mask),
-            columns.key.filter(mask),
-            columns.args.filter(mask),
-            columns.priority.filter(mask),
-            columns.run_at.filter(mask),
-            columns.attributes.filter(mask),
-            columns.once.filter(mask),
-            bad,
-        )
+        return columns.without(mask, bad)
 
     def _check(self, index: int, act: Callable[[], Any]) -> Any:
-        """What an act gives, or None and a note of what is wrong with the row."""
+        """Call `act`: its value, or None where it raises `InvalidInput`, which then is the problem of the row."""
         try:
             return act()
         except InvalidInput as error:
             self._problems.setdefault(index, error)
             return None
 
-    def _key(self, batch: pa.RecordBatch) -> pa.Array:
+    def _read_keys(self, batch: pa.RecordBatch) -> pa.Array:
         name = self._plan.key or "key"
         if name not in self._types:
             return pa.nulls(batch.num_rows, pa.binary())
@@ -137,51 +101,51 @@ class RowReader:
                 self._check(row, lambda key=key: None if key is None else key_to_bytes(key))  # type: ignore[misc]
         return keys
 
-    def _args(self, batch: pa.RecordBatch) -> pa.Array:
+    def _read_args(self, batch: pa.RecordBatch) -> pa.Array:
         if "args" in self._types and self._plan.key != "args":
             column = batch.column("args")
             if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-                texts = self._values(batch, "args")
+                texts = self._read_values(batch, "args")
                 for index, text in enumerate(texts):
-                    self._check(index, lambda text=text: _checked_object(text))  # type: ignore[misc]
+                    self._check(index, lambda text=text: _check_object(text))  # type: ignore[misc]
                 return column.cast(pa.string()) if not self._problems else pa.array(texts, pa.string())
             convert = self._converters["args"] or (lambda value: value)
-            rows = [convert(value) for value in self._values(batch, "args")]
+            rows = [convert(value) for value in self._read_values(batch, "args")]
         else:
-            rows = self._rows(batch)
+            rows = self._build_arguments(batch)
             encoded = encode_many_scalars(rows, self._names) if self._names else None
             if encoded is not None:
                 return pa.array(encoded, pa.binary()).cast(pa.string())
-        encoded = [self._check(index, lambda row=row: _encoded(row)) or b"{}" for index, row in enumerate(rows)]  # type: ignore[misc]
+        encoded = [self._check(index, lambda row=row: _encode_row(row)) or b"{}" for index, row in enumerate(rows)]  # type: ignore[misc]
         return pa.array(encoded, pa.binary()).cast(pa.string())
 
-    def _rows(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    def _build_arguments(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
         """The arguments of each row."""
         names = self._plan.arguments
         if not names:
             return [{} for _ in range(batch.num_rows)]
         columns = []
         for name in names:
-            values = self._values(batch, name)
+            values = self._read_values(batch, name)
             convert = self._converters[name]
             columns.append(values if convert is None else [convert(value) for value in values])
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
-    def _values(self, batch: pa.RecordBatch, name: str) -> list[Any]:
-        """A column's values as Python has them, None where it has none.
+    def _read_values(self, batch: pa.RecordBatch, name: str) -> list[Any]:
+        """A column's values as Python objects; None, and a problem of the row, for one that Python cannot hold.
 
-        Its dates end with the year 9999, and its text is Unicode; Spark's are bound to neither.
+        Spark's dates may lie beyond the year 9999, and its text need not be UTF-8.
         """
         column = batch.column(name)
         try:
             return list(column.to_pylist())
         except (OverflowError, ValueError):
             return [
-                self._check(index, lambda value=value: _python_value(name, value))  # type: ignore[misc]
+                self._check(index, lambda value=value: _to_python(name, value))  # type: ignore[misc]
                 for index, value in enumerate(column)
             ]
 
-    def _priority(self, batch: pa.RecordBatch) -> pa.Array:
+    def _read_priority(self, batch: pa.RecordBatch) -> pa.Array:
         if "priority" not in self._types or self._plan.key == "priority":
             return pa.repeat(pa.scalar(DEFAULT_PRIORITY, pa.int16()), batch.num_rows)
         column = batch.column("priority").cast(pa.int64()).fill_null(DEFAULT_PRIORITY)
@@ -192,7 +156,7 @@ class RowReader:
             column = pc.if_else(pc.and_(pc.greater_equal(column, 0), pc.less_equal(column, 9)), column, 0)
         return column.cast(pa.int16())
 
-    def _run_at(self, batch: pa.RecordBatch) -> pa.Array:
+    def _read_run_at(self, batch: pa.RecordBatch) -> pa.Array:
         kind = pa.timestamp("us", tz="UTC")
         if "run_at" not in self._types or self._plan.key == "run_at":
             return pa.nulls(batch.num_rows, kind)
@@ -205,9 +169,9 @@ class RowReader:
                     self._problems.setdefault(index, InvalidInput("run_at", problem))
         return column
 
-    def _attributes(self, batch: pa.RecordBatch) -> pa.Array:
-        tenant = self._text(batch, "tenant", lambda value: checked_name("tenant", value))
-        once = self._text(batch, "idempotency_key", checked_idempotency_key)
+    def _read_attributes(self, batch: pa.RecordBatch) -> pa.Array:
+        tenant = self._read_text(batch, "tenant", lambda value: checked_name("tenant", value))
+        once = self._read_text(batch, "idempotency_key", checked_idempotency_key)
         if tenant is None and once is None:
             return pa.nulls(batch.num_rows, pa.string())
         given = {"tenant": tenant, "idempotency_key": once}
@@ -218,13 +182,13 @@ class RowReader:
         )
         return pa.array([msgspec.json.encode(row).decode() if row else None for row in rows], pa.string())
 
-    def _once(self, batch: pa.RecordBatch) -> pa.Array:
+    def _read_idempotency_keys(self, batch: pa.RecordBatch) -> pa.Array:
         """The idempotency keys, which are checked with the attributes."""
         if "idempotency_key" not in self._types or self._plan.key == "idempotency_key":
             return pa.nulls(batch.num_rows, pa.string())
         return batch.column("idempotency_key").cast(pa.string())
 
-    def _text(
+    def _read_text(
         self, batch: pa.RecordBatch, name: str, check: Callable[[str], str], *, needed: bool = False
     ) -> pa.Array | None:
         """A reserved column of text, each distinct value checked once."""
@@ -234,7 +198,7 @@ class RowReader:
         try:
             distinct = column.unique().to_pylist()
         except ValueError:
-            column = pa.array(self._values(batch, name), pa.string())
+            column = pa.array(self._read_values(batch, name), pa.string())
             distinct = column.unique().to_pylist()
         problems: dict[str, InvalidInput] = {}
         for value in distinct:
@@ -256,7 +220,7 @@ _FIRST_US = -2_208_988_800_000_000  # 1900-01-01
 _LAST_US = 253_370_764_800_000_000  # 9999-01-01
 
 
-def _python_value(name: str, value: pa.Scalar) -> Any:
+def _to_python(name: str, value: pa.Scalar) -> Any:
     try:
         return value.as_py()
     except UnicodeDecodeError:
@@ -265,18 +229,18 @@ def _python_value(name: str, value: pa.Scalar) -> Any:
         raise InvalidInput(name, "a date or time beyond the years 1 to 9999; give one within them, or text") from None
 
 
-def _shown(row: pa.StructScalar) -> dict[str, Any]:
+def _show_row(row: pa.StructScalar) -> dict[str, Any]:
     """A row to be shown; what Python cannot hold is shown as Arrow writes it."""
     shown: dict[str, Any] = {}
     for name, value in row.items():
         try:
             shown[name] = value.as_py()
         except (OverflowError, ValueError):
-            shown[name] = _as_arrow_writes_it(value)
+            shown[name] = _format_as_arrow(value)
     return shown
 
 
-def _as_arrow_writes_it(value: pa.Scalar) -> str:
+def _format_as_arrow(value: pa.Scalar) -> str:
     try:
         if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
             return repr(value.cast(pa.binary()).as_py())
@@ -285,13 +249,13 @@ def _as_arrow_writes_it(value: pa.Scalar) -> str:
         return str(value.type)
 
 
-def _encoded(row: dict[str, Any] | None) -> bytes:
+def _encode_row(row: dict[str, Any] | None) -> bytes:
     if row is None:
         raise InvalidInput("args", "it is null; give {} where there are none")
     return encode_arguments(row)
 
 
-def _checked_object(text: str | None) -> None:
+def _check_object(text: str | None) -> None:
     """Refuse what is no JSON object."""
     if text is None:
         raise InvalidInput("args", "it is null; give {} where there are none")

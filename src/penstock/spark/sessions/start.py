@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.spark.sessions.stderr_filter import quiet_start
+from penstock.spark.sessions.stderr_filter import filter_stderr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +58,7 @@ def session(master: str = "local[*]", **settings: str) -> SparkSession:
     chosen = _SETTINGS | (_LOCAL_SETTINGS if master.startswith("local") else {})
     for name, value in (chosen | {name.replace("_", "."): value for name, value in settings.items()}).items():
         builder = builder.config(name, value)
-    with quiet_start() if master.startswith("local") else nullcontext():
+    with filter_stderr() if master.startswith("local") else nullcontext():
         return builder.getOrCreate()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
 
-__all__ = ["quiet_start"]
+__all__ = ["filter_stderr"]
 
 _GREETINGS = (
     b"WARNING: Using incubator modules",
@@ -22,21 +22,21 @@ _GREETINGS = (
 )
 _TRACEBACK = b"Traceback (most recent call last):"
 # What a process says that was hung up on, and what it says around it.
-_ENDED = (b"BrokenPipeError:", b"ConnectionResetError:")
-_AROUND = (
+_HUNG_UP = (b"BrokenPipeError:", b"ConnectionResetError:")
+_BETWEEN_TRACEBACKS = (
     b"PySpark daemon failed to flush the output to the worker process:",
     b"During handling of the above exception, another exception occurred:",
 )
 
 
 @contextmanager
-def quiet_start() -> Iterator[None]:
+def filter_stderr() -> Iterator[None]:
     """Whatever process is started in this block complains through the thread, for as long as it lives."""
     ours = os.dup(2)
     read, write = os.pipe()
     os.dup2(write, 2)
     os.close(write)
-    Thread(target=_pass_on, args=(read, os.dup(ours)), name="penstock-spark-stderr", daemon=True).start()
+    Thread(target=_copy_filtered, args=(read, os.dup(ours)), name="penstock-spark-stderr", daemon=True).start()
     try:
         yield
     finally:
@@ -44,22 +44,22 @@ def quiet_start() -> Iterator[None]:
         os.close(ours)
 
 
-def _pass_on(source: int, target: int) -> None:
+def _copy_filtered(source: int, target: int) -> None:
     with os.fdopen(source, "rb") as lines, os.fdopen(target, "wb", buffering=0) as out:
-        held = _Held()
+        buffer = _TracebackBuffer()
         for line in lines:
-            if passed := held.take(line):
+            if passed := buffer.take(line):
                 out.write(passed)
-        out.write(held.rest())
+        out.write(buffer.flush())
 
 
-class _Held:
+class _TracebackBuffer:
     """Tracebacks that have begun: shown whole, or left out whole where all of them end in being hung up on."""
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []
         self._open = 0
-        self._is_meant = False
+        self._is_shown = False
         # Between the tracebacks of one last word there are blank lines.
         self._was_left_out = False
 
@@ -68,32 +68,32 @@ class _Held:
         if line.startswith(_TRACEBACK):
             self._open += 1
         elif not self._open:
-            return self._between(line)
+            return self._take_between(line)
         self._lines.append(line)
-        if line.startswith((b" ", _TRACEBACK)) or not line.strip() or line.startswith(_AROUND):
+        if line.startswith((b" ", _TRACEBACK)) or not line.strip() or line.startswith(_BETWEEN_TRACEBACKS):
             return b""
         self._open -= 1
-        self._is_meant = self._is_meant or not line.startswith(_ENDED)
+        self._is_shown = self._is_shown or not line.startswith(_HUNG_UP)
         if self._open:
             return b""
-        self._was_left_out = not self._is_meant
-        return self.rest() if self._is_meant else self._drop()
+        self._was_left_out = not self._is_shown
+        return self.flush() if self._is_shown else self._drop()
 
-    def rest(self) -> bytes:
+    def flush(self) -> bytes:
         """What is held, ended or not."""
         held = b"".join(self._lines)
         self._drop()
         return held
 
-    def _between(self, line: bytes) -> bytes:
-        if line.startswith(_AROUND):
+    def _take_between(self, line: bytes) -> bytes:
+        if line.startswith(_BETWEEN_TRACEBACKS):
             self._lines.append(line)
             return b""
         if line.startswith(_GREETINGS) or (self._was_left_out and not line.strip()):
             return b""
         self._was_left_out = False
-        return self.rest() + line
+        return self.flush() + line
 
     def _drop(self) -> bytes:
-        self._lines, self._open, self._is_meant = [], 0, False
+        self._lines, self._open, self._is_shown = [], 0, False
         return b""

@@ -14,7 +14,7 @@ from typing import TypeVar
 from penstock.clock import system
 from penstock.errors import InvalidInput, PartitionUnavailable
 from penstock.shards.databases import Shards
-from penstock.spark.data_source.shard_urls import reached
+from penstock.spark.data_source.shard_urls import find_shards
 from penstock.spark.streaming.shard_consumer import Claimer
 from penstock.spark.streaming.stream_offset import ClaimOffset, StreamOffset
 from penstock.storage import Connection, Database, slots
@@ -115,7 +115,7 @@ class Consumer:
     def _claimer(self, number: int) -> Claimer:
         if number not in self._claimers:
             if number not in self._shards:
-                self._shards.add(self._database(number, reached(self._wanted.url).urls[number], is_alone=False))
+                self._shards.add(self._database(number, find_shards(self._wanted.url).urls[number], is_alone=False))
             self._claimers[number] = Claimer(
                 self._shards.of(number), self._entry, self._wanted.tasks, self._wanted.lease_seconds
             )
@@ -137,10 +137,10 @@ class Consumer:
             return None
 
     def _opened(self) -> Shards:
-        reach = reached(self._wanted.url)
-        is_alone = len(reach.urls) == 1
-        shards = Shards([self._database(number, url, is_alone=is_alone) for number, url in reach.urls.items()])
-        shards.note_drained([number for number in reach.urls if number < reach.lead])
+        found = find_shards(self._wanted.url)
+        is_alone = len(found.urls) == 1
+        shards = Shards([self._database(number, url, is_alone=is_alone) for number, url in found.urls.items()])
+        shards.note_drained([number for number in found.urls if number < found.lead])
         return shards
 
     def _database(self, number: int, url: str, *, is_alone: bool) -> Database:

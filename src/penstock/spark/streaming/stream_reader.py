@@ -20,7 +20,7 @@ from penstock.clock import system
 from penstock.errors import InvalidInput
 from penstock.model.limits import checked_count, checked_name, checked_seconds
 from penstock.spark.claiming.job_batch import record_batch
-from penstock.spark.data_source.error_codes import coded
+from penstock.spark.data_source.error_codes import encode_errors
 from penstock.spark.data_source.options import refuse_unknown
 from penstock.spark.streaming.consumer import Consumer, Wanted
 from penstock.spark.streaming.stream_offset import Claimed, ClaimOffset, StreamOffset
@@ -68,7 +68,7 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What Spark builds for a stream: once to plan its batches, and again wherever they are read."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
-        with coded():
+        with encode_errors():
             self._wanted, self._max_jobs, self._partitions = _read_options(options)
         self._consumer: Consumer | None = None
         # With Trigger.AvailableNow: how many jobs are still to be claimed.
@@ -82,14 +82,14 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._max_jobs)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        with coded():
+        with encode_errors():
             self._left = self._opened().waiting()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         now = system.monotonic()
         if now < self._rests_until:
             return start
-        with coded():
+        with encode_errors():
             consumer = self._opened()
             most = limit.max_rows if isinstance(limit, ReadMaxRows) else consumer.waiting()
             if self._left is not None:
@@ -107,7 +107,7 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset = StreamOffset.read(end)
         if start == end or not offset.jobs:
             return []
-        with coded():
+        with encode_errors():
             consumer = self._opened()
             # Started again, a query begins here: its leases must be renewed while it repeats the batch.
             consumer.adopt(offset)
@@ -122,7 +122,7 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, ClaimPartition)  # noqa: S101
         claimed = partition.claimed
         database = Database(partition.url, pool_size=1, shard=partition.shard, is_alone=False)
-        with coded(), closing(database):
+        with encode_errors(), closing(database):
             stored = database.run(lambda connection: read_jobs(connection, claimed), timeout=READ_SECONDS)
             if stored.unreadable:
                 # The batch goes on without them. Committed, it finds that it does not hold them any more.
@@ -142,7 +142,7 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield record_batch(rows, [each.task for each, _ in held], [each.attempt for each, _ in held])
 
     def commit(self, end: dict[str, Any]) -> None:
-        with coded():
+        with encode_errors():
             consumer = self._opened()
             offset = StreamOffset.read(end)
             consumer.adopt(offset)

@@ -18,12 +18,12 @@ from pyspark.sql.types import (
 )
 
 from penstock.errors import InvalidInput
-from penstock.spark.data_source.error_codes import coded
+from penstock.spark.data_source.error_codes import encode_errors
 
 if TYPE_CHECKING:
     from penstock.storage.bulk import Table
 
-__all__ = ["HISTORY", "MORE_HISTORY", "chosen_table", "table_schema"]
+__all__ = ["HISTORY", "MORE_HISTORY", "read_table_name", "table_schema"]
 
 _JOB: dict[str, DataType] = {
     "id": LongType(),
@@ -84,8 +84,8 @@ _MORE: dict[Table, dict[str, DataType]] = {
 
 def table_schema(options: Mapping[str, str]) -> StructType:
     """The columns that the options ask for."""
-    with coded():
-        table = chosen_table(options)
+    with encode_errors():
+        table = read_table_name(options)
         known = {**_COLUMNS[table], **_MORE[table]}
         names = options.get("columns")
         chosen = list(_COLUMNS[table]) if names is None else [name.strip() for name in names.split(",")]
@@ -97,7 +97,7 @@ def table_schema(options: Mapping[str, str]) -> StructType:
         return StructType([StructField(name, known[name]) for name in chosen])
 
 
-def chosen_table(options: Mapping[str, str]) -> Table:
+def read_table_name(options: Mapping[str, str]) -> Table:
     """The table that the options name."""
     for name in _COLUMNS:
         if options.get("table") == name:

@@ -13,16 +13,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["arriving"]
+__all__ = ["convert_rows"]
 
 
-def arriving(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
+def convert_rows(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
     """A batch with the columns of a schema."""
     wanted = to_arrow_schema(schema, timezone="UTC")
     text: pa.Array | None = None
     raw: pa.Array | None = None
     if "key" in batch.schema.names:
-        text, raw = _keys(batch.column("key"))
+        text, raw = _split_keys(batch.column("key"))
     columns = []
     for field in wanted:
         column = {"key": text, "key_bytes": raw}.get(field.name)
@@ -32,7 +32,7 @@ def arriving(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def _keys(keys: pa.Array) -> tuple[pa.Array, pa.Array]:
+def _split_keys(keys: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Keys as text, and as bytes where they are none."""
     try:
         return keys.cast(pa.string()), pa.nulls(len(keys), pa.binary())

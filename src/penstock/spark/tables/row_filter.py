@@ -17,7 +17,7 @@ from penstock.model.limits import key_from_bytes, key_to_bytes
 from penstock.model.state import State
 from penstock.storage.bulk import Condition, Table
 
-__all__ = ["KEY_HEX", "Choice", "instant"]
+__all__ = ["KEY_HEX", "RowFilter", "read_instant"]
 
 # How a key that is no text travels as an option.
 KEY_HEX = "key_hex"
@@ -31,7 +31,7 @@ _COLUMNS: dict[Table, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RowFilter:
     """None is any. `since` is included, `until` is not."""
 
     queue: str | None = None
@@ -44,7 +44,7 @@ class Choice:
     until: datetime | None = None
 
     @classmethod
-    def from_options(cls, table: Table, options: Mapping[str, str]) -> Choice:
+    def from_options(cls, table: Table, options: Mapping[str, str]) -> RowFilter:
         """What a reader's options ask for."""
         for name in ("queue", "task", "outcome", "state", "key"):
             if name in options and name not in _COLUMNS[table]:
@@ -52,7 +52,11 @@ class Choice:
         names: dict[str, Any] = {name: options[name] for name in _COLUMNS[table] if name in options}
         if KEY_HEX in options:
             names["key"] = bytes.fromhex(options[KEY_HEX])
-        return cls(**names, since=instant("since", options.get("since")), until=instant("until", options.get("until")))
+        return cls(
+            **names,
+            since=read_instant("since", options.get("since")),
+            until=read_instant("until", options.get("until")),
+        )
 
     def __post_init__(self) -> None:
         if self.key is not None:
@@ -93,7 +97,7 @@ class Choice:
         return found
 
 
-def instant(field: str, value: object) -> datetime | None:
+def read_instant(field: str, value: object) -> datetime | None:
     """An instant: a time with its zone, as an object or in ISO 8601, or a day, which begins at midnight in UTC."""
     if value is None:
         return None

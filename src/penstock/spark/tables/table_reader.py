@@ -23,11 +23,11 @@ import msgspec
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from penstock.errors import InvalidInput
-from penstock.spark.data_source.error_codes import coded
+from penstock.spark.data_source.error_codes import encode_errors
 from penstock.spark.data_source.options import refuse_unknown
-from penstock.spark.data_source.shard_urls import Reach, reached
-from penstock.spark.tables.columns import chosen_table
-from penstock.spark.tables.row_filter import KEY_HEX, Choice
+from penstock.spark.data_source.shard_urls import ShardUrls, find_shards
+from penstock.spark.tables.columns import read_table_name
+from penstock.spark.tables.row_filter import KEY_HEX, RowFilter
 from penstock.storage.bulk import Part, SlicesGone, parts, read
 from penstock.storage.database import Database, checked_urls
 from penstock.storage.schema_name import split_schema
@@ -37,21 +37,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["Place", "TableReader"]
+__all__ = ["TablePartition", "TableReader"]
 
-# To cut a table into parts.
+# How long a database may take to say how a table is to be cut.
 ASK_SECONDS = 10.0
 
 
-class Place(msgspec.Struct, frozen=True):
-    """What a history knows of a shard: which slices are read there."""
-
-    hot: tuple[int, ...] = ()
-
-
 @dataclass
-class _Piece(InputPartition):
-    """What one task reads."""
+class TablePartition(InputPartition):
+    """The interval of a shard's table that one task reads. `name` is what errors call the shard."""
 
     part: Part
     shard: int
@@ -59,11 +53,11 @@ class _Piece(InputPartition):
     name: str
 
 
-# The last six are for history and archives alone.
+# Those of the second line are given by `ps.history` and `ps.archive` alone.
 _OPTIONS = frozenset(
     (
         *("url", "table", "columns", "partitions", "queue", "task", "outcome", "state", "key", "since", "until"),
-        *("shard", "slice", "places", "lake", "lake_format", KEY_HEX),
+        *("shard", "slice", "hot_slices", "lake", "lake_format", KEY_HEX),
     )
 )
 
@@ -72,73 +66,76 @@ class TableReader(DataSourceReader):
     """Reads one table in parts."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
-        with coded():
+        with encode_errors():
             checked_urls(options.get("url"))
             self._options = options
             self._schema = schema
-            self._count = _count(options.get("partitions"))
-            table = chosen_table(options)
+            self._count = _read_count(options.get("partitions"))
+            table = read_table_name(options)
             refuse_unknown(options, _OPTIONS, "a table")
-            self._choice = Choice.from_options(table, options)
+            self._filter = RowFilter.from_options(table, options)
             self._whole = Part(table, 0, 0, only=int(options["slice"]) if "slice" in options else None)
-            self._places = msgspec.json.decode(options.get("places", "{}"), type=dict[int, Place])
+            # By shard: the slices that `ps.history` found in its database.
+            self._hot_slices = msgspec.json.decode(options.get("hot_slices", "{}"), type=dict[int, tuple[int, ...]])
 
     def partitions(self) -> Sequence[InputPartition]:
         """Intervals of the ranges of each shard, so that each holds about as much as the others."""
-        with coded():
-            reach = self._reach()
-            with reach.shards() as shards:
-                pieces = shards.each_database(lambda database: self._cut(database, len(reach.urls))).all()
-            return [piece for found in pieces for piece in found]
+        with encode_errors():
+            urls = self._find_shards()
+            with urls.open() as shards:
+                partitions = shards.each_database(lambda database: self._cut_shard(database, len(urls.urls))).all()
+            return [partition for found in partitions for partition in found]
 
-    def _reach(self) -> Reach:
+    def _find_shards(self) -> ShardUrls:
         if "shard" in self._options:
             number = int(self._options["shard"])
-            return Reach({number: self._options["url"]}, number)
-        return reached(self._options["url"])
+            return ShardUrls({number: self._options["url"]}, number)
+        return find_shards(self._options["url"])
 
-    def _cut(self, database: Database, shards: int) -> list[_Piece]:
-        place = self._places.get(database.shard, Place())
-        whole = replace(self._whole, hot=place.hot)
+    def _cut_shard(self, database: Database, shards: int) -> list[TablePartition]:
+        whole = replace(self._whole, hot=self._hot_slices.get(database.shard, ()))
         count = None if self._count is None else -(-self._count // shards)
-        # One of several that is away is not waited for: what the others have would not be the whole.
+        # Of several shards none is waited for that is down: a table without its rows would not be the whole one.
         found = database.run(lambda connection: parts(connection, whole, count), waits=shards == 1, timeout=ASK_SECONDS)
         name = "the database" if shards == 1 else f"shard {database.shard}"
-        return [_Piece(part, database.shard, database.url, name) for part in found]
+        return [TablePartition(part, database.shard, database.url, name) for part in found]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one interval, in Arrow batches."""
-        assert isinstance(partition, _Piece)  # noqa: S101
-        with coded():
+        assert isinstance(partition, TablePartition)  # noqa: S101
+        with encode_errors():
             yield from self._read(partition)
 
-    def _read(self, piece: _Piece) -> Iterator[pa.RecordBatch]:
-        from penstock.spark.tables.row_conversion import arriving
+    def _read(self, partition: TablePartition) -> Iterator[pa.RecordBatch]:
+        from penstock.spark.tables.row_conversion import convert_rows
 
-        part = piece.part
+        part = partition.part
         names = list(dict.fromkeys("key" if name == "key_bytes" else name for name in self._schema.names))
         while True:
             try:
-                statement = part.statement(names, self._choice.conditions(part.table), split_schema(piece.url).schema)
-                for batch in read(piece.url, statement, piece.name):
-                    yield arriving(batch, self._schema)
+                statement = part.statement(
+                    names, self._filter.conditions(part.table), split_schema(partition.url).schema
+                )
+                for batch in read(partition.url, statement, partition.name):
+                    yield convert_rows(batch, self._schema)
                 return
             except SlicesGone as gone:
-                # Said before any row was sent, and true for all that the next statement will not find.
-                yield from self._read_cold(piece.url, gone.slices, part)
+                # The statement raises this before it sends a row. The slices it names have left the database: their
+                # rows are read from the lake, and the next statement leaves them out.
+                yield from self._read_archived(partition.url, gone.slices, part)
                 part = part.without(gone.slices)
 
-    def _read_cold(self, url: str, slices: Sequence[int], part: Part) -> Iterator[pa.RecordBatch]:
+    def _read_archived(self, url: str, slices: Sequence[int], part: Part) -> Iterator[pa.RecordBatch]:
         if "lake" in self._options:
-            from penstock.spark.lake.archived_slices import ColdLake
+            from penstock.spark.lake.archived_slices import ArchivedSlices
 
             with closing(Database(url)) as database:
                 writings = database.run(partial(writings_of, slices=slices), timeout=ASK_SECONDS)
-            lake = ColdLake(self._options["lake"], self._options["lake_format"])
-            yield from lake.read(writings, part, self._schema, self._choice)
+            lake = ArchivedSlices(self._options["lake"], self._options["lake_format"])
+            yield from lake.read(writings, part, self._schema, self._filter)
 
 
-def _count(text: str | None) -> int | None:
+def _read_count(text: str | None) -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or not 1 <= int(text) <= 10_000:

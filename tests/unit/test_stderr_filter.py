@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from penstock.spark.sessions.stderr_filter import _pass_on
+from penstock.spark.sessions.stderr_filter import _copy_filtered
 
 TRACEBACK = b'Traceback (most recent call last):\n  File "daemon.py", line 97, in worker\n    outfile.flush()\n'
 HUNG_UP = TRACEBACK + b"BrokenPipeError: [Errno 32] Broken pipe\n"
@@ -19,7 +19,7 @@ REAL = TRACEBACK + b"ValueError: no such column\n"
 def passed_on(said: bytes) -> bytes:
     source, writes = os.pipe()
     reads, target = os.pipe()
-    thread = threading.Thread(target=_pass_on, args=(source, target))
+    thread = threading.Thread(target=_copy_filtered, args=(source, target))
     thread.start()
     with os.fdopen(writes, "wb") as pipe:
         pipe.write(said)
