@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-__all__ = ["COLUMNS", "record_batch"]
+__all__ = ["JOB_COLUMNS", "build_job_batch"]
 
-COLUMNS = pa.schema(
+JOB_COLUMNS = pa.schema(
     [
         pa.field("id", pa.int64()),
         pa.field("task", pa.string()),
@@ -32,7 +32,7 @@ COLUMNS = pa.schema(
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def record_batch(stored: Sequence[tuple[Any, ...]], tasks: Sequence[str], attempts: Sequence[int]) -> pa.RecordBatch:
+def build_job_batch(stored: Sequence[tuple[Any, ...]], tasks: Sequence[str], attempts: Sequence[int]) -> pa.RecordBatch:
     """A batch of jobs as they are stored: id, arguments, key, attributes; with the task and attempt of each."""
     columns: Sequence[Sequence[Any]] = list(zip(*(row[:4] for row in stored), strict=True)) or [(), (), (), ()]
     ids, args, keys, attributes = columns
@@ -45,7 +45,7 @@ def record_batch(stored: Sequence[tuple[Any, ...]], tasks: Sequence[str], attemp
             pa.array(attempts, pa.int32()),
             pa.array([None if each is None else _decode(each).get("tenant") for each in attributes], pa.string()),
         ],
-        schema=COLUMNS,
+        schema=JOB_COLUMNS,
     )
 
 

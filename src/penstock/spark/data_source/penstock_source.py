@@ -49,9 +49,9 @@ class PenstockSource(DataSource):
             from penstock.spark.tables.columns import table_schema
 
             return table_schema(self.options)
-        from penstock.spark.streaming.stream_reader import CLAIMED
+        from penstock.spark.streaming.stream_reader import STREAM_COLUMNS
 
-        return CLAIMED
+        return STREAM_COLUMNS
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from penstock.spark.tables.table_reader import TableReader
@@ -59,9 +59,9 @@ class PenstockSource(DataSource):
         return TableReader(schema, self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from penstock.spark.streaming.stream_reader import ClaimReader
+        from penstock.spark.streaming.stream_reader import JobStreamReader
 
-        return ClaimReader(schema, self.options)
+        return JobStreamReader(schema, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from penstock.spark.loading.load_writer import LoadWriter

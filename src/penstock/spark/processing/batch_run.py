@@ -1,4 +1,4 @@
-"""What becomes of a batch: its handler's outcomes, or what it raised, as the ends that are settled.
+"""One run of the handler: what it said of each row, or what it raised, as the ends that are settled.
 
 An outcome ends its own row. A handler that raises, or gives anything but one outcome a row, ends every row as a task's
 handler would that raised the same: tried again with the task's backoff, until its attempts have run out.
@@ -19,18 +19,19 @@ from penstock.model.encoding import encode_result
 from penstock.model.limits import storable_text
 from penstock.spark.processing.row_outcome import Dead, Ok, Outcome, RetryAfter
 from penstock.storage.claim import Lease
+from penstock.storage.enqueue import RANGE
 from penstock.storage.settle import End, Succeeded
 from penstock.task.definition import TaskDefinition
 from penstock.task.verdict import Verdict, describe, judge
 
-__all__ = ["Ended", "Handler", "HeldBatch", "run_batch"]
+__all__ = ["BatchResult", "Handler", "LeasedBatch", "run_batch"]
 
 Handler: TypeAlias = Callable[[pa.RecordBatch], Sequence[Outcome]]
 
 
 @dataclass(slots=True)
-class HeldBatch:
-    """Jobs under leases, row by row: the lease of each, its place there, its task; and what the handler is given."""
+class LeasedBatch:
+    """Jobs under leases, row by row: the lease of each, its position, its task; and what the handler is given."""
 
     leases: list[Lease]
     positions: list[int]
@@ -42,18 +43,18 @@ class HeldBatch:
 
     @property
     def attempts(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """By lease and place there, the job and which attempt this is."""
+        """By lease and position, the job and which attempt this is."""
         return {
-            (lease.id, position): (lease.range * 1024 + position, lease.attempt)
+            (lease.id, position): (lease.range * RANGE + position, lease.attempt)
             for lease, position in zip(self.leases, self.positions, strict=True)
         }
 
 
 @dataclass(slots=True)
-class Ended:
+class BatchResult:
     """A batch that has run: what is to be settled, and how each row ended."""
 
-    batch: HeldBatch | None = None
+    batch: LeasedBatch | None = None
     succeeded: list[Succeeded] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
     # By row; None: it succeeded.
@@ -64,13 +65,18 @@ class Ended:
     def __bool__(self) -> bool:
         return bool(self.succeeded or self.ends)
 
-    @property
-    def soonest_due(self) -> float | None:
-        """Seconds until the first of those that are tried again."""
-        return min([end.due_in for end in self.ends if end.end == "retry"], default=None)
+    def list_ends(self) -> list[tuple[int, int, str]]:
+        """How each job ended, with its partition."""
+        if self.batch is None:
+            return []
+        rows = zip(self.batch.leases, self.batch.positions, self.verdicts, strict=True)
+        return [
+            (lease.partition_id, lease.range * RANGE + position, "succeeded" if verdict is None else verdict.end)
+            for lease, position, verdict in rows
+        ]
 
-    def counts(self, lost: Sequence[tuple[int, int]]) -> Counter[str]:
-        """How many ended in which way, but for those that were not held any more."""
+    def count_ends(self, lost: Sequence[tuple[int, int]]) -> Counter[str]:
+        """How many jobs ended in which way, but for those that were not held any more."""
         counts: Counter[str] = Counter(lost=len(lost))
         if self.batch is not None:
             gone = set(lost)
@@ -80,26 +86,31 @@ class Ended:
         return counts
 
 
-def run_batch(handler: Handler, batch: HeldBatch, tasks: Mapping[str, TaskDefinition]) -> Ended:
+def run_batch(handler: Handler, batch: LeasedBatch, tasks: Mapping[str, TaskDefinition]) -> BatchResult:
     """Call the handler, and find out what it made of each row."""
     started_at = ticks()
     try:
-        outcomes = _checked(handler(batch.rows), len(batch))
+        outcomes = _check_outcomes(handler(batch.rows), len(batch))
     except BaseException as error:  # Whatever a handler raises, SystemExit too, is the end of its batch.
-        verdicts: list[Verdict | None] = [
-            _judged(tasks[task], lease.attempt, error) for task, lease in zip(batch.tasks, batch.leases, strict=True)
-        ]
+        rows = zip(batch.tasks, batch.leases, strict=True)
+        verdicts: list[Verdict | None] = [_judge_error(tasks[task], lease.attempt, error) for task, lease in rows]
         results: list[bytes | None] | None = None
     else:
-        verdicts, results = _read(outcomes, batch, tasks)
-    run_time = (ticks() - started_at) // 1000
+        verdicts, results = _read_outcomes(outcomes, batch, tasks)
+    return _build_result(batch, verdicts, results, run_micros=(ticks() - started_at) // 1000)
+
+
+def _build_result(
+    batch: LeasedBatch, verdicts: list[Verdict | None], results: list[bytes | None] | None, *, run_micros: int
+) -> BatchResult:
+    """The ends of a batch, as they are settled: what succeeded lease by lease, everything else row by row."""
     # The handler's time is shared out evenly: nobody can tell what each row took of it.
-    share = run_time // max(len(batch), 1)
-    ended = Ended(batch, verdicts=verdicts, seconds=run_time / 1e6)
+    share = run_micros // max(len(batch), 1)
+    ends: list[End] = []
     groups: dict[int, Succeeded] = {}
     for index, (lease, position, verdict) in enumerate(zip(batch.leases, batch.positions, verdicts, strict=True)):
         if verdict is not None:
-            ended.ends.append(
+            ends.append(
                 End(
                     lease=lease.id,
                     token=lease.token,
@@ -108,7 +119,7 @@ def run_batch(handler: Handler, batch: HeldBatch, tasks: Mapping[str, TaskDefini
                     end=verdict.end,
                     error=verdict.error,
                     due_in=verdict.due_in,
-                    age=run_time,
+                    age=run_micros,
                     run=share,
                 )
             )
@@ -120,16 +131,15 @@ def run_batch(handler: Handler, batch: HeldBatch, tasks: Mapping[str, TaskDefini
         group.positions.append(position)
         if group.results is not None and results is not None:
             group.results.append(results[index])
-    is_mixed = {end.lease for end in ended.ends}
+    mixed = {end.lease for end in ends}
     for group in groups.values():
-        group.is_whole = group.lease not in is_mixed
-        group.ages = [run_time] * len(group.positions)
+        group.is_whole = group.lease not in mixed
+        group.ages = [run_micros] * len(group.positions)
         group.runs = [share] * len(group.positions)
-    ended.succeeded = list(groups.values())
-    return ended
+    return BatchResult(batch, list(groups.values()), ends, verdicts, run_micros / 1e6)
 
 
-def _checked(given: object, rows: int) -> list[object]:
+def _check_outcomes(given: object, rows: int) -> list[object]:
     outcomes: list[object] = list(given)  # type: ignore[call-overload]
     if len(outcomes) != rows:
         raise PenstockError(
@@ -143,8 +153,8 @@ def _checked(given: object, rows: int) -> list[object]:
     return outcomes
 
 
-def _read(
-    outcomes: Sequence[object], batch: HeldBatch, tasks: Mapping[str, TaskDefinition]
+def _read_outcomes(
+    outcomes: Sequence[object], batch: LeasedBatch, tasks: Mapping[str, TaskDefinition]
 ) -> tuple[list[Verdict | None], list[bytes | None] | None]:
     """A verdict for each row that did not go well, and what the others gave, if any of them gave anything."""
     verdicts: list[Verdict | None] = [None] * len(outcomes)
@@ -167,7 +177,7 @@ def _read(
     return verdicts, results if any(result is not None for result in results) else None
 
 
-def _judged(task: TaskDefinition, attempt: int, error: BaseException) -> Verdict:
+def _judge_error(task: TaskDefinition, attempt: int, error: BaseException) -> Verdict:
     try:
         return judge(task, attempt, error, system.random_unit())
     except BaseException as problem:  # An exception class of the user's may break anything that looks at it.

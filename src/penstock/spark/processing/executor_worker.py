@@ -1,8 +1,8 @@
-"""A slot: a task of Spark that is a worker for a while.
+"""An executor worker: a task of Spark that is a worker for a while. `ps.process` starts `slots` of them in a round.
 
-It has a seat on one or several shards. At a seat it claims a batch, hands it to the handler and settles it together
-with the next claim; where it has several seats it goes from one to the next, so that no shard starves, and passes over
-those whose shard is away. It ends when its time is up, nothing is left to do, or its driver is gone.
+On each shard it works on it has a shard worker. There it claims a batch, hands it to the handler and settles it
+together with the next claim. Where it works on several shards it goes from one to the next, so that none starves, and
+passes over those that do not answer. It ends when its time is up, nothing is left to do, or its driver is gone.
 """
 
 from __future__ import annotations
@@ -15,69 +15,70 @@ import pyarrow as pa
 from penstock.clock import system
 from penstock.errors import PartitionUnavailable
 from penstock.policy.batch_rows import BatchRows
-from penstock.spark.processing.shard_worker import Plan, Seat
+from penstock.spark.processing.shard_worker import ShardWorker
+from penstock.spark.processing.work_plan import WorkPlan
 
-__all__ = ["ENDS", "REPORT", "Plan", "Slot", "run_slot"]
+__all__ = ["ENDS", "REPORT", "SHORT_ROUND_SECONDS", "ExecutorWorker", "run_executor_worker"]
 
 SHORTEST_PAUSE_SECONDS = 0.01
 LONGEST_PAUSE_SECONDS = 0.25
-# How long a slot stays at one of several seats while there is work.
-TURN_SECONDS = 0.5
-# A slot that has lost a seat ends soon, so that the next round finds out whether the shard is back.
+# How long it stays on one of several shards while there is work.
+STAY_SECONDS = 0.5
+# An executor worker that has lost a shard ends soon, so that the next round finds out whether the shard is back.
 SHORT_ROUND_SECONDS = 5.0
-# The ways in which a job ends that a slot counts.
+# The ways in which a job ends that are counted.
 ENDS = ("succeeded", "retry", "failed", "discarded", "cancelled", "snooze", "lost")
-# A row a slot: why it ended, and how many jobs ended in which way.
+# A row for each executor worker: why it ended, and how many jobs ended in which way.
 REPORT = pa.schema([pa.field("why", pa.string()), *(pa.field(end, pa.int64()) for end in ENDS)])
 
 
-def run_slot(plan: Plan, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What Spark runs as a task: one slot, by the number it is given; its report."""
+def run_executor_worker(plan: WorkPlan, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What Spark runs as a task: one executor worker, by the number it is given; its report."""
     given = [number for batch in numbers for number in batch.column(0).to_pylist()]
-    slot = Slot(plan, given[0])
-    why = slot.run()
-    counts = [pa.array([slot.counts[end]], pa.int64()) for end in ENDS]
+    worker = ExecutorWorker(plan, given[0])
+    why = worker.run()
+    counts = [pa.array([worker.counts[end]], pa.int64()) for end in ENDS]
     yield pa.RecordBatch.from_arrays([pa.array([why], pa.string()), *counts], schema=REPORT)
 
 
-class Slot:
+class ExecutorWorker:
     """Used by one thread."""
 
-    def __init__(self, plan: Plan, number: int = 0) -> None:
+    def __init__(self, plan: WorkPlan, number: int = 0) -> None:
         self._plan = plan
         self._rows = BatchRows(plan.batch_size)
         shards = plan.shards_of(number)
-        self._seats = [Seat(plan, shard, is_alone=len(shards) == 1) for shard in shards]
+        self._shard_workers = [ShardWorker(plan, shard, is_alone=len(shards) == 1) for shard in shards]
         self._ends_at = system.monotonic() + plan.budget_seconds
-        # Why seats were given up.
-        self._why: list[str] = []
+        # Why shards were given up.
+        self._reasons: list[str] = []
         self.counts: Counter[str] = Counter()
 
     def run(self) -> str:
         """Work; why it ended: idle, budget, stopped, dead, or away where a shard is."""
-        untaken, self._seats = self._seats, []
-        for seat in untaken:
+        unregistered, self._shard_workers = self._shard_workers, []
+        for worker in unregistered:
             try:
-                seat.take()
-                self._seats.append(seat)
+                worker.register()
+                self._shard_workers.append(worker)
             except PartitionUnavailable:
-                seat.close()
-                self._gave_up("away")
+                worker.close()
+                self._note_reason("away")
         try:
-            why = self._work() if self._seats else self._why[-1]
+            why = self._work() if self._shard_workers else self._reasons[-1]
         finally:
-            for seat in list(self._seats):
-                self._leave(seat)
-        return "away" if "away" in self._why and why in ("idle", "budget") else why
+            for worker in list(self._shard_workers):
+                self._leave(worker)
+        return "away" if "away" in self._reasons and why in ("idle", "budget") else why
 
     def _work(self) -> str:
         pause = SHORTEST_PAUSE_SECONDS
         while True:
             has_worked = False
-            for seat in list(self._seats):
-                has_worked |= self._serve(seat)
-            if not self._seats:
-                return self._why[-1]
+            for worker in list(self._shard_workers):
+                has_worked |= self._serve(worker)
+            if not self._shard_workers:
+                return self._reasons[-1]
             if self._is_over:
                 return "budget"
             if has_worked:
@@ -88,65 +89,71 @@ class Slot:
                 system.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
-    def _serve(self, seat: Seat) -> bool:
-        """Work at a seat, until nothing comes or others have waited for long enough; whether anything ran."""
-        if len(self._seats) > 1 and seat.is_away:
-            self._is_away(seat)
+    def _serve(self, worker: ShardWorker) -> bool:
+        """Work on a shard, until nothing comes or others have waited for long enough; whether anything ran."""
+        has_others = len(self._shard_workers) > 1
+        if has_others and worker.is_unavailable:
+            self._note_unavailable(worker)
             return False
-        others_wait_at = system.monotonic() + TURN_SECONDS
+        others_wait_at = system.monotonic() + STAY_SECONDS
         has_worked = False
         try:
             while True:
-                why = seat.reason_to_end
-                is_last = why is not None or self._is_over or (len(self._seats) > 1 and self._is_past(others_wait_at))
-                leases = seat.turn(self._rows.wanted, is_last=is_last)
+                why = worker.reason_to_end
+                is_last = why is not None or self._is_over or (has_others and self._is_past(others_wait_at))
+                leases = worker.take_turn(self._rows.wanted, is_last=is_last)
                 if not leases:
                     if why is not None:
-                        self._gave_up(why, seat)
+                        self._give_up(worker, why)
                     return has_worked
-                batch = seat.read(leases)
+                batch = worker.read_batch(leases)
                 if not len(batch):
-                    seat.pass_over()
+                    worker.drop_unreadable()
                     continue
-                seconds = seat.run(batch)
+                seconds = worker.run_batch(batch)
                 if seconds is None:
-                    self._gave_up("dead", seat)
+                    self._give_up(worker, "dead")
                     return has_worked
                 self._rows.observe(len(batch), seconds)
                 has_worked = True
         except PartitionUnavailable:
-            self._is_away(seat)
+            self._note_unavailable(worker)
             return has_worked
 
     def _is_idle(self) -> bool:
-        """Whether nothing is left to do at any seat."""
-        for seat in list(self._seats):
+        """Whether nothing is left to do on any shard."""
+        for worker in list(self._shard_workers):
             try:
-                if not seat.is_idle(self._rows.wanted):
+                if not worker.is_idle(self._rows.wanted):
                     return False
             except PartitionUnavailable:
-                self._is_away(seat)
+                self._note_unavailable(worker)
                 return False
         return True
 
-    def _is_away(self, seat: Seat) -> None:
-        """A seat alone is given up; beside others it is tried again, while what it holds is its own."""
-        self._ends_at = min(self._ends_at, system.monotonic() + SHORT_ROUND_SECONDS)
-        if "away" not in self._why:
-            self._why.append("away")
-        if len(self._seats) == 1:
-            self._gave_up("away", seat)
+    def _note_unavailable(self, worker: ShardWorker) -> None:
+        """A shard does not answer: alone it is given up; beside others it is tried again while its leases last."""
+        self._end_soon()
+        if "away" not in self._reasons:
+            self._reasons.append("away")
+        if len(self._shard_workers) == 1:
+            self._give_up(worker, "away")
 
-    def _gave_up(self, why: str, seat: Seat | None = None) -> None:
-        self._why.append(why)
-        self._ends_at = min(self._ends_at, system.monotonic() + SHORT_ROUND_SECONDS)
-        if seat is not None:
-            self._leave(seat)
+    def _give_up(self, worker: ShardWorker, why: str) -> None:
+        self._note_reason(why)
+        self._leave(worker)
 
-    def _leave(self, seat: Seat) -> None:
-        self._seats.remove(seat)
-        seat.leave()
-        self.counts += seat.counts
+    def _note_reason(self, why: str) -> None:
+        self._reasons.append(why)
+        self._end_soon()
+
+    def _end_soon(self) -> None:
+        self._ends_at = min(self._ends_at, system.monotonic() + SHORT_ROUND_SECONDS)
+
+    def _leave(self, worker: ShardWorker) -> None:
+        self._shard_workers.remove(worker)
+        worker.leave()
+        self.counts += worker.counts
 
     @property
     def _is_over(self) -> bool:

@@ -1,4 +1,4 @@
-"""Spark's complaints without those that mean nothing.
+"""What Spark's processes write to stderr, without lines that tell nothing.
 
 A JVM that starts Spark greets, and its Python processes end with a traceback when the JVM has no more use for them:
 it hangs up while they answer. What they write goes through a thread that leaves these out and passes on everything
@@ -21,7 +21,7 @@ _GREETINGS = (
     b"Using Spark's default log4j profile",
 )
 _TRACEBACK = b"Traceback (most recent call last):"
-# What a process says that was hung up on, and what it says around it.
+# How the traceback of a process ends whose JVM has closed the connection, and what stands between such tracebacks.
 _HUNG_UP = (b"BrokenPipeError:", b"ConnectionResetError:")
 _BETWEEN_TRACEBACKS = (
     b"PySpark daemon failed to flush the output to the worker process:",
@@ -54,13 +54,13 @@ def _copy_filtered(source: int, target: int) -> None:
 
 
 class _TracebackBuffer:
-    """Tracebacks that have begun: shown whole, or left out whole where all of them end in being hung up on."""
+    """Keeps tracebacks until they end: left out where all of them end with a closed connection, else shown whole."""
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []
         self._open = 0
         self._is_shown = False
-        # Between the tracebacks of one last word there are blank lines.
+        # Blank lines that follow a traceback which was left out are left out too.
         self._was_left_out = False
 
     def take(self, line: bytes) -> bytes:
@@ -80,7 +80,7 @@ class _TracebackBuffer:
         return self.flush() if self._is_shown else self._drop()
 
     def flush(self) -> bytes:
-        """What is held, ended or not."""
+        """What is kept, ended or not."""
         held = b"".join(self._lines)
         self._drop()
         return held

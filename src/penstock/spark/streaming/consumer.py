@@ -1,4 +1,4 @@
-"""The consumer behind a stream of jobs: a claimer on each shard that has partitions of the queue.
+"""The consumer behind a stream of jobs: a shard consumer on each shard that has partitions of the queue.
 
 A batch is what all of them claimed together. One whose shard is away claims nothing, and settles what it owes when that
 is back; the others go on.
@@ -8,50 +8,41 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from penstock.clock import system
 from penstock.errors import InvalidInput, PartitionUnavailable
 from penstock.shards.databases import Shards
 from penstock.spark.data_source.shard_urls import find_shards
-from penstock.spark.streaming.shard_consumer import Claimer
-from penstock.spark.streaming.stream_offset import ClaimOffset, StreamOffset
+from penstock.spark.streaming.shard_consumer import ShardConsumer
+from penstock.spark.streaming.stream_offset import ShardOffset, StreamOffset
+from penstock.spark.streaming.stream_options import StreamOptions
 from penstock.storage import Connection, Database, slots
 from penstock.storage.catalogue import QueueEntry, find_queue
 from penstock.upkeep import SharedUpkeep
 
-__all__ = ["Consumer", "Wanted"]
+__all__ = ["Consumer"]
 
 log = logging.getLogger("penstock")
 T = TypeVar("T")
 
 # How long a shard that does not answer keeps the others waiting.
 PATIENCE_SECONDS = 2.0
-# How often it is looked which shards the queue has come to.
-LOOK_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a stream asks for, by its options."""
-
-    url: str
-    queue: str
-    tasks: tuple[str, ...] | None
-    lease_seconds: float
+# How often it reads which shards the queue has partitions on.
+REFRESH_SECONDS = 5.0
 
 
 class Consumer:
     """Used by one thread."""
 
-    def __init__(self, wanted: Wanted) -> None:
-        self._wanted = wanted
-        self._shards = self._opened()
-        self._claimers: dict[int, Claimer] = {}
-        self._looked_at = -LOOK_SECONDS
-        self._turn = 0
-        self._look()
+    def __init__(self, options: StreamOptions) -> None:
+        self._options = options
+        self._shards = self._open_shards()
+        self._consumers: dict[int, ShardConsumer] = {}
+        self._refreshed_at = -REFRESH_SECONDS
+        # Which shard is asked first; the next claim begins with another.
+        self._first = 0
+        self._refresh()
         self._upkeep = SharedUpkeep(self._shards)
         self._upkeep.start()
 
@@ -60,37 +51,38 @@ class Consumer:
         return self._shards.of(shard).url
 
     def adopt(self, offset: StreamOffset) -> None:
-        """Be the workers that hold this, those of them that still live."""
-        for number, part in offset.parts:
-            self._ask(number, part, lambda claimer, part: claimer.adopt(part))
+        """Go on as the workers that hold this batch, those of them that still live."""
+        for number, held in offset.by_shard:
+            self._ask(number, held, lambda consumer, held: consumer.adopt(held))
 
-    def next(self, done: StreamOffset, most: int) -> StreamOffset:
+    def claim_next(self, done: StreamOffset, most: int) -> StreamOffset:
         """Settle what the batches up to `done` covered, and claim; `done` itself where there is nothing new."""
-        self._look()
-        for number, _ in done.parts:
-            self._claimer(number)
-        # Each time another shard comes first; what one leaves of its share goes to those after it.
-        numbers = sorted(self._claimers)
-        self._turn = (self._turn + 1) % len(numbers)
-        parts: dict[int, ClaimOffset] = {}
+        self._refresh()
+        for number, _ in done.by_shard:
+            self._consumer_of(number)
+        # What one shard leaves of its share goes to those after it; so that none is always last, each claim begins with
+        # another.
+        numbers = sorted(self._consumers)
+        self._first = (self._first + 1) % len(numbers)
+        offsets: dict[int, ShardOffset] = {}
         is_new = False
-        for place, number in enumerate(numbers[self._turn :] + numbers[: self._turn]):
-            before, share = done.part(number), -(-most // (len(numbers) - place))
-            part = self._ask(number, before, lambda claimer, part: claimer.next(part, share))  # noqa: B023
-            if part is None or part == before:
-                parts[number] = ClaimOffset(before.worker)
+        for passed, number in enumerate(numbers[self._first :] + numbers[: self._first]):
+            before, share = done.of_shard(number), -(-most // (len(numbers) - passed))
+            offset = self._ask(number, before, lambda consumer, offset: consumer.claim_next(offset, share))  # noqa: B023
+            if offset is None or offset == before:
+                offsets[number] = ShardOffset(before.worker)
             else:
-                parts[number] = part
+                offsets[number] = offset
                 is_new = True
-                most -= part.jobs
-        return StreamOffset.of(parts) if is_new else done
+                most -= offset.jobs
+        return StreamOffset.of(offsets) if is_new else done
 
     def settle(self, done: StreamOffset) -> None:
         """Settle what a batch covered, once."""
-        for number, part in done.parts:
-            self._ask(number, part, lambda claimer, part: claimer.settle(part))
+        for number, offset in done.by_shard:
+            self._ask(number, offset, lambda consumer, offset: consumer.settle(offset))
 
-    def waiting(self) -> int:
+    def count_waiting(self) -> int:
         """How many jobs could be claimed now."""
         queue = self._entry.id
         answers = self._shards.each(lambda connection: slots.waiting_in_queue(connection, queue))
@@ -99,63 +91,66 @@ class Consumer:
     def close(self) -> None:
         """End every thread and connection; what is held stays held, for the query may be started again."""
         self._upkeep.stop()
-        for claimer in self._claimers.values():
-            claimer.close()
+        for consumer in self._consumers.values():
+            consumer.close()
         self._shards.close()
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         now = system.monotonic()
-        if now - self._looked_at < LOOK_SECONDS:
+        if now - self._refreshed_at < REFRESH_SECONDS:
             return
-        self._looked_at = now
-        self._entry: QueueEntry = self._shards.read(self._find)
+        self._refreshed_at = now
+        self._entry: QueueEntry = self._shards.read(self._find_queue)
         for number in sorted(set(self._entry.partition_shards)):
-            self._claimer(number)
+            self._consumer_of(number)
 
-    def _claimer(self, number: int) -> Claimer:
-        if number not in self._claimers:
+    def _consumer_of(self, number: int) -> ShardConsumer:
+        if number not in self._consumers:
             if number not in self._shards:
-                self._shards.add(self._database(number, find_shards(self._wanted.url).urls[number], is_alone=False))
-            self._claimers[number] = Claimer(
-                self._shards.of(number), self._entry, self._wanted.tasks, self._wanted.lease_seconds
+                url = find_shards(self._options.url).urls[number]
+                self._shards.add(self._open_database(number, url, is_alone=False))
+            self._consumers[number] = ShardConsumer(
+                self._shards.of(number), self._entry, self._options.tasks, self._options.lease_seconds
             )
-        return self._claimers[number]
+        return self._consumers[number]
 
-    def _ask(self, number: int, part: ClaimOffset, act: Callable[[Claimer, ClaimOffset], T]) -> T | None:
-        """Do something on a shard; None where it is away, and the others go on. Alone, that is an error."""
-        claimer = self._claimer(number)
-        if len(self._claimers) > 1 and self._shards.of(number).breaker.is_down:
-            claimer.owe(part)
+    def _ask(self, number: int, offset: ShardOffset, act: Callable[[ShardConsumer, ShardOffset], T]) -> T | None:
+        """Call a shard's consumer. A shard that is away: alone, that is raised; beside others it is None, and the batch
+        is settled when it is back.
+        """
+        consumer = self._consumer_of(number)
+        if len(self._consumers) > 1 and self._shards.of(number).breaker.is_down:
+            consumer.settle_later(offset)
             return None
         try:
-            return act(claimer, part)
+            return act(consumer, offset)
         except PartitionUnavailable as error:
-            if len(self._claimers) == 1:
+            if len(self._consumers) == 1:
                 raise
-            claimer.owe(part)
+            consumer.settle_later(offset)
             log.warning("%s; the stream goes on with the other shards", error)
             return None
 
-    def _opened(self) -> Shards:
-        found = find_shards(self._wanted.url)
+    def _open_shards(self) -> Shards:
+        found = find_shards(self._options.url)
         is_alone = len(found.urls) == 1
-        shards = Shards([self._database(number, url, is_alone=is_alone) for number, url in found.urls.items()])
+        shards = Shards([self._open_database(number, url, is_alone=is_alone) for number, url in found.urls.items()])
         shards.note_drained([number for number in found.urls if number < found.lead])
         return shards
 
-    def _database(self, number: int, url: str, *, is_alone: bool) -> Database:
+    def _open_database(self, number: int, url: str, *, is_alone: bool) -> Database:
         seconds = 30.0 if is_alone else PATIENCE_SECONDS
         return Database(
             url,
             pool_size=2,
             request_timeout=seconds,
-            lease_seconds=self._wanted.lease_seconds,
+            lease_seconds=self._options.lease_seconds,
             shard=number,
             is_alone=is_alone,
         )
 
-    def _find(self, connection: Connection) -> QueueEntry:
-        entry = find_queue(connection, self._wanted.queue)
+    def _find_queue(self, connection: Connection) -> QueueEntry:
+        entry = find_queue(connection, self._options.queue)
         if entry.is_owned:
             raise InvalidInput(
                 "queue",

@@ -1,6 +1,6 @@
 """The offset of a stream of jobs: which leases its last batch holds, shard by shard, and which worker holds them there.
 
-It is a set of leases, never a place in the order of ids: a job that is committed late has no place that was passed. An
+It is a set of leases, never a position in the order of ids: a job that is committed late would lie before it. An
 offset names everything that is needed to read the same batch again, whatever has become of the leases since.
 """
 
@@ -13,29 +13,29 @@ from penstock.storage.claim import Lease, members_of
 from penstock.storage.enqueue import RANGE
 from penstock.storage.settle import Succeeded
 
-__all__ = ["ClaimOffset", "Claimed", "StreamOffset"]
+__all__ = ["ClaimedRange", "ShardOffset", "StreamOffset"]
 
 
-class Claimed(NamedTuple):
-    """Jobs of one range under one lease; `map_hex` says which of them, where it is not all from low to high."""
+class ClaimedRange(NamedTuple):
+    """Jobs of one range under one lease; `members_hex` says which of them, where it is not all from low to high."""
 
     lease: int
     token: int
     range: int
     low: int
     high: int
-    map_hex: str | None
+    members_hex: str | None
     attempt: int
     task: str
 
     @classmethod
-    def of(cls, lease: Lease) -> Claimed:
-        map_hex = None if lease.members is None else f"{int(lease.members, 2):0256x}"
-        return cls(lease.id, lease.token, lease.range, lease.low, lease.high, map_hex, lease.attempt, lease.task)
+    def of(cls, lease: Lease) -> ClaimedRange:
+        members_hex = None if lease.members is None else f"{int(lease.members, 2):0256x}"
+        return cls(lease.id, lease.token, lease.range, lease.low, lease.high, members_hex, lease.attempt, lease.task)
 
     @property
     def members(self) -> str | None:
-        return None if self.map_hex is None else f"{int(self.map_hex, 16):01024b}"
+        return None if self.members_hex is None else f"{int(self.members_hex, 16):01024b}"
 
     @property
     def positions(self) -> Sequence[int]:
@@ -46,30 +46,30 @@ class Claimed(NamedTuple):
         return [self.range * RANGE + position for position in self.positions]
 
 
-class ClaimOffset(NamedTuple):
+class ShardOffset(NamedTuple):
     """What one batch of a stream holds of one shard. Worker 0: nothing was claimed so far."""
 
     worker: int = 0
-    claimed: tuple[Claimed, ...] = ()
+    claimed: tuple[ClaimedRange, ...] = ()
 
     @classmethod
-    def of(cls, worker: int, leases: Iterable[Lease]) -> ClaimOffset:
-        return cls(worker, tuple(Claimed.of(lease) for lease in leases))
+    def of(cls, worker: int, leases: Iterable[Lease]) -> ShardOffset:
+        return cls(worker, tuple(ClaimedRange.of(lease) for lease in leases))
 
     @classmethod
-    def read(cls, written: dict[str, Any]) -> ClaimOffset:
+    def read(cls, written: dict[str, Any]) -> ShardOffset:
         """From the JSON that Spark keeps."""
-        tasks = written["tasks"]
-        return cls(written["worker"], tuple(Claimed._make([*each[:7], tasks[each[7]]]) for each in written["leases"]))
+        tasks, leases = written["tasks"], written["leases"]
+        return cls(written["worker"], tuple(ClaimedRange._make([*each[:7], tasks[each[7]]]) for each in leases))
 
     def write(self) -> dict[str, Any]:
         """As JSON, each task's name once."""
         tasks = sorted({each.task for each in self.claimed})
-        places = {task: place for place, task in enumerate(tasks)}
+        task_numbers = {task: number for number, task in enumerate(tasks)}
         return {
             "worker": self.worker,
             "tasks": tasks,
-            "leases": [[*each[:7], places[each.task]] for each in self.claimed],
+            "leases": [[*each[:7], task_numbers[each.task]] for each in self.claimed],
         }
 
     @property
@@ -86,7 +86,7 @@ class ClaimOffset(NamedTuple):
         return done
 
     def attempts(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """By lease and place there, the job and which attempt this is."""
+        """By lease and position, the job and which attempt this is."""
         return {
             (each.lease, position): (each.range * RANGE + position, each.attempt)
             for each in self.claimed
@@ -97,25 +97,25 @@ class ClaimOffset(NamedTuple):
 class StreamOffset(NamedTuple):
     """What one batch of a stream holds, by shard in order of number."""
 
-    parts: tuple[tuple[int, ClaimOffset], ...] = ()
+    by_shard: tuple[tuple[int, ShardOffset], ...] = ()
 
     @classmethod
-    def of(cls, parts: Mapping[int, ClaimOffset]) -> StreamOffset:
-        return cls(tuple(sorted(parts.items())))
+    def of(cls, offsets: Mapping[int, ShardOffset]) -> StreamOffset:
+        return cls(tuple(sorted(offsets.items())))
 
     @classmethod
     def read(cls, written: dict[str, Any]) -> StreamOffset:
         """From the JSON that Spark keeps."""
-        return cls.of({int(number): ClaimOffset.read(part) for number, part in written.items()})
+        return cls.of({int(number): ShardOffset.read(offset) for number, offset in written.items()})
 
     def write(self) -> dict[str, Any]:
         """As JSON."""
-        return {str(number): part.write() for number, part in self.parts}
+        return {str(number): offset.write() for number, offset in self.by_shard}
 
-    def part(self, shard: int) -> ClaimOffset:
+    def of_shard(self, shard: int) -> ShardOffset:
         """What it holds of a shard."""
-        return dict(self.parts).get(shard, ClaimOffset())
+        return dict(self.by_shard).get(shard, ShardOffset())
 
     @property
     def jobs(self) -> int:
-        return sum(part.jobs for _, part in self.parts)
+        return sum(offset.jobs for _, offset in self.by_shard)

@@ -16,12 +16,14 @@ import penstock.spark as ps
 from penstock import App
 from penstock.routing import shard_of
 from penstock.shards.publishing import MapChanged
-from penstock.spark.claiming.known_tasks import Tasks
+from penstock.spark.claiming.known_tasks import KnownTasks
 from penstock.spark.loading import load as loading
-from penstock.spark.processing.executor_worker import Plan, Slot
+from penstock.spark.processing.executor_worker import ExecutorWorker
 from penstock.spark.processing.row_outcome import Outcome
-from penstock.spark.streaming.consumer import Consumer, Wanted
+from penstock.spark.processing.work_plan import WorkPlan
+from penstock.spark.streaming.consumer import Consumer
 from penstock.spark.streaming.stream_offset import StreamOffset
+from penstock.spark.streaming.stream_options import StreamOptions
 from penstock.storage import workers
 from penstock.storage.catalogue import find_queue
 
@@ -55,7 +57,7 @@ def ended(url: str) -> list[int]:
         return [row[0] for row in connection.execute("select job_id from penstock.finished_job order by 1")]
 
 
-def slot(app: App, handler: Callable[[pa.RecordBatch], list[Outcome]], **options: Any) -> Slot:
+def slot(app: App, handler: Callable[[pa.RecordBatch], list[Outcome]], **options: Any) -> ExecutorWorker:
     entry = app.databases.read(lambda connection: find_queue(connection, "q"))
 
     def driver(connection: Any) -> int:
@@ -71,14 +73,14 @@ def slot(app: App, handler: Callable[[pa.RecordBatch], list[Outcome]], **options
         "queue_id": entry.id,
         "is_owned": False,
         "handler": handler,
-        "tasks": Tasks("q", {}, None),
+        "tasks": KnownTasks("q", {}, None),
         "batch_size": 50,
         "lease_seconds": 60.0,
         "until_idle": True,
         "budget_seconds": 60.0,
         **options,
     }
-    return Slot(Plan(**given))
+    return ExecutorWorker(WorkPlan(**given))
 
 
 def succeed(batch: pa.RecordBatch) -> list[Outcome]:
@@ -88,7 +90,7 @@ def succeed(batch: pa.RecordBatch) -> list[Outcome]:
 def test_every_shard_has_a_slot_however_many_there_are() -> None:
     def shards_of(slots: int, shards: int, *, is_owned: bool) -> list[list[int]]:
         drivers = dict.fromkeys(range(1, shards + 1), 1)
-        plan = Plan({}, drivers, "", slots, 1, is_owned, succeed, Tasks("q", {}, None), None, 1.0, True, 1.0)
+        plan = WorkPlan({}, drivers, "", slots, 1, is_owned, succeed, KnownTasks("q", {}, None), None, 1.0, True, 1.0)
         return [plan.shards_of(slot) for slot in range(slots)]
 
     assert shards_of(2, 3, is_owned=False) == [[1, 2, 3], [2, 3, 1]]
@@ -135,7 +137,7 @@ def test_what_ran_while_its_shard_went_away_is_settled_when_it_is_back_g3(
 
     # It begins with the second shard.
     first = slot(app, work)
-    first._seats.reverse()
+    first._shard_workers.reverse()
     first.run()
     assert len(after) >= 4
     # What was left to the next round.
@@ -151,20 +153,20 @@ def test_a_stream_goes_on_while_a_shard_is_away_and_settles_what_it_owes(
     for url in shard_urls:
         enqueue(url, 100)
     urls = "\n".join(database.url for database in app.databases)
-    consumer = Consumer(Wanted(urls, "q", None, 60.0))
-    first = consumer.next(StreamOffset(), 60)
-    assert [part.jobs for _, part in first.parts] == [30, 30]
+    consumer = Consumer(StreamOptions(urls, "q", None, 60.0))
+    first = consumer.claim_next(StreamOffset(), 60)
+    assert [part.jobs for _, part in first.by_shard] == [30, 30]
     assert StreamOffset.read(first.write()) == first
     second.go_down()
-    later = consumer.next(first, 60)
-    assert [part.jobs for _, part in later.parts] == [30, 0]
-    last = consumer.next(later, 100)
+    later = consumer.claim_next(first, 60)
+    assert [part.jobs for _, part in later.by_shard] == [30, 0]
+    last = consumer.claim_next(later, 100)
     assert [len(ended(url)) for url in shard_urls] == [60, 0]
     second.come_up()
     offsets = [first, later, last]
 
     def is_done() -> bool:
-        found = consumer.next(offsets[-1], 40)
+        found = consumer.claim_next(offsets[-1], 40)
         if found != offsets[-1]:
             offsets.append(found)
         return len(ended(shard_urls[1])) == 100
@@ -173,10 +175,10 @@ def test_a_stream_goes_on_while_a_shard_is_away_and_settles_what_it_owes(
     # Some more on one shard, while the other has nothing new.
     for _ in range(3):
         enqueue(shard_urls[0], 10)
-        offsets.append(consumer.next(offsets[-1], 40))
+        offsets.append(consumer.claim_next(offsets[-1], 40))
     consumer.settle(offsets[-1])
     consumer.close()
-    given = [job for offset in offsets for _, part in offset.parts for each in part.claimed for job in each.jobs]
+    given = [job for offset in offsets for _, part in offset.by_shard for each in part.claimed for job in each.jobs]
     assert len(given) == len(set(given)) == 230
     assert [len(ended(url)) for url in shard_urls] == [130, 100]
 

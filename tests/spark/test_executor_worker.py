@@ -17,19 +17,21 @@ import penstock.spark as ps
 from penstock import App
 from penstock.engine import conversation
 from penstock.engine.owner import Owner
-from penstock.spark.claiming.known_tasks import Tasks
-from penstock.spark.processing.executor_worker import Plan, Slot
+from penstock.spark.claiming.known_tasks import KnownTasks
+from penstock.spark.processing.executor_worker import ExecutorWorker
 from penstock.spark.processing.row_outcome import Outcome
-from penstock.spark.streaming.consumer import Consumer, Wanted
+from penstock.spark.processing.work_plan import WorkPlan
+from penstock.spark.streaming.consumer import Consumer
 from penstock.spark.streaming.stream_offset import StreamOffset
-from penstock.spark.streaming.stream_reader import ClaimReader
+from penstock.spark.streaming.stream_options import StreamOptions
+from penstock.spark.streaming.stream_reader import JobStreamReader
 from penstock.storage import workers
 from penstock.storage.catalogue import find_queue
 from penstock.storage.exchange import ClaimWish, Turn, exchange
 from penstock.upkeep import Upkeep
 
 
-def _slot(app: App, queue: str, handler: Callable[[pa.RecordBatch], list[Outcome]], **options: Any) -> Slot:
+def _slot(app: App, queue: str, handler: Callable[[pa.RecordBatch], list[Outcome]], **options: Any) -> ExecutorWorker:
     entry = app.database.run(lambda connection: find_queue(connection, queue))
     driver = app.database.run(
         lambda connection: workers.register(
@@ -44,14 +46,14 @@ def _slot(app: App, queue: str, handler: Callable[[pa.RecordBatch], list[Outcome
         "queue_id": entry.id,
         "is_owned": entry.is_owned,
         "handler": handler,
-        "tasks": Tasks(queue, app.tasks[queue], None),
+        "tasks": KnownTasks(queue, app.tasks[queue], None),
         "batch_size": 50,
         "lease_seconds": 60.0,
         "until_idle": True,
         "budget_seconds": 60.0,
         **options,
     }
-    return Slot(Plan(**given))
+    return ExecutorWorker(WorkPlan(**given))
 
 
 def _succeed(batch: pa.RecordBatch) -> list[Outcome]:
@@ -197,7 +199,7 @@ def test_g13_a_stream_reads_on_without_a_row_that_is_missing(app: App) -> None:
 
     jobs = t.enqueue_many([{}] * 20)
     app.database.run(lambda connection: connection.execute("delete from penstock.job where id = %s", [jobs[7]]))
-    reader = ClaimReader(StructType(), {"url": app.url, "queue": "q"})
+    reader = JobStreamReader(StructType(), {"url": app.url, "queue": "q"})
     try:
         offset = reader.latestOffset(reader.initialOffset(), ReadMaxRows(100))
         (partition,) = reader.partitions(reader.initialOffset(), offset)
@@ -280,25 +282,25 @@ def test_what_spark_was_told_of_and_never_planned_is_told_again(app: App, monkey
     def note(number: int) -> None: ...
 
     note.enqueue_many([{"number": number} for number in range(300)])
-    wanted = Wanted(app.url, "events", None, 60.0)
+    wanted = StreamOptions(app.url, "events", None, 60.0)
     consumer = Consumer(wanted)
-    first = consumer.next(StreamOffset(), 100)
+    first = consumer.claim_next(StreamOffset(), 100)
     assert first.jobs == 100
-    assert consumer.next(StreamOffset(), 100) == first
+    assert consumer.claim_next(StreamOffset(), 100) == first
     assert StreamOffset.read(first.write()) == first
-    second = consumer.next(first, 100)
+    second = consumer.claim_next(first, 100)
     assert app.stats("events").total_completed == 100
-    assert consumer.next(first, 100) == second
+    assert consumer.claim_next(first, 100) == second
     # The process is gone, and Spark knows of the first only.
     consumer.close()
     again = Consumer(wanted)
-    assert sorted(again.next(first, 100).part(1).claimed) == sorted(second.part(1).claimed)
+    assert sorted(again.claim_next(first, 100).of_shard(1).claimed) == sorted(second.of_shard(1).claimed)
     assert app.stats("events").total_completed == 100
     lost = _lose_answers(monkeypatch, every=2)
-    third = again.next(second, 100)
+    third = again.claim_next(second, 100)
     assert lost
     assert third.jobs == 100
-    assert again.next(third, 100) == third
+    assert again.claim_next(third, 100) == third
     assert app.stats("events").total_completed == 300
     assert app.stats("events").active_count == 0
     again.close()

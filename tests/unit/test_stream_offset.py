@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.streaming.stream_offset import ClaimOffset
+from penstock.spark.streaming.stream_offset import ShardOffset
 from penstock.storage.arrays import members_text
 from penstock.storage.claim import Lease
 
@@ -36,8 +36,8 @@ def _lease(number: int, chosen: set[int], task: str) -> Lease:
 @given(st.lists(st.tuples(positions, st.sampled_from(["a", "b", "ä"])), max_size=5))
 def test_an_offset_comes_back_from_json_with_the_same_jobs(given_leases: list[tuple[set[int], str]]) -> None:
     leases = [_lease(number, chosen, task) for number, (chosen, task) in enumerate(given_leases, 1)]
-    offset = ClaimOffset.of(9, leases)
-    again = ClaimOffset.read(json.loads(json.dumps(offset.write())))
+    offset = ShardOffset.of(9, leases)
+    again = ShardOffset.read(json.loads(json.dumps(offset.write())))
     assert again == offset
     assert [each.jobs for each in again.claimed] == [
         [number * 3 * 1024 + position for position in sorted(chosen)]
