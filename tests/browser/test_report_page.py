@@ -9,10 +9,10 @@ from playwright.sync_api import Page
 from tests.browser.conftest import Open
 from tests.browser.example import NOW, figures
 
-from penstock.spark.advising.advice import Weights, advice
-from penstock.spark.advising.advice_page import picture
+from penstock.spark.advising.advice import Weights, build_advice
+from penstock.spark.advising.advice_page import build_advice_page
 from penstock.spark.reporting.figures import Figures
-from penstock.spark.reporting.page import page
+from penstock.spark.reporting.page import build_page
 
 SCREENS = [(1240, "light"), (1240, "dark"), (390, "light"), (320, "dark")]
 SECTIONS = ["throughput", "times", "waiting", "failures", "retries", "keys", "partitions", "workers", "loads"]
@@ -31,7 +31,7 @@ def text_of(shown: Page, selector: str) -> str:
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_the_page_shows_the_figures_on_any_screen(open_page: Open, width: int, scheme: str) -> None:
     given = figures()
-    shown = open_page(page(given), width=width, scheme=scheme)
+    shown = open_page(build_page(given), width=width, scheme=scheme)
     assert fits(shown)
     tiles = {name: text_of(shown, f'[data-figure="{name}"] dd') for name in ("ended", "failed", "retried", "waiting")}
     assert tiles == {
@@ -58,7 +58,7 @@ def test_the_page_shows_the_figures_on_any_screen(open_page: Open, width: int, s
 
 def test_what_is_under_the_pointer_tells_its_figures(open_page: Open) -> None:
     given = figures()
-    shown = open_page(page(given))
+    shown = open_page(build_page(given))
     column = shown.locator("#throughput .column").nth(9)
     column.hover()
     said = column.evaluate("element => getComputedStyle(element, '::after').content")
@@ -67,7 +67,7 @@ def test_what_is_under_the_pointer_tells_its_figures(open_page: Open) -> None:
 
 def test_columns_are_as_high_as_their_figures(open_page: Open) -> None:
     given = figures()
-    shown = open_page(page(given))
+    shown = open_page(build_page(given))
     heights = shown.locator("#throughput .column").evaluate_all(
         "columns => columns.map(column => [...column.children].reduce((sum, piece) => sum + piece.offsetHeight, 0))"
     )
@@ -78,7 +78,7 @@ def test_columns_are_as_high_as_their_figures(open_page: Open) -> None:
 
 
 def test_whatever_users_name_their_things_is_only_text(open_page: Open) -> None:
-    shown = open_page(page(replace(figures(HOSTILE), queue=HOSTILE, since=NOW)))
+    shown = open_page(build_page(replace(figures(HOSTILE), queue=HOSTILE, since=NOW)))
     assert shown.locator("script, img").count() == 0
     assert "<script>alert(1)</script>" in text_of(shown, "#times")
     assert fits(shown)
@@ -86,7 +86,7 @@ def test_whatever_users_name_their_things_is_only_text(open_page: Open) -> None:
 
 @pytest.mark.parametrize("waiting", [figures().waiting, Figures(made_at=NOW).waiting])
 def test_an_empty_history_has_a_friendly_page(open_page: Open, waiting: object) -> None:
-    shown = open_page(page(Figures(made_at=NOW, waiting=waiting)), width=390)  # type: ignore[arg-type]
+    shown = open_page(build_page(Figures(made_at=NOW, waiting=waiting)), width=390)  # type: ignore[arg-type]
     assert text_of(shown, "h1") == "Nothing has ended yet"
     assert "penstock work" in text_of(shown, "pre")
     assert fits(shown)
@@ -98,8 +98,8 @@ def test_the_picture_of_an_advice_shows_its_figures(open_page: Open, width: int,
         number: [700, *([300 // (number - 1)] * (number - 1))] if number > 1 else [1_000] for number in range(1, 65)
     }
     weights = Weights(1_000, 0, 300, HOSTILE, 700, jobs)
-    found = advice("orders", 4, True, weights)
-    shown = open_page(picture(found, weights), width=width, scheme=scheme)
+    found = build_advice("orders", 4, True, weights)
+    shown = open_page(build_advice_page(found, weights), width=width, scheme=scheme)
     assert fits(shown)
     assert text_of(shown, '[data-figure="best"] dd') == str(found.best)
     assert text_of(shown, '[data-figure="hottest"] dd') == "70 %"

@@ -17,7 +17,7 @@ from penstock import App, InvalidInput, NotFound, PenstockError
 from penstock.model import Job
 from penstock.routing import partition_of
 from penstock.spark.reporting.figures import Figures
-from penstock.spark.reporting.page import page
+from penstock.spark.reporting.page import build_page
 
 KEYS = [f"c-{number * number // 7}" for number in range(60)]
 
@@ -66,7 +66,7 @@ def test_the_report_is_the_same_before_and_after_the_archive(
     lake, steps = tmp_path / "lake", list[str]()
     hot = ps.report(spark, app, None, tmp_path / "hot.html", on_progress=steps.append)
     check(hot.figures, jobs)
-    assert hot.path.read_text(encoding="utf-8") == page(hot.figures)
+    assert hot.path.read_text(encoding="utf-8") == build_page(hot.figures)
     assert len(steps) > 3
     assert ps.archive(spark, app, lake).rows == 56  # dead letters are work, and stay
     cold = ps.report(spark, app, lake, tmp_path / "cold.html")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.spark.advising.advice import Weights, advice
-from penstock.spark.advising.advice_page import picture
+from penstock.spark.advising.advice import Weights, build_advice
+from penstock.spark.advising.advice_page import build_advice_page
 
 
 def weights(sizes: dict[str, int], unkeyed: int = 0) -> Weights:
@@ -28,7 +28,7 @@ def weights(sizes: dict[str, int], unkeyed: int = 0) -> Weights:
 
 
 def test_a_hot_key_bounds_the_speed_up_and_the_advice() -> None:
-    found = advice("orders", 2, True, weights({"hot": 1_000, **{f"k{n}": 10 for n in range(300)}}))
+    found = build_advice("orders", 2, True, weights({"hot": 1_000, **{f"k{n}": 10 for n in range(300)}}))
     assert found.ceiling == pytest.approx(4)
     assert max(choice.speed_up for choice in found.choices) == pytest.approx(4)
     assert found.best == 4
@@ -39,25 +39,25 @@ def test_a_hot_key_bounds_the_speed_up_and_the_advice() -> None:
 
 
 def test_a_number_that_comes_near_the_best_is_kept() -> None:
-    found = advice("orders", 8, True, weights({"hot": 1_000, **{f"k{n}": 10 for n in range(300)}}))
+    found = build_advice("orders", 8, True, weights({"hot": 1_000, **{f"k{n}": 10 for n in range(300)}}))
     assert found.sentence.startswith("Keep 8 partitions: that is 4.0 times as fast as one")
-    beyond = advice("orders", 100, True, weights({"hot": 1_000, "k": 10}))
+    beyond = build_advice("orders", 100, True, weights({"hot": 1_000, "k": 10}))
     assert beyond.sentence.startswith("Resize queue 'orders' from 100 to one partition")
 
 
 def test_even_keys_ask_for_as_many_as_there_are_workers() -> None:
-    found = advice("orders", 2, True, weights({f"k{n}": 10 for n in range(6_400)}))
+    found = build_advice("orders", 2, True, weights({f"k{n}": 10 for n in range(6_400)}))
     assert [choice.balance for choice in found.choices] == pytest.approx([1] * 64, rel=0.05)
     assert found.sentence.startswith("Give queue 'orders' as many partitions as it will have workers (2 now)")
     assert "64.0 times as fast with 64" in found.sentence
 
 
 def test_queues_without_keys_order_or_jobs_are_told_so() -> None:
-    assert "has no jobs to learn from" in advice("q", 1, True, Weights()).sentence
-    unkeyed = advice("q", 1, False, weights({}, unkeyed=5))
+    assert "has no jobs to learn from" in build_advice("q", 1, True, Weights()).sentence
+    unkeyed = build_advice("q", 1, False, weights({}, unkeyed=5))
     assert (unkeyed.best, unkeyed.choices, unkeyed.jobs) == (None, [], 5)
     assert "has no keys" in unkeyed.sentence
-    plain = advice("q", 1, False, weights({"a": 1, "b": 1}))
+    plain = build_advice("q", 1, False, weights({"a": 1, "b": 1}))
     assert (plain.best, len(plain.choices)) == (None, 64)
     assert "keeps no order of keys" in plain.sentence
 
@@ -66,7 +66,7 @@ def test_queues_without_keys_order_or_jobs_are_told_so() -> None:
 def test_the_picture_is_drawn_for_any_keys(sizes: dict[str, int]) -> None:
     counted = weights(sizes)
     for is_ordered in (True, False):
-        shown = picture(advice("<b>q</b>", 3, is_ordered, counted), counted)
+        shown = build_advice_page(build_advice("<b>q</b>", 3, is_ordered, counted), counted)
         assert "<script" not in shown
         assert "<b>q</b>" not in shown
         assert "\x00" not in shown

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp2, log2
 
-__all__ = ["MOST_PARTITIONS", "Advice", "Choice", "Weights", "advice"]
+__all__ = ["MOST_PARTITIONS", "Advice", "Choice", "Weights", "build_advice"]
 
 MOST_PARTITIONS = 64
 # Each doubling of the partitions must gain a quarter, or it does not pay.
@@ -61,7 +61,7 @@ class Advice:
         return next((choice for choice in self.choices if choice.partitions == partitions), None)
 
 
-def advice(queue: str, partitions: int, is_ordered: bool, weights: Weights) -> Advice:
+def build_advice(queue: str, partitions: int, is_ordered: bool, weights: Weights) -> Advice:
     """What the weights say about a queue that has this many partitions now."""
     keyed = weights.jobs - weights.unkeyed_jobs
     choices = [

@@ -11,13 +11,13 @@ from penstock.spark.reporting.charts import Stack, bar, columns, curve, legend
 from penstock.spark.reporting.formatting import count, instant, percent, word
 from penstock.spark.reporting.html_parts import document, nothing, section, table, tile
 
-__all__ = ["SHOWN", "picture"]
+__all__ = ["SHOWN", "build_advice_page"]
 
 # The rows of the table; the best and the present number stand there too.
 SHOWN = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
-def picture(found: Advice, weights: Weights) -> str:
+def build_advice_page(found: Advice, weights: Weights) -> str:
     """The whole page as HTML."""
     top = (
         f"<h1>How many partitions for {word(found.queue, 60)}?</h1>"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
-from penstock.spark.advising.advice import Advice, advice
-from penstock.spark.advising.advice_page import picture
+from penstock.spark.advising.advice import Advice, build_advice
+from penstock.spark.advising.advice_page import build_advice_page
 from penstock.spark.advising.key_weights import weigh
 from penstock.spark.reporting.report import read_table, write_page
 from penstock.storage.catalogue import find_queue
@@ -41,8 +41,8 @@ def advise(
     on_progress("reading the keys")
     waiting = read_table(spark, app, "jobs", ("queue", *_COLUMNS)).where(f.col("queue") == queue).select(*_COLUMNS)
     weights = weigh(waiting.unionByName(history(spark, app, lake, columns=_COLUMNS, queue=queue)))
-    found = advice(queue, entry.partition_count, entry.is_owned, weights)
+    found = build_advice(queue, entry.partition_count, entry.is_owned, weights)
     if path is not None:
         on_progress("drawing")
-        write_page(path, picture(found, weights))
+        write_page(path, build_advice_page(found, weights))
     return found

@@ -13,7 +13,7 @@ from penstock.model.limits import shown
 
 __all__ = ["checked_lake", "refuse_unknown"]
 
-# What Spark itself puts beside ours.
+# Options that Spark itself adds.
 _SPARK_OPTIONS = frozenset({"path", "checkpointlocation", "queryname"})
 
 

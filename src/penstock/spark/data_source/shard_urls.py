@@ -20,13 +20,13 @@ from penstock.storage.database import checked_urls
 
 __all__ = ["ShardUrls", "find_shards", "join_urls"]
 
-# Of several shards one may be down: the others do not wait longer for it.
+# One of several shards that does not answer within this counts as silent, and the others go on.
 FIRST_CONTACT_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class ShardUrls:
-    """Where the shards are, and which leads; it travels to the executors. `silent` did not answer."""
+    """Where each shard is, by number, and which one leads; sent to the executors. Those in `silent` did not answer."""
 
     urls: Mapping[int, str] = field(repr=False)
     lead: int
@@ -43,7 +43,7 @@ class ShardUrls:
             opened.close()
 
     def open_database(self, number: int, pool_size: int = 2) -> Database:
-        """One of them, to be closed by whoever asks for it."""
+        """One of them, which the caller closes."""
         return Database(self.urls[number], pool_size=pool_size, shard=number, is_alone=len(self.urls) == 1)
 
 

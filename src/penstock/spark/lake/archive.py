@@ -36,10 +36,11 @@ __all__ = ["Archived", "archive"]
 
 ASK_SECONDS = 10.0
 _LONGEST_FOLDER = 255
-# What Spark writes as three characters in the name of a folder.
+# The characters that Spark writes as %xx in the name of a folder.
 _ESCAPED_BY_SPARK = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 
-# For what is written here only: times as standard Parquet has them, and a file for each folder without a sort.
+# Spark's settings while the archive writes: times as standard Parquet has them, and a file for each folder without a
+# sort.
 _SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.maxConcurrentOutputFileWriters": "64",

@@ -67,16 +67,9 @@ def history(
     row_filter = RowFilter(queue, task, outcome, None, key, read_instant("since", since), read_instant("until", until))
     register(spark)
     shards = app.databases
-    targets: dict[int, Lake] = {}
-    if lake is not None:
-        lake = checked_lake(lake)
-        identities = shards.each(read_identity, timeout=ASK_SECONDS)
-        identities.all()
-        targets = {
-            number: open_lake(spark, lake, number, identity, format) for number, identity in identities.given.items()
-        }
+    lakes = {} if lake is None else _open_lakes(spark, shards, checked_lake(lake), format)
     # An archive may run meanwhile: `LakeComparison.compare` says why it is read in this order.
-    listed = {number: target.list_writings() for number, target in targets.items()}
+    listed = {number: target.list_writings() for number, target in lakes.items()}
     answers = shards.each(lambda connection: (read_slices(connection), read_writings(connection)), timeout=ASK_SECONDS)
     answers.all()
     reader = spark.read.format("penstock").options(url=join_urls(app), table="finished", columns=",".join(names))
@@ -86,18 +79,18 @@ def history(
     folders: list[str] = []
     for number, (slices, writings) in answers.given.items():
         hot_slices[number] = list(slices)
-        if number in targets:
-            comparison = LakeComparison.compare(targets[number], listed[number], slices, writings)
+        if number in lakes:
+            comparison = LakeComparison.compare(lakes[number], listed[number], slices, writings)
             comparison.check()
             for said in comparison.describe_left_out():
                 log.warning("%s%s", said, "" if len(shards) == 1 else f" (shard {number})")
             folders += [each.folder for each in comparison.cold]
-            reader = reader.options(lake=targets[number].root, lake_format=format)
+            reader = reader.options(lake=lakes[number].root, lake_format=format)
     if folders:
-        # The folders of all shards lie side by side.
-        frame = _filter_rows(next(iter(targets.values())).read(folders), row_filter).select(*names)
+        # The folders of all shards lie side by side in one lake, so any of its objects reads them all.
+        frame = _filter_rows(next(iter(lakes.values())).read(folders), row_filter).select(*names)
     elif not any(writings for _, writings in answers):
-        _refuse_other_system(list(targets.values()))
+        _refuse_other_system(list(lakes.values()))
     rows = reader.options(hot_slices=msgspec.json.encode(hot_slices).decode()).load()
     found = rows if frame is None else rows.unionByName(frame)
     if view is not None:
@@ -106,6 +99,13 @@ def history(
         except PySparkException:
             raise InvalidInput("view", f"{view!r:.200} is no name for a view; give one like 'history'") from None
     return found
+
+
+def _open_lakes(spark: SparkSession, shards: Any, path: str, kind: str) -> dict[int, Lake]:
+    """What the database of each shard has in the lake."""
+    identities = shards.each(read_identity, timeout=ASK_SECONDS)
+    identities.all()
+    return {number: open_lake(spark, path, number, identity, kind) for number, identity in identities.given.items()}
 
 
 def _refuse_other_system(targets: Sequence[Lake]) -> None:
@@ -129,7 +129,7 @@ def _filter_rows(rows: DataFrame, row_filter: RowFilter) -> DataFrame:
     if isinstance(row_filter.key, bytes):
         rows = rows.where(f.col("key_bytes") == f.lit(row_filter.key))
     elif row_filter.key is not None:
-        # What is no text is shown as such.
+        # A text key may look like the \x… that a key of other bytes is shown as: those rows have `key_bytes`.
         rows = rows.where((f.col("key") == f.lit(row_filter.key)) & f.col("key_bytes").isNull())
     if row_filter.since is not None:
         rows = rows.where(

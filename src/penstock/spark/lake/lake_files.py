@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Files", "FoundFile"]
 
-# How many folders are looked into at a time.
+# How many folders are measured at a time.
 _THREADS = 8
 
 

@@ -1,4 +1,4 @@
-"""`load`: a DataFrame becomes jobs of a queue, all at once, once."""
+"""`ps.load`: the rows of a DataFrame become jobs of a queue, all at the same moment, and once for each name."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _shuffle_and_sort(df: DataFrame, order_by: list[str], key: str, partitions: 
     columns = [_column(df, column).asc_nulls_last() for column in order_by]
     if key not in df.columns:
         return df.repartition(1).sortWithinPartitions(*columns)
-    # Rows without a key go with partition 0: they have no order among themselves that anybody could ask for.
+    # Rows without a key are sorted with partition 0: any place will do, since no order is promised among them.
     number = f.coalesce(partition_of(_column(df, key), partitions), f.lit(0))
     return df.repartitionById(partitions, number).sortWithinPartitions(*columns)
 

@@ -171,10 +171,10 @@ class RowReader:
 
     def _read_attributes(self, batch: pa.RecordBatch) -> pa.Array:
         tenant = self._read_text(batch, "tenant", lambda value: checked_name("tenant", value))
-        once = self._read_text(batch, "idempotency_key", checked_idempotency_key)
-        if tenant is None and once is None:
+        idempotency_key = self._read_text(batch, "idempotency_key", checked_idempotency_key)
+        if tenant is None and idempotency_key is None:
             return pa.nulls(batch.num_rows, pa.string())
-        given = {"tenant": tenant, "idempotency_key": once}
+        given = {"tenant": tenant, "idempotency_key": idempotency_key}
         values = {name: column.to_pylist() for name, column in given.items() if column is not None}
         rows = (
             {name: value for name, value in zip(values, row, strict=True) if value is not None}

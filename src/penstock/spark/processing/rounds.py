@@ -161,11 +161,11 @@ class Rounds:
                 workers.remove(connection, row.id)
             return workers.renew(connection, row.id)
 
-        pulse = Heartbeat(database, lease_seconds, renew, row.registered_at)
+        heartbeat = Heartbeat(database, lease_seconds, renew, row.registered_at)
         try:
             yield row.id
         finally:
-            pulse.stop()
+            heartbeat.stop()
             # Where the shard is away its upkeep removes the row, which is not renewed any more.
             with suppress(PartitionUnavailable):
                 database.run(lambda connection: workers.remove(connection, row.id), timeout=self._patience)

@@ -102,9 +102,9 @@ class ShardWorker:
 
         Of that last the driver hears when it begins the next round.
         """
-        if self._pulse.is_lost:
+        if self._heartbeat.is_lost:
             return "dead"
-        return None if self._has_driver and self._pulse.mismatch is None else "stopped"
+        return None if self._has_driver and self._heartbeat.mismatch is None else "stopped"
 
     def register(self) -> None:
         """Become a worker on the shard."""
@@ -124,7 +124,7 @@ class ShardWorker:
             else PlainSource(self._worker, [plan.queue_id])
         )
         self._conversation = Conversation(self._link, Holder(row.id, row.name), on_doubt=self._source.forget)
-        self._pulse = Heartbeat(self._database, plan.lease_seconds, self._renew, row.registered_at, row.server)
+        self._heartbeat = Heartbeat(self._database, plan.lease_seconds, self._renew, row.registered_at, row.server)
 
     def take_turn(self, wanted: int, *, is_last: bool) -> list[Lease]:
         """Settle what ended and claim what comes next, unless it is the last turn; the leases.
@@ -135,7 +135,7 @@ class ShardWorker:
             return self._held
         result = self._result
         wish = NOTHING
-        if self._pulse.has_moved():
+        if self._heartbeat.has_server_changed():
             self._conversation.doubt()
         is_last = is_last or self._conversation.is_in_doubt
         if not is_last:
@@ -177,7 +177,7 @@ class ShardWorker:
     def run_batch(self, batch: LeasedBatch) -> float | None:
         """Give a batch to the handler; how long it took, or None: this worker was declared dead before it began."""
         self._held = []
-        if not self._pulse.wait_until_valid():
+        if not self._heartbeat.wait_until_valid():
             return None
         ahead = list({lease.id: lease for lease in batch.leases if lease.is_ahead}.values())
         self._running = (ticks(), ahead) if ahead else None
@@ -205,7 +205,7 @@ class ShardWorker:
 
     def leave(self) -> None:
         """Be no worker any more."""
-        self._pulse.stop()
+        self._heartbeat.stop()
         try:
             self._ask(self._source.leave)
             self._ask(lambda connection: workers.remove(connection, self._worker))

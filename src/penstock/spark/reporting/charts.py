@@ -54,9 +54,7 @@ def columns(stacks: Sequence[Stack], says: str, *, is_dense: bool = True) -> str
     )
     labels = _time_labels([stack.label for stack in stacks]) if is_dense else _each_label(stacks)
     kind = "dense" if is_dense else "sparse"
-    return _framed(
-        f'<div class="columns {kind}">{drawn}</div>', [(m / top, count(m)) for m in marks(top)], labels, says
-    )
+    return _frame(f'<div class="columns {kind}">{drawn}</div>', [(m / top, count(m)) for m in marks(top)], labels, says)
 
 
 def fan(moments: Sequence[tuple[str, str, Sequence[float | None]]], says: str) -> str:
@@ -69,7 +67,7 @@ def fan(moments: Sequence[tuple[str, str, Sequence[float | None]]], says: str) -
         return (number + 0.5) / len(moments) * 1_000, 1_000 - logarithmic_place(value, axis) * 1_000
 
     drawn: list[str] = []
-    for run in _unbroken(moments):
+    for run in _find_runs(moments):
         lines = [[point(number, moments[number][2][level] or 0.0) for number in run] for level in range(levels)]
         drawn += [
             f'<path class="band band{level}" d="{_path(lines[level] + lines[level + 1][::-1])}z"/>'
@@ -82,7 +80,7 @@ def fan(moments: Sequence[tuple[str, str, Sequence[float | None]]], says: str) -
     )
     marks = [(logarithmic_place(mark, axis), duration(mark)) for mark in axis]
     body = f'{_svg("".join(drawn))}<div class="columns dense">{hovers}</div>'
-    return _framed(body, marks, _time_labels([label for label, _, _ in moments]), says)
+    return _frame(body, marks, _time_labels([label for label, _, _ in moments]), says)
 
 
 def curve(
@@ -105,7 +103,7 @@ def curve(
         for left, width, tip in hovers
     )
     axis = "".join(f'<span style="left:{place:.2%}">{plain(text)}</span>' for place, text in labels)
-    return _framed(_svg(drawn) + places, marks, f'<div class="x few">{axis}</div>', says, kind)
+    return _frame(_svg(drawn) + places, marks, f'<div class="x few">{axis}</div>', says, kind)
 
 
 def spread(values: Sequence[float | None], axis: tuple[float, ...], kind: str, tip: str) -> str:
@@ -137,7 +135,7 @@ def strip(counts: Sequence[int], highest: int, tips: Sequence[str]) -> str:
     return f'<div class="strip">{cells}</div>'
 
 
-def _framed(body: str, marks: Sequence[tuple[float, str]], labels: str, says: str, kind: str = "") -> str:
+def _frame(body: str, marks: Sequence[tuple[float, str]], labels: str, says: str, kind: str = "") -> str:
     """A plot with its lines across, what they stand for, and the labels below."""
     lines = "".join(
         f'<div class="mark" style="bottom:{place:.2%}"><span>{plain(text)}</span></div>' for place, text in marks
@@ -160,7 +158,7 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points) + ends
 
 
-def _unbroken(moments: Sequence[tuple[str, str, Sequence[float | None]]]) -> list[list[int]]:
+def _find_runs(moments: Sequence[tuple[str, str, Sequence[float | None]]]) -> list[list[int]]:
     """The runs of moments in which there is something to draw."""
     runs: list[list[int]] = [[]]
     for number, (_, _, values) in enumerate(moments):

@@ -20,13 +20,13 @@ from penstock.spark.reporting.figures import (
     WaitingQueue,
     WorkerFigures,
 )
-from penstock.spark.reporting.job_times import instant
+from penstock.spark.reporting.job_times import to_instant
 from penstock.spark.reporting.skew import gini, lorenz
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["keys", "loads", "partitions", "waiting", "workers"]
+__all__ = ["measure_keys", "measure_loads", "measure_partitions", "measure_waiting", "measure_workers"]
 
 MOST_HOT_KEYS = 8
 MOST_PARTITIONS = 512
@@ -34,7 +34,7 @@ MOST_WORKERS = 24
 MOST_LOADS = 20
 
 
-def keys(jobs: DataFrame) -> list[KeySkew]:
+def measure_keys(jobs: DataFrame) -> list[KeySkew]:
     """The skew of each queue with keys, most jobs first."""
     per_key = jobs.where(f.col("key").isNotNull()).groupBy("queue", "key").agg(f.count("*").alias("jobs")).persist()
     try:
@@ -55,7 +55,7 @@ def keys(jobs: DataFrame) -> list[KeySkew]:
     ]
 
 
-def partitions(jobs: DataFrame) -> list[PartitionFigures]:
+def measure_partitions(jobs: DataFrame) -> list[PartitionFigures]:
     """Each partition's part, in the order of their names as people count."""
     rows = (
         jobs.groupBy("queue", "partition")
@@ -67,7 +67,7 @@ def partitions(jobs: DataFrame) -> list[PartitionFigures]:
     return [PartitionFigures(row["queue"], row["partition"], row["jobs"], row["run"]) for row in rows]
 
 
-def loads(jobs: DataFrame) -> list[LoadFigures]:
+def measure_loads(jobs: DataFrame) -> list[LoadFigures]:
     """The newest loads first."""
     of_loads = jobs.where(f.col("load").isNotNull())
     rows = (
@@ -84,12 +84,12 @@ def loads(jobs: DataFrame) -> list[LoadFigures]:
     for row in ended.collect() if rows else ():
         outcomes[row["load"]][row["outcome"]] = row["jobs"]
     return [
-        LoadFigures(row["load"], row["jobs"], outcomes[row["load"]], instant(row["first"]), instant(row["last"]))
+        LoadFigures(row["load"], row["jobs"], outcomes[row["load"]], to_instant(row["first"]), to_instant(row["last"]))
         for row in rows
     ]
 
 
-def workers(jobs: DataFrame, moment_count: int) -> list[WorkerFigures]:
+def measure_workers(jobs: DataFrame, moment_count: int) -> list[WorkerFigures]:
     """What each worker ended, moment by moment, those that ended most first."""
     rows = (
         jobs.where(f.col("worker").isNotNull())
@@ -117,18 +117,18 @@ def workers(jobs: DataFrame, moment_count: int) -> list[WorkerFigures]:
             row["jobs"],
             row["failed"],
             row["run"],
-            instant(row["first"]),
-            instant(row["last"]),
+            to_instant(row["first"]),
+            to_instant(row["last"]),
             steps[row["worker"]],
         )
         for row in rows
     ]
 
 
-def waiting(waits: DataFrame, now: datetime) -> Waiting:
+def measure_waiting(waits: DataFrame, now: datetime) -> Waiting:
     """Jobs that have not ended, by age, state and queue."""
     age = f.greatest(f.lit(0.0), f.lit(now.timestamp()) - f.col("enqueued"))
-    # The number of the first limit above the age; beyond the last one there is none.
+    # `step` is the index of the first limit above the age; that of the last limit plus one where the age is above all.
     step = f.lit(len(AGES_SECONDS))
     for number, limit in reversed(list(enumerate(AGES_SECONDS))):
         step = f.when(age < limit, number).otherwise(step)

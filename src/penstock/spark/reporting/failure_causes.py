@@ -8,36 +8,25 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 
 from penstock.spark.reporting.figures import Cause
-from penstock.spark.reporting.job_times import cause_of, instant, seconds
+from penstock.spark.reporting.job_times import cause_of, seconds, to_instant
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["COLOURED_CAUSES", "attempt_causes", "causes", "causes_by_moment"]
+__all__ = ["COLOURED_CAUSES", "count_attempt_causes", "count_causes", "count_causes_by_moment"]
 
 MOST_CAUSES = 12
 # As many can be told apart in a plot; the others are counted there together, under the empty text.
 COLOURED_CAUSES = 5
 
 
-def causes(jobs: DataFrame) -> list[Cause]:
+def count_causes(jobs: DataFrame) -> list[Cause]:
     """Why jobs failed for good, the most frequent first."""
-    counted = (
-        jobs.where(f.col("cause").isNotNull())
-        .groupBy("cause")
-        .agg(
-            f.count("*").alias("times"),
-            f.sort_array(f.collect_set("task")).alias("tasks"),
-            f.max("finished").alias("last"),
-        )
-        .orderBy(f.desc("times"), "cause")
-        .limit(MOST_CAUSES)
-    )
-    return [Cause(row["cause"], row["times"], row["tasks"], instant(row["last"])) for row in counted.collect()]
+    return _count(jobs.where(f.col("cause").isNotNull()).select("task", "cause", f.col("finished").alias("at")))
 
 
-def causes_by_moment(jobs: DataFrame, found: list[Cause]) -> dict[int, dict[str, int]]:
-    """How many jobs failed for each of the first causes, moment by moment."""
+def count_causes_by_moment(jobs: DataFrame, found: list[Cause]) -> dict[int, dict[str, int]]:
+    """How many jobs failed for each of the most frequent causes, moment by moment."""
     counted: dict[int, dict[str, int]] = defaultdict(dict)
     if not found:
         return counted
@@ -49,14 +38,20 @@ def causes_by_moment(jobs: DataFrame, found: list[Cause]) -> dict[int, dict[str,
     return counted
 
 
-def attempt_causes(jobs: DataFrame) -> list[Cause]:
+def count_attempt_causes(jobs: DataFrame) -> list[Cause]:
     """Why attempts failed, also those of jobs that succeeded later."""
     each = f.explode(f.from_json("failures", "array<struct<error string, at timestamp>>")).alias("each")
-    counted = (
+    return _count(
         jobs.where(f.col("failures").isNotNull())
         .select("task", each)
         .select("task", cause_of(f.col("each.error")).alias("cause"), seconds("each.at").alias("at"))
-        .groupBy("cause")
+    )
+
+
+def _count(failures: DataFrame) -> list[Cause]:
+    """The causes of failures, given with their task and when they happened; the most frequent first."""
+    counted = (
+        failures.groupBy("cause")
         .agg(
             f.count("*").alias("times"),
             f.sort_array(f.collect_set("task")).alias("tasks"),
@@ -65,4 +60,4 @@ def attempt_causes(jobs: DataFrame) -> list[Cause]:
         .orderBy(f.desc("times"), "cause")
         .limit(MOST_CAUSES)
     )
-    return [Cause(row["cause"], row["times"], row["tasks"], instant(row["last"])) for row in counted.collect()]
+    return [Cause(row["cause"], row["times"], row["tasks"], to_instant(row["last"])) for row in counted.collect()]

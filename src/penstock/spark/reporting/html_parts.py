@@ -1,4 +1,4 @@
-"""The frame of a page: one file with its style in it, that loads nothing and runs nothing."""
+"""The parts of a page: one file with its style in it, that loads nothing and runs nothing."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from penstock.spark.reporting.figures import Percentiles
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["cause_of", "instant", "known", "percentiles", "seconds", "timed"]
+__all__ = ["add_times", "cause_of", "percentiles_of", "read_percentiles", "seconds", "to_instant"]
 
 _FAILURES = ("failed", "discarded", "expired")
 _SHARES = [0.5, 0.9, 0.99]
@@ -21,7 +21,7 @@ _ID = r"\b(0x)?(?=[0-9a-fA-F-]*[0-9])[0-9a-fA-F-]{8,}\b"
 _NUMBER = r"[0-9]+([.,:][0-9]+)*"
 
 
-def timed(history: DataFrame) -> DataFrame:
+def add_times(history: DataFrame) -> DataFrame:
     """A job's facts with its times as seconds, and its failure's cause."""
     enqueued, started, finished = (seconds(f"{name}_at") for name in ("enqueued", "started", "finished"))
     return history.select(
@@ -36,7 +36,8 @@ def timed(history: DataFrame) -> DataFrame:
         "failures",
         enqueued.alias("enqueued"),
         finished.alias("finished"),
-        # A worker's clock measures the run, the database's the rest: where they differ, nothing waits less than 0.
+        # The worker's clock measures the run, the database's the rest: where they differ, a wait or run below 0 counts
+        # as 0.
         f.when((f.col("attempt") == 1) & started.isNotNull(), f.greatest(f.lit(0.0), started - enqueued)).alias("wait"),
         f.when(started.isNotNull(), f.greatest(f.lit(0.0), finished - started)).alias("run"),
         f.when(f.col("outcome").isin(*_FAILURES), f.coalesce(cause_of(f.col("error")), f.col("outcome"))).alias(
@@ -56,16 +57,16 @@ def seconds(column: str) -> Column:
     return f.col(column).cast("double")
 
 
-def instant(since_1970: float) -> datetime:
+def to_instant(since_1970: float) -> datetime:
     """The same as Python has it."""
     return datetime.fromtimestamp(since_1970, UTC)
 
 
-def percentiles(column: str) -> Column:
-    """The shares that a report shows; `known` reads them."""
+def percentiles_of(column: str) -> Column:
+    """The shares that a report shows; `read_percentiles` reads them."""
     return f.percentile_approx(column, _SHARES).alias(column)
 
 
-def known(values: list[float] | None) -> Percentiles:
+def read_percentiles(values: list[float] | None) -> Percentiles:
     """Percentiles as they came from Spark; nothing where nothing was timed."""
     return Percentiles(*values) if values else Percentiles()

@@ -15,9 +15,9 @@ from pyspark.sql import functions as f
 
 from penstock.spark.reporting import distribution
 from penstock.spark.reporting.axis import moment_seconds, moment_start
-from penstock.spark.reporting.failure_causes import attempt_causes, causes, causes_by_moment
+from penstock.spark.reporting.failure_causes import count_attempt_causes, count_causes, count_causes_by_moment
 from penstock.spark.reporting.figures import LAST_ATTEMPT, Attempts, Figures, Moment, Percentiles, TaskFigures
-from penstock.spark.reporting.job_times import instant, known, percentiles, seconds, timed
+from penstock.spark.reporting.job_times import add_times, percentiles_of, read_percentiles, seconds, to_instant
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,22 +48,24 @@ def measure(
         history, waiting = (frame.where(f.col("queue") == queue) for frame in (history, waiting))
     if since is not None:
         history = history.where(f.col("finished_at") >= f.lit(since))
-    jobs = timed(history).persist(StorageLevel.MEMORY_AND_DISK)
+    jobs = add_times(history).persist(StorageLevel.MEMORY_AND_DISK)
     waits = waiting.select("queue", "state", seconds("enqueued_at").alias("enqueued"))
     try:
         on_progress("reading the history")
         first, last = jobs.agg(f.min("finished"), f.max("finished")).collect()[0]
         on_progress("counting what waits")
-        has_not_ended = distribution.waiting(waits, now)
+        has_not_ended = distribution.measure_waiting(waits, now)
         about: dict[str, Any] = {"made_at": now, "since": since, "queue": queue, "waiting": has_not_ended}
         if first is None:
             return Figures(**about)
-        return Figures(**about, **_ended(jobs, instant(first), instant(last), on_progress))
+        return Figures(**about, **_measure_ended(jobs, to_instant(first), to_instant(last), on_progress))
     finally:
         jobs.unpersist()
 
 
-def _ended(jobs: DataFrame, first: datetime, last: datetime, on_progress: Callable[[str], None]) -> dict[str, Any]:
+def _measure_ended(
+    jobs: DataFrame, first: datetime, last: datetime, on_progress: Callable[[str], None]
+) -> dict[str, Any]:
     """The figures of what ended."""
     step = moment_seconds((last - first).total_seconds())
     start = moment_start(first, step)
@@ -73,11 +75,11 @@ def _ended(jobs: DataFrame, first: datetime, last: datetime, on_progress: Callab
     on_progress("counting what ended")
     counts = _Counts(jobs)
     on_progress("measuring how long it took")
-    lengths = _lengths(jobs)
+    lengths = _measure_lengths(jobs)
     on_progress("looking for causes")
-    reasons = causes(jobs)
-    by_moment = causes_by_moment(jobs, reasons)
-    attempts_failed = attempt_causes(jobs)
+    reasons = count_causes(jobs)
+    by_moment = count_causes_by_moment(jobs, reasons)
+    attempts_failed = count_attempt_causes(jobs)
     on_progress("weighing keys, partitions and workers")
     overall = lengths[None, None, None]
     return {
@@ -102,11 +104,11 @@ def _ended(jobs: DataFrame, first: datetime, last: datetime, on_progress: Callab
         "attempts": counts.attempts(),
         "causes": reasons,
         "attempt_causes": attempts_failed,
-        "keys": distribution.keys(jobs),
-        "partitions": distribution.partitions(jobs),
-        "workers": distribution.workers(jobs, moment_count),
+        "keys": distribution.measure_keys(jobs),
+        "partitions": distribution.measure_partitions(jobs),
+        "workers": distribution.measure_workers(jobs, moment_count),
         "worker_count": counts.workers,
-        "loads": distribution.loads(jobs),
+        "loads": distribution.measure_loads(jobs),
     }
 
 
@@ -164,11 +166,12 @@ class _Counts:
 _Lengths = dict[tuple[int | None, str | None, str | None], tuple[Percentiles, Percentiles]]
 
 
-def _lengths(jobs: DataFrame) -> _Lengths:
+def _measure_lengths(jobs: DataFrame) -> _Lengths:
     """Waits and runs of all jobs, of each moment and of each task, by (moment, queue, task)."""
     by = ("moment", "queue", "task")
     sets = [[f.col(name) for name in each] for each in ([], ["moment"], ["queue", "task"])]
-    grouped = jobs.groupingSets(sets, *(f.col(name) for name in by)).agg(percentiles("wait"), percentiles("run"))
+    grouped = jobs.groupingSets(sets, *(f.col(name) for name in by)).agg(percentiles_of("wait"), percentiles_of("run"))
     return {
-        (row["moment"], row["queue"], row["task"]): (known(row["wait"]), known(row["run"])) for row in grouped.collect()
+        (row["moment"], row["queue"], row["task"]): (read_percentiles(row["wait"]), read_percentiles(row["run"]))
+        for row in grouped.collect()
     }

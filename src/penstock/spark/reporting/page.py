@@ -7,10 +7,10 @@ from penstock.spark.reporting.figures import Figures
 from penstock.spark.reporting.formatting import UNKNOWN, count, duration, instant, percent, rate, word
 from penstock.spark.reporting.html_parts import LOGO, document, tile
 
-__all__ = ["page"]
+__all__ = ["build_page"]
 
 
-def page(figures: Figures) -> str:
+def build_page(figures: Figures) -> str:
     """The whole page as HTML."""
     about = f"queue {figures.queue}" if figures.queue is not None else "all queues"
     body = _report(figures) if figures.ended else _empty(figures)

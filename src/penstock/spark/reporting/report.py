@@ -12,7 +12,7 @@ from penstock.clock import system
 from penstock.errors import InvalidInput, PenstockError
 from penstock.spark.reporting.figures import Figures
 from penstock.spark.reporting.measure import HISTORY_COLUMNS, WAITING_COLUMNS, measure
-from penstock.spark.reporting.page import page
+from penstock.spark.reporting.page import build_page
 from penstock.storage.catalogue import find_queue
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def report(
         queue=queue,
         on_progress=on_progress,
     )
-    return Report(write_page(path, page(figures)), figures)
+    return Report(write_page(path, build_page(figures)), figures)
 
 
 def checked_since(since: object) -> datetime | None:

@@ -36,10 +36,10 @@ def lorenz(sizes: Sequence[tuple[int, int]]) -> list[tuple[float, float]]:
         below_keys += number
         below_jobs += size * number
         points.append((below_keys / keys, below_jobs / jobs))
-    return [points[0], *_thinned(points[1:-1]), points[-1]]
+    return [points[0], *_thin(points[1:-1]), points[-1]]
 
 
-def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def _thin(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Only points that lie visibly apart."""
     kept: list[tuple[float, float]] = []
     for x, y in points:

@@ -26,7 +26,7 @@ def throughput(figures: Figures) -> str:
         f"At its busiest, at <b>{busiest.at:%H:%M:%S} UTC</b>, <b>{rate(busiest.jobs / step)}</b> ended; "
         f"a column stands for {duration(step)}."
     )
-    labels = _labels(figures)
+    labels = _time_labels(figures)
     stacks = [
         Stack(
             labels.get(moment.at, ""),
@@ -78,9 +78,9 @@ def times(figures: Figures) -> str:
             f"{word(task.task)}<small>{word(task.queue)}</small>",
             count(task.jobs),
             _spread(task.wait, axis, "wait"),
-            *_three(task.wait),
+            *_format_each(task.wait),
             _spread(task.run, axis, "run"),
-            *_three(task.run),
+            *_format_each(task.run),
         )
         for task in shown
     ]
@@ -115,7 +115,7 @@ def failures(figures: Figures) -> str:
     entries = [(f"cause{number}", text) for number, text in enumerate(coloured)]
     if any("" in moment.causes for moment in figures.moments):
         entries.append(("cause5", "others"))
-    labels = _labels(figures)
+    labels = _time_labels(figures)
     stacks = [
         Stack(
             labels.get(moment.at, ""),
@@ -137,7 +137,7 @@ def failures(figures: Figures) -> str:
         legend(*entries, unit=f"jobs in {duration(figures.moment_seconds)}"),
         columns(stacks, f"Failures over time, {count(failed)} in all"),
         "</div>",
-        _causes(figures.causes, failed),
+        _causes_table(figures.causes, failed),
         "</div>",
     )
 
@@ -152,7 +152,7 @@ def retries(figures: Figures) -> str:
     )
     rows = [
         (
-            _attempt(each.attempt),
+            _name_attempt(each.attempt),
             count(each.jobs),
             percent(each.outcomes.get("succeeded", 0) / each.jobs),
             bar(each.jobs / figures.ended),
@@ -167,15 +167,17 @@ def retries(figures: Figures) -> str:
         '<div class="pair even"><div><h3>Ended with attempt</h3>',
         table(["attempt", "jobs", "succeeded", "share of jobs"], rows, ["name", "n", "n", "w"]),
         "</div><div><h3>Why attempts failed<small>also of jobs that succeeded later</small></h3>",
-        _causes(figures.attempt_causes, total) if figures.attempt_causes else nothing("None of their attempts failed."),
+        _causes_table(figures.attempt_causes, total)
+        if figures.attempt_causes
+        else nothing("None of their attempts failed."),
         "</div></div>",
     )
 
 
-def _causes(causes: list[Cause], total: int) -> str:
+def _causes_table(causes: list[Cause], total: int) -> str:
     rows = [
         (
-            word(cause.text) + (f"<small>{word(_some(cause.tasks), 80)}</small>" if cause.tasks else ""),
+            word(cause.text) + (f"<small>{word(_name_some(cause.tasks), 80)}</small>" if cause.tasks else ""),
             count(cause.count),
             percent(cause.count / total),
             f"{cause.last_at:%m-%d %H:%M}",
@@ -185,15 +187,15 @@ def _causes(causes: list[Cause], total: int) -> str:
     return table(["cause", "times", "share", "last"], rows, ["name", "n", "n", "n"])
 
 
-def _attempt(number: int) -> str:
+def _name_attempt(number: int) -> str:
     return {0: "never started", LAST_ATTEMPT: f"{LAST_ATTEMPT} or more"}.get(number, str(number))
 
 
-def _some(names: list[str]) -> str:
+def _name_some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _labels(figures: Figures) -> dict[datetime, str]:
+def _time_labels(figures: Figures) -> dict[datetime, str]:
     """The labels of the moments that have one."""
     moments, step = figures.moments, figures.moment_seconds
     shown = [moments[number].at for number in labelled(moments[0].at, step, len(moments))]
@@ -215,26 +217,26 @@ def _kinds(outcomes: dict[str, int]) -> dict[str, int]:
 def _fan(figures: Figures, of: Callable[[Moment], Percentiles], name: str) -> str:
     if not any(of(moment).is_known for moment in figures.moments):
         return nothing("Nothing was timed.")
-    labels = _labels(figures)
+    labels = _time_labels(figures)
     return fan(
         [
             (
                 labels.get(moment.at, ""),
-                f"{instant(moment.at)}\n{_told(of(moment))}",
+                f"{instant(moment.at)}\n{_describe(of(moment))}",
                 [of(moment).p50, of(moment).p90, of(moment).p99],
             )
             for moment in figures.moments
         ],
-        f"Percentiles of the {name} over time: half within {duration(of_all(figures, name).p50)}",
+        f"Percentiles of the {name} over time: half within {duration(_percentiles_of(figures, name).p50)}",
     )
 
 
-def of_all(figures: Figures, name: str) -> Percentiles:
+def _percentiles_of(figures: Figures, name: str) -> Percentiles:
     """The percentiles of all jobs, of their wait or their run."""
     return figures.wait if name == "wait" else figures.run
 
 
-def _told(values: Percentiles) -> str:
+def _describe(values: Percentiles) -> str:
     return (
         f"p50 {duration(values.p50)}\np90 {duration(values.p90)}\np99 {duration(values.p99)}"
         if values.is_known
@@ -243,8 +245,8 @@ def _told(values: Percentiles) -> str:
 
 
 def _spread(values: Percentiles, axis: tuple[float, ...], kind: str) -> str:
-    return spread([values.p50, values.p90, values.p99], axis, kind, _told(values))
+    return spread([values.p50, values.p90, values.p99], axis, kind, _describe(values))
 
 
-def _three(values: Percentiles) -> list[str]:
+def _format_each(values: Percentiles) -> list[str]:
     return [duration(value) for value in (values.p50, values.p90, values.p99)]

@@ -24,7 +24,7 @@ __all__ = ["OLDEST_JAVA", "ensure_java", "session"]
 
 OLDEST_JAVA = 17
 
-# What suits jobs that are moved: few partitions in a shuffle, times in UTC.
+# For every session: no web page, few partitions in a shuffle, times in UTC.
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -32,7 +32,7 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.python.unix.domain.socket.enabled": "true",
 }
-# On this machine: no search for its address, and no word of Spark's that nobody asked for.
+# For a session on this machine: its address is not searched for, and Spark logs errors only.
 _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

@@ -73,12 +73,12 @@ class ShardConsumer:
     def claim_next(self, done: ShardOffset, most: int) -> ShardOffset:
         """Settle what the batches up to `done` covered, and claim; `done` itself where there is nothing new."""
         self.adopt(done)
-        if self._worker and self._pulse.is_lost:
+        if self._worker and self._heartbeat.is_lost:
             log.warning("LeaseLost: this stream's worker was silent for too long; what it held goes to others")
             self._stop_worker()
-        if self._worker and self._pulse.mismatch is not None:
+        if self._worker and self._heartbeat.mismatch is not None:
             self.settle(done)
-            raise self._pulse.mismatch
+            raise self._heartbeat.mismatch
         if not self._worker:
             self._register()
         if self._unsettled is not None:
@@ -124,7 +124,7 @@ class ShardConsumer:
         now = system.monotonic()
         wish = NOTHING
         if most > 0:
-            if self._pulse.has_moved():
+            if self._heartbeat.has_server_changed():
                 self._conversation.doubt()
             self._conversation.ask(lambda connection: self._refresh(connection, most, now))
             wish = self._source.wish(self._link.at_most(most), 0, 0, now)
@@ -170,7 +170,7 @@ class ShardConsumer:
         self._claimed = ShardOffset()
         self._source = PlainSource(row.id, [self._queue.id])
         self._conversation = Conversation(self._link, Holder(row.id, row.name), on_doubt=self._source.forget)
-        self._pulse = Heartbeat(
+        self._heartbeat = Heartbeat(
             self._database,
             self._lease_seconds,
             lambda connection: workers.renew(connection, row.id),
@@ -179,6 +179,6 @@ class ShardConsumer:
         )
 
     def _stop_worker(self) -> None:
-        self._pulse.stop()
+        self._heartbeat.stop()
         self._link.close()
         self._worker = 0

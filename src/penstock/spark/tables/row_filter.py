@@ -19,7 +19,7 @@ from penstock.storage.bulk import Condition, Table
 
 __all__ = ["KEY_HEX", "RowFilter", "read_instant"]
 
-# How a key that is no text travels as an option.
+# The option that holds a key which is no text, as hex digits.
 KEY_HEX = "key_hex"
 # The time of a row that `since` and `until` look at.
 _TIMES: dict[Table, str] = {"finished": "finished_at", "jobs": "enqueued_at", "failures": "at"}
@@ -32,13 +32,13 @@ _COLUMNS: dict[Table, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """None is any. `since` is included, `until` is not."""
+    """Rows with these values; None is any. `since` is included, `until` is not."""
 
     queue: str | None = None
     task: str | None = None
     outcome: str | None = None
     state: str | None = None
-    # Once made: text where it is UTF-8, else bytes.
+    # `__post_init__` makes it text where it is UTF-8, else bytes.
     key: str | bytes | int | None = None
     since: datetime | None = None
     until: datetime | None = None

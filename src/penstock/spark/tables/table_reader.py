@@ -95,7 +95,7 @@ class TableReader(DataSourceReader):
     def _cut_shard(self, database: Database, shards: int) -> list[TablePartition]:
         whole = replace(self._whole, hot=self._hot_slices.get(database.shard, ()))
         count = None if self._count is None else -(-self._count // shards)
-        # Of several shards none is waited for that is down: a table without its rows would not be the whole one.
+        # Where one of several shards is down it is not waited for: the error comes at once.
         found = database.run(lambda connection: parts(connection, whole, count), waits=shards == 1, timeout=ASK_SECONDS)
         name = "the database" if shards == 1 else f"shard {database.shard}"
         return [TablePartition(part, database.shard, database.url, name) for part in found]
