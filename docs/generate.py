@@ -85,6 +85,20 @@ INTERNAL = {
     "App.databases",
     "App.is_embedded",
     "App.unchecked_databases",
+    "QueueRules.changed",
+    "QueueRules.contradictions",
+    "QueueRules.declared",
+    "QueueRules.differences",
+    "QueueRules.from_json",
+    "QueueRules.halts_on_dead",
+    "QueueRules.has_key_rule",
+    "QueueRules.holds_on_retry",
+    "QueueRules.is_fair",
+    "QueueRules.is_owned",
+    "QueueRules.starts_a_second",
+    "QueueRules.starts_of_key_a_second",
+    "QueueRules.to_json",
+    "QueueRules.unknown_in",
     "Stats.of",
     "Testing.enqueue",
 }
@@ -222,7 +236,11 @@ def _kind(kind: type) -> list[str]:
     rows = []
     if dataclasses.is_dataclass(kind) and kind is not penstock.PendingJob:
         fields = [(each.name, each.type) for each in dataclasses.fields(kind)]
-        fields += [(name, _returned(each)) for name, each in vars(kind).items() if isinstance(each, property)]
+        fields += [
+            (name, _returned(each))
+            for name, each in vars(kind).items()
+            if isinstance(each, property) and f"{kind.__name__}.{name}" not in INTERNAL
+        ]
         rows += [f"| `{name}` | `{_cell(_type(type_))}` |" for name, type_ in fields]
     if rows:
         lines += ["| field | type |", "| --- | --- |", *rows, ""]

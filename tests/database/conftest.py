@@ -36,7 +36,7 @@ class Scene:
         self.tokens: dict[int, int] = {}
 
     def declare(self, name: str, partitions: int = 1, max_length: int | None = None, **options: Any) -> QueueEntry:
-        return declare_queue(self.connection, QueueDefinition(name, partitions, max_length, **options))
+        return declare_queue(self.connection, QueueDefinition.of(name, partitions, max_length=max_length, **options))
 
     def register(self, tasks: Sequence[str] = ("t",), queue: QueueEntry | None = None) -> int:
         queue_id = (queue or self.queue).id

@@ -32,7 +32,7 @@ class Owned:
     def __init__(self, scene: Scene, partitions: int = 2, **options: Any) -> None:
         self.scene = scene
         self.connection = scene.connection
-        declare_queue(self.connection, QueueDefinition("o", partitions, **({"order": "key"} | options)))
+        declare_queue(self.connection, QueueDefinition.of("o", partitions, **({"order": "key"} | options)))
         self.worker = scene.register(("t", "u"), self.entry)
 
     @property

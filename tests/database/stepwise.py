@@ -59,7 +59,7 @@ def clear(scene: Scene) -> None:
     """Empty the tables, and let a new worker live."""
     for table in _TABLES:
         scene.connection.execute(sql.SQL("delete from penstock.{}").format(sql.Identifier(table)))
-    scene.connection.execute("update penstock.queue set max_wait_seconds = null")
+    scene.connection.execute("update penstock.queue set rules = rules - 'max_wait'")
     scene.connection.execute("update penstock.job_part set is_detached = false")
     scene.worker = scene.register()
 

@@ -17,7 +17,7 @@ def done(lease: int, job: int) -> Succeeded:
 def test_a_turn_whose_claim_fails_has_settled_nothing(scene: Scene) -> None:
     scene.enqueue(2)
     ((lease, job),) = scene.claim(1)
-    scene.connection.execute("update penstock.queue set running_limit = 2")
+    scene.connection.execute("update penstock.queue set rules = '{\"limit\": 2}'")
     scene.connection.execute("set lock_timeout = '10ms'")
     wish = ClaimWish(scene.queue.partition_ids, [0] * 10, 1, 0)
     with scene.connect() as other, other.transaction():

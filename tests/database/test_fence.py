@@ -34,7 +34,7 @@ class Restored:
     def __init__(self, server_url: str, database: Database, options: dict[str, Any]) -> None:
         self.database = database
         with database.connect() as connection:
-            self.queue = declare_queue(connection, QueueDefinition("q", 1, None, **options))
+            self.queue = declare_queue(connection, QueueDefinition.of("q", 1, **options))
             self.worker = _register(connection, self.queue)
         backup = Backup(server_url, database.url)
         with database.connect() as connection:
@@ -157,7 +157,7 @@ def test_g14_a_worker_that_the_copy_does_not_know_is_told_though_others_register
     server_url: str, database: Database
 ) -> None:
     with database.connect() as connection:
-        queue = declare_queue(connection, QueueDefinition("q", 1, None))
+        queue = declare_queue(connection, QueueDefinition.of("q", 1))
     backup = Backup(server_url, database.url)
     with database.connect() as connection:
         lost = _register(connection, queue)
@@ -196,7 +196,7 @@ def _write_as_transaction_one(connection: Connection, partition: int) -> int:
 def test_g14_an_owner_forgets_what_it_saw_on_another_server(server_url: str, database: Database) -> None:
     """Numbers of transactions go back: a row that was written since would pass for one that was seen."""
     with database.connect() as connection:
-        queue = declare_queue(connection, QueueDefinition("q", 1, None, order="key"))
+        queue = declare_queue(connection, QueueDefinition.of("q", 1, order="key"))
         worker = _register(connection, queue)
         (first,) = _enqueue(connection, queue, 1)
         owner = Owner({queue.id: ("t",)})
@@ -216,7 +216,7 @@ def test_g14_an_owner_forgets_what_it_saw_on_another_server(server_url: str, dat
 
 def test_g14_what_was_noted_as_quiet_on_another_server_is_void(server_url: str, database: Database) -> None:
     with database.connect() as connection:
-        queue = declare_queue(connection, QueueDefinition("q", 1, None, order="key"))
+        queue = declare_queue(connection, QueueDefinition.of("q", 1, order="key"))
         worker, stranger = _register(connection, queue), _register(connection, queue)
         connection.execute("delete from penstock.worker_task where worker_id = %s", [stranger])
         owner = Owner({queue.id: ("t",)})
@@ -232,7 +232,7 @@ def test_g14_what_was_noted_as_quiet_on_another_server_is_void(server_url: str, 
 
 def test_g14_what_was_chosen_by_a_look_at_another_server_is_not_leased(server_url: str, database: Database) -> None:
     with database.connect() as connection:
-        queue = declare_queue(connection, QueueDefinition("q", 1, None, order="key"))
+        queue = declare_queue(connection, QueueDefinition.of("q", 1, order="key"))
         worker = _register(connection, queue)
         ids = _enqueue(connection, queue, 1)
         owner = Owner({queue.id: ("t",)})

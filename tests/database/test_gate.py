@@ -412,7 +412,7 @@ def test_of_two_who_change_limits_at_once_neither_undoes_the_other(scene: Scene)
         actor.close()
         assert actor.results == [None]
     entry = catalogue.find_queue(scene.connection, "gated")
-    assert (entry.limit, entry.rate, entry.max_length) == (7, 5.0, 10)
+    assert (entry.rules.limit, entry.rules.rate, entry.rules.max_length) == (7, "5/s", 10)
 
 
 def test_the_order_of_the_partitions_in_a_wish_is_kept_where_no_gate_is(scene: Scene) -> None:

@@ -524,7 +524,7 @@ def park_and_claim(scene: Scene) -> Play:
 
 def expire_and_claim(scene: Scene) -> Play:
     scene.enqueue(3)
-    scene.connection.execute("update penstock.queue set max_wait_seconds = 10")
+    scene.connection.execute("update penstock.queue set rules = '{\"max_wait\": 10}'")
     scene.connection.execute("update penstock.ready set ready_at = now() - interval '11 s'")
     fresh = scene.enqueue(2)
 

@@ -160,7 +160,7 @@ def test_a_claim_goes_on_where_the_last_one_ended(backlog: Scene) -> None:
 def test_a_gate_touches_only_the_leases_and_the_last_start(backlog: Scene) -> None:
     connection, queue = backlog.connection, backlog.queue
     with connection.transaction(force_rollback=True):
-        connection.execute("update penstock.queue set running_limit = 4, rate = 100")
+        connection.execute('update penstock.queue set rules = \'{"limit": 4, "rate": 100}\'')
         connection.execute(
             "insert into penstock.spent (partition_id, full_at) select %s, now() from generate_series(1, 50000)",
             [queue.partition_ids[0]],

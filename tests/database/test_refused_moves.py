@@ -174,7 +174,7 @@ def test_a_claim_goes_on_past_an_overdue_job_whose_end_is_refused(
     ids = [job for size in sizes for job in scene.enqueue(size)]
     bad = ids[3]
     scene.connection.execute("update penstock.ready set ready_at = now() - interval '1 hour'")
-    scene.connection.execute("update penstock.queue set max_wait_seconds = 60")
+    scene.connection.execute("update penstock.queue set rules = '{\"max_wait\": 60}'")
     good = scene.enqueue(3)
     refuse(scene.connection, "finished", bad)
     if not can_be_set_aside:
@@ -189,7 +189,7 @@ def test_a_claim_goes_on_past_an_overdue_job_whose_end_is_refused(
 
 
 def test_a_claim_that_finds_nothing_overdue_enters_no_block_that_catches(scene: Scene) -> None:
-    scene.connection.execute("update penstock.queue set max_wait_seconds = 60")
+    scene.connection.execute("update penstock.queue set rules = '{\"max_wait\": 60}'")
     ids = scene.enqueue(3)
     scene.connection.execute(
         "create or replace function penstock.expire_some(p_partition int, p_rows tid[]) returns int"

@@ -107,7 +107,9 @@ def test_the_thread_tells_children_levels_catalogues_and_learns(place: Place) ->
     upkeep.start()
     try:
         place.database(1).run(
-            lambda c: c.execute("update penstock.queue set max_length = 9, version = penstock.next_version()")
+            lambda c: c.execute(
+                "update penstock.queue set rules = '{\"max_length\": 9}', version = penstock.next_version()"
+            )
         )
         place.app.cancel(parent)
         eventually(lambda: place.app.job(child).state == "cancelled", "the child heard of its parent")

@@ -89,13 +89,13 @@ def test_the_doctor_examines_every_shard_and_their_catalogue(
     checks = penstock.done("doctor", "--json").json
     assert {each["shard"] for each in checks} == {"1", "2", ""}
     assert [each["name"] for each in checks if not each["shard"]] == ["catalogue", "shards"]
-    place.execute(2, "update penstock.queue set max_length = 5")
+    place.execute(2, "update penstock.queue set rules = '{\"max_length\": 5}'")
     run = penstock("doctor")
     assert run.code == 1
     assert re.search(
         r"bad +all +catalogue +version \d+ on shard 1, version \d+ on shard 2, with other contents", run.out
     )
-    place.execute(2, "update penstock.queue set max_length = null")
+    place.execute(2, "update penstock.queue set rules = '{}'")
     place.execute(2, "update penstock.catalogue set version = version + 1")
     assert "was it restored from an old backup?" in penstock("doctor").out
     place.execute(2, "update penstock.catalogue set version = version - 1")

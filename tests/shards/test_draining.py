@@ -441,7 +441,7 @@ def test_an_app_that_believes_in_the_drained_lead_learns_better(world: World) ->
         late.databases.note_drained([])
         late.pause("p")
         assert late.databases.lead.shard == 2
-        assert world.shards.read(lambda c: find_queue(c, "p")).is_paused
+        assert world.shards.read(lambda c: find_queue(c, "p")).rules.paused
     assert len(set(world.shards.each(read_digest))) == 1
 
 

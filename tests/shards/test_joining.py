@@ -189,7 +189,7 @@ def test_a_catalogue_changed_behind_the_others_back_is_refused(shard_urls: list[
     with App(shards=shard_urls) as app:
         app.queue("q")
         assert app.databases
-    execute(shard_urls[1], "update penstock.queue set max_length = 5")
+    execute(shard_urls[1], "update penstock.queue set rules = '{\"max_length\": 5}'")
     with pytest.raises(SchemaMismatch, match="contradict each other"):
         opened(shard_urls)
 
@@ -207,7 +207,9 @@ def test_a_shard_that_missed_changes_is_caught_up(shard_urls: list[str]) -> None
         behind = app.databases.of(2)
         before = behind.run(read_identity).version
         app.databases.lead.run(
-            lambda c: c.execute("update penstock.queue set max_length = 9, version = penstock.next_version()")
+            lambda c: c.execute(
+                "update penstock.queue set rules = '{\"max_length\": 9}', version = penstock.next_version()"
+            )
         )
         assert behind.run(read_identity).version == before
         app.databases.level()

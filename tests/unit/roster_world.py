@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from random import Random
 
-from penstock.policy import Roster, Rules, WaitingJob
+from penstock.model import QueueRules
+from penstock.policy import Roster, WaitingJob
 from penstock.policy.rate import Rate
 from penstock.routing.key_hash import partition_of
 
@@ -81,19 +82,19 @@ class Meter:
         assert self.level > -1e-3, "G6: a rate was exceeded"
 
 
-def rules_of(random: Random) -> Rules:
-    def sometimes(value: float) -> float | None:
+def rules_of(random: Random) -> QueueRules:
+    def sometimes(value: str) -> str | None:
         return value if random.random() < 0.2 else None
 
     limit = random.choice([None, None, 1, 2, 5])
-    return Rules(
+    return QueueRules(
         per_key=random.choice([1, 1, 1, 2, 3, None]),
         limit=limit,
-        rate=sometimes(random.choice([0.5, 3.0, 40.0])),
-        per_key_rate=sometimes(random.choice([0.5, 1.9, 6.0])),
-        holds_on_retry=random.random() < 0.7,
-        halts_on_dead=random.random() < 0.4,
-        is_fair=random.random() < 0.2,
+        rate=sometimes(random.choice(["30/m", "3/s", "40/s"])),
+        per_key_rate=sometimes(random.choice(["30/m", "114/m", "6/s"])),
+        on_retry="hold" if random.random() < 0.7 else "pass",
+        on_dead="halt" if random.random() < 0.4 else "continue",
+        fair_by="tenant" if random.random() < 0.2 else None,
         weights={"t0": 5.0, "t1": 0.5},
     )
 
@@ -456,10 +457,11 @@ class World:
         assert rules.limit is None or leased <= rules.limit, "G6: a limit was exceeded"
         if rules.limit is not None and leased == rules.limit:
             self.count("limit reached")
-        if rules.rate is not None:
-            self.meters.setdefault(row.partition, Meter(rules.rate)).start(self.now)
-        if rules.per_key_rate is not None and (key := self.jobs[number].key) is not None:
-            self.meters.setdefault(key, Meter(rules.per_key_rate)).start(self.now)
+        if (rate := rules.starts_a_second) is not None:
+            self.meters.setdefault(row.partition, Meter(rate)).start(self.now)
+        key_rate = rules.starts_of_key_a_second
+        if key_rate is not None and (key := self.jobs[number].key) is not None:
+            self.meters.setdefault(key, Meter(key_rate)).start(self.now)
 
     # A run
 

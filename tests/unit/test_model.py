@@ -9,7 +9,8 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock.model import Explanation, Failure, Job, PartitionStats, QueueDefinition, State, Stats, WorkerInfo
-from penstock.model.queue import LIVE_OPTIONS, partition_name, refuse_unknown_options
+from penstock.model.queue import partition_name, refuse_unknown_options
+from penstock.model.rules import LIVE_OPTIONS
 from penstock.model.state import FINAL, OUTCOME, STATE_OF_OUTCOME
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -73,9 +74,9 @@ def test_lesson_awa_partition_0_is_the_queue_itself() -> None:
 
 
 def test_a_queue_is_one_partition_without_bounds_unless_declared_otherwise() -> None:
-    queue = QueueDefinition("emails")
-    assert (queue.partitions, queue.max_length, queue.max_wait) == (1, None, None)
-    assert QueueDefinition("emails", max_wait=5).max_wait == 5.0
+    queue = QueueDefinition.of("emails")
+    assert (queue.partitions, queue.rules.max_length, queue.rules.max_wait) == (1, None, None)
+    assert QueueDefinition.of("emails", max_wait=5).rules.max_wait == 5.0
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ def test_a_queue_is_one_partition_without_bounds_unless_declared_otherwise() -> 
 )
 def test_a_queue_that_cannot_be_is_refused_by_its_field(options: dict[str, object], field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        QueueDefinition(**{"name": "emails", **options})  # type: ignore[arg-type]
+        QueueDefinition.of(**{"name": "emails", **options})  # type: ignore[arg-type]
     assert refused.value.field == field
 
 
@@ -140,14 +141,12 @@ def test_a_queue_that_cannot_be_is_refused_by_its_field(options: dict[str, objec
 def test_the_kind_of_a_queue_follows_from_its_rules(
     options: dict[str, object], running_per_key: int | None, is_owned: bool, holds_on_retry: bool
 ) -> None:
-    queue = QueueDefinition("q", **options)  # type: ignore[arg-type]
-    assert (queue.running_per_key, queue.is_owned, queue.holds_on_retry) == (running_per_key, is_owned, holds_on_retry)
+    rules = QueueDefinition.of("q", **options).rules  # type: ignore[arg-type]
+    assert (rules.per_key, rules.is_owned, rules.holds_on_retry) == (running_per_key, is_owned, holds_on_retry)
 
 
 def test_an_option_that_never_existed_is_refused_with_those_that_do() -> None:
-    with pytest.raises(
-        InvalidInput, match="queue 'x' has no such option; the options are partitions, max_length"
-    ) as no:
+    with pytest.raises(InvalidInput, match="queue 'x' has no such option; the options are partitions, order") as no:
         refuse_unknown_options("x", {"partition": 4})
     assert no.value.field == "partition"
     refuse_unknown_options("x", {"order": "key", "weights": {}})

@@ -6,9 +6,10 @@ import random
 
 import pytest
 
-from penstock.policy import Roster, Rules, WaitingJob
+from penstock.model import QueueRules
+from penstock.policy import Roster, WaitingJob
 
-ORDERED = Rules(per_key=1)
+ORDERED = QueueRules(per_key=1)
 
 
 def job(
@@ -26,7 +27,7 @@ def job(
     return WaitingJob(number, key, priority, place, rank, "", epoch, is_known)
 
 
-def roster_with(*jobs: WaitingJob, rules: Rules = ORDERED) -> Roster:
+def roster_with(*jobs: WaitingJob, rules: QueueRules = ORDERED) -> Roster:
     roster = Roster(rules, 0, 0.0)
     roster.add(jobs)
     return roster
@@ -118,7 +119,7 @@ def test_a_job_that_is_out_comes_back_into_its_place_by_being_read_again() -> No
 
 
 def test_a_job_that_entered_its_order_twice_is_given_out_once_at_a_time() -> None:
-    roster = roster_with(job(1), job(2), rules=Rules(per_key=3))
+    roster = roster_with(job(1), job(2), rules=QueueRules(per_key=3))
     roster.add([job(1, pos=5)])
     assert take(roster) == [1, 2]
     assert roster.waiting == 0
@@ -128,7 +129,7 @@ def test_a_job_that_entered_its_order_twice_is_given_out_once_at_a_time() -> Non
 
 
 def test_n_of_a_key_are_out_at_a_time_and_start_in_order() -> None:
-    roster = roster_with(*(job(number) for number in range(6)), rules=Rules(per_key=3))
+    roster = roster_with(*(job(number) for number in range(6)), rules=QueueRules(per_key=3))
     assert take(roster) == [0, 1, 2]
     roster.note_end(1, "succeeded", 0.0)
     assert take(roster) == [3]
@@ -146,7 +147,7 @@ def test_jobs_without_a_key_wait_for_nothing() -> None:
 
 
 def test_without_a_key_rule_a_key_has_no_order_and_a_retry_holds_nothing() -> None:
-    roster = roster_with(job(1), job(2), rules=Rules(per_key=None, per_key_rate=5.0))
+    roster = roster_with(job(1), job(2), rules=QueueRules(per_key=None, per_key_rate="5/s"))
     assert take(roster, now=10.0) == [1, 2]
     roster.note_end(1, "retry", 10.0)
     roster.add([job(3)])
@@ -180,7 +181,7 @@ def test_a_retry_holds_its_key_until_it_is_read_again(end: str) -> None:
 
 
 def test_a_retry_that_passes_lets_its_key_go_on() -> None:
-    roster = roster_with(job(1), job(2), rules=Rules(per_key=1, holds_on_retry=False))
+    roster = roster_with(job(1), job(2), rules=QueueRules(per_key=1, on_retry="pass"))
     assert take(roster, 1) == [1]
     roster.note_end(1, "retry", 0.0)
     assert take(roster, 1) == [2]
@@ -229,7 +230,7 @@ def test_a_released_job_that_was_cancelled_before_it_was_read_lets_its_key_go_on
 
 
 def test_a_released_job_without_a_key_holds_nothing_and_is_not_forgotten() -> None:
-    roster = roster_with(job(1, None), job(2, None), rules=Rules(per_key=1, limit=1))
+    roster = roster_with(job(1, None), job(2, None), rules=QueueRules(per_key=1, limit=1))
     assert take(roster) == [1]
     roster.note_end(1, "release", 0.0)
     assert take(roster) == [2]
@@ -253,7 +254,7 @@ def test_an_end_that_does_not_exist_is_refused() -> None:
 
 
 def test_a_dead_letter_halts_its_key_where_that_is_asked_for() -> None:
-    roster = roster_with(job(1), job(2), job(3, b"b"), rules=Rules(per_key=1, halts_on_dead=True))
+    roster = roster_with(job(1), job(2), job(3, b"b"), rules=QueueRules(per_key=1, on_dead="halt"))
     assert roster.take(2, 0.0) == [1, 3]
     roster.note_end(1, "failed", 0.0)
     assert take(roster) == []
@@ -268,7 +269,7 @@ def test_a_dead_letter_halts_its_key_where_that_is_asked_for() -> None:
 
 
 def test_a_halt_nobody_ever_named_ends_with_the_second_snapshot() -> None:
-    roster = roster_with(job(1), job(2), rules=Rules(per_key=1, halts_on_dead=True))
+    roster = roster_with(job(1), job(2), rules=QueueRules(per_key=1, on_dead="halt"))
     assert take(roster, 1) == [1]
     roster.note_end(1, "failed", 0.0)
     roster.set_halted([])
@@ -286,7 +287,7 @@ def test_a_key_that_was_halted_before_it_was_owned_here_does_not_start() -> None
 
 
 def test_a_halted_job_that_is_tried_again_is_the_first_of_its_key() -> None:
-    roster = roster_with(job(1), job(2), rules=Rules(per_key=1, halts_on_dead=True))
+    roster = roster_with(job(1), job(2), rules=QueueRules(per_key=1, on_dead="halt"))
     assert take(roster, 1) == [1]
     roster.note_end(1, "failed", 0.0)
     roster.set_halted([b"a"])
@@ -321,7 +322,7 @@ def test_what_another_worker_ran_and_will_try_again_holds_its_key() -> None:
 
 
 def test_nothing_of_a_key_passes_what_may_come_back_unstarted_from_elsewhere() -> None:
-    roster = roster_with(job(2), job(3), job(4, b"b"), rules=Rules(per_key=3))
+    roster = roster_with(job(2), job(3), job(4, b"b"), rules=QueueRules(per_key=3))
     roster.set_elsewhere([(1, b"a")], {1, 99})
     assert take(roster) == [4]
     assert not roster.is_idle(0.0)
@@ -334,7 +335,7 @@ def test_nothing_of_a_key_passes_what_may_come_back_unstarted_from_elsewhere() -
 
 
 def test_what_is_handed_back_by_who_forgot_that_it_was_out_is_not_passed() -> None:
-    roster = roster_with(job(2), rules=Rules(per_key=3))
+    roster = roster_with(job(2), rules=QueueRules(per_key=3))
     roster.set_elsewhere([(1, b"a")])
     roster.note_end(1, "release", 0.0)
     assert take(roster) == []
@@ -345,7 +346,7 @@ def test_what_is_handed_back_by_who_forgot_that_it_was_out_is_not_passed() -> No
 
 
 def test_what_others_run_counts_for_n_of_a_key_and_for_the_limit() -> None:
-    roster = Roster(Rules(per_key=2, limit=3), 0, 0.0)
+    roster = Roster(QueueRules(per_key=2, limit=3), 0, 0.0)
     roster.add([job(2), job(3), job(4, b"b"), job(5, b"b")])
     roster.set_elsewhere([(1, b"a"), (0, None)])
     assert take(roster) == [2]
@@ -357,7 +358,9 @@ def test_what_others_run_counts_for_n_of_a_key_and_for_the_limit() -> None:
 
 def test_at_most_a_limit_are_out_and_they_start_in_order() -> None:
     """Attune's example: a limit of two, A to E."""
-    roster = roster_with(*(job(number, b"ABCDE"[number : number + 1]) for number in range(5)), rules=Rules(1, limit=2))
+    roster = roster_with(
+        *(job(number, b"ABCDE"[number : number + 1]) for number in range(5)), rules=QueueRules(per_key=1, limit=2)
+    )
     started = take(roster)
     assert started == [0, 1]
     for ends, starts in ((1, [2]), (0, [3]), (3, [4]), (2, [])):
@@ -367,27 +370,27 @@ def test_at_most_a_limit_are_out_and_they_start_in_order() -> None:
 
 
 def test_a_raised_limit_starts_what_waits_and_a_lowered_one_lets_the_running_end() -> None:
-    roster = roster_with(*(job(number, b"%d" % number) for number in range(6)), rules=Rules(1, limit=1))
+    roster = roster_with(*(job(number, b"%d" % number) for number in range(6)), rules=QueueRules(per_key=1, limit=1))
     assert take(roster) == [0]
-    roster.rules = Rules(1, limit=3)
+    roster.rules = QueueRules(per_key=1, limit=3)
     assert take(roster) == [1, 2]
-    roster.rules = Rules(1, limit=1)
+    roster.rules = QueueRules(per_key=1, limit=1)
     roster.note_end(0, "succeeded", 0.0)
     roster.note_end(1, "succeeded", 0.0)
     assert take(roster) == []
     roster.note_end(2, "succeeded", 0.0)
     assert take(roster) == [3]
-    roster.rules = Rules(1)
+    roster.rules = QueueRules(per_key=1)
     assert take(roster) == [4, 5]
 
 
 def test_whether_a_queue_is_fair_does_not_change_under_it() -> None:
     with pytest.raises(ValueError, match="fair"):
-        roster_with().rules = Rules(per_key=1, is_fair=True)
+        roster_with().rules = QueueRules(per_key=1, fair_by="tenant")
 
 
 def test_what_is_waiting_and_startable_is_counted() -> None:
-    roster = roster_with(*(job(number) for number in range(5)), job(5, b"b"), rules=Rules(per_key=2))
+    roster = roster_with(*(job(number) for number in range(5)), job(5, b"b"), rules=QueueRules(per_key=2))
     assert (roster.waiting, roster.startable) == (6, 3)
     assert take(roster, 2) == [0, 1]
     assert (roster.waiting, roster.startable) == (4, 1)
@@ -398,7 +401,7 @@ def test_what_is_waiting_and_startable_is_counted() -> None:
 
 
 def test_a_limit_does_not_make_it_idle_and_a_held_key_does() -> None:
-    roster = roster_with(job(1), job(2), rules=Rules(per_key=1, limit=0))
+    roster = roster_with(job(1), job(2), rules=QueueRules(per_key=1, limit=0))
     assert take(roster) == []
     assert not roster.is_idle(0.0)
     roster.rules = ORDERED
@@ -410,7 +413,7 @@ def test_a_limit_does_not_make_it_idle_and_a_held_key_does() -> None:
 
 
 def test_turns_that_are_out_of_date_are_forgotten() -> None:
-    roster = roster_with(job(0, b"first"), rules=Rules(per_key=1, limit=1))
+    roster = roster_with(job(0, b"first"), rules=QueueRules(per_key=1, limit=1))
     assert take(roster) == [0]
     for number in range(20_000, 0, -1):
         roster.add([job(number, b"a")])
@@ -421,7 +424,7 @@ def test_turns_that_are_out_of_date_are_forgotten() -> None:
 
 
 def test_keys_without_anything_are_forgotten() -> None:
-    roster = Roster(Rules(per_key=1, per_key_rate=1_000.0), 0, 0.0)
+    roster = Roster(QueueRules(per_key=1, per_key_rate="1000/s"), 0, 0.0)
     for begin in range(0, 30_000, 100):
         roster.add(job(number, b"%d" % number) for number in range(begin, begin + 100))
         for number in take(roster, now=10.0 + begin):

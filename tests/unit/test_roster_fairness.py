@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from penstock.policy import Roster, Rules, WaitingJob
+from penstock.model import QueueRules
+from penstock.policy import Roster, WaitingJob
 from penstock.policy.ready_keys import FairReadyKeys
 
 
@@ -14,7 +15,7 @@ def job(number: int, tenant: str, *, key: bytes | None = None, ready_at: float =
     return WaitingJob(number, b"%d" % number if key is None else key, 5, number, ready_at, tenant, 1, True)
 
 
-def roster_of(rules: Rules, **counts: int) -> Roster:
+def roster_of(rules: QueueRules, **counts: int) -> Roster:
     roster = Roster(rules, 0, 0.0)
     number = 0
     for tenant, count in counts.items():
@@ -33,7 +34,7 @@ def run(roster: Roster, tenants: dict[int, str], jobs: int) -> Counter[str]:
     return started
 
 
-FAIR = Rules(per_key=1, is_fair=True)
+FAIR = QueueRules(per_key=1, fair_by="tenant")
 
 
 def test_a_small_tenant_does_not_wait_behind_a_deep_one() -> None:
@@ -44,7 +45,7 @@ def test_a_small_tenant_does_not_wait_behind_a_deep_one() -> None:
 
 
 def test_shares_are_by_weight() -> None:
-    rules = Rules(per_key=1, is_fair=True, weights={"gold": 3.0, "iron": 0.5})
+    rules = QueueRules(per_key=1, fair_by="tenant", weights={"gold": 3.0, "iron": 0.5})
     roster = roster_of(rules, gold=1_000, plain=1_000, iron=1_000)
     tenants = {number: ("gold", "plain", "iron")[number // 1_000] for number in range(3_000)}
     started = run(roster, tenants, 900)
@@ -61,7 +62,7 @@ def test_a_tenant_that_was_idle_has_saved_nothing_up() -> None:
 
 
 def test_a_tenant_that_comes_with_one_job_at_a_time_gets_no_more_than_its_share() -> None:
-    rules = Rules(per_key=1, is_fair=True, weights={"rare": 0.1})
+    rules = QueueRules(per_key=1, fair_by="tenant", weights={"rare": 0.1})
     roster = roster_of(rules, busy=1_000)
     tenants = dict.fromkeys(range(1_000), "busy")
     started: Counter[str] = Counter()
@@ -89,7 +90,7 @@ def test_the_order_of_a_key_holds_whatever_the_shares() -> None:
 
 
 def test_a_tenant_that_may_not_start_costs_the_others_nothing() -> None:
-    roster = Roster(Rules(per_key=1, is_fair=True, per_key_rate=1.0), 0, 0.0)
+    roster = Roster(QueueRules(per_key=1, fair_by="tenant", per_key_rate="1/s"), 0, 0.0)
     roster.add(job(number, "slow", key=b"k") for number in range(5))
     roster.add(job(number, "quick") for number in range(10, 20))
     assert len(roster.take(9, 0.0)) == 0
@@ -102,7 +103,7 @@ def test_weights_can_change_while_jobs_wait() -> None:
     roster = roster_of(FAIR, a=1_000, b=1_000)
     tenants = {number: "ab"[number // 1_000] for number in range(2_000)}
     assert run(roster, tenants, 100) == {"a": 50, "b": 50}
-    roster.rules = Rules(per_key=1, is_fair=True, weights={"a": 9.0})
+    roster.rules = QueueRules(per_key=1, fair_by="tenant", weights={"a": 9.0})
     assert run(roster, tenants, 100) == {"a": pytest.approx(90, abs=2), "b": pytest.approx(10, abs=2)}
 
 
@@ -131,7 +132,7 @@ def test_tenants_that_keep_coming_do_not_starve_those_that_wait() -> None:
 @pytest.mark.parametrize("limit", [None, 3])
 def test_jobs_without_a_key_are_shared_out_too(limit: int | None) -> None:
     """Those of a tenant do not wait in one line behind those of another."""
-    roster = Roster(Rules(per_key=1, is_fair=True, limit=limit, weights={"keyed": 2.0}), 0, 0.0)
+    roster = Roster(QueueRules(per_key=1, fair_by="tenant", limit=limit, weights={"keyed": 2.0}), 0, 0.0)
     roster.add(WaitingJob(number, None, 5, number, 0.0, "deep", 1, True) for number in range(1_000))
     roster.add(WaitingJob(number, None, 5, number, 9.0, "small", 1, True) for number in range(1_000, 1_010))
     roster.add(job(number, "keyed", ready_at=9.0) for number in range(2_000, 2_020))

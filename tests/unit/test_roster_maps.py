@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.policy import Roster, Rules, WaitingJob
+from penstock.model import QueueRules
+from penstock.policy import Roster, WaitingJob
 from penstock.routing.key_hash import partition_of
 
-ORDERED = Rules(per_key=1)
+ORDERED = QueueRules(per_key=1)
 
 
 def key_that_goes(*places: tuple[int, int]) -> bytes:
@@ -131,7 +132,7 @@ def test_keys_that_could_start_wait_again_when_a_map_shows_a_reason() -> None:
     assert taken(roster) == []
 
 
-RATED = Rules(per_key=1, per_key_rate=1.0)
+RATED = QueueRules(per_key=1, per_key_rate="1/s")
 
 
 def test_keys_that_may_have_come_from_elsewhere_have_no_token_at_first() -> None:

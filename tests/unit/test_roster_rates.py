@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.policy import Roster, Rules, WaitingJob
+from penstock.model import QueueRules
+from penstock.policy import Roster, WaitingJob
 from penstock.policy.rate import Bucket, KeyBuckets, Rate
 
 
@@ -14,7 +15,7 @@ def job(number: int, key: bytes | None = None) -> WaitingJob:
     return WaitingJob(number, b"%d" % number if key is None else key, 5, number, float(number), "", 1, True)
 
 
-def roster_of(count: int, rules: Rules) -> Roster:
+def roster_of(count: int, rules: QueueRules) -> Roster:
     roster = Roster(rules, 0, 0.0)
     roster.add(job(number) for number in range(count))
     return roster
@@ -30,7 +31,7 @@ def test_the_burst_is_a_second_and_never_less_than_one(per_second: float, burst:
 
 
 def test_a_bucket_is_empty_at_first_since_the_last_owner_may_have_spent_it() -> None:
-    roster = roster_of(100, Rules(per_key=1, rate=10.0))
+    roster = roster_of(100, QueueRules(per_key=1, rate="10/s"))
     assert started(roster, 0.0) == 0
     assert roster.next_at(0.0) == pytest.approx(0.1)
     assert started(roster, 0.55) == 5
@@ -38,39 +39,39 @@ def test_a_bucket_is_empty_at_first_since_the_last_owner_may_have_spent_it() -> 
 
 
 def test_a_bucket_never_holds_more_than_the_burst() -> None:
-    roster = roster_of(100, Rules(per_key=1, rate=10.0))
+    roster = roster_of(100, QueueRules(per_key=1, rate="10/s"))
     assert started(roster, 1_000.0) == 10
     assert started(roster, 1_000.0) == 0
     assert started(roster, 1_000.5) == 5
 
 
 def test_what_was_not_wanted_stays_in_the_bucket() -> None:
-    roster = roster_of(100, Rules(per_key=1, rate=10.0))
+    roster = roster_of(100, QueueRules(per_key=1, rate="10/s"))
     assert len(roster.take(3, 10.0)) == 3
     assert started(roster, 10.0) == 7
 
 
 def test_next_at_tells_when_a_rate_lets_the_next_start_and_only_then() -> None:
-    roster = Roster(Rules(per_key=1, rate=2.0), 0, 0.0)
+    roster = Roster(QueueRules(per_key=1, rate="2/s"), 0, 0.0)
     assert roster.next_at(0.0) is None, "nothing waits"
     roster.add([job(1), job(2), job(3), job(4)])
     assert roster.next_at(5.0) is None, "one could start now"
     assert started(roster, 5.0) == 2
     assert roster.next_at(5.0) == pytest.approx(5.5)
-    roster.rules = Rules(per_key=1, rate=2.0, limit=2)
+    roster.rules = QueueRules(per_key=1, rate="2/s", limit=2)
     assert roster.next_at(5.0) is None, "it waits for the limit"
     assert not roster.is_idle(5.0)
 
 
 def test_without_a_rate_there_is_no_next() -> None:
-    roster = roster_of(3, Rules(per_key=1))
+    roster = roster_of(3, QueueRules(per_key=1))
     assert roster.next_at(0.0) is None
     assert len(roster.take(1, 0.0)) == 1
     assert roster.next_at(0.0) is None
 
 
 def test_each_key_has_its_own_bucket() -> None:
-    roster = Roster(Rules(per_key=9, per_key_rate=2.0), 0, 0.0)
+    roster = Roster(QueueRules(per_key=9, per_key_rate="2/s"), 0, 0.0)
     roster.add(job(number, b"ab"[number % 2 :][:1]) for number in range(20))
     assert roster.take(100, 0.0) == []
     assert roster.next_at(0.0) == pytest.approx(0.5)
@@ -82,7 +83,7 @@ def test_each_key_has_its_own_bucket() -> None:
 
 
 def test_a_key_keeps_its_empty_bucket_when_nothing_of_it_waits() -> None:
-    roster = Roster(Rules(per_key=1, per_key_rate=1.0), 0, 0.0)
+    roster = Roster(QueueRules(per_key=1, per_key_rate="1/s"), 0, 0.0)
     for number in range(3):
         roster.add([job(number, b"a")])
         assert roster.take(9, number + 0.5) == []
@@ -91,7 +92,7 @@ def test_a_key_keeps_its_empty_bucket_when_nothing_of_it_waits() -> None:
 
 
 def test_a_key_that_waits_for_a_token_is_held_back_by_the_other_rules_as_well() -> None:
-    roster = Roster(Rules(per_key=2, per_key_rate=1.0, halts_on_dead=True), 0, 0.0)
+    roster = Roster(QueueRules(per_key=2, per_key_rate="1/s", on_dead="halt"), 0, 0.0)
     roster.add([job(0, b"a"), job(1, b"a"), job(2, b"a")])
     assert roster.take(9, 1.0) == [0]
     assert roster.take(9, 1.0) == []
@@ -104,13 +105,13 @@ def test_a_key_that_waits_for_a_token_is_held_back_by_the_other_rules_as_well() 
 
 
 def test_jobs_without_a_key_have_no_rate_of_a_key() -> None:
-    roster = Roster(Rules(per_key=1, per_key_rate=1.0), 0, 0.0)
+    roster = Roster(QueueRules(per_key=1, per_key_rate="1/s"), 0, 0.0)
     roster.add(WaitingJob(number, None, 5, number, 0.0, "", 1, True) for number in range(5))
     assert len(roster.take(9, 0.0)) == 5
 
 
 def test_both_rates_hold_together_and_a_token_is_spent_only_by_a_start() -> None:
-    roster = Roster(Rules(per_key=9, rate=4.0, per_key_rate=1.0), 0, 0.0)
+    roster = Roster(QueueRules(per_key=9, rate="4/s", per_key_rate="1/s"), 0, 0.0)
     roster.add(job(number, b"a") for number in range(5))
     assert roster.take(9, 10.0) == [0]
     roster.add(job(number, b"%d" % number) for number in range(10, 20))
@@ -119,27 +120,27 @@ def test_both_rates_hold_together_and_a_token_is_spent_only_by_a_start() -> None
 
 
 def test_a_raised_rate_is_felt_at_once_and_a_lowered_one_gives_no_burst() -> None:
-    roster = roster_of(1_000, Rules(per_key=1, rate=0.01))
+    roster = roster_of(1_000, QueueRules(per_key=1, rate="0.6/m"))
     assert started(roster, 100.0) == 1
-    roster.rules = Rules(per_key=1, rate=100.0)
+    roster.rules = QueueRules(per_key=1, rate="100/s")
     assert started(roster, 101.0) == 0
     assert started(roster, 102.0) == 100
-    roster.rules = Rules(per_key=1, rate=0.1)
+    roster.rules = QueueRules(per_key=1, rate="6/m")
     assert started(roster, 102.0) == 0
     assert roster.next_at(102.0) == pytest.approx(112.0)
-    roster.rules = Rules(per_key=1)
+    roster.rules = QueueRules(per_key=1)
     assert started(roster, 102.0) == 899
 
 
 def test_a_rate_of_keys_that_changes_is_felt_by_those_that_wait_for_a_token() -> None:
-    roster = Roster(Rules(per_key=9, per_key_rate=0.01), 0, 0.0)
+    roster = Roster(QueueRules(per_key=9, per_key_rate="0.6/m"), 0, 0.0)
     roster.add(job(number, b"a") for number in range(9))
     assert roster.take(9, 100.0) == [0]
     assert roster.take(9, 100.0) == []
-    roster.rules = Rules(per_key=9, per_key_rate=2.0)
+    roster.rules = QueueRules(per_key=9, per_key_rate="2/s")
     assert roster.next_at(100.0) == pytest.approx(100.5)
     assert roster.take(9, 100.5) == [1]
-    roster.rules = Rules(per_key=9)
+    roster.rules = QueueRules(per_key=9)
     assert len(roster.take(9, 100.5)) == 7
 
 

@@ -6,11 +6,18 @@ from random import Random
 
 import pytest
 
-from penstock.policy import Roster, Rules
+from penstock.model import QueueRules
+from penstock.policy import Roster
 from penstock.policy.job_sequence import MOST_FIELDS, JobSequence
 from penstock.policy.ready_keys import FairReadyKeys
 
-RULES = [Rules(1), Rules(3, limit=5), Rules(1, holds_on_retry=False), Rules(2, is_fair=True), Rules(None, rate=9.0)]
+RULES = [
+    QueueRules(per_key=1),
+    QueueRules(per_key=3, limit=5),
+    QueueRules(per_key=1, on_retry="pass"),
+    QueueRules(per_key=2, fair_by="tenant"),
+    QueueRules(per_key=None, rate="9/s"),
+]
 ENDS = ["succeeded", "succeeded", "succeeded", "retry", "release", "failed"]
 
 
@@ -79,7 +86,7 @@ def test_runs_of_any_length_are_kept_in_arrays_that_stay_short() -> None:
 
 
 def test_jobs_of_a_run_that_are_out_or_held_come_back_into_their_place() -> None:
-    roster = Roster(Rules(per_key=2), 0, 0.0)
+    roster = Roster(QueueRules(per_key=2), 0, 0.0)
     run = (b"a", 5, 0, 0.0, "", 1, True)
     roster.add_run(range(4), *run)
     assert roster.take(9, 0.0) == [0, 1]

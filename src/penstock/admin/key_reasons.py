@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.model.rate import rate_text
 from penstock.policy.key_maps import KeyMaps
 from penstock.storage.key_reasons import HeldBack
 
@@ -18,18 +17,18 @@ def key_reason(job_id: int, task: str, held: HeldBack) -> tuple[str, dict[str, A
         facts["head"] = held.halted_by
         advice = "a dead letter; retry it, or release" if held.can_retry else "its dead letter is gone; release"
         return f"behind key head {held.halted_by} (halted: {advice} the key)", facts
-    if held.per_key is not None and held.retry is not None and int(held.retry.job) != job_id:
+    if held.rules.per_key is not None and held.retry is not None and int(held.retry.job) != job_id:
         facts |= {"head": int(held.retry.job), "retries_at": held.retry.due_at}
         return f"behind key head {held.retry.job} (retries at {held.retry.due_at})", facts
     if held.owner is None:
         return "partition unowned: a worker takes it within a second or two", facts
-    if held.per_key is not None and held.key is not None:
-        if len(held.running) >= held.per_key:
+    if held.rules.per_key is not None and held.key is not None:
+        if len(held.running) >= held.rules.per_key:
             facts |= {"head": held.running[0], "running": held.running}
-            if held.per_key == 1:
+            if held.rules.per_key == 1:
                 return f"behind key head {held.running[0]} (running on worker {held.running_on or held.owner})", facts
             named = ", ".join(map(str, held.running))
-            return f"per_key {len(held.running)} of {held.per_key}: held by {named}", facts
+            return f"per_key {len(held.running)} of {held.rules.per_key}: held by {named}", facts
         if held.behind is not None:
             facts["head"] = held.behind
             if held.behind_task not in held.owner_knows:
@@ -42,10 +41,10 @@ def key_reason(job_id: int, task: str, held: HeldBack) -> tuple[str, dict[str, A
         maps.change(held.maps.partitions, held.maps.open, held.maps.held)
         if maps.is_draining(held.key, held.epoch):
             return f"map epoch draining: what was routed before epoch {held.epoch} goes first", facts
-    if held.per_key_rate is not None and held.key is not None:
-        return f"rate: at most {rate_text(held.per_key_rate)} start of its key", facts
-    if held.rate is not None:
-        return f"rate: at most {rate_text(held.rate)} start in its partition", facts
+    if held.rules.per_key_rate is not None and held.key is not None:
+        return f"rate: at most {held.rules.per_key_rate} start of its key", facts
+    if held.rules.rate is not None:
+        return f"rate: at most {held.rules.rate} start in its partition", facts
     return None
 
 

@@ -178,20 +178,20 @@ class App:
         `limit`, `rate`, `fair_by` and `max_length` hold for each partition; `max_wait` counts seconds.
         """
         refuse_unknown_options(checked_name("queue", name), unavailable)
-        definition = QueueDefinition(
+        definition = QueueDefinition.of(
             name,
             partitions,
-            max_length,
-            max_wait,
-            order,
-            per_key,
-            limit,
-            rate,
-            per_key_rate,
-            fair_by,
-            weights,
-            on_retry,
-            on_dead,
+            order=order,
+            per_key=per_key,
+            limit=limit,
+            rate=rate,
+            per_key_rate=per_key_rate,
+            fair_by=fair_by,
+            weights=weights,
+            on_retry=on_retry,
+            on_dead=on_dead,
+            max_length=max_length,
+            max_wait=max_wait,
         )
         return self._declarations.declare(definition, Queue(definition, self))
 

@@ -19,7 +19,8 @@ from penstock.errors import InvalidInput, NotFound, PartitionUnavailable
 from penstock.forking import renew_in_children
 from penstock.model import QueueDefinition
 from penstock.model.limits import checked_name
-from penstock.model.queue import LIVE_OPTIONS, refuse_unknown_options
+from penstock.model.queue import refuse_unknown_options
+from penstock.model.rules import LIVE_OPTIONS
 from penstock.shards.databases import Shards
 from penstock.storage import Connection, catalogue
 from penstock.storage.catalogue import QueueEntry
@@ -127,7 +128,7 @@ class Declarations:
     def is_owned(self, name: str) -> bool:
         """Whether a queue is declared with rules about keys or tenants."""
         queue = self._queues.get(name)
-        return queue is not None and queue.definition.is_owned
+        return queue is not None and queue.definition.rules.is_owned
 
     def served(self, queues: Sequence[str | Queue] | None, shard: int) -> list[ServedQueue]:
         """The queues a worker takes jobs from, with the tasks it has handlers for, and their partitions on a shard."""
@@ -147,13 +148,13 @@ class Declarations:
                 raise NotFound(f"queue {name!r} is not declared on this app, so it has no handlers for its jobs")
             entry = self.fresh_entry(name)
             tasks = dict(self.tasks.get(name, {}))
-            is_limited = entry.limit is not None
+            is_limited = entry.rules.limit is not None
             here = tuple(
                 partition
                 for partition, lives_on in zip(entry.partition_ids, entry.partition_shards, strict=True)
                 if lives_on == shard
             )
-            served.append(ServedQueue(entry.id, name, here, entry.max_wait, tasks, entry.is_owned, is_limited))
+            served.append(ServedQueue(entry.id, name, here, entry.rules.max_wait, tasks, entry.is_owned, is_limited))
         return served
 
     def change_limits(self, name: str, limits: Mapping[str, Any]) -> None:
@@ -208,7 +209,7 @@ class Declarations:
             down = [database.shard for database in shards if database.breaker.is_down]
             entry = shards.change(lambda connection: catalogue.declare_queue(connection, declared, down))
         self._entries[declared.name] = (entry, system.monotonic())
-        if contradictions := entry.contradictions(declared):
+        if contradictions := declared.rules.contradictions(entry.rules):
             raise InvalidInput(
                 "queue",
                 f"{declared.name!r} is declared here with {', '.join(contradictions)}; declare it as the database has "

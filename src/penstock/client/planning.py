@@ -328,7 +328,7 @@ def _lives_elsewhere(
 def _add(part: Part, entry: QueueEntry, span: Span) -> None:
     part.spans.append(span)
     part.entries[entry.id] = entry
-    if entry.max_length is not None:
+    if entry.rules.max_length is not None:
         part.limited[span.partition_id] = entry
     part.is_few = is_few(part.spans)
 

@@ -438,8 +438,11 @@ class Producer:
         self._depths.fold(part.shard, connection)
         for partition, entry in part.limited.items():
             count = sum(len(span.args) for span in part.spans if span.partition_id == partition)
-            if entry.max_length is not None and catalogue.waiting_in(connection, partition) + count > entry.max_length:
-                raise QueueFull(entry.name, entry.max_length)
+            if (
+                entry.rules.max_length is not None
+                and catalogue.waiting_in(connection, partition) + count > entry.rules.max_length
+            ):
+                raise QueueFull(entry.name, entry.rules.max_length)
 
     def _check_parents(self, call: Call, waves: Waves) -> None:
         """Refuse parents that are nowhere: each is asked for on the shard that wrote it, and where it went from there.

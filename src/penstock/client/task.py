@@ -225,7 +225,7 @@ class Queue:
                 if name not in OPTIONS:
                     raise InvalidInput(name, f"a task has no option {name!r}; the options are {', '.join(OPTIONS)}")
             definition = define(self.definition.name, function, **options)
-            if self.definition.running_per_key is not None and definition.key is None:
+            if self.definition.rules.per_key is not None and definition.key is None:
                 log.warning(
                     "task %r of queue %r has no key=: its jobs run in no order, unless options(key=...) gives each one",
                     definition.name,

@@ -12,14 +12,14 @@ from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice
 
-from penstock.policy.roster import Job, Roster, Rules
+from penstock.policy.roster import Job, Roster
 from penstock.storage import owner as storage
 from penstock.storage.aside import set_aside
 from penstock.storage.claim import Lease, LeasedJob
 from penstock.storage.database import Connection
 from penstock.storage.enqueue import RANGE
 from penstock.storage.exchange import Turn
-from penstock.storage.owner import Choice, Holding, Look, LookWish, QueueRules, ReadyRow
+from penstock.storage.owner import Choice, Holding, Look, LookWish, ReadyRow
 
 __all__ = ["OwnedPartition", "Owner"]
 
@@ -60,7 +60,7 @@ class OwnedPartition:
     has_others: bool = True
     # The newest key map that was seen: jobs that were routed by a newer one wait until that is known.
     newest_key_map: int = 0
-    is_paused: bool = False
+    is_withheld: bool = False
     is_noted_idle: bool = False
     # Jobs as they were read ahead, with their arguments.
     read_ahead: dict[int, LeasedJob] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class Owner:
         self._shared_at = now
         self._worker = worker
         holdings = {each.partition_id: each for each in storage.share(connection, worker)}
-        rules = {each.queue_id: each for each in storage.read_queue_rules(connection, self._tasks)}
+        rules = storage.read_queue_rules(connection, self._tasks)
         for partition_id in list(self._partitions):
             held = holdings.get(partition_id)
             if held is None or held.epoch != self._partitions[partition_id].holding.epoch:
@@ -131,14 +131,14 @@ class Owner:
             if holding.queue_id not in rules:
                 continue
             known = self._partitions.get(partition_id)
-            stored = rules[holding.queue_id]
+            now_rules, is_refused = rules[holding.queue_id]
             if known is None:
-                roster = Roster(_rules(stored), partition_id, now)
-                self._partitions[partition_id] = OwnedPartition(holding, roster, stored.fair_by is not None)
+                roster = Roster(now_rules, partition_id, now)
+                self._partitions[partition_id] = OwnedPartition(holding, roster, now_rules.is_fair)
             else:
                 known.holding = holding
-                known.roster.rules = _rules(stored)
-            self._partitions[partition_id].is_paused = stored.is_paused
+                known.roster.rules = now_rules
+            self._partitions[partition_id].is_withheld = now_rules.paused or is_refused
 
     @property
     def holdings(self) -> list[Holding]:
@@ -229,7 +229,7 @@ class Owner:
 
     def _is_closed(self, partition: OwnedPartition) -> bool:
         holding = partition.holding
-        return partition.is_paused or holding.is_surplus or holding.queue_id in self.withheld
+        return partition.is_withheld or holding.is_surplus or holding.queue_id in self.withheld
 
     def note_leased(self, choices: Sequence[Choice], turn: Turn, now: float) -> None:
         """Note which jobs of a turn's choices were leased."""
@@ -285,7 +285,7 @@ class Owner:
     def is_idle(self, now: float) -> bool:
         """Whether nothing of its partitions could start, now or after a moment."""
         return not self._must_look and all(
-            each.is_paused
+            each.is_withheld
             or (each.as_of is not None and each.is_read and not each.postponed and each.roster.is_idle(now))
             for each in self._partitions.values()
         )
@@ -434,16 +434,3 @@ class Owner:
 def _bounds(row: ReadyRow) -> tuple[int, int]:
     """The first and the last job of a row that has all jobs between them."""
     return row.range * RANGE + row.low, row.range * RANGE + row.high - 1
-
-
-def _rules(stored: QueueRules) -> Rules:
-    return Rules(
-        per_key=stored.per_key,
-        limit=stored.limit,
-        rate=stored.rate,
-        per_key_rate=stored.key_rate,
-        holds_on_retry=stored.holds_on_retry,
-        halts_on_dead=stored.halts_on_dead,
-        is_fair=stored.fair_by is not None,
-        weights=stored.weights,
-    )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from penstock.errors import InvalidInput
 
@@ -32,6 +33,7 @@ __all__ = [
     "MOST_WEIGHTS",
     "NAME_CHARACTERS",
     "checked_attempts",
+    "checked_choice",
     "checked_concurrency",
     "checked_count",
     "checked_delay",
@@ -43,6 +45,7 @@ __all__ = [
     "checked_run_at",
     "checked_seconds",
     "checked_tags",
+    "checked_weights",
     "key_from_bytes",
     "key_to_bytes",
     "shown",
@@ -279,3 +282,26 @@ def checked_run_at(value: object, field: str = "run_at") -> datetime:
     if instant is None or not _EARLIEST_RUN_AT <= instant <= _LATEST_RUN_AT:
         raise InvalidInput(field, f"{value.isoformat()} is out of bounds; give a time in the years 1900 to 9998")
     return instant
+
+
+def checked_choice(field: str, value: object, choices: Sequence[str | None]) -> Any:
+    """One of a few words."""
+    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
+        raise InvalidInput(field, f"{shown(value)} is none of them; give {' or '.join(map(repr, choices))}")
+    return value
+
+
+def checked_weights(field: str, value: object) -> dict[str, float]:
+    """The share of each tenant."""
+    if not isinstance(value, Mapping):
+        raise InvalidInput(field, f"a dict of tenants and numbers is needed, not {type(value).__name__}")
+    if len(value) > MOST_WEIGHTS:
+        raise InvalidInput(field, f"{len(value)} weights are too many; give at most {MOST_WEIGHTS}: others weigh 1")
+    weights: dict[str, float] = {}
+    for tenant, weight in value.items():
+        name = checked_name(field, tenant)
+        is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
+        if not is_number or not 0.001 <= weight <= 1_000_000 or not math.isfinite(weight):
+            raise InvalidInput(field, f"{shown(weight)} is no weight of {name!r}; give a number from 0.001 to 1000000")
+        weights[name] = float(weight)
+    return weights

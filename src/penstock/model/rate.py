@@ -11,7 +11,7 @@ import re
 from penstock.errors import InvalidInput
 from penstock.model.limits import shown
 
-__all__ = ["MOST_STARTS_A_SECOND", "burst_of", "checked_rate", "rate_text"]
+__all__ = ["MOST_STARTS_A_SECOND", "burst_of", "checked_rate", "rate_text", "starts_a_second"]
 
 MOST_STARTS_A_SECOND = 1_000_000.0
 LEAST_STARTS_A_SECOND = 1 / (366 * 86_400)
@@ -26,10 +26,16 @@ def checked_rate(field: str, value: object) -> float:
         raise InvalidInput(
             field, f"{shown(value)} is no rate; write how many a second, minute, hour or day, as in '100/s'"
         )
-    rate = float(written[1]) / UNITS[written[2]]
+    rate = starts_a_second(written[0])
     if not LEAST_STARTS_A_SECOND <= rate <= MOST_STARTS_A_SECOND:
         raise InvalidInput(field, f"{shown(value)} is out of bounds; give one a year ('0.003/d') to '1000000/s'")
     return rate
+
+
+def starts_a_second(rate: str) -> float:
+    """The number that a rate stands for."""
+    starts, _, unit = rate.partition("/")
+    return float(starts) / UNITS[unit]
 
 
 def rate_text(rate: float) -> str:

@@ -1,12 +1,31 @@
-"""The rules of a queue, by the names that `app.queue` gives them."""
+"""The rules of a queue: one value, from what an app declares to what the owner of a partition goes by.
+
+Each option is one field here, and says once how it is checked, what follows where two programs declare it differently
+(`Kind`), and whether a program that has never heard of it may work on the queue all the same. The catalogue holds the
+value as one JSON object of what is not as usual; `to_json` and `from_json` are the only way there and back. What a
+newer program has written there and this one does not know is kept as it is.
+
+Three kinds of queue follow from it. A plain queue has no rule: any worker takes any job. A gated one has a limit or a
+rate: each claim counts first. An owned one has a rule about keys or tenants: each of its partitions is decided by one
+worker.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, Literal, Self
 
-__all__ = ["QueueRules"]
+from penstock.errors import InvalidInput, SchemaMismatch
+from penstock.model.limits import MOST_RUNNING, checked_choice, checked_count, checked_seconds, checked_weights
+from penstock.model.option import Kind, Option, choice_option, option, rate_option
+from penstock.model.rate import starts_a_second
+
+__all__ = ["LIVE_OPTIONS", "MUST_KNOW", "QueueRules", "options_of", "refuse_unknown_rules"]
+
+# Beside the options in the stored object: the names of those that a program must know to work on the queue.
+MUST_KNOW = "must_know"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,14 +37,174 @@ class QueueRules:
     """
 
     order: Literal["key"] | None = None
-    per_key: int | None = None
-    limit: int | None = None
-    rate: str | None = None
-    per_key_rate: str | None = None
-    fair_by: Literal["tenant"] | None = None
-    weights: Mapping[str, float] | None = None
-    on_retry: Literal["hold", "pass"] | None = None
-    on_dead: Literal["continue", "halt"] | None = None
-    max_length: int | None = None
-    max_wait: float | None = None
+    per_key: int | None = option(Kind.STRUCTURAL, partial(checked_count, most=MOST_RUNNING))
+    limit: int | None = option(Kind.LIVE, partial(checked_count, most=MOST_RUNNING))
+    rate: str | None = rate_option(Kind.LIVE)
+    per_key_rate: str | None = rate_option(Kind.LIVE)
+    fair_by: Literal["tenant"] | None = choice_option(Kind.STRUCTURAL, "tenant")
+    weights: Mapping[str, float] | None = option(Kind.LIVE, checked_weights, may_be_ignored=True, is_apart=True)
+    on_retry: Literal["hold", "pass"] | None = choice_option(Kind.LOGGED, "hold", "pass", usual="hold")
+    on_dead: Literal["continue", "halt"] | None = choice_option(Kind.LOGGED, "continue", "halt", usual="continue")
+    max_length: int | None = option(Kind.LIVE, checked_count)
+    max_wait: float | None = option(Kind.LIVE, checked_seconds, may_be_ignored=True, read=float)
     paused: bool = False
+
+    def __post_init__(self) -> None:
+        """Of two ways to write the same rules one is kept."""
+        if self.order is not None and self.per_key is None:
+            object.__setattr__(self, "per_key", 1)
+        object.__setattr__(self, "order", None if self.per_key is None else "key")
+        options = options_of(type(self))
+        for name in ("on_retry", "on_dead"):
+            usual = options[name].usual
+            if getattr(self, name) in (None, usual):
+                object.__setattr__(self, name, usual if self.has_key_rule else None)
+
+    @classmethod
+    def declared(cls, queue: str, *, order: object = None, per_key: object = 1, **given: Any) -> Self:
+        """The rules of a queue as `app.queue` is given them; `InvalidInput` for those that cannot be."""
+        checked_choice("order", order, (None, "key"))
+        running = checked_count("per_key", per_key, most=MOST_RUNNING)
+        given["per_key"] = running if order is not None or running != 1 else None
+        rules = cls(**cls._checked(given))
+        rules._refuse_weights_of_nothing(queue)
+        for name in ("on_retry", "on_dead"):
+            if getattr(rules, name) is not None and not rules.has_key_rule:
+                raise InvalidInput(
+                    name,
+                    f"{getattr(rules, name)!r} is about keys, and queue {queue!r} has no rule about them; "
+                    f"give order='key', per_key or per_key_rate, or leave {name} out",
+                )
+        return rules
+
+    def changed(self, queue: str, given: Mapping[str, Any]) -> Self:
+        """The rules with other limits; `InvalidInput` where they cannot be."""
+        rules = replace(self, **self._checked(given))
+        if self.is_owned and not rules.is_owned:
+            raise InvalidInput("per_key_rate", f"it is queue {queue!r}'s only rule about keys; give a rate, as '1/s'")
+        if rules.is_owned and not self.is_owned:
+            raise InvalidInput(
+                "per_key_rate",
+                f"queue {queue!r} was declared without a rule about keys or tenants, so that any worker takes any "
+                "of its jobs; declare another queue with per_key_rate",
+            )
+        rules._refuse_weights_of_nothing(queue)
+        return rules
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any], weights: Mapping[str, float] | None, *, is_paused: bool) -> Self:
+        """The rules as the catalogue has them, without what this program does not know."""
+        options = options_of(cls)
+        known = {name: options[name].read(value) for name, value in stored.items() if name in options}
+        return cls(**known, weights=weights, paused=is_paused)
+
+    @classmethod
+    def unknown_in(cls, stored: Mapping[str, Any]) -> list[str]:
+        """The options a queue has that a program must know to work on it, and that this one does not know."""
+        return [name for name in stored.get(MUST_KNOW, ()) if name not in options_of(cls)]
+
+    def to_json(self, stored: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The rules as the catalogue holds them, over what it had before: what nobody here knows stays as it was."""
+        before, options = stored or {}, options_of(type(self))
+        written = {
+            name: each.write(value)
+            for name, each in options.items()
+            if not each.is_apart and (value := getattr(self, name)) not in (None, each.usual)
+        }
+        unknown = {name: value for name, value in before.items() if name not in options and name != MUST_KNOW}
+        must_know = [name for name in before.get(MUST_KNOW, ()) if name not in options]
+        must_know += [name for name in written if not options[name].may_be_ignored]
+        return {**unknown, **written, **({MUST_KNOW: sorted(must_know)} if must_know else {})}
+
+    def contradictions(self, stored: QueueRules) -> list[str]:
+        """What a declaration says otherwise about how jobs are kept: it is refused."""
+        told = {"per_key": ("order and per_key", _order_text)}
+        differing = self._differing(stored, (Kind.STRUCTURAL,))
+        return [
+            f"{label}: {text(here)} (the database has {text(there)})"
+            for name, here, there in differing
+            for label, text in (told.get(name, (name, repr)),)
+        ]
+
+    def differences(self, stored: QueueRules) -> list[str]:
+        """What else a declaration says otherwise than the database, whose word counts."""
+        differing = self._differing(stored, (Kind.LIVE, Kind.LOGGED))
+        return [f"{name}={here} (the database has {there})" for name, here, there in differing]
+
+    def _differing(self, stored: QueueRules, kinds: Collection[Kind]) -> Iterator[tuple[str, Any, Any]]:
+        for name, each in options_of(type(self)).items():
+            here, there = (
+                each.usual if value is None else value for value in (getattr(self, name), getattr(stored, name))
+            )
+            if each.kind in kinds and here != there:
+                yield name, here, there
+
+    @classmethod
+    def _checked(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Each as it is kept. What has a usual value cannot be taken away."""
+        options = options_of(cls)
+        return {
+            name: None if value is None and options[name].usual is None else options[name].check(name, value)
+            for name, value in given.items()
+        }
+
+    def _refuse_weights_of_nothing(self, queue: str) -> None:
+        if self.weights is not None and self.fair_by is None:
+            raise InvalidInput("weights", f"queue {queue!r} shares by nothing: give fair_by='tenant', or no weights")
+
+    @property
+    def starts_a_second(self) -> float | None:
+        """The rate, as a number."""
+        return None if self.rate is None else starts_a_second(self.rate)
+
+    @property
+    def starts_of_key_a_second(self) -> float | None:
+        """The rate of each key, as a number."""
+        return None if self.per_key_rate is None else starts_a_second(self.per_key_rate)
+
+    @property
+    def has_key_rule(self) -> bool:
+        """Whether keys mean anything to this queue beyond where a job goes."""
+        return self.per_key is not None or self.per_key_rate is not None
+
+    @property
+    def is_fair(self) -> bool:
+        """Whether starts are shared between tenants."""
+        return self.fair_by is not None
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether each of its partitions is decided by one worker."""
+        return self.has_key_rule or self.is_fair
+
+    @property
+    def holds_on_retry(self) -> bool:
+        """Whether a key waits for the retry of its job."""
+        return self.has_key_rule and self.on_retry == "hold"
+
+    @property
+    def halts_on_dead(self) -> bool:
+        """Whether a key whose job ran out of attempts waits for a person."""
+        return self.on_dead == "halt"
+
+
+def options_of(rules: type[QueueRules]) -> dict[str, Option]:
+    """The options that are stored, by name, in the order of the fields."""
+    return {each.name: each.metadata["option"] for each in fields(rules) if "option" in each.metadata}
+
+
+# What `app.limit` changes; the rest of a queue's options stays as it was declared, `partitions` aside.
+LIVE_OPTIONS = tuple(name for name, each in options_of(QueueRules).items() if each.kind is Kind.LIVE)
+
+
+def refuse_unknown_rules(queue: str, unknown: Collection[str]) -> None:
+    """Raise `SchemaMismatch` where there are any: it is the program that is too old, not a value that is wrong."""
+    if unknown:
+        raise SchemaMismatch(
+            f"queue {queue!r} has rules that this program does not know and must not ignore: {', '.join(unknown)}; "
+            "a newer Penstock gave them to it: upgrade this program"
+        )
+
+
+def _order_text(per_key: int | None) -> str:
+    return "order=None" if per_key is None else f"order='key', per_key={per_key}"

@@ -7,6 +7,6 @@ Time and randomness are handed in, so that every decision can be repeated and te
 from penstock.policy.backoff import Backoff, Wait
 from penstock.policy.claim_size import ClaimSize
 from penstock.policy.cron import Schedule
-from penstock.policy.roster import Roster, Rules, WaitingJob
+from penstock.policy.roster import Roster, WaitingJob
 
-__all__ = ["Backoff", "ClaimSize", "Roster", "Rules", "Schedule", "Wait", "WaitingJob"]
+__all__ = ["Backoff", "ClaimSize", "Roster", "Schedule", "Wait", "WaitingJob"]

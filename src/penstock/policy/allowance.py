@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from penstock.model.rules import QueueRules
 from penstock.policy.key import Key
 from penstock.policy.rate import Bucket, KeyBuckets, Rate
 from penstock.policy.ready_keys import ReadyKeys
-from penstock.policy.rules import Rules
 
 __all__ = ["Allowance"]
 
@@ -17,26 +17,28 @@ class Allowance:
 
     __slots__ = ("_bucket", "_key_buckets", "_rules", "_without_token", "has_key_rate")
 
-    def __init__(self, rules: Rules, now: float) -> None:
+    def __init__(self, rules: QueueRules, now: float) -> None:
         self._rules = rules
-        self._bucket = None if rules.rate is None else Bucket(Rate(rules.rate), now)
-        self._key_buckets = None if rules.per_key_rate is None else KeyBuckets(Rate(rules.per_key_rate), now)
+        rate, key_rate = rules.starts_a_second, rules.starts_of_key_a_second
+        self._bucket = None if rate is None else Bucket(Rate(rate), now)
+        self._key_buckets = None if key_rate is None else KeyBuckets(Rate(key_rate), now)
         self._without_token = ReadyKeys()
         self.has_key_rate = rules.per_key_rate is not None
 
-    def change(self, rules: Rules, now: float) -> None:
+    def change(self, rules: QueueRules, now: float) -> None:
         """Go by other rates: a bucket keeps what it has, as far as it fits."""
         before, self._rules = self._rules, rules
+        rate, key_rate = rules.starts_a_second, rules.starts_of_key_a_second
         self.has_key_rate = rules.per_key_rate is not None
         fresh = Allowance(rules, now)
-        if before.rate is None or rules.rate is None or self._bucket is None:
+        if before.rate is None or rate is None or self._bucket is None:
             self._bucket = fresh._bucket
         elif rules.rate != before.rate:
-            self._bucket.change(Rate(rules.rate), now)
-        if before.per_key_rate is None or rules.per_key_rate is None or self._key_buckets is None:
+            self._bucket.change(Rate(rate), now)
+        if before.per_key_rate is None or key_rate is None or self._key_buckets is None:
             self._key_buckets = fresh._key_buckets
         elif rules.per_key_rate != before.per_key_rate:
-            self._key_buckets.change(Rate(rules.per_key_rate), now)
+            self._key_buckets.change(Rate(key_rate), now)
 
     def empty_keys(self, names: Iterable[bytes] | None, now: float) -> None:
         """These keys, or all, may have come from a partition that has just spent what they had."""

@@ -20,15 +20,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
+from penstock.model.rules import QueueRules
 from penstock.policy.allowance import Allowance
 from penstock.policy.job_sequence import BEHIND, HAS_HANDLER, ID, MARK, RANK, TENANT_SHIFT
 from penstock.policy.key import AWAY, BUSY, DRAINING, EMPTY, INERT, READY, Key
 from penstock.policy.key_holds import KeyHalts, KeyHolds
 from penstock.policy.key_maps import KeyMaps
 from penstock.policy.ready_keys import FairReadyKeys, ReadyKeys
-from penstock.policy.rules import Rules, WaitingJob
+from penstock.policy.waiting_job import WaitingJob
 
-__all__ = ["Job", "Roster", "Rules", "WaitingJob"]
+__all__ = ["Job", "Roster", "WaitingJob"]
 
 # A `WaitingJob`, or a plain tuple of the same: there are many, and they are made quicker.
 Job: TypeAlias = tuple[int, bytes | None, int, int, float, str, int, bool]
@@ -43,9 +44,10 @@ class Roster:
     limit nor rate; a bound where a key has jobs without a handler or of several key maps behind its next.
     """
 
-    def __init__(self, rules: Rules, partition: int, now: float) -> None:
+    def __init__(self, rules: QueueRules, partition: int, now: float) -> None:
         self._rules = rules
-        self._ready_keys = FairReadyKeys(rules.weights) if rules.is_fair else ReadyKeys()
+        self._is_fair = rules.is_fair
+        self._ready_keys = FairReadyKeys(rules.weights or {}) if rules.is_fair else ReadyKeys()
         self._allowance = Allowance(rules, now)
         self._has_new_rules = False
         self._key_maps = KeyMaps(partition)
@@ -69,20 +71,20 @@ class Roster:
         self.startable = 0
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> QueueRules:
         return self._rules
 
     @rules.setter
-    def rules(self, rules: Rules) -> None:
+    def rules(self, rules: QueueRules) -> None:
         """Go by other limits, rates and weights from now on; what is out stays out."""
         if rules == self._rules:
             return
-        if rules.is_fair != self._rules.is_fair:
+        if rules.is_fair != self._is_fair:
             raise ValueError("whether a queue is fair cannot change while its partitions are owned")
         self._rules = rules
         self._has_new_rules = True
         if isinstance(self._ready_keys, FairReadyKeys):
-            self._ready_keys.weights = rules.weights
+            self._ready_keys.weights = rules.weights or {}
         for key in list(self._keys.values()):
             key.entry = None
             self._reclassify(key)
@@ -91,7 +93,7 @@ class Roster:
         """Take over jobs read from `ready`; one that is out or held waits again where it stood in the order."""
         keys, out, holds = self._keys, self._out, self._holds
         has_holds, is_single = bool(holds), self._rules.per_key == 1
-        number_of = self._ready_keys.add_jobs if self._rules.is_fair else None
+        number_of = self._ready_keys.add_jobs if self._is_fair else None
         changed: set[Key] = set()
         for job, name, priority, pos, rank, tenant, epoch, is_known in jobs:
             if job in out:
@@ -153,7 +155,7 @@ class Roster:
         room = allowance.room(len(self._out) + len(self._elsewhere), now)
         room = wanted if room is None else min(wanted, room)
         taken: list[int] = []
-        is_fair, is_single = self._rules.is_fair, self._rules.per_key == 1
+        is_fair, is_single = self._is_fair, self._rules.per_key == 1
         while len(taken) < room:
             key = self._next(now) if allowance.has_key_rate else self._ready_keys.next()
             if key is None:
@@ -368,7 +370,7 @@ class Roster:
                 return None
             job = key.pop()
             self.waiting -= 1
-            if self._rules.is_fair:
+            if self._is_fair:
                 self._ready_keys.remove_job(mark >> TENANT_SHIFT)
             # It may have entered its key's order a second time, having left it unseen: rescheduled, say.
             if job not in self._out:

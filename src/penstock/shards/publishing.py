@@ -153,7 +153,7 @@ class _Commit:
     def _told(self, connection: Connection, error: DatabaseError) -> Exception:
         said = str(error.diag.message_primary)
         if isinstance(error, ConfigurationLimitExceeded):
-            most = find_queue(connection, self.queue).max_length
+            most = find_queue(connection, self.queue).rules.max_length
             return QueueFull(self.queue, most) if most is not None else PenstockError(said)
         if isinstance(error, InvalidParameterValue):
             return InvalidInput("sink" if self.is_stream else "load", said.partition("load: ")[2])

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from psycopg import errors
 
 from penstock.errors import InvalidInput, NotFound
 from penstock.model.queue import QueueDefinition
-from penstock.model.rate import rate_text
+from penstock.model.rules import QueueRules, refuse_unknown_rules
 from penstock.routing.placement import Depth
 from penstock.routing.router import KeyMap
 from penstock.storage.arrays import array_text
@@ -29,6 +29,7 @@ __all__ = [
     "has_queue",
     "read_depths",
     "read_queues",
+    "rules_of",
     "set_limits",
     "set_paused",
     "waiting_in",
@@ -45,24 +46,16 @@ class FormerMap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """A queue as the database knows it: rates in starts a second, partitions in order, partition 0 first.
+    """A queue as the database knows it: its rules, its partitions in order, partition 0 first.
 
     `partition_count` are in use; those beyond it were removed or moved away, and are served until they are empty.
     """
 
     id: int
     name: str
-    max_length: int | None
-    max_wait: float | None
-    is_paused: bool
-    per_key: int | None
-    limit: int | None
-    rate: float | None
-    per_key_rate: float | None
-    fair_by: str | None
-    weights: Mapping[str, float] | None
-    holds_on_retry: bool
-    halts_on_dead: bool
+    rules: QueueRules
+    # As they are stored, with what only newer programs know.
+    stored_rules: Mapping[str, Any]
     is_owned: bool
     epoch: int
     partition_count: int
@@ -74,79 +67,22 @@ class QueueEntry:
     version: int
     former: tuple[FormerMap, ...]
 
-    def contradictions(self, declared: QueueDefinition) -> list[str]:
-        """What a declaration says otherwise about order: the jobs already here are kept by the database's word."""
-        pairs = (
-            ("order and per_key", _order_text(declared.running_per_key), _order_text(self.per_key)),
-            ("fair_by", repr(declared.fair_by), repr(self.fair_by)),
-        )
-        return [f"{name}: {here} (the database has {there})" for name, here, there in pairs if here != there]
+    @property
+    def is_refused(self) -> bool:
+        """Whether it has rules that this program does not know and must not ignore."""
+        return bool(self.rules.unknown_in(self.stored_rules))
 
     def differences(self, declared: QueueDefinition) -> list[str]:
-        """What a declaration says otherwise than the database, and does not matter to order."""
-        pairs = [
-            ("partitions", declared.partitions, self.partition_count),
-            ("max_length", declared.max_length, self.max_length),
-            ("max_wait", declared.max_wait, self.max_wait),
-            ("limit", declared.limit, self.limit),
-            ("rate", _written(declared.rate_a_second), _written(self.rate)),
-            ("per_key_rate", _written(declared.key_rate_a_second), _written(self.per_key_rate)),
-            ("weights", declared.weights, self.weights),
-            ("on_dead", *("halt" if halts else "continue" for halts in (declared.halts_on_dead, self.halts_on_dead))),
-        ]
-        if declared.has_key_rule and self.has_key_rule:
-            held = (declared.holds_on_retry, self.holds_on_retry)
-            pairs.append(("on_retry", *("hold" if holds else "pass" for holds in held)))
-        return [f"{name}={here} (the database has {there})" for name, here, there in pairs if here != there]
+        """What a declaration says otherwise than the database, whose word counts."""
+        different = declared.rules.differences(self.rules)
+        if declared.partitions != self.partition_count:
+            different.insert(0, f"partitions={declared.partitions} (the database has {self.partition_count})")
+        return different
 
     @property
     def key_map(self) -> KeyMap:
         """Where its keys and idempotency keys go."""
         return KeyMap(self.partition_shards[: self.partition_count], self.homes, self.is_owned)
-
-    @property
-    def has_key_rule(self) -> bool:
-        """Whether keys mean anything to this queue beyond where a job goes."""
-        return self.per_key is not None or self.per_key_rate is not None
-
-    def changed(self, options: Mapping[str, Any]) -> QueueDefinition:
-        """The queue as it would be declared with other limits; `InvalidInput` where they cannot be."""
-        has_order = self.per_key is not None
-        given: dict[str, Any] = {
-            "max_length": self.max_length,
-            "max_wait": self.max_wait,
-            "limit": self.limit,
-            "rate": _written(self.rate),
-            "per_key_rate": _written(self.per_key_rate),
-            "weights": self.weights,
-            **options,
-        }
-        if given["per_key_rate"] is None and not has_order and self.fair_by is None and self.is_owned:
-            raise InvalidInput(
-                "per_key_rate", f"it is queue {self.name!r}'s only rule about keys; give a rate, as '1/s'"
-            )
-        if given["per_key_rate"] is not None and not self.is_owned:
-            raise InvalidInput(
-                "per_key_rate",
-                f"queue {self.name!r} was declared without a rule about keys or tenants, so that any worker takes any "
-                "of its jobs; declare another queue with per_key_rate",
-            )
-        return QueueDefinition(
-            self.name,
-            self.partition_count,
-            order="key" if has_order else None,
-            per_key=self.per_key or 1,
-            fair_by="tenant" if self.fair_by is not None else None,
-            **given,
-        )
-
-
-def _order_text(running_per_key: int | None) -> str:
-    return "order=None" if running_per_key is None else f"order='key', per_key={running_per_key}"
-
-
-def _written(rate: float | None) -> str | None:
-    return None if rate is None else rate_text(rate)
 
 
 def declare_queue(connection: Connection, declared: QueueDefinition, avoid: Sequence[int] = ()) -> QueueEntry:
@@ -157,12 +93,8 @@ def declare_queue(connection: Connection, declared: QueueDefinition, avoid: Sequ
             {
                 "name": declared.name,
                 "partitions": declared.partitions,
-                "per_key": declared.running_per_key,
-                "fair_by": declared.fair_by,
-                "holds_on_retry": declared.holds_on_retry,
-                "halts_on_dead": declared.halts_on_dead,
                 "avoid": array_text(avoid),
-                **_limits(declared),
+                **_written(declared.rules, {}),
             },
         )
     except errors.UniqueViolation:
@@ -198,22 +130,36 @@ def read_queues(connection: Connection, name: str | None = None) -> list[QueueEn
 
 
 def _entry(row: Sequence[Any]) -> QueueEntry:
-    names = [field.name for field in fields(QueueEntry)]
-    stored = dict(zip(names, row, strict=True))
-    stored["weights"] = None if stored["weights"] is None else json.loads(stored["weights"])
-    stored["partition_ids"] = tuple(stored["partition_ids"])
-    stored["partition_names"] = tuple(stored["partition_names"])
-    stored["partition_shards"] = tuple(stored["partition_shards"])
-    stored["homes"] = tuple(stored["homes"])
-    stored["former"] = tuple(FormerMap(*each) for each in json.loads(stored["former"] or "[]"))
-    return QueueEntry(**stored)
+    id_, name, rules, weights, is_paused, is_owned, epoch, count, ids, names, shards, homes, version, former = row
+    stored = json.loads(rules)
+    return QueueEntry(
+        id_,
+        name,
+        rules_of(stored, weights, is_paused),
+        stored,
+        is_owned,
+        epoch,
+        count,
+        tuple(ids),
+        tuple(names),
+        tuple(shards),
+        tuple(homes),
+        version,
+        tuple(FormerMap(*each) for each in json.loads(former or "[]")),
+    )
+
+
+def rules_of(stored: Mapping[str, Any], weights: bytes | None, is_paused: bool) -> QueueRules:
+    """The rules of a queue from the columns of its row."""
+    return QueueRules.from_json(stored, None if weights is None else json.loads(weights), is_paused=is_paused)
 
 
 def find_queue(connection: Connection, name: str) -> QueueEntry:
-    """The queue of that name, or NotFound."""
+    """The queue of that name, or NotFound; SchemaMismatch where this program may not work on it."""
     found = read_queues(connection, name)
     if not found:
         raise NotFound(f"queue {name!r} does not exist: declare it with app.queue({name!r}), or see `penstock stats`")
+    refuse_unknown_rules(name, found[0].rules.unknown_in(found[0].stored_rules))
     return found[0]
 
 
@@ -243,21 +189,16 @@ def set_limits(connection: Connection, name: str, options: Mapping[str, Any]) ->
         row = connection.execute(query("next_version")).fetchone()
         entry = find_queue(connection, name)
         queue = {"queue_id": entry.id}
-        changed = entry.changed(options)
-        connection.execute(query("set_limits"), {"name": name, "version": row and row[0], **_limits(changed)})
-        if changed.rate is not None and changed.rate_a_second != entry.rate:
+        changed = entry.rules.changed(name, options)
+        written = _written(changed, entry.stored_rules)
+        connection.execute(query("set_rules"), {"name": name, "version": row and row[0], **written})
+        if changed.rate is not None and changed.rate != entry.rules.rate:
             connection.execute(query("fit_buckets"), queue)
     # After the commit: a worker that looked before it and has fallen asleep since is seen now.
     connection.execute(query("wake_queue"), queue)
 
 
-def _limits(declared: QueueDefinition) -> dict[str, Any]:
-    """What `app.limit` changes, as it is stored."""
-    return {
-        "max_length": declared.max_length,
-        "max_wait": declared.max_wait,
-        "limit": declared.limit,
-        "rate": declared.rate_a_second,
-        "per_key_rate": declared.key_rate_a_second,
-        "weights": None if declared.weights is None else json.dumps(declared.weights),
-    }
+def _written(rules: QueueRules, stored: Mapping[str, Any]) -> dict[str, str | None]:
+    """The columns of a queue's row that hold its rules, over what they held."""
+    weights = None if rules.weights is None else json.dumps(rules.weights)
+    return {"rules": json.dumps(rules.to_json(stored)), "weights": weights}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
 
+from penstock.model.rules import QueueRules
+from penstock.storage.catalogue import rules_of
 from penstock.storage.database import Connection
 from penstock.storage.jobs import find_job
 from penstock.storage.queries import query
@@ -27,10 +30,7 @@ class HeldBack(NamedTuple):
 
     queue_id: int
     partition_id: int
-    per_key: int | None
-    rate: float | None
-    per_key_rate: float | None
-    fair_by: str | None
+    rules: QueueRules
     owner: str | None
     epoch: int
     key: bytes | None
@@ -53,11 +53,13 @@ def why_not_started(connection: Connection, job_id: int) -> HeldBack | None:
     row = connection.execute(query("why_not_started"), {"id": job_id}).fetchone()
     if row is None:
         return None
-    *facts, running, retry, halted_by, can_retry, behind, owner_knows = row
-    maps = OpenMaps.of(connection.execute(query("open_maps"), {"queue": row[0]}).fetchall())
+    queue, partition, stored, weights, is_paused, *facts, running, retry, halted_by, can_retry, behind, owner_knows = (
+        row
+    )
+    rules = rules_of(json.loads(stored), weights, is_paused)
+    maps = OpenMaps.of(connection.execute(query("open_maps"), {"queue": queue}).fetchall())
     running_on = find_job(connection, running[0]).worker if running else None
     waits_for = None if retry is None else msgspec.json.decode(retry, type=HoldingRetry)
     behind_task = None if behind is None else find_job(connection, behind).task
-    return HeldBack._make(
-        [*facts, running, running_on, waits_for, halted_by, can_retry, behind, behind_task, owner_knows, maps]
-    )
+    held = [running, running_on, waits_for, halted_by, can_retry, behind, behind_task, owner_knows, maps]
+    return HeldBack._make([queue, partition, rules, *facts, *held])

@@ -8,14 +8,16 @@ wrote them: each is read once, and none is passed over because its transaction c
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, LiteralString, NamedTuple
 
-import msgspec
 import psycopg
 
+from penstock.model.rules import QueueRules
 from penstock.storage.arrays import array_text, members_text
+from penstock.storage.catalogue import rules_of
 from penstock.storage.claim import Stored, members_of, read_facts
 from penstock.storage.database import Connection
 from penstock.storage.enqueue import RANGE
@@ -28,7 +30,6 @@ __all__ = [
     "JobFacts",
     "Look",
     "LookWish",
-    "QueueRules",
     "ReadyRow",
     "choice_parameters",
     "give_up",
@@ -114,25 +115,6 @@ class Look:
     held: list[tuple[int, bytes | None]] | None = None
     halted: list[bytes] | None = None
     maps: OpenMaps | None = None
-
-
-class QueueRules(NamedTuple):
-    """The rules of a queue as they are now."""
-
-    queue_id: int
-    per_key: int | None
-    limit: int | None
-    rate: float | None
-    key_rate: float | None
-    fair_by: str | None
-    weights_json: bytes | None
-    holds_on_retry: bool
-    halts_on_dead: bool
-    is_paused: bool
-
-    @property
-    def weights(self) -> dict[str, float]:
-        return {} if self.weights_json is None else msgspec.json.decode(self.weights_json, type=dict[str, float])
 
 
 @dataclass(slots=True)
@@ -293,10 +275,14 @@ def has_work_of_others(connection: Connection, worker: int) -> bool:
     return bool(row and row[0])
 
 
-def read_queue_rules(connection: Connection, queues: Iterable[int]) -> list[QueueRules]:
-    """The rules of these queues."""
+def read_queue_rules(connection: Connection, queues: Iterable[int]) -> dict[int, tuple[QueueRules, bool]]:
+    """The rules of these queues, and whether there are some that this program does not know and must not ignore."""
     rows = connection.execute(query("read_queue_rules"), {"queues": array_text(queues)}).fetchall()
-    return [QueueRules(*row) for row in rows]
+    found = {}
+    for queue, rules, weights, is_paused in rows:
+        stored = json.loads(rules)
+        found[queue] = rules_of(stored, weights, is_paused), bool(QueueRules.unknown_in(stored))
+    return found
 
 
 def read_partitions(connection: Connection, queues: Iterable[int]) -> list[tuple[int, int]]:

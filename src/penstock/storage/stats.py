@@ -11,8 +11,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
-from penstock.model.rate import rate_text
-from penstock.model.rules import QueueRules
 from penstock.model.stats import PartitionStats, Stats
 from penstock.storage.arrays import array_text
 from penstock.storage.catalogue import QueueEntry
@@ -64,29 +62,11 @@ def queue_stats(queue: QueueEntry, figures: Mapping[int, Figures], unavailable: 
     for index, name in enumerate(queue.partition_names):
         places.setdefault(name, []).append(index)
     partitions = {name: _partition(queue, indexes, figures) for name, indexes in places.items()}
-    stats = Stats.of(queue.name, partitions.values(), rules=_rules(queue), unavailable=unavailable)
+    stats = Stats.of(queue.name, partitions.values(), rules=queue.rules, unavailable=unavailable)
     # What a partition that was removed did in its life counts; it is shown while it still has something.
     current = queue.partition_names[: queue.partition_count]
     removed = [part for name, part in partitions.items() if name not in current and _has_jobs(part)]
     return replace(stats, partitions=[*(partitions[name] for name in current), *removed])
-
-
-def _rules(queue: QueueEntry) -> QueueRules:
-    """The queue's options as they are written."""
-    return QueueRules(
-        order=None if queue.per_key is None else "key",
-        per_key=queue.per_key,
-        limit=queue.limit,
-        rate=None if queue.rate is None else rate_text(queue.rate),
-        per_key_rate=None if queue.per_key_rate is None else rate_text(queue.per_key_rate),
-        fair_by=None if queue.fair_by is None else "tenant",
-        weights=queue.weights,
-        on_retry=None if not queue.has_key_rule else "hold" if queue.holds_on_retry else "pass",
-        on_dead=None if not queue.has_key_rule else "halt" if queue.halts_on_dead else "continue",
-        max_length=queue.max_length,
-        max_wait=queue.max_wait,
-        paused=queue.is_paused,
-    )
 
 
 def _has_jobs(part: PartitionStats) -> bool:
@@ -116,7 +96,7 @@ def _partition(queue: QueueEntry, indexes: Sequence[int], figures: Mapping[int, 
         name=queue.partition_names[first],
         shard=str(queue.partition_shards[first]),
         owner=found[0].owner,
-        limit=queue.limit,
+        limit=queue.rules.limit,
         queue_length=sum(each.queue_length for each in found),
         active_count=sum(each.active_count for each in found),
         scheduled=sum(each.scheduled for each in found),

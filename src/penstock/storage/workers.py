@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.clock import system
 from penstock.errors import SchemaMismatch
+from penstock.model.rules import QueueRules, options_of
 from penstock.model.worker import WorkerInfo
 from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection
@@ -24,13 +26,13 @@ __all__ = [
     "limited_queues",
     "next_due",
     "note_session",
-    "paused_queues",
     "read_workers",
     "register",
     "remove",
     "renew",
     "report_progress",
     "wake_up",
+    "withheld_queues",
 ]
 
 
@@ -142,9 +144,13 @@ def asked_to_stop(connection: Connection, worker: int) -> set[int]:
     return {row[0] for row in connection.execute(query("asked_to_stop"), {"worker": worker}).fetchall()}
 
 
-def paused_queues(connection: Connection) -> set[int]:
-    """The numbers of the queues that are paused."""
-    return {row[0] for row in connection.execute(query("paused_queues")).fetchall()}
+def withheld_queues(connection: Connection) -> dict[int, str | None]:
+    """The queues of which nothing is taken; by name those that have rules this program does not know and must not
+    ignore, the others are paused.
+    """
+    known = json.dumps(list(options_of(QueueRules)))
+    rows = connection.execute(query("withheld_queues"), {"known": known}).fetchall()
+    return {id_: None if is_paused else name for id_, name, is_paused in rows}
 
 
 def limited_queues(connection: Connection) -> set[int]:

@@ -73,6 +73,8 @@ def _fire(connection: Connection, due: list[crons.DueCron]) -> int:
     advanced: list[tuple[str, datetime, datetime]] = []
     for entry in due:
         queue = queues[entry.queue_id]
+        if queue.is_refused:
+            continue  # A newer program fires it.
         if crons.home_of(queue, entry.key) != here:
             continue  # It moves.
         if queue.id not in is_held:

@@ -205,7 +205,7 @@ class Conductor:
             self._limits_at = now
             self._ask(self._queues.read_limits)
         self._queues.close(
-            self._source, self._heartbeat.paused, is_loop_blocked=self._backlog.slot_pool.is_loop_blocked
+            self._source, self._heartbeat.withheld, is_loop_blocked=self._backlog.slot_pool.is_loop_blocked
         )
         if self._source.is_look_due(now) and not self._stop_request.is_made:
             wanted = self.link.at_most(sum(self._wanted(self._backlog.slot_pool.grantable(self._backlog))))

@@ -66,11 +66,11 @@ class ServedQueues:
         limited = workers.limited_queues(connection)
         self._limited = {queue.name for queue in self._served if queue.queue_id in limited}
 
-    def close(self, source: Source, paused: Set[int], *, is_loop_blocked: bool) -> None:
-        """Let nothing be taken of those that are paused, or need the event loop while that is blocked."""
+    def close(self, source: Source, withheld: Set[int], *, is_loop_blocked: bool) -> None:
+        """Let nothing be taken of those that are withheld, or need the event loop while that is blocked."""
         blocked = self._async if is_loop_blocked else frozenset()
-        self._closed = paused | blocked
-        source.withhold(paused, blocked)
+        self._closed = withheld | blocked
+        source.withhold(withheld, blocked)
 
     @property
     def has_closed(self) -> bool:

@@ -52,8 +52,8 @@ class WorkerHeartbeat:
         self._heartbeat: Heartbeat | None = None
         self._worker_id = 0
         self._progress: dict[int, tuple[float | None, str | None]] = {}
-        # The queues that are paused; set by the heartbeat's thread.
-        self.paused: frozenset[int] = frozenset()
+        # The queues of which nothing is taken; set by the heartbeat's thread.
+        self.withheld: frozenset[int] = frozenset()
 
     @property
     def is_lost(self) -> bool:
@@ -132,9 +132,12 @@ class WorkerHeartbeat:
                 job.is_cancelled = True
                 if job.interrupt is not None:
                     job.interrupt()
-        paused = frozenset(workers.paused_queues(connection))
-        if paused != self.paused:
-            self.paused = paused
+        withheld = workers.withheld_queues(connection)
+        if self.withheld != withheld.keys():
+            for name in (withheld[queue] for queue in withheld.keys() - self.withheld):
+                if name is not None:
+                    log.error("queue %r has rules this program does not know: none of its jobs start here", name)
+            self.withheld = frozenset(withheld)
             self._wake()
         if self._progress:
             reports, self._progress = self._progress, {}

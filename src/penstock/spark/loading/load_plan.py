@@ -99,7 +99,7 @@ def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *
         if urls.urls.keys() >= set(entry.partition_shards):
             break
         # A shard has joined after the URLs were read and before the queue was: both are read again.
-    if entry.has_key_rule and key is None and "key" not in schema.names:
+    if entry.rules.has_key_rule and key is None and "key" not in schema.names:
         log.warning("queue %r has rules about keys, and no column is the key: its jobs have no order", queue)
     return LoadPlan(
         shards=urls,

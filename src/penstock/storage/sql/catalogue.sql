@@ -4,9 +4,7 @@ select exists (select from @schema@.queue where name = %(name)s)
 
 -- name: declare_queue
 -- See @schema@.declare_queue. Locks: the catalogue, where there is no such queue yet; nothing a producer or worker wants.
-select @schema@.declare_queue(%(name)s, %(partitions)s, %(max_length)s, %(max_wait)s, %(limit)s, %(rate)s, %(per_key)s,
-                              %(per_key_rate)s, %(fair_by)s, %(weights)s::json, %(holds_on_retry)s, %(halts_on_dead)s,
-                              %(avoid)s::int[])
+select @schema@.declare_queue(%(name)s, %(partitions)s, %(rules)s::jsonb, %(weights)s::json, %(avoid)s::int[])
 
 -- name: declare_task
 -- Announces a task and how many attempts its jobs have; the last word wins. Whether its queue is known here: a shard
@@ -22,8 +20,7 @@ select exists (select from known)
 -- name: read_queues
 -- The catalogue, a row a queue: first the partitions of the map of now, then the others. Index:
 -- partition_is_unique_in_its_queue.
-select q.id, q.name, q.max_length, q.max_wait_seconds, q.is_paused, q.per_key, q.running_limit, q.rate, q.key_rate,
-       q.fair_by, q.weights, q.holds_on_retry, q.halts_on_dead, q.is_owned, q.epoch, q.partitions,
+select q.id, q.name, q.rules, q.weights, q.is_paused, q.is_owned, q.epoch, q.partitions,
        array_agg(p.id order by p.is_current desc, p.number, p.id), array_agg(p.name order by p.is_current desc, p.number, p.id),
        array_agg(p.shard order by p.is_current desc, p.number, p.id), q.homes, q.version,
        (select json_agg(json_build_array(m.epoch, array(
@@ -43,13 +40,10 @@ select q.name from @schema@.partition as p join @schema@.queue as q on q.id = p.
 update @schema@.queue set is_paused = %(is_paused)s, version = @schema@.next_version()
  where name = %(name)s and is_paused <> %(is_paused)s
 
--- name: set_limits
--- Of two who change a queue's limits at once neither undoes the other's: the caller holds the catalogue. Locks: the
+-- name: set_rules
+-- Of two who change a queue's rules at once neither undoes the other's: the caller holds the catalogue. Locks: the
 -- queue's row.
-update @schema@.queue
-   set max_length = %(max_length)s, max_wait_seconds = %(max_wait)s, running_limit = %(limit)s, rate = %(rate)s,
-       key_rate = %(per_key_rate)s, weights = %(weights)s::json, version = %(version)s
- where name = %(name)s
+update @schema@.queue set rules = %(rules)s::jsonb, weights = %(weights)s::json, version = %(version)s where name = %(name)s
 
 -- name: next_version
 -- Begins a change of the catalogue. Locks: its one row.

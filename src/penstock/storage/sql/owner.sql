@@ -112,7 +112,7 @@ select g.low, g.high, f.key, f.task, f.attributes ->> 'tenant'
 
 -- name: read_queue_rules
 -- The rules that an owner obeys, as of now.
-select q.id, q.per_key, q.running_limit, q.rate, q.key_rate, q.fair_by, q.weights, q.holds_on_retry, q.halts_on_dead, q.is_paused
+select q.id, q.rules, q.weights, q.is_paused
   from @schema@.queue as q where q.id = any (%(queues)s::int[])
 
 -- name: read_partitions
@@ -122,7 +122,7 @@ select id, queue_id from @schema@.partition where queue_id = any (%(queues)s::in
 -- name: why_not_started
 -- What an owner goes by about one ready job: who owns its partition, its place and map, what runs of its key or holds it,
 -- and a job of its key that stands before it (looked for in a hundred rows). Index: ready_of_range, ready_in_order.
-select q.id, p.id, q.per_key, q.rate, q.key_rate, q.fair_by, w.name, r.epoch, j.key,
+select q.id, p.id, q.rules, q.weights, q.is_paused, w.name, r.epoch, j.key,
        array(select l.range * 1024 + m from @schema@.lease as l, unnest(@schema@.positions(l.low, l.high, l.members)) as m,
                     lateral (select key from @schema@.job_stored where id = l.range * 1024 + m limit 1) as o
               where l.partition_id = p.id and o.key = j.key order by 1 limit 10),

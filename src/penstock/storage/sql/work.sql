@@ -99,9 +99,10 @@ select c.job_id from @schema@.cancellation as c
  where exists (select from @schema@.lease as l where l.worker_id = %(worker)s and l.range = c.job_id / 1024
                   and @schema@.has_member(l.low, l.high, l.members, (c.job_id %% 1024)::int))
 
--- name: paused_queues
--- The queues that are paused.
-select id from @schema@.queue where is_paused
+-- name: withheld_queues
+-- The queues of which this program takes nothing: they are paused, or have rules that it would have to know.
+select id, name, is_paused from @schema@.queue
+ where is_paused or not coalesce(rules -> 'must_know', '[]') <@ %(known)s::jsonb
 
 -- name: limited_queues
 -- The queues whose limit is kept by the claim.

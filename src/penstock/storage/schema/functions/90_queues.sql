@@ -27,9 +27,7 @@ end $$;
 -- down. Locks: the catalogue,
 -- where it does not.
 create or replace function @schema@.declare_queue(
-    p_name text, p_partitions int, p_max_length bigint, p_max_wait double precision, p_limit int, p_rate double precision,
-    p_per_key int, p_key_rate double precision, p_fair_by text, p_weights json, p_holds_on_retry boolean,
-    p_halts_on_dead boolean, p_avoid int[] default '{}') returns boolean
+    p_name text, p_partitions int, p_rules jsonb, p_weights json, p_avoid int[] default '{}') returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_version bigint;
@@ -40,10 +38,7 @@ begin
         return false;
     end if;
     v_version := @schema@.next_version();
-    insert into @schema@.queue (name, max_length, max_wait_seconds, partitions, running_limit, rate, per_key, key_rate,
-                                fair_by, weights, holds_on_retry, halts_on_dead)
-    values (p_name, p_max_length, p_max_wait, p_partitions, p_limit, p_rate, p_per_key, p_key_rate, p_fair_by, p_weights,
-            p_holds_on_retry, p_halts_on_dead)
+    insert into @schema@.queue (name, partitions, rules, weights) values (p_name, p_partitions, p_rules, p_weights)
     on conflict (name) do nothing returning id into v_queue;
     if v_queue is null then
         return false;

@@ -31,8 +31,6 @@ create table @schema@.queue (
                      constraint queue_name_has_1_to_200_characters check (length(name) between 1 and 200),
     -- The catalogue's when anything about this queue, its maps or its partitions changed.
     version          bigint not null default 0,
-    max_length       bigint constraint max_length_is_positive check (max_length > 0),
-    max_wait_seconds double precision constraint max_wait_is_positive check (max_wait_seconds > 0),
     is_paused        boolean not null default false,
     created_at       timestamptz not null default now(),
     -- How many of its partitions are in use now, and which map of keys to partitions that is.
@@ -42,18 +40,31 @@ create table @schema@.queue (
     is_open          boolean not null default true,
     -- The shards that its idempotency keys are spread over; a job that has one and no ordering key is written there.
     homes            smallint[] not null default '{1}',
-    -- Gate: at most so many running, so many starts a second; both for each partition.
-    running_limit    int constraint limit_is_positive check (running_limit > 0),
-    rate             double precision constraint rate_is_positive check (rate > 0),
-    -- Rules about keys, decided by a partition's owner.
-    per_key          int constraint per_key_is_positive check (per_key > 0),
-    key_rate         double precision constraint per_key_rate_is_positive check (key_rate > 0),
-    fair_by          text constraint fair_by_is_known check (fair_by = 'tenant'),
+    -- The options that are not as usual, by name, and in must_know those that a program has to know; see model/rules.py.
+    -- Written and copied whole. Weights may be many.
+    rules            jsonb not null default '{}' constraint rules_are_an_object check (jsonb_typeof(rules) = 'object')
+                     constraint must_know_is_a_list check (jsonb_typeof(rules -> 'must_know') = 'array')
+                     constraint per_key_rate_is_positive check ((rules ->> 'per_key_rate')::double precision > 0)
+                     constraint fair_by_is_known check (rules ->> 'fair_by' = 'tenant')
+                     constraint on_retry_is_known check (rules ->> 'on_retry' in ('hold', 'pass'))
+                     constraint on_dead_is_known check (rules ->> 'on_dead' in ('continue', 'halt')),
     weights          json,
-    holds_on_retry   boolean not null default true,
-    halts_on_dead    boolean not null default false,
+    -- What SQL goes by reads these, never the rules. Gate: at most so many running, so many starts a second, for each partition.
+    running_limit    int generated always as ((rules ->> 'limit')::int) stored
+                     constraint limit_is_positive check (running_limit > 0),
+    rate             double precision generated always as ((rules ->> 'rate')::double precision) stored
+                     constraint rate_is_positive check (rate > 0),
+    max_length       bigint generated always as ((rules ->> 'max_length')::bigint) stored
+                     constraint max_length_is_positive check (max_length > 0),
+    max_wait_seconds double precision generated always as ((rules ->> 'max_wait')::double precision) stored
+                     constraint max_wait_is_positive check (max_wait_seconds > 0),
+    per_key          int generated always as ((rules ->> 'per_key')::int) stored
+                     constraint per_key_is_positive check (per_key > 0),
+    holds_on_retry   boolean not null generated always as (coalesce(rules ->> 'on_retry', 'hold') = 'hold') stored,
+    halts_on_dead    boolean not null generated always as (coalesce(rules ->> 'on_dead', 'continue') = 'halt') stored,
+    -- Whether each of its partitions is decided by one worker.
     is_owned         boolean not null generated always as
-                     (per_key is not null or key_rate is not null or fair_by is not null) stored
+                     (coalesce(rules ->> 'per_key', rules ->> 'per_key_rate', rules ->> 'fair_by') is not null) stored
 );
 
 -- Each map of keys to partitions a queue has had. Closed: nobody writes by it any more. Drained: nothing is left of it.

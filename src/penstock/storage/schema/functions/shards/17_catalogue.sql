@@ -36,11 +36,8 @@ begin
     on conflict (number) do update
        set identity = excluded.identity, address = excluded.address, state = excluded.state
      where (shard.identity, shard.address, shard.state) is distinct from (excluded.identity, excluded.address, excluded.state);
-    insert into @schema@.queue (id, name, version, max_length, max_wait_seconds, is_paused, created_at, partitions, epoch,
-                                is_open, homes, running_limit, rate, per_key, key_rate, fair_by, weights, holds_on_retry,
-                                halts_on_dead)
-    select id, name, version, max_length, max_wait_seconds, is_paused, created_at, partitions, epoch, is_open, homes,
-           running_limit, rate, per_key, key_rate, fair_by, weights, holds_on_retry, halts_on_dead
+    insert into @schema@.queue (id, name, version, is_paused, created_at, partitions, epoch, is_open, homes, rules, weights)
+    select id, name, version, is_paused, created_at, partitions, epoch, is_open, homes, rules, weights
       from json_populate_recordset(null::@schema@.queue, p_given -> 'queues')
     on conflict (id) do nothing;
     -- What came back was shut, and it may not have been told here.
@@ -62,9 +59,8 @@ begin
        set partition_ids = excluded.partition_ids, opened_at = excluded.opened_at,
            is_drained = queue_map.is_drained or excluded.is_drained, is_carried = excluded.is_carried;
     update @schema@.queue as q
-       set version = n.version, max_length = n.max_length, max_wait_seconds = n.max_wait_seconds, is_paused = n.is_paused,
-           partitions = n.partitions, epoch = n.epoch, is_open = n.is_open, homes = n.homes, running_limit = n.running_limit,
-           rate = n.rate, key_rate = n.key_rate, weights = n.weights
+       set version = n.version, is_paused = n.is_paused, partitions = n.partitions, epoch = n.epoch, is_open = n.is_open,
+           homes = n.homes, rules = n.rules, weights = n.weights
       from json_populate_recordset(null::@schema@.queue, p_given -> 'queues') as n where q.id = n.id;
     perform @schema@.forget_drained();
     perform @schema@.note_drained();
@@ -82,9 +78,8 @@ language sql stable
 begin atomic
     select md5(concat(
         (select string_agg(s::text, ',' order by s.number) from @schema@.shard as s),
-        (select string_agg(row(q.id, q.name, q.version, q.max_length, q.max_wait_seconds, q.is_paused, q.partitions, q.epoch,
-                               q.is_open, q.homes, q.running_limit, q.rate, q.per_key, q.key_rate, q.fair_by, q.weights::text,
-                               q.holds_on_retry, q.halts_on_dead)::text, ',' order by q.id) from @schema@.queue as q),
+        (select string_agg(row(q.id, q.name, q.version, q.is_paused, q.partitions, q.epoch, q.is_open, q.homes, q.rules,
+                               q.weights::text)::text, ',' order by q.id) from @schema@.queue as q),
         (select string_agg(row(p.id, p.queue_id, p.number, p.name, p.shard, p.is_current, p.left_at)::text, ',' order by p.id)
            from @schema@.partition as p),
         (select string_agg(row(m.queue_id, m.epoch, m.partition_ids, m.is_drained)::text, ',' order by m.queue_id, m.epoch)
