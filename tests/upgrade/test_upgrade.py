@@ -304,8 +304,8 @@ def test_a_program_that_names_what_is_gone_is_told_so_in_a_sentence(database_url
         with pytest.raises(SchemaMismatch, match=r"load_of.* does not exist.*; run `penstock migrate` with"):
             app.job(job)
         with app.databases.of(1).connect() as connection:
-            connection.execute("alter table penstock.queue rename column max_length to longest")
-        with pytest.raises(SchemaMismatch, match="max_length"):
+            connection.execute("alter table penstock.queue rename column weights to shares")
+        with pytest.raises(SchemaMismatch, match="weights"):
             app.stats("q")
 
 
