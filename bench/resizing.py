@@ -166,8 +166,7 @@ def _is_drained(connection: Connection) -> bool:
     """Whether nothing is left of any map but the newest."""
     return bool(
         connection.execute(
-            "select not exists (select from penstock.queue_map as m join penstock.queue as q on q.id = m.queue_id"
-            " where m.epoch < q.epoch and not m.is_drained)"
+            "select not exists (select from penstock.queue_map where state = 'replaced')"
         ).fetchone()[0]
     )
 

@@ -103,4 +103,4 @@ def test_an_app_resizes_and_tells_how_far_it_is(owned: Owned, app: App) -> None:
     assert app.resize("o", partitions=1) == done
     owned.connection.execute("delete from penstock.ready")
     assert app.resize("o", partitions=1).draining == []
-    assert owned.scene.one("select is_drained from penstock.queue_map where queue_id = %s", owned.entry.id) is True
+    assert owned.scene.one("select state from penstock.queue_map where queue_id = %s", owned.entry.id) == "drained"

@@ -288,7 +288,7 @@ def test_the_maps_of_a_resized_queue_are_looked_at_through_indexes(backlog: Scen
         assert_cheap(connection, "open_maps", {"queue": queue.id})
         assert_cheap(connection, "enqueue_one_if_mapped", one_if_mapped(queue, 2))
         connection.execute(
-            "update penstock.queue_map set is_closed = true where queue_id = %s and epoch = 1", [queue.id]
+            "update penstock.map_here set state = 'closed' where queue_id = %s and epoch = 1", [queue.id]
         )
         connection.execute(
             "insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, pos, epoch, task)"

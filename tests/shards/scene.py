@@ -62,6 +62,16 @@ def execute(url: str, statement: str, *parameters: Any) -> list[tuple[Any, ...]]
         return cursor.fetchall() if cursor.description else []
 
 
+def set_map_state(state: str, queue: str | None = None) -> str:
+    """A statement that says of the newest maps of queues what no step leads to: as a copy of a catalogue may."""
+    return (
+        f"update penstock.queue_map as m set state = '{state}'"
+        " from penstock.queue as q cross join (select set_config('penstock.copies', 'on', true)) as c"
+        " where q.id = m.queue_id and q.epoch = m.epoch"
+        f"{'' if queue is None else f' and q.name = {queue!r}'} returning 1"
+    )
+
+
 def becomes(what: Callable[[], object]) -> None:
     while not what():
         time.sleep(0.02)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from psycopg import errors
+from tests.shards.scene import set_map_state
 
 from penstock import App
 from penstock.errors import NotFound, PartitionUnavailable
@@ -447,12 +448,12 @@ def test_a_queue_whose_map_is_not_open_holds_up_no_other(world: World) -> None:
     parent = world.enqueue(2, key)
     waits = [world.enqueue(2, key, run_at=LATER), world.enqueue(2, key, after=[parent], on_parent_failure="run")]
     goes = world.enqueue(2, key, queue="other", run_at=LATER)
-    world.fetch(2, "update penstock.queue set is_open = false where name = 'o' returning 1")
+    world.fetch(2, set_map_state("announced", "o"))
     world.shards.of(2).run(lambda c: control.cancel_job(c, parent))
     world.due(2)
     assert world.places()[goes] == [(2, "ready")]
     assert [world.places()[job] for job in waits] == [[(2, "scheduled")], [(2, "blocked")]]
-    world.fetch(2, "update penstock.queue set is_open = true returning 1")
+    world.fetch(2, set_map_state("open"))
     world.due(2)
     world.shards.of(2).run(sweep.unblock_all)
     assert [world.places()[job] for job in waits] == [[(2, "ready")], [(2, "ready")]]

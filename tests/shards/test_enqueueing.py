@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from tests.fault.proxy import Cut, Proxy
 from tests.fault.test_lost_answers import is_commit_in
-from tests.shards.scene import becomes, entry_of, execute, key_on, stored, task_on, where
+from tests.shards.scene import becomes, entry_of, execute, key_on, set_map_state, stored, task_on, where
 
 from penstock import App, InvalidInput, PartitionUnavailable, QueueFull, RequestTimeout
 from penstock.client import depths
@@ -547,12 +547,12 @@ def test_shards_that_would_wait_for_each_other_are_refused(scene: Scene) -> None
 def closed_map(scene: Scene) -> Iterator[None]:
     """Nobody may write by the queue's map."""
     for url in scene.urls:
-        execute(url, "update penstock.queue set is_open = false")
+        execute(url, set_map_state("announced"))
     try:
         yield
     finally:
         for url in scene.urls:
-            execute(url, "update penstock.queue set is_open = true")
+            execute(url, set_map_state("open"))
 
 
 @COUNTS

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
-from tests.shards.scene import entry_of, execute, stored, task_on, where
+from tests.shards.scene import entry_of, execute, set_map_state, stored, task_on, where
 
 from penstock import App, PartitionUnavailable, RequestTimeout, Task
 from penstock.routing import home_of, shard_of
@@ -99,7 +99,7 @@ def test_an_idempotency_key_is_written_only_by_a_map_that_is_open(shard_urls: li
         task = task_on(app, partitions=4)
         task.enqueue(n=0)
         for url in shard_urls:
-            execute(url, "update penstock.queue set is_open = false")
+            execute(url, set_map_state("announced"))
         with pytest.raises(PartitionUnavailable, match="another map"):
             task.options(idempotency_key="i", request_timeout=0.3).enqueue(n=1)
         assert task.enqueue(n=2)
@@ -109,7 +109,7 @@ def test_an_idempotency_key_is_written_only_by_a_map_that_is_open(shard_urls: li
             waiting = threads.submit(execute, shard_urls[home - 1], enqueue)
             assert not wait([waiting], timeout=0.2).done
             for url in shard_urls:
-                execute(url, "update penstock.queue set is_open = true")
+                execute(url, set_map_state("open"))
             ((first,),) = waiting.result()
         assert task.options(idempotency_key="i").enqueue(n=1) == first
     assert stored(shard_urls) == Counter(range(3))

@@ -106,8 +106,11 @@ def maps_of(shards: Shards, number: int) -> list[tuple[Any, ...]]:
     return fetch(
         shards,
         number,
-        "select m.epoch, m.partitions, m.opened_at is not null, m.is_closed, m.is_drained"
-        " from penstock.queue_map as m join penstock.queue as q on q.id = m.queue_id where q.name = 'o' order by 1",
+        "select m.epoch, m.partitions, m.state not in ('announced', 'withdrawn'), coalesce(h.state = 'closed', false),"
+        " m.state = 'drained'"
+        " from penstock.queue_map as m join penstock.queue as q on q.id = m.queue_id"
+        " left join penstock.map_here as h on h.queue_id = m.queue_id and h.epoch = m.epoch"
+        " where q.name = 'o' order by 1",
     )
 
 
@@ -385,6 +388,6 @@ def test_a_shard_that_is_not_there_or_not_in_use_is_refused(app: App, shards: Sh
         app.move_partition("o", 0, 3)
     with pytest.raises(NotFound, match="there is no shard"):
         app.move_partition("o", 0, "postgresql://elsewhere/jobs")
-    shards.change(lambda c: c.execute("select penstock.set_shard_state(2, 'draining')").fetchone())
+    shards.change(lambda c: c.execute("select penstock.begin_draining(2)").fetchone())
     with pytest.raises(InvalidInput, match="draining"):
         app.move_partition("o", 0, 2)

@@ -339,7 +339,7 @@ def test_a_held_map_is_not_closed_until_the_load_is_published_by_it_g5(
     lead, other = app.databases
     killed_after_the_decision(monkeypatch, loader, loader.stage(1, 2, key="k", partition=there))
     app.resize("keyed", partitions=7)
-    closed = "select is_closed::int from penstock.queue_map where epoch = 1 and queue_id = 2"
+    closed = "select (state = 'closed')::int from penstock.map_here where epoch = 1 and queue_id = 2"
     for database in (lead, other):
         do(database, "select penstock.close_maps()")
     assert (one(lead, closed), one(other, closed)) == (1, 0)

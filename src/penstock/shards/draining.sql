@@ -4,7 +4,7 @@ select @schema@.begin_draining(%(shard)s)
 
 -- name: queues_on_shard
 -- The queues that have partitions on a shard by their maps of now.
-select distinct q.name from @schema@.queue as q join @schema@.partition as p on p.queue_id = q.id and p.is_current
+select distinct q.name from @schema@.queue as q join @schema@.partition as p on p.queue_id = q.id and p.state = 'current'
  where p.shard = %(shard)s order by q.name
 
 -- name: vacate_queue

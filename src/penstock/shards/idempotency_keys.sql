@@ -2,12 +2,13 @@
 -- Queues of which idempotency keys may lie where an earlier map sent them. A row a queue: few.
 select q.id, q.name, q.epoch, array_agg(m.epoch order by m.epoch)
   from @schema@.queue as q join @schema@.queue_map as m on m.queue_id = q.id
- where m.epoch < q.epoch and not m.is_carried and q.is_open
+ where m.epoch < q.epoch and not m.is_carried
+   and not exists (select from @schema@.queue_map as a where a.queue_id = q.id and a.state = 'announced')
  group by q.id order by q.id
 
 -- name: is_closed_here
--- See @schema@.is_closed_here. Locks: rows of old maps, skipping those held.
-select @schema@.is_closed_here(%(queue)s, %(epoch)s)
+-- See @schema@.are_closed: of one map. Locks: rows of old maps, skipping those held.
+select @schema@.are_closed(array[%(queue)s::int], array[%(epoch)s::int])
 
 -- name: strayed_keys
 -- See @schema@.strayed_keys. Index: the primary key of dedup.

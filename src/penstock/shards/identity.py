@@ -12,12 +12,12 @@ from penstock.storage.refusals import InvalidParameterValue
 __all__ = [
     "Identity",
     "ShardEntry",
+    "end_joining",
     "enter_shard",
     "read_digest",
     "read_identity",
     "read_shards",
     "reserve_shard",
-    "set_shard_state",
     "take_up_shard",
 ]
 
@@ -83,7 +83,7 @@ def reserve_shard(connection: Connection, identity: str, address: str) -> tuple[
     return row[0], str(row[1])
 
 
-def set_shard_state(connection: Connection, number: int, state: str) -> bool:
-    """From here on a shard is joining, active, draining or drained; whether it was not before."""
-    row = connection.execute(query("set_shard_state"), {"number": number, "state": state}).fetchone()
+def end_joining(connection: Connection, number: int) -> bool:
+    """From here on partitions are placed on a shard that was joining; whether it was."""
+    row = connection.execute(query("end_joining"), {"number": number}).fetchone()
     return bool(row and row[0])

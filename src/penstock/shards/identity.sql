@@ -23,6 +23,6 @@ select @schema@.enter_shard(%(number)s, %(identity)s::uuid, %(address)s)
 -- See @schema@.reserve_shard. Locks: the catalogue.
 select number, identity from @schema@.reserve_shard(%(identity)s::uuid, %(address)s)
 
--- name: set_shard_state
--- See @schema@.set_shard_state. Locks: the catalogue.
-select @schema@.set_shard_state(%(number)s, %(state)s)
+-- name: end_joining
+-- See @schema@.end_joining. Locks: the catalogue.
+select @schema@.end_joining(%(number)s)

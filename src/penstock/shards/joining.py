@@ -16,12 +16,12 @@ from penstock.shards.databases import Shards
 from penstock.shards.identity import (
     Identity,
     ShardEntry,
+    end_joining,
     enter_shard,
     read_digest,
     read_identity,
     read_shards,
     reserve_shard,
-    set_shard_state,
     take_up_shard,
 )
 from penstock.shards.ids import read_range_number
@@ -123,7 +123,7 @@ def add(shards: Shards, database: Database, *, is_embedded: bool = False) -> int
     database.join(known.number, is_alone=False)
     shards.add(database)
     shards.level()
-    shards.change(lambda c: set_shard_state(c, known.number, "active"))
+    shards.change(lambda c: end_joining(c, known.number))
     return known.number
 
 

@@ -17,11 +17,11 @@ select q.id, q.name, q.epoch, extract(epoch from now() - n.set_at)::double preci
        array(select distinct p.shard from @schema@.queue_map as m join @schema@.partition as p on p.id = any (m.partition_ids)
               where m.queue_id = q.id and m.epoch = q.epoch - 1 order by 1)
   from @schema@.queue as q join @schema@.queue_map as n on n.queue_id = q.id and n.epoch = q.epoch
- where not q.is_open
+ where n.state = 'announced'
 
 -- name: has_opened
 -- Whether everybody may write by a map, or null where nobody ever will.
-select case when m.opened_at is not null then true when q.epoch = m.epoch then false end
+select case when m.state <> 'withdrawn' then m.state <> 'announced' end
   from @schema@.queue as q join @schema@.queue_map as m on m.queue_id = q.id
  where q.name = %(name)s and m.epoch = %(epoch)s
 
@@ -40,9 +40,9 @@ select @schema@.forget_guests() where exists (select from @schema@.map_guest)
 -- name: left_of_maps
 -- What is left here of closed maps, where other shards may wait for it. See @schema@.left_of_map: one look.
 select m.queue_id, m.epoch, l.open_ids, l.held_keys
-  from @schema@.queue_map as m join @schema@.queue as q on q.id = m.queue_id and q.epoch > m.epoch
+  from @schema@.queue_map as m join @schema@.map_here as h on h.queue_id = m.queue_id and h.epoch = m.epoch
  cross join lateral @schema@.left_of_map(m.queue_id, m.epoch) as l
- where m.is_closed and not m.is_drained
+ where m.state = 'replaced' and h.state = 'closed'
    and exists (select from @schema@.partition as p where p.queue_id = m.queue_id and p.shard <> @schema@.here())
 
 -- name: note_left
@@ -51,7 +51,7 @@ select m.queue_id, m.epoch, l.open_ids, l.held_keys
 with noted as (
     insert into @schema@.map_elsewhere as e (queue_id, epoch, shard, open_ids, held_keys, number)
     select m.queue_id, m.epoch, %(shard)s, %(open_ids)s::int[], %(held_keys)s::bytea[], %(number)s
-      from @schema@.queue_map as m where m.queue_id = %(queue)s and m.epoch = %(epoch)s and not m.is_drained
+      from @schema@.queue_map as m where m.queue_id = %(queue)s and m.epoch = %(epoch)s and m.state <> 'drained'
     on conflict (queue_id, epoch, shard) do update
        set open_ids = excluded.open_ids, held_keys = excluded.held_keys, number = excluded.number
      where e.number < excluded.number

@@ -16,7 +16,8 @@ select @schema@.list_rest(%(jobs)s, %(keys)s)
 
 -- name: has_closed_maps
 -- Whether anything is left to drain. A row a resize: few.
-select exists (select from @schema@.queue_map where is_closed and not is_drained)
+select exists (select from @schema@.queue_map as m join @schema@.map_here as h on h.queue_id = m.queue_id and h.epoch = m.epoch
+                where m.state = 'replaced' and h.state = 'closed')
 
 -- name: open_maps
 -- See @schema@.open_maps: one look. Index: ready_of_epoch.
@@ -24,8 +25,7 @@ select epoch, partition_ids, open_ids, held_keys from @schema@.open_maps(%(queue
 
 -- name: is_drained
 -- Whether nothing is left of the earlier maps of a queue.
-select not exists (select from @schema@.queue_map as m join @schema@.queue as q on q.id = m.queue_id
-                    where q.id = %(queue)s and m.epoch < q.epoch and not m.is_drained)
+select not exists (select from @schema@.queue_map where queue_id = %(queue)s and state = 'replaced')
 
 -- name: draining_partitions
 -- Partitions with jobs that an earlier map sent there, or that a plain queue does not use any more, and how many.
@@ -44,7 +44,7 @@ select p.name, n.jobs
        having count(*) > 0
        union all
        select opened + scheduled + blocked from @schema@.depth
-        where partition_id = p.id and not q.is_owned and not p.is_current) as n
+        where partition_id = p.id and not q.is_owned and p.state <> 'current') as n
  where q.id = %(queue)s and n.jobs > 0
  order by p.number
 

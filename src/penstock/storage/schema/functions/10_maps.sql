@@ -1,43 +1,40 @@
 -- The map of keys to partitions that somebody writes by.
 
--- Holds a map of keys to partitions for this transaction: false where the queue has another by now, and then nothing
--- may be written by this one. A resize sets the new map first and calls the old one closed when nobody holds it, so
--- the lock comes before the look, which is a statement of its own. Above READ COMMITTED the look would see the
--- past: there the map's row is locked against all changes, and the caller is told to begin again (40001) where it changed
--- since. False also where the map is not open yet. Never waits for a resize; shared with all other producers. A row's lock
--- and not an advisory one: that could be taken by anybody who may connect, and would hold up every producer.
+-- Holds a map of keys to partitions for this transaction: false where it is not open, or not any more, and then nothing
+-- may be written by it. A resize replaces it first and calls it closed when nobody holds it: a row that is locked is
+-- read as it is when the lock is had. Above READ COMMITTED it would be read as it was: there the row is locked against all
+-- changes, and the caller is told to begin again (40001) where it changed since. Never waits for a resize; shared with all
+-- other producers. A row's lock and not an advisory one: that could be taken by anybody who may connect, and would hold up
+-- every producer.
 create or replace function @schema@.lock_map(p_queue int, p_epoch int) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_epoch   int;
-    v_is_open boolean;
+    v_state text;
 begin
-    perform from @schema@.queue_map where queue_id = p_queue and epoch = p_epoch for key share;
-    select epoch, is_open into v_epoch, v_is_open from @schema@.queue where id = p_queue;
+    select state into v_state from @schema@.queue_map where queue_id = p_queue and epoch = p_epoch for key share;
     if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
-        if p_epoch > v_epoch then
+        if v_state is null then
             raise exception using errcode = '40001',
                 message = format('queue %s was resized since this transaction began: begin it again', p_queue);
-        elsif p_epoch = v_epoch then
+        elsif v_state in ('announced', 'open') then
             perform from @schema@.queue_map where queue_id = p_queue and epoch = p_epoch for share;
         end if;
     end if;
-    return p_epoch = v_epoch and v_is_open;
+    return coalesce(v_state = 'open', false);
 end $$;
 
 -- Holds the map that a queue has now; its epoch. Waits a moment for one that is not open yet.
 create or replace function @schema@.hold_map(p_queue int) returns int
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_epoch   int;
-    v_is_open boolean;
+    v_epoch int;
 begin
     for v_try in 1..250 loop
-        select epoch, is_open into v_epoch, v_is_open from @schema@.queue where id = p_queue;
+        select epoch into v_epoch from @schema@.queue where id = p_queue;
         if v_epoch is null or @schema@.lock_map(p_queue, v_epoch) then
             return v_epoch;
         end if;
-        if not v_is_open then
+        if exists (select from @schema@.queue_map where queue_id = p_queue and epoch = v_epoch and state = 'announced') then
             perform pg_sleep(0.02);
         end if;
     end loop;
@@ -77,14 +74,6 @@ begin
     end if;
     return v_here[1 + (select number from @schema@.partition where id = p_own) % cardinality(v_here)];
 end $$;
-
--- The partitions of queues whose map is not open: nothing can take a place by it.
-create or replace function @schema@.shut_partitions() returns int[]
-language sql stable
-begin atomic
-    select array(select p.id from @schema@.queue as q join @schema@.partition as p on p.queue_id = q.id
-                  where not q.is_open and q.is_owned);
-end;
 
 -- Has the owners of these partitions read them anew before they start anything more: jobs of them left their places, and
 -- may come back to others, where an owner that has read the old ones would not look. What it holds stays its own, under

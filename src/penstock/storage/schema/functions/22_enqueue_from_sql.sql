@@ -25,18 +25,18 @@ begin
         end if;
     end if;
     if p_queue.partitions = 1 then
-        v_place := (select p from @schema@.partition as p where p.queue_id = p_queue.id and p.is_current limit 1);
+        v_place := (select p from @schema@.partition as p where p.queue_id = p_queue.id and p.state = 'current' limit 1);
     elsif p_key is null then
         v_place := (
             select p from @schema@.partition as p left join @schema@.depth as d on d.partition_id = p.id
-             where p.queue_id = p_queue.id and p.is_current and p.shard = v_here
+             where p.queue_id = p_queue.id and p.state = 'current' and p.shard = v_here
              order by coalesce(case when p_is_ready then d.opened else @schema@.expected_in(d) end, 0), p.number limit 1);
         if v_place.id is null then
-            v_place := (select p from @schema@.partition as p where p.queue_id = p_queue.id and p.is_current order by p.number limit 1);
+            v_place := (select p from @schema@.partition as p where p.queue_id = p_queue.id and p.state = 'current' order by p.number limit 1);
         end if;
     elsif v_is_homed then
         v_ids := array(select id from @schema@.partition
-                        where queue_id = p_queue.id and is_current and shard = v_here order by number);
+                        where queue_id = p_queue.id and state = 'current' and shard = v_here order by number);
         v_place := (select p from @schema@.partition as p where p.id = v_ids[1 + @schema@.partition_of(p_key, cardinality(v_ids))]);
     else
         v_place := (

@@ -120,7 +120,7 @@ begin
           from unnest(p_partitions) with ordinality as g(id, n)
           join @schema@.partition as p on p.id = g.id
           join @schema@.queue as q on q.id = p.queue_id
-         where not q.is_paused and not q.is_owned and p.shut_by is null
+         where not q.is_paused and not q.is_owned and p.state <> 'shut'
          order by g.n
     loop
         v_most := p_slots + p_ahead;

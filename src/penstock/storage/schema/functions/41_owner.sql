@@ -22,7 +22,7 @@ begin
                row_number() over (partition by k.queue_id, k.is_able order by k.worker_id) - 1 as place
           from knowing as k
     ), held as (
-        select p.queue_id, p.is_current, count(*) as n,
+        select p.queue_id, p.state = 'current' as is_current, count(*) as n,
                count(*) filter (where p.owner_id = p_worker) as mine
           from @schema@.partition as p join @schema@.queue as q on q.id = p.queue_id
          where q.is_owned and p.shard = @schema@.here() and not @schema@.is_still(p.id) group by 1, 2
@@ -38,12 +38,12 @@ begin
     ), free as (
         select p.id, s.share - s.mine as wanted,
                row_number() over (partition by p.queue_id, s.is_current order by p.number) as place
-          from @schema@.partition as p join share as s on s.queue = p.queue_id and s.is_current = p.is_current
+          from @schema@.partition as p join share as s on s.queue = p.queue_id and s.is_current = (p.state = 'current')
          where p.shard = @schema@.here() and not @schema@.is_still(p.id)
            and (p.owner_id is null or not exists (select from @schema@.worker as w where w.id = p.owner_id))
     ), chosen as (
         select p.id from @schema@.partition as p
-         where p.id in (select id from free where place <= wanted) and p.shut_by is null
+         where p.id in (select id from free where place <= wanted) and p.state <> 'shut'
            and (p.owner_id is null or not exists (select from @schema@.worker as w where w.id = p.owner_id))
          order by p.id for update skip locked
     )
@@ -55,7 +55,7 @@ begin
            row_number() over (partition by p.queue_id, s.is_current order by p.number) > s.share
       from @schema@.partition as p
       join json_to_recordset(v_shares) as s(queue int, is_current boolean, share int)
-        on s.queue = p.queue_id and s.is_current = p.is_current
+        on s.queue = p.queue_id and s.is_current = (p.state = 'current')
      where p.owner_id = p_worker and not @schema@.is_still(p.id)
      order by p.id;
 end $$;

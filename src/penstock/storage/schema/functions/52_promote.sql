@@ -12,7 +12,7 @@ declare
     v_moved  tid[];
     v_queues int[];
     v_epochs int[];
-    v_shut   int[] := @schema@.shut_partitions();
+    v_shut   int[] := @schema@.partitions_announced();
 begin
     -- What is due of a paused load waits on, in the order it was due. Whoever resumes it waits until this is done.
     perform from @schema@.load where is_paused order by id for share;

@@ -23,7 +23,7 @@ end $$;
 create or replace function @schema@.unblock_some(p_children bigint[], out freed int, out cancelled bigint[])
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_shut  int[] := @schema@.shut_partitions();
+    v_shut  int[] := @schema@.partitions_announced();
     v_free  bigint[];
     v_error text;
     v_half  int;

@@ -20,7 +20,7 @@ begin
                        where d.job_id = any (p_ids) and q.is_owned order by q.id);
     if v_queues <> '{}' then
         v_epochs := array(select @schema@.hold_map(q) from unnest(v_queues) as q);
-        perform from @schema@.queue_map where queue_id = any (v_queues) and not is_drained order by queue_id, epoch for share;
+        perform from @schema@.queue_map where queue_id = any (v_queues) and state not in ('drained', 'withdrawn') order by queue_id, epoch for share;
     end if;
 
     with gone as (

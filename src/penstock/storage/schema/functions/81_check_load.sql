@@ -66,7 +66,7 @@ begin
     end if;
     if p_queue.homes <> p_homes and exists (select from unnest(p_parts) as p where p.has_once)
        or exists (select from @schema@.shard where number = @schema@.here() and state <> 'active')
-          and exists (select from unnest(p_parts) as t join @schema@.partition as p on p.id = t.partition_id where not p.is_current) then
+          and exists (select from unnest(p_parts) as t join @schema@.partition as p on p.id = t.partition_id where p.state <> 'current') then
         perform @schema@.refuse_moved(p_queue);
     end if;
 end $$;

@@ -1,14 +1,5 @@
 -- Queues are declared.
 
--- Whether the catalogue is changed here: on the shard of the lowest number that is not drained.
-create or replace function @schema@.is_lead() returns boolean
-language sql stable
-begin atomic
-    select not exists (select from @schema@.shard as s
-                        where s.number <= c.number and (s.number < c.number) = (s.state <> 'drained'))
-      from @schema@.catalogue as c;
-end;
-
 -- Of a change of the catalogue; whoever makes another one waits. Refused where another shard leads (PS004): one that has
 -- said that it is drained says nothing more. Locks: the one row.
 create or replace function @schema@.next_version() returns bigint
@@ -46,7 +37,7 @@ begin
     v_ids := @schema@.partitions_for(v_queue, p_partitions, p_avoid);
     perform @schema@.set_map(
         v_queue, v_version, v_ids,
-        array(select distinct p.shard from @schema@.partition as p where p.id = any (v_ids) order by 1), false, true);
+        array(select distinct p.shard from @schema@.partition as p where p.id = any (v_ids) order by 1), false, 'open');
     return true;
 end $$;
 

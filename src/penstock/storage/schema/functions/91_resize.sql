@@ -3,13 +3,7 @@
 -- when nobody holds it any more, and drained when nothing is left of what was written by it. Until then a job waits for
 -- what earlier maps sent to its key's earlier partitions.
 --
--- Over several shards that takes two steps. First the new map is set on the lead and carried to the others, and nobody
--- may write by it: whoever learns it writes by no map at all. When every shard that has a partition of the map before
--- knows it, nobody writes by that one any more, and the new one is opened (@schema@.open_map): a job by the new map on
--- one shard is never acknowledged before one by the old map begins on another. A shard that answers neither holds all
--- keys up: the change is undone by a further map, with the partitions there were (@schema@.undo_map). What is left
--- of an old map is known on its shard only; it is told to the others (map_elsewhere), who take it that everything is left
--- until they are told.
+-- Over several shards that takes two steps: see shards/94_announced_maps.sql.
 
 -- The partitions of a queue by number, as many as are wanted: those of the map of now, and further ones: at the last place
 -- that a number had, if that may be used, and made where there is none.
@@ -26,9 +20,9 @@ begin
     for v_number in cardinality(v_ids) .. p_partitions - 1 loop
         v_id := @schema@.former_place(p_queue, v_number);
         if v_id is null then
-            insert into @schema@.partition (queue_id, number, name, shard, is_current)
+            insert into @schema@.partition (queue_id, number, name, shard)
             select q.id, v_number, case v_number when 0 then q.name else q.name || '__p' || v_number end,
-                   @schema@.shard_for(q.id, v_number, p_avoid, v_ids), false
+                   @schema@.shard_for(q.id, v_number, p_avoid, v_ids)
               from @schema@.queue as q where q.id = p_queue
             returning id into v_id;
         end if;
@@ -38,11 +32,11 @@ begin
 end $$;
 
 -- Gives a queue a map, in a change of the catalogue that the caller began (@schema@.next_version). With a new epoch the
--- map before it stays until it is drained, and nobody may write by the new one until it is open. The old map's row is
--- changed first: a producer above READ COMMITTED holds it, and finds by it that its snapshot is old. Partitions are
--- added, never taken away: those not in the map are served until they are empty. Locks: the map's row, then the queue's.
+-- map before it is replaced, or withdrawn if it was only announced. Its row is changed first: a producer above READ
+-- COMMITTED holds it, and finds by it that its snapshot is old. Partitions are added, never taken away: those not in the
+-- map are served until they are empty. Locks: the map's row, then the queue's.
 create or replace function @schema@.set_map(
-    p_queue int, p_version bigint, p_ids int[], p_homes smallint[], p_is_new boolean, p_is_open boolean) returns void
+    p_queue int, p_version bigint, p_ids int[], p_homes smallint[], p_is_new boolean, p_state text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_epoch int;
@@ -50,23 +44,22 @@ begin
     select epoch into v_epoch from @schema@.queue where id = p_queue;
     update @schema@.queue_map as m
        set partition_ids = case when p_is_new then m.partition_ids else p_ids end,
+           state = case when not p_is_new then m.state when m.state = 'announced' then 'withdrawn' else 'replaced' end,
            is_carried = m.is_carried and not (p_is_new and exists (select from @schema@.shard offset 1))
      where m.queue_id = p_queue and m.epoch = v_epoch;
     if p_is_new or not found then
+        insert into @schema@.map_here (queue_id, epoch) select p_queue, v_epoch where p_is_new;
         v_epoch := v_epoch + p_is_new::int;
-        insert into @schema@.queue_map (queue_id, epoch, partition_ids, homes, opened_at)
-        values (p_queue, v_epoch, p_ids, p_homes, case when p_is_open then now() end);
+        insert into @schema@.queue_map (queue_id, epoch, partition_ids, homes, state)
+        values (p_queue, v_epoch, p_ids, p_homes, p_state);
     end if;
     update @schema@.queue
-       set partitions = cardinality(p_ids), epoch = v_epoch, homes = p_homes, is_open = p_is_open, version = p_version
+       set partitions = cardinality(p_ids), epoch = v_epoch, homes = p_homes, version = p_version
      where id = p_queue;
-    -- What comes back was shut, and not everybody may have been told.
-    perform @schema@.note_shut(id, left_at) from @schema@.partition
-      where queue_id = p_queue and id = any (p_ids) and not is_current and left_at is not null;
-    update @schema@.partition
-       set is_current = id = any (p_ids), left_at = case when id <> all (p_ids) then p_version end,
-           shut_by = case when id <> all (p_ids) then shut_by end
-     where queue_id = p_queue and is_current <> (id = any (p_ids));
+    update @schema@.partition set state = 'left', left_at = p_version
+     where queue_id = p_queue and id <> all (p_ids) and state = 'current';
+    update @schema@.partition set state = 'current', left_at = null, shut_by = null
+     where queue_id = p_queue and id = any (p_ids) and state <> 'current';
     perform @schema@.wake(p_queue);
 end $$;
 
@@ -91,24 +84,25 @@ declare
     v_homes smallint[] := @schema@.homes_by(p_queue.homes, p_ids);
     v_early record;
 begin
-    if not p_queue.is_open then
+    if exists (select from @schema@.queue_map where queue_id = p_queue.id and state = 'announced') then
         raise exception using errcode = '55006',
             message = format('another change of the partitions of queue %s is under way', quote_literal(p_queue.name));
     end if;
     select p.number, p.shard into v_early from @schema@.partition as p
-     where p.id = any (p_ids) and not p.is_current and not @schema@.may_return(p) order by p.number limit 1;
+     where p.id = any (p_ids) and p.state <> 'current' and not @schema@.may_return(p) order by p.number limit 1;
     if found then
         raise exception using errcode = '55006', message = format(
             'partition %s of queue %s has left shard %s not long ago, and what it left there is not worked off yet',
             v_early.number, quote_literal(p_queue.name), v_early.shard);
     end if;
     if not (p_is_move or p_queue.is_owned or v_homes <> p_queue.homes) then
-        perform @schema@.set_map(p_queue.id, p_version, p_ids, v_homes, false, true);
+        perform @schema@.set_map(p_queue.id, p_version, p_ids, v_homes, false, 'open');
         return;
     end if;
-    perform @schema@.set_map(p_queue.id, p_version, p_ids, v_homes, true, not exists (
+    perform @schema@.set_map(p_queue.id, p_version, p_ids, v_homes, true, case when exists (
         select from @schema@.queue_map as m join @schema@.partition as p on p.id = any (m.partition_ids)
-         where m.queue_id = p_queue.id and m.epoch = p_queue.epoch and p.shard <> @schema@.here()));
+         where m.queue_id = p_queue.id and m.epoch = p_queue.epoch and p.shard <> @schema@.here())
+        then 'announced' else 'open' end);
 end $$;
 
 -- Sets the number of partitions; whether anything changed. Locks: the catalogue, the map's row, the queue's.
@@ -130,42 +124,6 @@ begin
     return true;
 end $$;
 
--- Lets everybody write by a map, once no shard lets anybody write by the one before; false where it is open, or not the
--- queue's any more. Locks: the catalogue, the map's row, the queue's.
-create or replace function @schema@.open_map(p_queue int, p_epoch int) returns boolean
-language plpgsql set search_path = pg_catalog, pg_temp as $$
-declare
-    v_version bigint := @schema@.next_version();
-begin
-    update @schema@.queue_map as m set opened_at = now()
-      from @schema@.queue as q
-     where q.id = p_queue and q.epoch = p_epoch and not q.is_open and m.queue_id = q.id and m.epoch = p_epoch;
-    update @schema@.queue set is_open = true, version = v_version where id = p_queue and epoch = p_epoch and not is_open;
-    return found;
-end $$;
-
--- Takes back a map that is not open: a further one has the partitions of the one before. Each key is where it was, so
--- that nothing has to wait, and a shard that has not heard of any of it goes on by the map it knows. Nothing was ever
--- written by the one that is taken back: it is drained, and nobody waits for its places. False where it is open, or not the queue's any more. Locks: the
--- catalogue, maps' rows, the queue's.
-create or replace function @schema@.undo_map(p_queue int, p_epoch int) returns boolean
-language plpgsql set search_path = pg_catalog, pg_temp as $$
-declare
-    v_version bigint := @schema@.next_version();
-    v_before  record;
-begin
-    select m.partition_ids, m.homes into v_before
-      from @schema@.queue as q join @schema@.queue_map as m on m.queue_id = q.id and m.epoch = q.epoch - 1
-     where q.id = p_queue and q.epoch = p_epoch and not q.is_open;
-    if not found then
-        return false;
-    end if;
-    perform @schema@.set_map(p_queue, v_version, v_before.partition_ids, v_before.homes, true, true);
-    update @schema@.queue_map set is_drained = true where queue_id = p_queue and epoch = p_epoch;
-    update @schema@.partition set left_at = null where queue_id = p_queue and left_at = v_version;
-    return true;
-end $$;
-
 -- Calls maps closed that are not their queue's any more and that no producer holds, nor a load that is being decided
 -- about on another shard. Only tries: whoever waited for the
 -- producers would stand in the way of all that come after. Not in the transaction that set the new map: it must be
@@ -177,11 +135,12 @@ declare
     v_count int := 0;
 begin
     for v_map in
-        select m.queue_id, m.epoch from @schema@.queue_map as m join @schema@.queue as q on q.id = m.queue_id
-         where not m.is_closed and m.epoch < q.epoch order by m.queue_id, m.epoch for update of m skip locked
+        select m.queue_id, m.epoch
+          from @schema@.queue_map as m join @schema@.map_here as h on h.queue_id = m.queue_id and h.epoch = m.epoch
+         where h.state = 'held' order by m.queue_id, m.epoch for update of m skip locked
     loop
-        update @schema@.queue_map as m set is_closed = true
-         where m.queue_id = v_map.queue_id and m.epoch = v_map.epoch
+        update @schema@.map_here as m set state = 'closed'
+         where m.queue_id = v_map.queue_id and m.epoch = v_map.epoch and m.state = 'held'
            and not exists (select from @schema@.load_hold as h where h.queue_id = m.queue_id and h.epoch = m.epoch);
         v_count := v_count + found::int;
     end loop;

@@ -16,7 +16,8 @@ $$;
 -- whatever else the statement or its transaction reads. Indexes: ready_of_epoch, scheduled_holding.
 create or replace function @schema@.left_of_map(p_queue int, p_epoch int, out open_ids int[], out held_keys bytea[])
 language sql stable set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
-    select case when not m.is_closed
+    select case when not exists (select from @schema@.map_here as h
+                                  where h.queue_id = p_queue and h.epoch = p_epoch and h.state = 'closed')
                 then array(select p.id from @schema@.partition as p
                             where p.id = any (m.partition_ids) and p.shard = @schema@.here())
                 else array(select p.id from @schema@.partition as p
@@ -57,18 +58,20 @@ declare
     v_count   int;
 begin
     select array_agg(m.queue_id), array_agg(m.epoch) into v_queues, v_epochs
-      from @schema@.queue_map as m where m.is_closed and not m.is_drained and not @schema@.has_left(m);
+      from @schema@.queue_map as m join @schema@.map_here as h on h.queue_id = m.queue_id and h.epoch = m.epoch
+     where m.state = 'replaced' and h.state = 'closed' and not @schema@.has_left(m);
     if v_queues is null or not @schema@.is_lead() then
         return 0;
     end if;
     v_version := @schema@.next_version();
     select array_agg(queue_id), array_agg(epoch) into v_queues, v_epochs
       from (select queue_id, epoch from @schema@.queue_map
-             where (queue_id, epoch) in (select g.queue, g.epoch from unnest(v_queues, v_epochs) as g(queue, epoch)) and is_closed and not is_drained
+             where (queue_id, epoch) in (select g.queue, g.epoch from unnest(v_queues, v_epochs) as g(queue, epoch)) and state = 'replaced'
              order by queue_id, epoch for update skip locked) as m;
     with drained as (
-        update @schema@.queue_map as m set is_drained = true
-         where (m.queue_id, m.epoch) in (select g.queue, g.epoch from unnest(v_queues, v_epochs) as g(queue, epoch)) and not @schema@.has_left(m)
+        update @schema@.queue_map as m set state = 'drained'
+         where (m.queue_id, m.epoch) in (select g.queue, g.epoch from unnest(v_queues, v_epochs) as g(queue, epoch))
+           and m.state = 'replaced' and not @schema@.has_left(m)
         returning m.queue_id, m.epoch
     ), told as (
         update @schema@.queue as q set version = v_version from (select distinct queue_id from drained) as d where q.id = d.queue_id
@@ -83,28 +86,10 @@ create or replace function @schema@.forget_drained() returns void
 language sql
 begin atomic
     delete from @schema@.map_rest as r using @schema@.queue_map as m
-     where m.queue_id = r.queue_id and m.epoch = r.epoch and m.is_drained;
+     where m.queue_id = r.queue_id and m.epoch = r.epoch and m.state = 'drained';
     delete from @schema@.map_elsewhere as r using @schema@.queue_map as m
-     where m.queue_id = r.queue_id and m.epoch = r.epoch and m.is_drained;
+     where m.queue_id = r.queue_id and m.epoch = r.epoch and m.state = 'drained';
 end;
-
--- Forgets jobs of map_guest that their keys do not wait for any more. In one snapshot: a job is found in one place.
-create or replace function @schema@.forget_guests() returns void
-language sql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
-    delete from @schema@.map_guest as g
-     where not exists (
-           select from @schema@.ready as r
-            where r.range = g.job_id / 1024 and @schema@.has_member(r.low, r.high, r.members, (g.job_id % 1024)::int)
-           union all
-           select from @schema@.lease as l
-            where l.range = g.job_id / 1024 and @schema@.has_member(l.low, l.high, l.members, (g.job_id % 1024)::int)
-           union all
-           select from @schema@.scheduled as s
-            where s.range = g.job_id / 1024 and s.pos is not null
-              and @schema@.has_member(s.low, s.high, s.members, (g.job_id % 1024)::int)
-           union all
-           select from @schema@.halted as h where h.queue_id = g.queue_id and h.key = g.key and h.job_id = g.job_id)
-$$;
 
 -- Whether anything is left of a map that is closed, here or, for all that is known, elsewhere.
 create or replace function @schema@.has_left(p_map @schema@.queue_map) returns boolean
@@ -119,18 +104,10 @@ language sql stable set enable_seqscan = off set jit = off set search_path = pg_
         or exists (select from @schema@.partition as p
                      join @schema@.outbox as o on o.partition_id = p.id and o.epoch = p_map.epoch
                     where p.queue_id = p_map.queue_id)
-        or exists (select from @schema@.map_elsewhere as r
-                    where r.queue_id = p_map.queue_id and r.epoch = p_map.epoch and (r.open_ids <> '{}' or r.held_keys <> '{}')
-                      and r.shard <> all (@schema@.drained_shards()))
-        or exists (select from @schema@.partition as p
-                    where p.id = any (p_map.partition_ids) and p.shard <> @schema@.here()
-                      and p.shard <> all (@schema@.drained_shards())
-                      and not exists (select from @schema@.map_elsewhere as r
-                                       where r.queue_id = p_map.queue_id and r.epoch = p_map.epoch and r.shard = p.shard
-                                         and r.open_ids = '{}' and r.held_keys = '{}'))
+        or exists (select from @schema@.left_elsewhere(p_map) as e where e.open_ids <> '{}' or e.held_keys <> '{}')
 $$;
 
--- What jobs of later maps wait for: each map of a queue that is not drained, and its own; of each earlier one what is
+-- What jobs of later maps wait for: the queue's newest map, and each that was replaced and is not drained; of these what is
 -- left on this shard, and what the others told last. One look. Owners ask often, and mostly there is one map.
 create or replace function @schema@.open_maps(p_queue int)
 returns table (epoch int, partition_ids int[], open_ids int[], held_keys bytea[])
@@ -140,24 +117,13 @@ begin
     return query
     select m.epoch, m.partition_ids, '{}'::int[], '{}'::bytea[]
       from @schema@.queue as q join @schema@.queue_map as m on m.queue_id = q.id and m.epoch = q.epoch where q.id = p_queue;
-    if exists (select from @schema@.queue as q join @schema@.queue_map as m on m.queue_id = q.id and m.epoch < q.epoch
-                where q.id = p_queue and not m.is_drained) then
+    if exists (select from @schema@.queue_map as m where m.queue_id = p_queue and m.state = 'replaced') then
         return query
         select m.epoch, m.partition_ids, l.open_ids || e.open_ids, l.held_keys || e.held_keys
-          from @schema@.queue as q
-          join @schema@.queue_map as m on m.queue_id = q.id and m.epoch < q.epoch and not m.is_drained
-         cross join lateral @schema@.left_of_map(q.id, m.epoch) as l
-         cross join lateral (
-               select array(select p.id from @schema@.partition as p
-                              left join @schema@.map_elsewhere as r
-                                on r.queue_id = q.id and r.epoch = m.epoch and r.shard = p.shard
-                             where p.id = any (m.partition_ids) and p.shard <> @schema@.here()
-                               and p.shard <> all (@schema@.drained_shards())
-                               and (r.shard is null or p.id = any (r.open_ids))) as open_ids,
-                      array(select unnest(r.held_keys) from @schema@.map_elsewhere as r
-                             where r.queue_id = q.id and r.epoch = m.epoch
-                               and r.shard <> all (@schema@.drained_shards())) as held_keys) as e
-         where q.id = p_queue;
+          from @schema@.queue_map as m
+         cross join lateral @schema@.left_of_map(p_queue, m.epoch) as l
+         cross join lateral @schema@.left_elsewhere(m) as e
+         where m.queue_id = p_queue and m.state = 'replaced';
     end if;
 end $$;
 

@@ -19,8 +19,10 @@ declare
     v_ended   int[] := '{}';
 begin
     select array_agg(queue_id), array_agg(epoch) into v_queues, v_epochs
-      from (select queue_id, epoch from @schema@.queue_map where is_closed and not is_drained
-             order by queue_id, epoch for update skip locked) as m;
+      from (select m.queue_id, m.epoch
+              from @schema@.queue_map as m join @schema@.map_here as h on h.queue_id = m.queue_id and h.epoch = m.epoch
+             where m.state = 'replaced' and h.state = 'closed'
+             order by m.queue_id, m.epoch for update of m skip locked) as m;
     for v_part in
         select p.id, g.queue_id, g.epoch
           from unnest(v_queues, v_epochs) as g(queue_id, epoch) join @schema@.partition as p on p.queue_id = g.queue_id

@@ -1,4 +1,4 @@
--- A partition that moved has a place on each shard it was on; see shut_elsewhere.
+-- A partition that moved has a place on each shard it was on; see @schema@.partition.
 
 -- The shards on which nothing is left.
 create or replace function @schema@.drained_shards() returns smallint[]
@@ -7,18 +7,8 @@ begin atomic
     select coalesce(array_agg(number), '{}') from @schema@.shard where state = 'drained';
 end;
 
--- Whether nothing starts in a place that a partition has left, for all that is known here.
-create or replace function @schema@.is_shut(p_place @schema@.partition) returns boolean
-language sql stable
-begin atomic
-    select case when p_place.shard = @schema@.here() then p_place.shut_by is not null
-                else p_place.shard = any (@schema@.drained_shards())
-                     or exists (select from @schema@.shut_elsewhere as s
-                                 where s.partition_id = p_place.id and s.left_at >= p_place.left_at) end;
-end;
-
--- The earlier place that this one waits for; null: none, or its queue has neither limit nor rate. One that a move which
--- was taken back was to lead to is neither current nor left, and waits for any other.
+-- The earlier place that this one waits for; null: none, or its queue has neither limit nor rate. One that is unused waits
+-- for any other.
 create or replace function @schema@.waits_for(p_place @schema@.partition) returns int
 language sql stable
 begin atomic
@@ -27,8 +17,8 @@ begin atomic
      where o.queue_id = p_place.queue_id and o.number = p_place.number and o.id <> p_place.id
        and (q.running_limit is not null or q.rate is not null)
        and (o.left_at < coalesce(p_place.left_at, 9223372036854775807)
-            or o.is_current and not p_place.is_current and p_place.left_at is null)
-       and not coalesce(@schema@.is_shut(o), false)
+            or o.state = 'current' and p_place.state <> 'current' and p_place.left_at is null)
+       and o.state <> 'shut'
      order by o.id limit 1;
 end;
 
@@ -39,7 +29,7 @@ declare
     v_place @schema@.partition;
 begin
     v_place := (select p from @schema@.partition as p where p.id = p_partition);
-    return v_place.shut_by is not null
+    return v_place.state = 'shut'
         or exists (select from @schema@.partition as o
                     where o.queue_id = v_place.queue_id and o.number = v_place.number and o.id <> p_partition)
            and @schema@.waits_for(v_place) is not null;
@@ -49,11 +39,11 @@ end $$;
 create or replace function @schema@.may_return(p_place @schema@.partition) returns boolean
 language sql stable
 begin atomic
-    select p_place.left_at is null or @schema@.is_shut(p_place) or not exists (
+    select p_place.left_at is null or p_place.state = 'shut' or not exists (
            select from @schema@.partition as o join @schema@.queue as q on q.id = o.queue_id
             where o.queue_id = p_place.queue_id and o.number = p_place.number and o.id <> p_place.id
               and (q.running_limit is not null or q.rate is not null)
-              and (o.is_current or o.left_at is not null and not @schema@.is_shut(o)));
+              and o.state in ('current', 'left'));
 end;
 
 -- The places on this shard that are shut, where others may wait for them.
@@ -61,29 +51,33 @@ create or replace function @schema@.shut_places() returns table (partition_id in
 language sql stable
 begin atomic
     select p.id, p.left_at from @schema@.partition as p
-     where p.shard = @schema@.here() and p.shut_by is not null and p.left_at is not null and exists (
+     where p.shard = @schema@.here() and p.state = 'shut' and p.left_at is not null and exists (
            select from @schema@.partition as o where o.queue_id = p.queue_id and o.number = p.number and o.id <> p.id);
 end;
 
--- Takes over that a place on another shard is shut; whether that is news. Its rate may just have been used up. Where the
--- place is not known yet it is told again.
-create or replace function @schema@.note_shut(p_partition int, p_left_at bigint) returns boolean
-language plpgsql set search_path = pg_catalog, pg_temp as $$
-begin
-    insert into @schema@.shut_elsewhere as s (partition_id, left_at)
-    select p_partition, p_left_at
-     where exists (select from @schema@.partition where id = p_partition)
-       and not exists (select from @schema@.shut_elsewhere where partition_id = p_partition and left_at >= p_left_at)
-    on conflict (partition_id) do update set left_at = excluded.left_at where s.left_at < excluded.left_at;
-    if not found then
-        return false;
-    end if;
+-- The rate of a place may just have been used up on another shard: its other places here start with nothing.
+create or replace function @schema@.spend_rate(p_partition int) returns void
+language sql
+begin atomic
     insert into @schema@.spent (partition_id, full_at)
     select o.id, clock_timestamp() + greatest(1, floor(q.rate)) / q.rate * interval '1 second'
       from @schema@.partition as p
       join @schema@.partition as o on o.queue_id = p.queue_id and o.number = p.number and o.id <> p.id
       join @schema@.queue as q on q.id = p.queue_id and q.rate is not null
      where p.id = p_partition and o.shard = @schema@.here();
+end;
+
+-- Takes over that a place on another shard is shut, having left at a version of the catalogue; whether that is news. What
+-- is said of an earlier time does not count. Where its leaving is not known here yet it is told again.
+create or replace function @schema@.note_shut(p_partition int, p_left_at bigint) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    update @schema@.partition set state = 'shut'
+     where id = p_partition and shard <> @schema@.here() and left_at = p_left_at and state = 'left';
+    if not found then
+        return false;
+    end if;
+    perform @schema@.spend_rate(p_partition);
     perform @schema@.wake(queue_id) from @schema@.partition where id = p_partition;
     return true;
 end $$;
@@ -93,5 +87,5 @@ create or replace function @schema@.note_drained() returns void
 language sql
 begin atomic
     select @schema@.note_shut(id, left_at) from @schema@.partition
-     where shard = any (@schema@.drained_shards()) and left_at is not null;
+     where shard = any (@schema@.drained_shards()) and state = 'left';
 end;

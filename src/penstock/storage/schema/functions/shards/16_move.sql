@@ -40,8 +40,8 @@ begin
     v_queue := (select q from @schema@.queue as q where q.name = p_name);
     select m.partition_ids into v_before
       from @schema@.queue_map as m where m.queue_id = v_queue.id and m.epoch = v_queue.epoch;
-    insert into @schema@.partition (queue_id, number, name, shard, is_current)
-    select v_queue.id, p.number, p.name, g.shard, false
+    insert into @schema@.partition (queue_id, number, name, shard)
+    select v_queue.id, p.number, p.name, g.shard
       from unnest(p_numbers, p_shards) as g(number, shard)
       join @schema@.partition as p on p.id = v_before[1 + g.number] and p.shard <> g.shard
     on conflict (queue_id, number, shard) do nothing;

@@ -17,13 +17,13 @@ end;
 
 -- Takes over what another shard's catalogue_since said; whether it was newer than what is here. Locks: the catalogue, then
 -- the rows that change; for a moment only (55P03), since a transaction above READ COMMITTED may hold a map for long, and
--- everybody who wants the catalogue would wait with this.
+-- everybody who wants the catalogue would wait with this. A copy may miss steps that states took on the lead.
 create or replace function @schema@.take_catalogue(p_given json) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_here @schema@.catalogue;
 begin
-    perform set_config('lock_timeout', '2s', true);
+    perform set_config('lock_timeout', '2s', true), set_config('@schema@.copies', 'on', true);
     v_here := (select c from @schema@.catalogue as c for no key update);
     if v_here.system <> (p_given ->> 'system')::uuid then
         raise exception using errcode = '22023', message = 'the catalogues are of different systems';
@@ -36,31 +36,39 @@ begin
     on conflict (number) do update
        set identity = excluded.identity, address = excluded.address, state = excluded.state
      where (shard.identity, shard.address, shard.state) is distinct from (excluded.identity, excluded.address, excluded.state);
-    insert into @schema@.queue (id, name, version, is_paused, created_at, partitions, epoch, is_open, homes, rules, weights)
-    select id, name, version, is_paused, created_at, partitions, epoch, is_open, homes, rules, weights
+    insert into @schema@.queue (id, name, version, is_paused, created_at, partitions, epoch, homes, rules, weights)
+    select id, name, version, is_paused, created_at, partitions, epoch, homes, rules, weights
       from json_populate_recordset(null::@schema@.queue, p_given -> 'queues')
     on conflict (id) do nothing;
     -- What came back was shut, and it may not have been told here.
-    perform @schema@.note_shut(p.id, p.left_at)
+    perform @schema@.spend_rate(p.id)
        from json_populate_recordset(null::@schema@.partition, p_given -> 'partitions') as n
-       join @schema@.partition as p on p.id = n.id and p.left_at is not null and p.left_at is distinct from n.left_at;
-    insert into @schema@.partition (id, queue_id, number, name, shard, is_current, left_at)
-    select id, queue_id, number, name, shard, is_current, left_at
+       join @schema@.partition as p on p.id = n.id and p.state = 'left' and p.left_at is distinct from n.left_at;
+    -- Whether a place is shut is not copied: each shard says it of its own.
+    insert into @schema@.partition (id, queue_id, number, name, shard, state, left_at)
+    select id, queue_id, number, name, shard,
+           case when state = 'current' then state when left_at is null then 'unused' else 'left' end, left_at
       from json_populate_recordset(null::@schema@.partition, p_given -> 'partitions')
     on conflict (id) do update
-       set is_current = excluded.is_current, left_at = excluded.left_at,
-           shut_by = case when not excluded.is_current then partition.shut_by end
-     where (partition.is_current, partition.left_at) is distinct from (excluded.is_current, excluded.left_at);
+       set state = case when partition.state = 'shut' and excluded.state <> 'current'
+                         and (partition.shard = v_here.number or partition.left_at is not distinct from excluded.left_at)
+                        then 'shut' else excluded.state end,
+           left_at = excluded.left_at, shut_by = case when excluded.state <> 'current' then partition.shut_by end
+     where (partition.state = 'current', partition.left_at) is distinct from (excluded.state = 'current', excluded.left_at);
     -- The maps first: whoever holds one above READ COMMITTED finds by it that its snapshot is old.
-    insert into @schema@.queue_map (queue_id, epoch, partition_ids, homes, set_at, opened_at, is_drained, is_carried)
-    select queue_id, epoch, partition_ids, homes, set_at, opened_at, is_drained, is_carried
+    insert into @schema@.queue_map (queue_id, epoch, partition_ids, homes, set_at, state, is_carried)
+    select queue_id, epoch, partition_ids, homes, set_at, state, is_carried
       from json_populate_recordset(null::@schema@.queue_map, p_given -> 'maps')
     on conflict (queue_id, epoch) do update
-       set partition_ids = excluded.partition_ids, opened_at = excluded.opened_at,
-           is_drained = queue_map.is_drained or excluded.is_drained, is_carried = excluded.is_carried;
+       set partition_ids = excluded.partition_ids, is_carried = excluded.is_carried,
+           state = case when queue_map.state = 'drained' then 'drained' else excluded.state end;
+    insert into @schema@.map_here (queue_id, epoch)
+    select queue_id, epoch from json_populate_recordset(null::@schema@.queue_map, p_given -> 'maps')
+     where state not in ('announced', 'open')
+    on conflict do nothing;
     update @schema@.queue as q
-       set version = n.version, is_paused = n.is_paused, partitions = n.partitions, epoch = n.epoch, is_open = n.is_open,
-           homes = n.homes, rules = n.rules, weights = n.weights
+       set version = n.version, is_paused = n.is_paused, partitions = n.partitions, epoch = n.epoch, homes = n.homes,
+           rules = n.rules, weights = n.weights
       from json_populate_recordset(null::@schema@.queue, p_given -> 'queues') as n where q.id = n.id;
     perform @schema@.forget_drained();
     perform @schema@.note_drained();
@@ -69,6 +77,7 @@ begin
     perform setval(pg_get_serial_sequence('@schema@.queue', 'id'), greatest(1, (select max(id) from @schema@.queue))),
             setval(pg_get_serial_sequence('@schema@.partition', 'id'), greatest(1, (select max(id) from @schema@.partition)));
     update @schema@.catalogue set version = (p_given ->> 'version')::bigint;
+    perform set_config('@schema@.copies', 'off', true);
     return true;
 end $$;
 
@@ -78,10 +87,10 @@ language sql stable
 begin atomic
     select md5(concat(
         (select string_agg(s::text, ',' order by s.number) from @schema@.shard as s),
-        (select string_agg(row(q.id, q.name, q.version, q.is_paused, q.partitions, q.epoch, q.is_open, q.homes, q.rules,
+        (select string_agg(row(q.id, q.name, q.version, q.is_paused, q.partitions, q.epoch, q.homes, q.rules,
                                q.weights::text)::text, ',' order by q.id) from @schema@.queue as q),
-        (select string_agg(row(p.id, p.queue_id, p.number, p.name, p.shard, p.is_current, p.left_at)::text, ',' order by p.id)
+        (select string_agg(row(p.id, p.queue_id, p.number, p.name, p.shard, p.state = 'current', p.left_at)::text, ',' order by p.id)
            from @schema@.partition as p),
-        (select string_agg(row(m.queue_id, m.epoch, m.partition_ids, m.is_drained)::text, ',' order by m.queue_id, m.epoch)
+        (select string_agg(row(m.queue_id, m.epoch, m.partition_ids, m.state)::text, ',' order by m.queue_id, m.epoch)
            from @schema@.queue_map as m)));
 end;

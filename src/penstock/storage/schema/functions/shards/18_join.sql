@@ -90,11 +90,11 @@ begin
     end if;
 end $$;
 
--- From here on a shard is in another state; whether it was not before. Locks: the catalogue.
-create or replace function @schema@.set_shard_state(p_number int, p_state text) returns boolean
+-- From here on partitions are placed on a shard that was joining; whether it was. Locks: the catalogue.
+create or replace function @schema@.end_joining(p_number int) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform @schema@.next_version();
-    update @schema@.shard set state = p_state where number = p_number and state <> p_state;
+    update @schema@.shard set state = 'active' where number = p_number and state = 'joining';
     return found;
 end $$;

@@ -54,26 +54,6 @@ language sql set enable_seqscan = off set jit = off set search_path = pg_catalog
     returning range * 1024 + low
 $$;
 
--- Whether nobody writes here by these earlier maps, the lists parallel: only then what is left of them is told to other
--- shards.
-create or replace function @schema@.are_closed(p_queues int[], p_epochs int[]) returns boolean
-language plpgsql set search_path = pg_catalog, pg_temp as $$
-begin
-    if exists (select from @schema@.open_maps(p_queues, p_epochs)) then
-        perform @schema@.close_maps();
-    end if;
-    return not exists (select from @schema@.open_maps(p_queues, p_epochs));
-end $$;
-
--- Those of these maps, the lists parallel, that somebody may still write by.
-create or replace function @schema@.open_maps(p_queues int[], p_epochs int[]) returns table (queue_id int, epoch int)
-language sql stable
-begin atomic
-    select m.queue_id, m.epoch from unnest(p_queues, p_epochs) as g(queue_id, epoch)
-      join @schema@.queue_map as m on m.queue_id = g.queue_id and m.epoch = g.epoch
-     where not m.is_closed;
-end;
-
 -- Lets jobs go that have arrived on another shard, and remembers where they went. One that came back since is here.
 -- Their children have to ask elsewhere for how they end; those that were being written just then are met by
 -- @schema@.ask_elsewhere.

@@ -67,17 +67,6 @@ begin
     return true;
 end $$;
 
--- Whether nobody writes by an earlier map here any more. Closes it where nobody holds it, and only tries: see
--- @schema@.close_maps.
-create or replace function @schema@.is_closed_here(p_queue int, p_epoch int) returns boolean
-language plpgsql set search_path = pg_catalog, pg_temp as $$
-begin
-    if not exists (select from @schema@.queue_map where queue_id = p_queue and epoch = p_epoch and is_closed) then
-        perform @schema@.close_maps();
-    end if;
-    return exists (select from @schema@.queue_map where queue_id = p_queue and epoch = p_epoch and is_closed);
-end $$;
-
 -- From now on no former home is asked, if the queue's map is still the one by which the keys were carried; whether it is.
 -- Locks: the catalogue.
 create or replace function @schema@.note_carried(p_queue int, p_epoch int) returns boolean

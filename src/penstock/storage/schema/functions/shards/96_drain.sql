@@ -1,5 +1,5 @@
 -- Draining a shard: everything leaves it, while all others run and it is used itself. What is left in the earlier place of
--- a partition that moved leaves in the same way, where its queue has a limit or a rate (see @schema@.shut_elsewhere).
+-- a partition that moved leaves in the same way, where its queue has a limit or a rate (see @schema@.partition).
 --
 --   begin    nothing is placed there any more (@schema@.begin_draining)
 --   vacate   its current partitions are taken over by others, queue by queue: a new map of each (@schema@.vacate_queue)
@@ -41,13 +41,13 @@ begin
     perform from @schema@.catalogue for no key update;
     select id into v_queue from @schema@.queue where name = p_name;
     for v_number in
-        select number from @schema@.partition where queue_id = v_queue and is_current and shard = p_shard order by number
+        select number from @schema@.partition where queue_id = v_queue and state = 'current' and shard = p_shard order by number
     loop
         select s.number into v_target
           from @schema@.shard as s
          cross join lateral (
                select count(*) filter (where p.queue_id = v_queue) as of_queue, count(*) as of_all
-                 from @schema@.partition as p where p.shard = s.number and p.is_current) as has
+                 from @schema@.partition as p where p.shard = s.number and p.state = 'current') as has
          cross join lateral (select count(*) as n from unnest(v_shards) as g(number) where g.number = s.number) as given
          where s.state = 'active' and not exists (
                select from @schema@.partition as p
@@ -73,23 +73,24 @@ language sql stable
 begin atomic
     select p.id, q.id, p.number, q.is_owned, q.is_paused, l.is_draining, l.has_moved, p.shut_by, m.partition_ids
       from @schema@.partition as p
-      join @schema@.queue as q on q.id = p.queue_id and q.is_open
+      join @schema@.queue as q on q.id = p.queue_id and not exists (
+           select from @schema@.queue_map as a where a.queue_id = q.id and a.state = 'announced')
      cross join lateral (
            select exists (select from @schema@.shard as s where s.number = p.shard and s.state = 'draining')
                   and not exists (select from @schema@.partition as c
-                                   where c.queue_id = q.id and c.is_current and c.shard = p.shard) as is_draining,
-                  p.shut_by is not null
+                                   where c.queue_id = q.id and c.state = 'current' and c.shard = p.shard) as is_draining,
+                  p.state = 'shut'
                   or (q.running_limit is not null or q.rate is not null)
                      and exists (select from @schema@.partition as c
                                   where c.queue_id = q.id and c.number = p.number and c.id <> p.id
-                                    and (c.is_current or c.left_at > coalesce(p.left_at, 0))) as has_moved) as l
+                                    and (c.state = 'current' or c.left_at > coalesce(p.left_at, 0))) as has_moved) as l
       join @schema@.queue_map as m on m.queue_id = q.id and m.epoch = (
            select o.epoch from @schema@.queue_map as o
             where o.queue_id = q.id and o.epoch in (p.shut_by, q.epoch)
               and not exists (select from @schema@.partition as t
                                where t.id = any (o.partition_ids) and t.shard = any (@schema@.drained_shards()))
             order by o.epoch limit 1)
-     where p.shard = @schema@.here() and not p.is_current and (l.is_draining or l.has_moved);
+     where p.shard = @schema@.here() and p.state <> 'current' and (l.is_draining or l.has_moved);
 end;
 
 -- The shard a job goes to by a map: its key's where that decides, else that of its partition's number.
@@ -115,16 +116,15 @@ begin
     for v_part in
         select l.id, l.is_owned, l.is_draining, l.has_moved from @schema@.partitions_left() as l
          where (l.is_owned or l.has_moved) and l.shut_by is null
-           and not (l.is_owned and exists (select from @schema@.queue_map as m join @schema@.queue as q on q.id = m.queue_id
-                                            where m.queue_id = l.queue_id and m.epoch < q.epoch and not m.is_closed))
+           and not (l.is_owned and exists (select from @schema@.map_here as h where h.queue_id = l.queue_id and h.state = 'held'))
          order by l.id
     loop
         perform from @schema@.partition where id = v_part.id for update;
         -- Looked at by a statement after the lock: whoever starts something holds the row.
         update @schema@.partition as p
-           set shut_by = q.epoch, owner_id = null, owner_epoch = p.owner_epoch + 1
+           set state = 'shut', shut_by = q.epoch, owner_id = null, owner_epoch = p.owner_epoch + 1
           from @schema@.queue as q
-         where p.id = v_part.id and q.id = p.queue_id and p.shut_by is null and not p.is_current
+         where p.id = v_part.id and q.id = p.queue_id and p.state in ('left', 'unused')
            and (p.left_at is null or @schema@.waits_for(p) is null)
            and not exists (select from @schema@.lease as l where l.partition_id = p.id)
            and (v_part.has_moved and p.left_at is null

@@ -6,7 +6,7 @@ language sql stable
 begin atomic
     with counted as (
         select queue_id, 'partitions' as kind, count(*) as n
-          from @schema@.partition where is_current and shard = @schema@.here() group by 1
+          from @schema@.partition where state = 'current' and shard = @schema@.here() group by 1
         union all
         select p.queue_id, o.kind, sum(o.n) from (
             select partition_id, case when reason is null then 'ready' else 'set aside' end as kind,
@@ -37,8 +37,9 @@ begin atomic
          where p.published_at is null group by 1
         union all
         select m.queue_id, 'producers', count(*)
-          from @schema@.queue_map as m join @schema@.queue as q on q.id = m.queue_id and m.epoch < q.epoch
-         where q.is_owned and not m.is_closed and exists (
+          from @schema@.map_here as h join @schema@.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
+          join @schema@.queue as q on q.id = m.queue_id
+         where q.is_owned and h.state = 'held' and exists (
                select from @schema@.partition as p where p.id = any (m.partition_ids) and p.shard = @schema@.here()) group by 1
     )
     select q.name, c.kind, sum(c.n)::bigint from counted as c join @schema@.queue as q on q.id = c.queue_id
@@ -55,10 +56,9 @@ language sql stable set enable_seqscan = off set jit = off set search_path = pg_
        and not exists (select from @schema@.cron) and not exists (select from @schema@.load_hold)
        and not exists (select from @schema@.load_range where load_id is null)
        and not exists (select from @schema@.load_part where published_at is null)
-       and not exists (select from @schema@.partition where is_current and shard = @schema@.here())
-       and not exists (select from @schema@.queue where not is_open)
-       and not exists (select from @schema@.queue_map as m join @schema@.queue as q on q.id = m.queue_id and m.epoch < q.epoch
-                        where not m.is_closed)
+       and not exists (select from @schema@.partition where state = 'current' and shard = @schema@.here())
+       and not exists (select from @schema@.queue_map where state = 'announced')
+       and not exists (select from @schema@.map_here where state = 'held')
 $$;
 
 -- From now on nobody writes jobs to this shard, nor brings any; false where somebody is just doing so. Only where it is
@@ -67,7 +67,7 @@ $$;
 create or replace function @schema@.seal_shard() returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    if exists (select from @schema@.partition where is_current and shard = @schema@.here())
+    if exists (select from @schema@.partition where state = 'current' and shard = @schema@.here())
        or not exists (select from @schema@.shard where number = @schema@.here() and state in ('draining', 'drained')) then
         perform @schema@.refuse('shard', 'this shard is in use');
     end if;
