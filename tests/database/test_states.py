@@ -21,15 +21,19 @@ from penstock.storage.schema import OURS
 
 FUNCTION = re.compile(r"create or replace function @schema@\.(\w+)\(.*?(?=^create or replace function|\Z)", re.S | re.M)
 INSERT = re.compile(r"\binsert into @schema@\.(\w+)")
-UPDATE = re.compile(r"\bupdate @schema@\.(\w+)(?: as \w+)?\s+set\s+(.*?)(?:\bwhere\b|\bfrom\b|\breturning\b|;|\Z)", re.S)
+UPDATE = re.compile(
+    r"\bupdate @schema@\.(\w+)(?: as \w+)?\s+set\s+(.*?)(?:\bwhere\b|\bfrom\b|\breturning\b|;|\Z)", re.S
+)
 # What goes with a partition's state.
 NUMBERS = {"unused": (None, None), "current": (None, None), "left": (7, None), "shut": (7, 1)}
 INSERTS: dict[str, LiteralString] = {
     "shard": "insert into penstock.shard (number, identity, address, state)"
     " values (2, gen_random_uuid(), 'b', %(state)s)",
-    "queue_map": "insert into penstock.queue_map (queue_id, epoch, partition_ids, state) values (1, 3, '{1}', %(state)s)",
+    "queue_map": "insert into penstock.queue_map (queue_id, epoch, partition_ids, state)"
+    " values (1, 3, '{1}', %(state)s)",
     "map_here": "insert into penstock.map_here (queue_id, epoch, state) values (1, 2, %(state)s)",
-    "partition": "insert into penstock.partition (id, queue_id, number, name, state) values (2, 1, 1, 'q__p1', %(state)s)",
+    "partition": "insert into penstock.partition (id, queue_id, number, name, state)"
+    " values (2, 1, 1, 'q__p1', %(state)s)",
 }
 PAIRS = [(table, *pair) for table, states in STATES.items() for pair in product(states, repeat=2)]
 
@@ -42,15 +46,17 @@ def connection(database_url: str) -> Iterator[Connection]:
 
 def writers(text: str) -> set[str]:
     """The tables with states to which these statements write one."""
-    found = set(INSERT.findall(text)) | {table for table, change in UPDATE.findall(text) if re.search(r"\bstate =", change)}
-    return found & set(STATES)
+    updated = {table for table, change in UPDATE.findall(text) if re.search(r"\bstate =", change)}
+    return {*INSERT.findall(text), *updated} & set(STATES)
 
 
 def make_rows(connection: Connection) -> None:
     connection.execute("select set_config('penstock.copies', 'on', true)")
     connection.execute("insert into penstock.queue (id, name) values (1, 'q')")
-    connection.execute("insert into penstock.queue_map (queue_id, epoch, partition_ids, state) values (1, 1, '{1}', 'open')")
-    connection.execute("insert into penstock.queue_map (queue_id, epoch, partition_ids, state) values (1, 2, '{1}', 'open')")
+    connection.execute(
+        "insert into penstock.queue_map (queue_id, epoch, partition_ids, state)"
+        " values (1, 1, '{1}', 'open'), (1, 2, '{1}', 'open')"
+    )
     connection.execute("insert into penstock.map_here (queue_id, epoch) values (1, 1)")
     connection.execute("insert into penstock.partition (id, queue_id, number, name) values (1, 1, 0, 'q')")
     connection.execute("insert into penstock.shard (number, identity, address) values (1, gen_random_uuid(), 'a')")
@@ -61,13 +67,16 @@ def set_state(connection: Connection, table: str, state: str, *, is_copy: bool) 
     numbers = sql.SQL("")
     if table == "partition":
         numbers = sql.SQL(", left_at = {}, shut_by = {}").format(*map(sql.Literal, NUMBERS[state]))
-    statement = sql.SQL("update penstock.{} set state = {}{}").format(sql.Identifier(table), sql.Literal(state), numbers)
+    statement = sql.SQL("update penstock.{} set state = {}{}").format(
+        sql.Identifier(table), sql.Literal(state), numbers
+    )
     connection.execute(statement)
 
 
 def test_each_table_knows_the_states_of_its_scope(connection: Connection) -> None:
     rows = connection.execute(
-        "select conrelid::regclass::text, pg_get_constraintdef(oid) from pg_constraint where conname like '%state_is_known'"
+        "select conrelid::regclass::text, pg_get_constraintdef(oid) from pg_constraint"
+        " where conname like '%state_is_known'"
     ).fetchall()
     known = {table.removeprefix("penstock."): tuple(re.findall(r"'(\w+)'", check)) for table, check in rows}
     assert known == STATES
