@@ -29,7 +29,8 @@ begin atomic
       from pg_class where relnamespace = '@schema@'::regnamespace and relkind in ('r', 'p', 'v')
     union all
     select format('function @schema@.%I(%s)', proname, pg_get_function_identity_arguments(oid)),
-           case when p_kind = 'worker' and prorettype <> 'trigger'::regtype or p_kind = 'reader' and not prosecdef
+           case when prorettype = 'trigger'::regtype then null
+                when p_kind = 'worker' or p_kind = 'reader' and not prosecdef
                   or p_kind = 'producer' and proname = 'enqueue' then 'execute' end
       from pg_proc where pronamespace = '@schema@'::regnamespace;
 end;
