@@ -165,9 +165,7 @@ def _misplaced(enqueued: dict[int, Span], runs: Sequence[Span]) -> int:
 def _is_drained(connection: Connection) -> bool:
     """Whether nothing is left of any map but the newest."""
     return bool(
-        connection.execute(
-            "select not exists (select from penstock.queue_map where state = 'replaced')"
-        ).fetchone()[0]
+        connection.execute("select not exists (select from penstock.queue_map where state = 'replaced')").fetchone()[0]
     )
 
 

@@ -64,7 +64,7 @@ def make_rows(connection: Connection) -> None:
 
 def set_state(connection: Connection, table: str, state: str, *, is_copy: bool) -> None:
     connection.execute("select set_config('penstock.copies', %s, true)", ["on" if is_copy else "off"])
-    numbers = sql.SQL("")
+    numbers: sql.Composable = sql.SQL("")
     if table == "partition":
         numbers = sql.SQL(", left_at = {}, shut_by = {}").format(*map(sql.Literal, NUMBERS[state]))
     statement = sql.SQL("update penstock.{} set state = {}{}").format(

@@ -149,7 +149,8 @@ create table @schema@.partition (
 ) with (fillfactor = 50);
 create trigger partition_moves_on before insert or update of state on @schema@.partition for each row
     execute function @schema@.hold_to_steps(
-        '>unused', 'unused>current', 'current>left', 'current>unused', 'left>current', 'left>shut', 'unused>shut', 'shut>current');
+        '>unused', 'unused>current', 'current>left', 'current>unused', 'left>current', 'left>shut', 'unused>shut',
+        'shut>current');
 
 create table @schema@.task (
     queue_id     int not null references @schema@.queue,

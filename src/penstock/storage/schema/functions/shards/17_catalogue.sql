@@ -23,7 +23,7 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_here @schema@.catalogue;
 begin
-    perform set_config('lock_timeout', '2s', true), set_config('@schema@.copies', 'on', true);
+    perform set_config('lock_timeout', '2s', true);
     v_here := (select c from @schema@.catalogue as c for no key update);
     if v_here.system <> (p_given ->> 'system')::uuid then
         raise exception using errcode = '22023', message = 'the catalogues are of different systems';
@@ -31,6 +31,7 @@ begin
     if (p_given ->> 'version')::bigint <= v_here.version then
         return false;
     end if;
+    perform set_config('@schema@.copies', 'on', true);
     insert into @schema@.shard (number, identity, address, state)
     select number, identity, address, state from json_populate_recordset(null::@schema@.shard, p_given -> 'shards')
     on conflict (number) do update
