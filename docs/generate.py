@@ -77,10 +77,6 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
 # What the layers around the app use; not for users, and free to change.
 INTERNAL = {
     "App.database",
-    "App.register",
-    "App.send",
-    "App.send_in_async",
-    "App.send_rows",
     "App.tasks",
     "App.databases",
     "App.is_embedded",

@@ -151,13 +151,13 @@ def test_a_call_of_a_coroutine_has_the_time_that_it_is_given(
     app = make_app(request_timeout=1.0)
     work = app.queue("q").task(name="work")(lambda: None)
     given: list[float | None] = []
-    send = app.send
+    send = app.sender.send
 
     def note(jobs: Sequence[PendingJob], connection: object, timeout: float | None) -> list[int]:
         given.append(timeout)
         return send(jobs, connection, timeout)
 
-    monkeypatch.setattr(app, "send", note)
+    monkeypatch.setattr(app.sender, "send", note)
     assert len(asyncio.run(app.aenqueue_many([work.job()], request_timeout=60.0))) == 1
     assert given == [60.0]
 

@@ -145,7 +145,7 @@ class Stage:
         definition = app.tasks["work"][task]
         with self.recorder.enqueuing(labels, "work") as ids:
             rows = [definition.arguments.encode({"label": label, **args}) for label in labels]
-            ids += app.send_rows(definition, Options.checked(request_timeout=request_timeout), rows, None)
+            ids += app.sender.send_rows(definition, Options.checked(request_timeout=request_timeout), rows, None)
         return ids
 
     def enqueue_steps(

@@ -465,7 +465,7 @@ def test_a_lead_that_was_killed_while_it_handed_over_is_followed(world: World, m
 def test_nobody_writes_to_a_drained_shard_whatever_it_believes(world: World) -> None:
     entry = world.shards.read(lambda c: find_queue(c, "p"))
     world.drain(2)
-    producer = world.app._producer
+    producer = world.app.sender.producer
     assert producer is not None or world.run.enqueue(n=1)
     # As it was planned before.
     world.app._declarations._entries["p"] = (entry, 1e12)

@@ -580,7 +580,7 @@ def test_what_a_call_waited_for_is_told_wherever_its_time_runs_out(scene: Scene,
     task = task_on(scene.app, partitions=4, order="key")
     key = key_on(scene.app, 2)
     task.options(key=key).enqueue(n=-1)
-    producer = scene.app._producer
+    producer = scene.app.sender.producer
     owner, name = (producer, "_find_queue_now") if when == "the map is learnt anew" else (producer, "_try")
     act, seen = getattr(owner, name), 0
 

@@ -105,7 +105,7 @@ from penstock import App
 from penstock.worker.worker import Worker
 
 # While the main thread holds the lock that stopping needs.
-look = Worker._leave_out_silent
+look = Worker._stop_silent
 done = []
 
 def worst(worker):
@@ -114,7 +114,7 @@ def worst(worker):
         signal.raise_signal(signal.SIGTERM)
     look(worker)
 
-Worker._leave_out_silent = worst
+Worker._stop_silent = worst
 app = App(shards=sys.argv[1:])
 app.queue("q").task(print)
 app.work()
@@ -141,7 +141,7 @@ def test_a_stop_while_work_is_about_to_begin_is_heard(
 ) -> None:
     app = make_app(imports=["tasks"])
     # Its modules are imported before it connects.
-    monkeypatch.setattr("penstock.app.app.importlib.import_module", lambda _: app.stop())
+    monkeypatch.setattr("penstock.app.working.importlib.import_module", lambda _: app.stop())
     app.queue("q").task(name="work")(print)
     thread = threading.Thread(target=app.work)
     thread.start()

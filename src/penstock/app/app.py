@@ -7,39 +7,25 @@ call. An app may be used from any number of threads.
 from __future__ import annotations
 
 import asyncio
-import importlib
-import logging
-import signal
-import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
-from math import inf
-from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, Unpack, overload
+from typing import Any, Literal, Self, Unpack, overload
 
 from penstock import admin
-from penstock.app.calls import Bounded, change, change_in_steps, question
+from penstock.app.access import Access
+from penstock.app.calls import change, change_in_steps, question
 from penstock.app.connecting import Connecting
 from penstock.app.declarations import Declarations
+from penstock.app.inputs import Limits, check_app_options, checked_filters, checked_retention, name_of
+from penstock.app.results import wait_for_result, wait_for_result_async
+from penstock.app.sending import AppSender
+from penstock.app.working import Workers
 from penstock.client.beside import beside
-from penstock.client.options import Options
-from penstock.client.pending import PendingJob, pending_rows
-from penstock.client.producer import Producer
+from penstock.client.pending import PendingJob
 from penstock.client.task import Queue, Task
 from penstock.client.testing import Testing
-from penstock.clock import system
-from penstock.deadline import Deadline, current_deadline
-from penstock.errors import (
-    InvalidInput,
-    JobFailed,
-    PartitionUnavailable,
-    PenstockError,
-    RequestTimeout,
-    ResultTimeout,
-)
-from penstock.forking import renew_in_children
 from penstock.model import (
     BlockedKey,
     Cron,
@@ -56,35 +42,12 @@ from penstock.model import (
 )
 from penstock.model.limits import checked_concurrency, checked_count, checked_name, checked_seconds
 from penstock.model.queue import refuse_unknown_options
-from penstock.model.state import FINAL
-from penstock.policy.cron import Schedule
 from penstock.shards.databases import Shards
 from penstock.storage import Database
-from penstock.storage.handler_transaction import is_async
 from penstock.task.definition import TaskDefinition
-from penstock.upkeep import SharedUpkeep, Upkeep
-from penstock.version import __version__
-from penstock.worker import Event, Hooks, ServedDatabase, Worked, Worker
+from penstock.worker import Event, Worked
 
 __all__ = ["App"]
-
-log = logging.getLogger("penstock")
-# What a look at a job has, where whoever waits for its end gives less.
-LOOK_SECONDS = 0.5
-
-FILTERS = ("queue", "state", "task", "key", "load", "tag")
-RETENTION_DAYS = {"succeeded": 7.0, "failed": 30.0, "cancelled": 7.0, "discarded": 7.0, "expired": 7.0}
-
-
-class Limits(TypedDict, total=False):
-    """What `app.limit` changes: the options of `app.queue` by those names."""
-
-    limit: int | None
-    rate: str | None
-    per_key_rate: str | None
-    weights: Mapping[str, float] | None
-    max_length: int | None
-    max_wait: float | None
 
 
 class App:
@@ -115,14 +78,9 @@ class App:
         schema: str = "penstock",
         **unavailable: object,
     ) -> None:
-        for name in unavailable:
-            raise InvalidInput(name, f"App has no option {name!r}")
-        if isinstance(imports, str):
-            raise InvalidInput("imports", "a list of module names is needed; write imports=['tasks']")
-        if pooled is not None and not isinstance(pooled, bool):
-            raise InvalidInput("pooled", "must be True, False or None")
+        check_app_options(unavailable, imports, pooled)
         self._lease_seconds = checked_seconds("lease", lease)
-        self._retention = _checked_retention(retention)
+        self._retention = checked_retention(retention)
         self.imports = tuple(imports)
         self._connecting = Connecting(
             url,
@@ -136,18 +94,10 @@ class App:
             schema=schema,
         )
         self._declarations = Declarations(self._connecting.shards, self._connecting.learn)
-        self._producer: Producer | None = None
-        self._hooks = Hooks()
-        self._workers: list[Worker] = []
-        self._testing: Testing | None = None
-        self._lock = threading.Lock()
-        renew_in_children(self, App._renew_after_fork)
-
-    def _renew_after_fork(self) -> None:
-        """In a forked child: no worker of this app runs here, and no thread of its producer."""
-        self._lock = threading.Lock()
-        self._workers = []
-        self._producer = None
+        self._access = Access(self._connecting, self._declarations)
+        # What tasks and queues send jobs by; not for users.
+        self.sender = AppSender(self._access)
+        self._workers = Workers(self._access, self.imports, self._lease_seconds, self._retention)
 
     # Declaring
 
@@ -193,11 +143,7 @@ class App:
             max_length=max_length,
             max_wait=max_wait,
         )
-        return self._declarations.declare(definition, Queue(definition, self))
-
-    def register(self, task: TaskDefinition) -> None:
-        """Take in a task; `queue.task` does it."""
-        self._declarations.register(task)
+        return self._declarations.declare(definition, Queue(definition, self.sender))
 
     @property
     def tasks(self) -> dict[str, dict[str, TaskDefinition]]:
@@ -214,15 +160,7 @@ class App:
         timezone: str = "UTC",
     ) -> None:
         """Enqueue a job of a task by the calendar. A declaration: the next call that needs the database writes it."""
-        if not isinstance(task, Task):
-            raise InvalidInput("task", f"a task of this app is needed, not {type(task).__name__}")
-        Schedule(expression, timezone)
-        pending = task.job(**dict(args or {}))
-        self._declarations.add_cron(
-            admin.CronDefinition(
-                checked_name("name", name), expression, timezone, task.queue, task.name, pending.args_json, pending.key
-            )
-        )
+        self._declarations.declare_cron(name, expression, task, args, timezone)
 
     @question
     def crons(self) -> list[Cron]:
@@ -255,45 +193,13 @@ class App:
         self, jobs: Sequence[PendingJob], *, connection: Any = None, request_timeout: float | None = None
     ) -> list[int]:
         """Write jobs of any tasks and queues, all or nothing, on each shard by itself; their ids, in order."""
-        timeout = None if request_timeout is None else checked_seconds("request_timeout", request_timeout)
-        return self.send(_checked_pending(jobs), connection, timeout)
+        return self.sender.send_many(jobs, connection, request_timeout)
 
     async def aenqueue_many(
         self, jobs: Sequence[PendingJob], *, connection: Any = None, request_timeout: float | None = None
     ) -> list[int]:
         """`enqueue_many` for coroutines."""
-        if connection is not None and is_async(connection):
-            return await self.send_in_async(_checked_pending(jobs), connection)
-        seconds = (
-            self.request_timeout if request_timeout is None else checked_seconds("request_timeout", request_timeout)
-        )
-        return await beside(
-            lambda: self.enqueue_many(jobs, connection=connection, request_timeout=request_timeout), seconds
-        )
-
-    def send(self, jobs: Sequence[PendingJob], connection: Any, timeout: float | None) -> list[int]:
-        """Where every enqueue arrives."""
-        if self._testing is not None:
-            return self._testing.enqueue(jobs)
-        is_bound = any(job.key is not None or job.options.idempotency_key is not None for job in jobs)
-        with self._bounded(timeout):
-            return self._producer_for(is_bound, len(jobs)).enqueue(jobs, connection, timeout)
-
-    def send_rows(
-        self, task: TaskDefinition, options: Options, args: list[bytes], keys: list[bytes | None] | None
-    ) -> list[int]:
-        """Where every enqueue of many rows arrives."""
-        if self._testing is not None:
-            return self._testing.enqueue(pending_rows(task, options, args, keys))
-        with self._bounded(options.request_timeout):
-            return self._producer_for(keys is not None, len(args)).enqueue_rows(task, options, args, keys)
-
-    async def send_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
-        """The same, inside an asynchronous caller's transaction."""
-        if self._testing is not None:
-            return self._testing.enqueue(jobs)
-        producer = await asyncio.to_thread(self._opened_producer)
-        return await producer.enqueue_in_async(jobs, connection)
+        return await self.sender.send_many_async(jobs, connection, request_timeout)
 
     # Working
 
@@ -312,54 +218,7 @@ class App:
         """
         checked_concurrency(concurrency)
         grace = checked_seconds("grace", grace)
-        try:
-            with _Signals() as signals:
-                return self._work(queues, concurrency, until_idle, grace, signals)
-        except _StoppedEarly:
-            return Worked(0, 0, 0, 0)
-
-    def _work(
-        self, queues: Sequence[str | Queue] | None, concurrency: int, until_idle: bool, grace: float, signals: _Signals
-    ) -> Worked:
-        rescued: list[int] = []
-
-        def note_rescued(jobs: int) -> None:
-            rescued.append(jobs)
-            self._hooks.tell(Event(name="rescued", jobs=jobs))
-
-        def find_sites(known: Collection[int]) -> list[ServedDatabase]:
-            return [
-                ServedDatabase(database.shard, database, self._declarations.served(queues, database.shard))
-                for database in self.databases
-                if database.shard not in known
-            ]
-
-        worker = Worker(
-            find_sites,
-            concurrency=concurrency,
-            lease_seconds=self._lease_seconds,
-            grace_seconds=grace,
-            version=__version__,
-            hooks=self._hooks,
-            sweepers=lambda database: Upkeep(database, self._retention, note_rescued, shared),
-        )
-        # Before anything that takes time: whoever stops the app now means this worker too.
-        with self._lock:
-            self._workers.append(worker)
-        try:
-            for module in self.imports:
-                importlib.import_module(module)
-            shared = SharedUpkeep(self.databases, [self._connecting.learn, self._declarations.write_rest])
-            shared.start()
-            try:
-                signals.stop(worker)
-                worker.run(until_idle=until_idle)
-            finally:
-                shared.stop()
-        finally:
-            with self._lock:
-                self._workers.remove(worker)
-        return worker.worked(sum(rescued))
+        return self._workers.work(queues, concurrency, until_idle=until_idle, grace_seconds=grace)
 
     async def awork(
         self,
@@ -374,65 +233,22 @@ class App:
 
     def stop(self) -> None:
         """End every `work` of this app gently, from any thread."""
-        with self._lock:
-            workers = list(self._workers)
-        for worker in workers:
-            worker.stop()
+        self._workers.stop()
 
     def on(self, event: str, function: Callable[[Event], Any]) -> None:
         """Call a function when a job started, succeeded, was retried, failed, or jobs were rescued."""
-        self._hooks.add(event, function)
+        self._workers.hooks.add(event, function)
 
     def result(self, job_id: int | str, timeout: float | None = None) -> Any:
         """Wait for a job and give its result, or raise its error."""
-        if self._testing is not None:
-            return self._testing.result(int(job_id))
-        if timeout is None:
-            return self._await_result(job_id)
-        # However short it is, the job is looked at once.
-        with self._bounded(max(timeout, LOOK_SECONDS), is_change=False) as call:
-            return self._await_result(job_id, call.deadline, max(timeout, 0.0))
-
-    def _await_result(self, job_id: int | str, deadline: Deadline | None = None, seconds: float = inf) -> Any:
-        until = system.monotonic() + seconds
-        pause = 0.002
-        is_seen = False
-        while True:
-            job = self._look_for_result(job_id, deadline, is_seen=is_seen)
-            is_seen = True
-            if job.state == State.SUCCEEDED:
-                return job.result
-            if job.state in FINAL:
-                raise JobFailed(job.id, job.state, job.error)
-            left = until - system.monotonic()
-            if left <= 0:
-                raise ResultTimeout(job.id, seconds)
-            system.sleep(min(pause, left))
-            pause = min(pause * 1.5, 0.25)
-
-    def _look_for_result(self, job_id: int | str, deadline: Deadline | None, *, is_seen: bool) -> Job:
-        """A job; its shard is waited for where that is down, but no longer than this."""
-        asked_at = system.monotonic()
-        try:
-            if deadline is not None:
-                return admin.job(self.databases, job_id, waits=True)
-            with self._bounded(is_change=False):
-                return admin.job(self.databases, job_id, waits=True)
-        except PartitionUnavailable as error:
-            # It is given up up to half a second before, where the next try would come too late.
-            if deadline is None or deadline.left() > 0.5:
-                raise
-            # A look that the end of the time cut short says nothing about the database.
-            is_short = is_seen and system.monotonic() - asked_at < 0.5
-            unanswered = None if is_short else str(error)
-            raise ResultTimeout(int(job_id), deadline.seconds, unanswered=unanswered) from error
+        return wait_for_result(self._access, job_id, timeout)
 
     # Asking
 
     @question
     def stats(self, queue: str | Queue) -> Stats:
         """A queue's figures, and those of each of its partitions."""
-        return admin.stats(self.databases, self._declarations.fresh_entry(_name(queue)))
+        return admin.stats(self.databases, self._declarations.fresh_entry(name_of(queue)))
 
     @question
     def queues(self) -> list[Stats]:
@@ -463,16 +279,9 @@ class App:
         before: int | str | None = None,
     ) -> list[Job]:
         """Jobs, newest first."""
+        name = None if queue is None else name_of(queue)
         return admin.jobs(
-            self.databases,
-            queue=None if queue is None else _name(queue),
-            state=state,
-            task=task,
-            key=key,
-            load=load,
-            tag=tag,
-            limit=limit,
-            before=before,
+            self.databases, queue=name, state=state, task=task, key=key, load=load, tag=tag, limit=limit, before=before
         )
 
     @question
@@ -483,7 +292,7 @@ class App:
     @question
     def blocked_keys(self, queue: str | Queue) -> list[BlockedKey]:
         """The keys of a queue that wait for the retry of one of their jobs, or for a person; the oldest first."""
-        return admin.blocked_keys(self.databases, _name(queue))
+        return admin.blocked_keys(self.databases, name_of(queue))
 
     @question
     def loads(self, limit: int = 100) -> list[Load]:
@@ -514,7 +323,7 @@ class App:
     @change_in_steps
     def cancel(self, job_id: int | str | None = None, /, *, preview: bool = False, **filters: Any) -> State | int:
         """Cancel one job, or by filter all that have not ended; a running one is asked to stop."""
-        return admin.cancel(self.databases, job_id, preview=preview, **_filters(filters))
+        return admin.cancel(self.databases, job_id, preview=preview, **checked_filters(filters))
 
     @overload
     def retry(self, job_id: int | str, /) -> State: ...
@@ -523,7 +332,7 @@ class App:
     @change_in_steps
     def retry(self, job_id: int | str | None = None, /, *, preview: bool = False, **filters: Any) -> State | int:
         """Run a dead letter again, or by filter many; a job that waits for a time runs now."""
-        return admin.retry(self.databases, job_id, preview=preview, **_filters(filters))
+        return admin.retry(self.databases, job_id, preview=preview, **checked_filters(filters))
 
     @change
     def reschedule(self, job_id: int | str, run_at: datetime) -> State:
@@ -533,17 +342,17 @@ class App:
     @change
     def pause(self, queue: str | Queue) -> None:
         """Give out none of a queue's jobs until `resume`; what runs goes on."""
-        admin.pause(self.databases, self._declarations.entry(_name(queue)).name)
+        admin.pause(self.databases, self._declarations.entry(name_of(queue)).name)
 
     @change
     def resume(self, queue: str | Queue) -> None:
         """Give them out again."""
-        admin.resume(self.databases, self._declarations.entry(_name(queue)).name)
+        admin.resume(self.databases, self._declarations.entry(name_of(queue)).name)
 
     @change_in_steps
     def purge(self, queue: str | Queue, *, state: str | None = None, preview: bool = False) -> int:
         """End every waiting job of a queue as cancelled, or clear its dead letters; how many."""
-        return admin.purge(self.databases, self._declarations.entry(_name(queue)).name, state=state, preview=preview)
+        return admin.purge(self.databases, self._declarations.entry(name_of(queue)).name, state=state, preview=preview)
 
     @change
     def limit(self, queue: str | Queue, **limits: Unpack[Limits]) -> None:
@@ -553,7 +362,7 @@ class App:
         away. A raised limit starts what waits for it at once; a lowered one lets what runs end, and starts nothing
         until then.
         """
-        self._declarations.change_limits(_name(queue), limits)
+        self._declarations.change_limits(name_of(queue), limits)
 
     @change_in_steps
     def resize(self, queue: str | Queue, *, partitions: int) -> Resize:
@@ -561,9 +370,7 @@ class App:
 
         Producers go by it at once, the order of each key is kept, and removed partitions are still worked off.
         """
-        done = admin.resize(self.databases, _name(queue), partitions)
-        self._declarations.fresh_entry(done.queue)
-        return done
+        return self._declarations.follow(admin.resize(self.databases, name_of(queue), partitions))
 
     @change_in_steps
     def move_partition(self, queue: str | Queue, partition: int | str, shard: int | str) -> Resize:
@@ -572,14 +379,12 @@ class App:
         The partition is given by number or name, the shard by number or URL. What waits or runs is worked off where it
         is; the order of each key is kept.
         """
-        done = admin.move_partition(self.databases, _name(queue), partition, shard)
-        self._declarations.fresh_entry(done.queue)
-        return done
+        return self._declarations.follow(admin.move_partition(self.databases, name_of(queue), partition, shard))
 
     @change
     def release(self, queue: str | Queue, key: str | bytes | int) -> None:
         """Let a halted key go on; its dead letter stays where it is."""
-        admin.release(self.databases, _name(queue), key)
+        admin.release(self.databases, name_of(queue), key)
 
     # The app itself
 
@@ -591,15 +396,7 @@ class App:
     @property
     def databases(self) -> Shards:
         """Every database, with everything declared so far written down."""
-        if self._testing is not None:
-            raise PenstockError("app.testing() keeps jobs in memory, without a database: ask the object it gave you")
-        shards = self._connecting.shards()
-        self._declarations.write_declarations()
-        call = current_deadline()
-        if call is not None:
-            # What was declared before is not what the call is for.
-            call.may_have_written = False
-        return shards
+        return self._access.databases
 
     @property
     def unchecked_databases(self) -> list[Database]:
@@ -635,11 +432,7 @@ class App:
     @question
     def shards(self) -> list[Shard]:
         """The databases of this app, whether they answer, and how much is on them."""
-        databases = self._connecting.unchecked()
-        # One that is asked for its health is not waited for.
-        if not any(admin.answers(database) for database in databases):
-            return [admin.silent_shard(database) for database in databases]
-        return admin.shards(self._connecting.shards())
+        return self._access.look_at_shards()
 
     @change_in_steps
     def add_shard(self, url: str) -> int:
@@ -648,8 +441,7 @@ class App:
         Running producers and workers find it by themselves. Partitions of queues that exist stay where they are until
         they are moved, or their queue is resized.
         """
-        self._declarations.write_declarations()
-        return self._connecting.add(url)
+        return self._access.add_shard(url)
 
     @change_in_steps
     def drain_shard(self, shard: int | str) -> Drain:
@@ -662,28 +454,17 @@ class App:
 
     def migrate(self) -> list[str]:
         """Create or upgrade the schema, and write down what is declared; what was applied."""
-        applied = self._connecting.migrate()
-        self._declarations.write_declarations()
-        return applied
+        return self._access.migrate()
 
-    @contextmanager
-    def testing(self, *, inline: bool = False) -> Iterator[Testing]:
+    def testing(self, *, inline: bool = False) -> AbstractContextManager[Testing]:
         """For tests: no database; jobs run at once (`inline=True`) or when the test calls `drain`."""
-        before, self._testing = self._testing, Testing(inline=inline, is_owned=self._declarations.is_owned)
-        try:
-            yield self._testing
-        finally:
-            self._testing = before
+        return self._access.without_databases(inline=inline)
 
     def close(self) -> None:
         """Give back every connection; an embedded server stops when its last app is closed."""
-        with self._lock:
-            workers = list(self._workers)
-        for worker in workers:
-            worker.stop(may_hurry=False)
-        self._connecting.close()
-        self._producer = None
-        self._declarations.forget()
+        self._workers.stop(may_hurry=False)
+        self._access.close()
+        self.sender.close()
 
     def __enter__(self) -> Self:
         return self
@@ -733,117 +514,4 @@ class App:
 
     async def aresult(self, job_id: int | str, timeout: float | None = None) -> Any:  # noqa: ASYNC109
         """`result` for coroutines."""
-        if timeout is None:
-            return await asyncio.to_thread(self.result, job_id)
-        return await beside(lambda: self.result(job_id, timeout), max(timeout, LOOK_SECONDS))
-
-    def _bounded(self, seconds: float | None = None, *, is_change: bool = True, renews: bool = False) -> Bounded:
-        """A call begins: from here on its time counts. Servers of our own are started before it does."""
-        given = self.request_timeout if seconds is None else seconds
-        if self._testing is None:
-            self._connecting.start(given)
-        return Bounded(given, is_change=is_change, renews=renews)
-
-    def _producer_for(self, is_bound: bool, count: int) -> Producer:
-        try:
-            return self._opened_producer()
-        except PartitionUnavailable as error:
-            error.written = [None] * count
-            if is_bound:
-                raise
-            refused = RequestTimeout(f"{error}; nothing was written", outcome="not written")
-            refused.written = error.written
-            raise refused from error
-
-    def _opened_producer(self) -> Producer:
-        shards = self.databases
-        producer = self._producer
-        if producer is None:
-            producer = self._producer = Producer(shards, self._declarations.entry, self._declarations.fresh_entry)
-        return producer
-
-
-class _StoppedEarly(BaseException):
-    """A signal came before there was a worker to stop, while the database was waited for, say."""
-
-
-class _Signals:
-    """SIGTERM and SIGINT end a worker gently while the block lasts; only the main thread may be asked for them.
-
-    A signal may come while the main thread holds the very lock that stopping needs: another thread stops the worker.
-    """
-
-    def __init__(self) -> None:
-        self._is_main = threading.current_thread() is threading.main_thread()
-        self._asked: SimpleQueue[bool] = SimpleQueue()
-        self._worker: Worker | None = None
-        self._before: dict[int, Any] = {}
-        self._stopper = threading.Thread(target=self._stop_when_asked, name="penstock-signals", daemon=True)
-
-    def stop(self, worker: Worker) -> None:
-        """From now on this is what a signal stops."""
-        self._worker = worker
-
-    def __enter__(self) -> Self:
-        if self._is_main:
-            self._stopper.start()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._before[number] = signal.signal(number, self._note)
-            renew_in_children(self, _Signals._renew_after_fork)
-        return self
-
-    def _renew_after_fork(self) -> None:
-        """In a forked child: there is no worker to stop, and nobody who would hear it; signals mean what they did."""
-        for number, handler in self._before.items():
-            if signal.getsignal(number) == self._note:
-                signal.signal(number, handler)
-        self._before = {}
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        if self._is_main:
-            self._asked.put(False)
-            self._stopper.join()
-
-    def _note(self, *_: object) -> None:
-        if self._worker is None:
-            raise _StoppedEarly
-        self._asked.put(True)
-
-    def _stop_when_asked(self) -> None:
-        while self._asked.get():
-            if self._worker is not None:
-                self._worker.stop()
-
-
-def _name(queue: str | Queue) -> str:
-    return queue.name if isinstance(queue, Queue) else checked_name("queue", queue)
-
-
-def _filters(filters: dict[str, Any]) -> dict[str, Any]:
-    for name in filters:
-        if name not in FILTERS:
-            raise InvalidInput(name, f"jobs cannot be chosen by {name!r}; the filters are {', '.join(FILTERS)}")
-    if isinstance(filters.get("queue"), Queue):
-        filters["queue"] = filters["queue"].name
-    return filters
-
-
-def _checked_pending(jobs: object) -> list[PendingJob]:
-    if isinstance(jobs, (str, bytes)) or not isinstance(jobs, Iterable):
-        raise InvalidInput("jobs", f"a list of task.job(...) is needed, not {type(jobs).__name__}")
-    checked = list(jobs)
-    for job in checked:
-        if not isinstance(job, PendingJob):
-            raise InvalidInput("jobs", f"task.job(...) is needed, not {type(job).__name__}")
-    return checked
-
-
-def _checked_retention(given: Mapping[str, float] | None) -> dict[str, float]:
-    retention = dict(RETENTION_DAYS)
-    for outcome, days in (given or {}).items():
-        if outcome not in RETENTION_DAYS:
-            raise InvalidInput("retention", f"{outcome!r} is no final state; give {', '.join(RETENTION_DAYS)}")
-        retention[outcome] = checked_seconds("retention", days)
-    return retention
+        return await wait_for_result_async(self._access, job_id, timeout)

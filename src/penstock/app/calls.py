@@ -43,11 +43,11 @@ class Bounded:
             error.outcome = "unknown"
 
 
-def _bounded(function: Callable[P, T], *, is_change: bool, renews: bool = False) -> Callable[P, T]:
+def _bounded(function: Callable[P, T], *, is_change: bool, is_in_steps: bool = False) -> Callable[P, T]:
     @functools.wraps(function)
     def call(*args: P.args, **named: P.kwargs) -> T:
         app = cast("Any", args[0])
-        with app._bounded(is_change=is_change, renews=renews):
+        with app._access.begin_call(is_change=is_change, is_in_steps=is_in_steps):
             return function(*args, **named)
 
     return call
@@ -65,7 +65,7 @@ def change(function: Callable[P, T]) -> Callable[P, T]:
 
 def change_in_steps(function: Callable[P, T]) -> Callable[P, T]:
     """A call that changes much: it may go on for as long as it gets on."""
-    return _bounded(function, is_change=True, renews=True)
+    return _bounded(function, is_change=True, is_in_steps=True)
 
 
 @contextmanager

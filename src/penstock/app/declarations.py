@@ -13,14 +13,15 @@ from typing import Any
 
 from penstock.admin import CronDefinition, write_cron
 from penstock.app.calls import locked
-from penstock.client.task import Queue
+from penstock.client.task import Queue, Task
 from penstock.clock import system
 from penstock.errors import InvalidInput, NotFound, PartitionUnavailable
 from penstock.forking import renew_in_children
-from penstock.model import QueueDefinition
+from penstock.model import QueueDefinition, Resize
 from penstock.model.limits import checked_name
 from penstock.model.queue import refuse_unknown_options
 from penstock.model.rules import LIVE_OPTIONS
+from penstock.policy.cron import Schedule
 from penstock.shards.databases import Shards
 from penstock.storage import Connection, catalogue
 from penstock.storage.catalogue import QueueEntry
@@ -77,8 +78,17 @@ class Declarations:
             tasks[task.name] = task
             self._unwritten.append(task)
 
-    def add_cron(self, cron: CronDefinition) -> None:
+    def declare_cron(
+        self, name: str, expression: str, task: object, args: Mapping[str, Any] | None, timezone: str
+    ) -> None:
         """Take in a cron entry."""
+        if not isinstance(task, Task):
+            raise InvalidInput("task", f"a task of this app is needed, not {type(task).__name__}")
+        Schedule(expression, timezone)
+        job = task.job(**dict(args or {}))
+        cron = CronDefinition(
+            checked_name("name", name), expression, timezone, task.queue, task.name, job.args_json, job.key
+        )
         with self._lock:
             if self._crons.setdefault(cron.name, cron) != cron:
                 raise InvalidInput("name", f"cron {cron.name!r} is declared twice on this app, differently")
@@ -124,6 +134,11 @@ class Declarations:
             self._learn_shards()
         self._entries[name] = (entry, system.monotonic())
         return entry
+
+    def follow(self, done: Resize) -> Resize:
+        """After a resize or a move: read how the queue is now, so that calls here go by it at once."""
+        self.fresh_entry(done.queue)
+        return done
 
     def is_owned(self, name: str) -> bool:
         """Whether a queue is declared with rules about keys or tenants."""

@@ -60,7 +60,7 @@ def enqueue(
             after=after,
         )
         ensure_answering(app)
-        job_id = Bound(definition, app, options).enqueue(**named)
+        job_id = Bound(definition, app.sender, options).enqueue(**named)
     if as_json:
         show_json({"id": str(job_id)})
     else:

@@ -1,0 +1,112 @@
+"""Where every enqueue of an app arrives: it goes to the producer, or stays in memory in a test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from penstock.app.access import Access
+from penstock.client.beside import beside
+from penstock.client.options import Options
+from penstock.client.pending import PendingJob, pending_rows
+from penstock.client.producer import Producer
+from penstock.errors import InvalidInput, PartitionUnavailable, RequestTimeout
+from penstock.forking import renew_in_children
+from penstock.model.limits import checked_seconds
+from penstock.storage.handler_transaction import is_async
+from penstock.task.definition import TaskDefinition
+
+__all__ = ["AppSender"]
+
+
+class AppSender:
+    """What the tasks and queues of an app send jobs by. The producer is made when it is first needed."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self.producer: Producer | None = None
+        renew_in_children(self, AppSender.close)
+
+    @property
+    def request_timeout(self) -> float:
+        """How many seconds a call has."""
+        return self._access.connecting.request_timeout
+
+    def register(self, task: TaskDefinition) -> None:
+        """Take in a task."""
+        self._access.declarations.register(task)
+
+    def send_many(self, jobs: object, connection: Any, request_timeout: float | None) -> list[int]:
+        """`app.enqueue_many`."""
+        timeout = None if request_timeout is None else checked_seconds("request_timeout", request_timeout)
+        return self.send(_checked_pending(jobs), connection, timeout)
+
+    async def send_many_async(self, jobs: object, connection: Any, request_timeout: float | None) -> list[int]:
+        """`app.aenqueue_many`."""
+        if connection is not None and is_async(connection):
+            return await self.send_in_async(_checked_pending(jobs), connection)
+        seconds = (
+            self.request_timeout if request_timeout is None else checked_seconds("request_timeout", request_timeout)
+        )
+        return await beside(lambda: self.send_many(jobs, connection, request_timeout), seconds)
+
+    def send(self, jobs: Sequence[PendingJob], connection: Any, timeout: float | None) -> list[int]:
+        """Write jobs, all or nothing, on each shard by itself; their ids."""
+        if self._access.testing is not None:
+            return self._access.testing.enqueue(jobs)
+        is_bound = any(job.key is not None or job.options.idempotency_key is not None for job in jobs)
+        with self._access.begin_call(timeout):
+            return self._open_producer_for(is_bound, len(jobs)).enqueue(jobs, connection, timeout)
+
+    def send_rows(
+        self, task: TaskDefinition, options: Options, args: list[bytes], keys: list[bytes | None] | None
+    ) -> list[int]:
+        """Write many jobs of one task that are alike but for their arguments and keys; their ids."""
+        if self._access.testing is not None:
+            return self._access.testing.enqueue(pending_rows(task, options, args, keys))
+        with self._access.begin_call(options.request_timeout):
+            return self._open_producer_for(keys is not None, len(args)).enqueue_rows(task, options, args, keys)
+
+    async def send_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
+        """Write jobs inside an asynchronous caller's transaction; their ids."""
+        if self._access.testing is not None:
+            return self._access.testing.enqueue(jobs)
+        producer = await asyncio.to_thread(self._open_producer)
+        return await producer.enqueue_in_async(jobs, connection)
+
+    def close(self) -> None:
+        """Forget the producer; in a forked child its threads do not run."""
+        self.producer = None
+
+    def _open_producer_for(self, is_bound: bool, count: int) -> Producer:
+        """The producer; an error says that none of so many jobs was written. Those that a key or an idempotency key
+        binds to a shard cannot go elsewhere.
+        """
+        try:
+            return self._open_producer()
+        except PartitionUnavailable as error:
+            error.written = [None] * count
+            if is_bound:
+                raise
+            refused = RequestTimeout(f"{error}; nothing was written", outcome="not written")
+            refused.written = error.written
+            raise refused from error
+
+    def _open_producer(self) -> Producer:
+        shards = self._access.databases
+        producer = self.producer
+        if producer is None:
+            declarations = self._access.declarations
+            producer = self.producer = Producer(shards, declarations.entry, declarations.fresh_entry)
+        return producer
+
+
+def _checked_pending(jobs: object) -> list[PendingJob]:
+    if isinstance(jobs, (str, bytes)) or not isinstance(jobs, Iterable):
+        raise InvalidInput("jobs", f"a list of task.job(...) is needed, not {type(jobs).__name__}")
+    checked = list(jobs)
+    for job in checked:
+        if not isinstance(job, PendingJob):
+            raise InvalidInput("jobs", f"task.job(...) is needed, not {type(job).__name__}")
+    return checked

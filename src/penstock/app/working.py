@@ -1,0 +1,104 @@
+"""The calls of `app.work` that are under way, and what each of them needs: signals, imports, upkeep, a worker."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Collection, Mapping, Sequence
+
+from penstock.app.access import Access
+from penstock.app.signals import Signals, StoppedEarly
+from penstock.client.task import Queue
+from penstock.forking import renew_in_children
+from penstock.upkeep import SharedUpkeep, Upkeep
+from penstock.version import __version__
+from penstock.worker import Event, Hooks, ServedDatabase, Worked, Worker
+
+__all__ = ["Workers"]
+
+
+class Workers:
+    """The workers of one app in this process."""
+
+    def __init__(
+        self, access: Access, imports: Sequence[str], lease_seconds: float, retention: Mapping[str, float]
+    ) -> None:
+        self._access = access
+        self._imports = imports
+        self._lease_seconds = lease_seconds
+        self._retention = retention
+        self.hooks = Hooks()
+        self._workers: list[Worker] = []
+        self._lock = threading.Lock()
+        renew_in_children(self, Workers._renew_after_fork)
+
+    def _renew_after_fork(self) -> None:
+        """In a forked child: no worker of this app runs here."""
+        self._lock = threading.Lock()
+        self._workers = []
+
+    def work(
+        self, queues: Sequence[str | Queue] | None, concurrency: int, *, until_idle: bool, grace_seconds: float
+    ) -> Worked:
+        """Run a worker until it ends; what came of it."""
+        try:
+            with Signals() as signals:
+                return self._work(queues, concurrency, until_idle, grace_seconds, signals)
+        except StoppedEarly:
+            return Worked(0, 0, 0, 0)
+
+    def stop(self, *, may_hurry: bool = True) -> None:
+        """End all of them gently, from any thread; without waiting for handlers where they were stopped before."""
+        with self._lock:
+            workers = list(self._workers)
+        for worker in workers:
+            worker.stop(may_hurry=may_hurry)
+
+    def _work(
+        self,
+        queues: Sequence[str | Queue] | None,
+        concurrency: int,
+        until_idle: bool,
+        grace_seconds: float,
+        signals: Signals,
+    ) -> Worked:
+        access = self._access
+        rescued: list[int] = []
+
+        def note_rescued(jobs: int) -> None:
+            rescued.append(jobs)
+            self.hooks.tell(Event(name="rescued", jobs=jobs))
+
+        def find_databases(known: Collection[int]) -> list[ServedDatabase]:
+            return [
+                ServedDatabase(database.shard, database, access.declarations.served(queues, database.shard))
+                for database in access.databases
+                if database.shard not in known
+            ]
+
+        worker = Worker(
+            find_databases,
+            concurrency=concurrency,
+            lease_seconds=self._lease_seconds,
+            grace_seconds=grace_seconds,
+            version=__version__,
+            hooks=self.hooks,
+            sweepers=lambda database: Upkeep(database, self._retention, note_rescued, shared),
+        )
+        # Before anything that takes time: whoever stops the app now means this worker too.
+        with self._lock:
+            self._workers.append(worker)
+        try:
+            for module in self._imports:
+                importlib.import_module(module)
+            shared = SharedUpkeep(access.databases, [access.connecting.learn, access.declarations.write_rest])
+            shared.start()
+            try:
+                signals.stop(worker)
+                worker.run(until_idle=until_idle)
+            finally:
+                shared.stop()
+        finally:
+            with self._lock:
+                self._workers.remove(worker)
+        return worker.worked(sum(rescued))
