@@ -23,7 +23,7 @@ from tests.judge.history import Recorder
 
 import penstock
 from penstock import App
-from penstock.cli.leaving import STUCK_STATUS, leave_at_once
+from penstock.cli.process_exit import STUCK_STATUS, leave_at_once
 
 __all__ = ["POINTS", "Orders", "build", "work"]
 

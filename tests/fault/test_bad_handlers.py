@@ -8,7 +8,7 @@ from tests.fault.stage import Stage, eventually
 from tests.fault.tally import brought
 from tests.judge.snapshot import Snapshot
 
-from penstock.cli.leaving import STUCK_STATUS
+from penstock.cli.process_exit import STUCK_STATUS
 
 # These end the whole process of a handler that runs in a thread or on the loop.
 DEADLY = {"exit at once", "segfault", "kill"}

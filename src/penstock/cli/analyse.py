@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.moment import parse_past
-from penstock.cli.parameter import AsJson, QueueName, Url
+from penstock.cli.app_target import open_answering_app
+from penstock.cli.shared_options import AsJson, QueueName, Url
 from penstock.cli.spark import Master, spark_session, spark_work
-from penstock.cli.target import asked
 from penstock.cli.terminal import Column, say, show_facts, show_json, show_table
+from penstock.cli.times import parse_past
 from penstock.spark.data_source.options import checked_lake
 
 __all__ = ["advise", "report"]
@@ -38,7 +38,7 @@ def report(
     start = None if since is None else parse_past("--since", since)
     if lake is not None:
         checked_lake(lake)
-    with asked(url) as app, spark_session(master) as spark:
+    with open_answering_app(url) as app, spark_session(master) as spark:
         from penstock.spark.reporting.report import report as make_report
 
         with spark_work(spark, "reading the history") as tell:
@@ -77,7 +77,7 @@ def advise(
     """Say how many partitions suit a queue, by the keys it really has."""
     if lake is not None:
         checked_lake(lake)
-    with asked(url) as app, spark_session(master) as spark:
+    with open_answering_app(url) as app, spark_session(master) as spark:
         from penstock.spark.advising.advice_page import SHOWN
         from penstock.spark.advising.advise import advise as find_advice
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.moment import instant, parse_when
-from penstock.cli.parameter import (
+from penstock.cli.app_target import open_answering_app
+from penstock.cli.shared_options import (
     AsJson,
     Filters,
     JobId,
@@ -23,8 +23,8 @@ from penstock.cli.parameter import (
     Url,
     chosen,
 )
-from penstock.cli.target import asked
 from penstock.cli.terminal import say, show_json
+from penstock.cli.times import instant, parse_when
 from penstock.errors import PenstockError
 from penstock.model import State
 from penstock.model.state import FINAL
@@ -50,7 +50,7 @@ def cancel(
     """Cancel one job, or all that match and have not ended."""
     filters = chosen(queue=queue, state=state, task=task, key=key, load=load, tag=tag)
     _refuse_wrong_use(job_id, filters, preview)
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         if job_id is None:
             _tell_how_many(app.cancel(preview=preview, **filters), "cancelled", preview, as_json)
             return
@@ -80,7 +80,7 @@ def retry(
     """Run dead letters again, or at once what waits for a time."""
     filters = chosen(queue=queue, state=state, task=task, key=key, load=load, tag=tag)
     _refuse_wrong_use(job_id, filters, preview)
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         if job_id is None:
             _tell_how_many(app.retry(preview=preview, **filters), "retried", preview, as_json)
             return
@@ -103,7 +103,7 @@ def reschedule(
 ) -> None:
     """Move a waiting job to another time."""
     run_at = parse_when("run_at", when)
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         app.reschedule(job_id, run_at)
         job = app.job(job_id)
     if as_json:
@@ -116,14 +116,14 @@ def reschedule(
 
 def pause(queue: QueueName, url: Url = None, as_json: AsJson = False) -> None:
     """Give out none of a queue's jobs until it is resumed."""
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         app.pause(queue)
     _tell({"queue": queue, "paused": True}, f"queue {queue!r} is paused: what runs goes on", as_json)
 
 
 def resume(queue: QueueName, url: Url = None, as_json: AsJson = False) -> None:
     """Give out a paused queue's jobs again."""
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         app.resume(queue)
     _tell({"queue": queue, "paused": False}, f"queue {queue!r} gives out jobs", as_json)
 
@@ -141,7 +141,7 @@ def purge(
     """Cancel every waiting job of a queue, or clear its dead letters."""
     if not (preview or yes or (sys.stdin.isatty() and not as_json)):
         raise typer.BadParameter("purge asks first, and there is nobody to ask: add --yes, or --preview")
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         if not (preview or yes):
             count = app.purge(queue, state=state, preview=True)
             if not typer.confirm(f"Purge {count:,} {state or 'waiting'} jobs of queue {queue!a}?"):
@@ -177,7 +177,7 @@ def limit(
     if not given:
         raise typer.BadParameter("give what to change, such as --limit 5, or --rate none")
     limits: dict[str, Any] = {name: None if value == NONE else value for name, value in given.items()}
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         app.limit(queue, **limits)
     said = ", ".join(f"{name} {value}" for name, value in given.items())
     _tell({"queue": queue, **limits}, f"queue {queue!r} has {said}", as_json)

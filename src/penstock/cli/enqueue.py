@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from penstock.app import App
-from penstock.cli.argument import parse_arguments
-from penstock.cli.moment import parse_wait, parse_when
-from penstock.cli.parameter import AsJson, Target
-from penstock.cli.target import ensure_answering, find_app
+from penstock.cli.app_target import ensure_answering, find_app
+from penstock.cli.shared_options import AsJson, Target
+from penstock.cli.task_arguments import parse_arguments
 from penstock.cli.terminal import say, show_json
+from penstock.cli.times import parse_wait, parse_when
 from penstock.client import Bound
 from penstock.client.options import Options
 from penstock.errors import InvalidInput, UnknownTask

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.moment import ago
-from penstock.cli.parameter import AsJson, QueueName, Url
-from penstock.cli.record import blocked_key_record
-from penstock.cli.target import asked, unavailable
+from penstock.cli.app_target import open_answering_app, unavailable
+from penstock.cli.json_record import blocked_key_record
+from penstock.cli.shared_options import AsJson, QueueName, Url
 from penstock.cli.terminal import Column, say, show_json, show_table
+from penstock.cli.times import ago
 from penstock.model import Resize
 
 __all__ = ["blocked_keys", "release", "resize", "show_progress"]
@@ -21,7 +21,7 @@ __all__ = ["blocked_keys", "release", "resize", "show_progress"]
 
 def blocked_keys(queue: QueueName, url: Url = None, as_json: AsJson = False) -> None:
     """List the keys of a queue that wait for a retry, or for a person."""
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         found = app.blocked_keys(queue)
         missing = unavailable(app)
     if as_json:
@@ -42,8 +42,8 @@ def release(
     as_json: AsJson = False,
 ) -> None:
     """Let a halted key go on."""
-    with asked(url) as app:
-        app.release(queue, _decoded(key) if is_base64 else key)
+    with open_answering_app(url) as app:
+        app.release(queue, _decode(key) if is_base64 else key)
     if as_json:
         show_json({"queue": queue, "key": {"base64": key} if is_base64 else key})
     else:
@@ -57,7 +57,7 @@ def resize(
     as_json: AsJson = False,
 ) -> None:
     """Give a queue another number of partitions; again to see how far it is."""
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         done = app.resize(queue, partitions=partitions)
     said = f"queue {queue!r} has {done.partitions} partition{'' if done.partitions == 1 else 's'}"
     show_progress(done, said, as_json)
@@ -76,7 +76,7 @@ def show_progress(done: Resize, said: str, as_json: bool) -> None:
         say("keys that moved still wait: for a producer's open transaction, or for a key that is halted")
 
 
-def _decoded(text: str) -> bytes:
+def _decode(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.parameter import AsJson, Url
+from penstock.cli.app_target import open_answering_app
+from penstock.cli.shared_options import AsJson, Url
 from penstock.cli.spark import Master, spark_session, spark_work
-from penstock.cli.target import asked
 from penstock.cli.terminal import Column, say, show_json, show_table
 from penstock.spark.data_source.options import checked_lake
 
@@ -34,7 +34,7 @@ def archive(
 ) -> None:
     """Move what has ended into a lake, verified before it is dropped."""
     checked_lake(lake)
-    with asked(url) as app, spark_session(master) as spark:
+    with open_answering_app(url) as app, spark_session(master) as spark:
         from penstock.spark.lake.archive import archive as put
 
         with spark_work(spark, "archiving") as tell:
@@ -65,7 +65,7 @@ def replay(
 ) -> None:
     """Enqueue jobs of the past again, as a load."""
     checked_lake(lake)
-    with asked(url) as app, spark_session(master) as spark:
+    with open_answering_app(url) as app, spark_session(master) as spark:
         from penstock.spark.lake.replay import replay as again
 
         with spark_work(spark, "reading the history") as tell:

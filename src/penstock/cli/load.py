@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.moment import ago
-from penstock.cli.parameter import AsJson, Url
+from penstock.cli.app_target import open_answering_app, unavailable
+from penstock.cli.shared_options import AsJson, Url
 from penstock.cli.spark import Master, spark_session, spark_work
-from penstock.cli.target import asked, unavailable
 from penstock.cli.terminal import Column, say, show_json, show_table
+from penstock.cli.times import ago
 
 __all__ = ["cancel_load", "load", "loads", "pause_load", "resume_load"]
 
@@ -46,7 +46,7 @@ def load(
     as_json: AsJson = False,
 ) -> None:
     """Load a file by Spark: every row a job, all at once and only once."""
-    with asked(url) as app, spark_session(master) as spark:
+    with open_answering_app(url) as app, spark_session(master) as spark:
         # Spark is there only with its extra, which the session has just seen to.
         from penstock.spark.loading.input_files import explain_misfits, guess_format, read_file
         from penstock.spark.loading.load import load as load_frame
@@ -80,7 +80,7 @@ def loads(
     as_json: AsJson = False,
 ) -> None:
     """List loads and how far their jobs are."""
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         found = app.loads(limit=limit)
         missing = unavailable(app)
     if as_json:
@@ -123,21 +123,21 @@ def loads(
 
 def pause_load(name: LoadName, url: Url = None, as_json: AsJson = False) -> None:
     """Start none of a load's waiting jobs until it is resumed."""
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         app.pause_load(name)
-    _told(name, "is paused", as_json)
+    _say_done(name, "is paused", as_json)
 
 
 def resume_load(name: LoadName, url: Url = None, as_json: AsJson = False) -> None:
     """Let a paused load's jobs come back."""
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         app.resume_load(name)
-    _told(name, "goes on", as_json)
+    _say_done(name, "goes on", as_json)
 
 
 def cancel_load(name: LoadName, url: Url = None, as_json: AsJson = False) -> None:
     """End every job of a load that has not started."""
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         ended = app.cancel_load(name)
     if as_json:
         show_json({"load": name, "cancelled": ended})
@@ -145,7 +145,7 @@ def cancel_load(name: LoadName, url: Url = None, as_json: AsJson = False) -> Non
         say(f"cancelled {ended:,} jobs of load {name!r}")
 
 
-def _told(name: str, what: str, as_json: bool) -> None:
+def _say_done(name: str, what: str, as_json: bool) -> None:
     if as_json:
         show_json({"load": name})
     else:

@@ -9,8 +9,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from penstock.cli.moment import ago, instant
-from penstock.cli.parameter import (
+from penstock.cli.app_target import open_answering_app, unavailable
+from penstock.cli.json_record import cron_record, explanation_record, job_record, worker_record
+from penstock.cli.shared_options import (
     AsJson,
     JobId,
     Key,
@@ -21,9 +22,8 @@ from penstock.cli.parameter import (
     TaskOption,
     Url,
 )
-from penstock.cli.record import cron_record, explanation_record, job_record, worker_record
-from penstock.cli.target import asked, unavailable
 from penstock.cli.terminal import Column, is_terminal, say, show_facts, show_json, show_table
+from penstock.cli.times import ago, instant
 from penstock.model import Job, PartitionStats, QueueRules, Stats
 
 __all__ = ["crons", "explain", "job", "jobs", "stats", "workers"]
@@ -45,7 +45,7 @@ def stats(
     as_json: AsJson = False,
 ) -> None:
     """Show the figures of every queue, or of one with its rules."""
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         if queue is not None:
             figures = app.stats(queue)
             if as_json:
@@ -114,7 +114,7 @@ def jobs(
     as_json: AsJson = False,
 ) -> None:
     """List jobs, newest first."""
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         found = app.jobs(queue=queue, state=state, task=task, key=key, load=load, tag=tag, limit=limit, before=before)
         missing = unavailable(app)
     if as_json:
@@ -143,7 +143,7 @@ def _row(each: Job) -> list[object]:
 
 def job(job_id: JobId, url: Url = None, as_json: AsJson = False) -> None:
     """Show everything about one job."""
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         found = app.job(job_id)
     if as_json:
         show_json(job_record(found))
@@ -179,7 +179,7 @@ def job(job_id: JobId, url: Url = None, as_json: AsJson = False) -> None:
 
 def explain(job_id: JobId, url: Url = None, as_json: AsJson = False) -> None:
     """Say why a job is not running."""
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         found = app.explain(job_id)
     if as_json:
         show_json(explanation_record(found))
@@ -189,7 +189,7 @@ def explain(job_id: JobId, url: Url = None, as_json: AsJson = False) -> None:
 
 def workers(url: Url = None, as_json: AsJson = False) -> None:
     """List the workers that are alive."""
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         found = app.workers()
         missing = unavailable(app)
     if as_json:
@@ -214,7 +214,7 @@ def workers(url: Url = None, as_json: AsJson = False) -> None:
 
 def crons(url: Url = None, as_json: AsJson = False) -> None:
     """List the cron entries."""
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         found = app.crons()
         missing = unavailable(app)
     if as_json:

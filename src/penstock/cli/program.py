@@ -9,8 +9,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from penstock.cli import analyse, change, enqueue, keys, lake, load, look, schema, shards, up, work
-from penstock.cli.leaving import STUCK_STATUS, leave_at_once, limit_exit
-from penstock.cli.parameter import AsJson
+from penstock.cli.process_exit import STUCK_STATUS, leave_at_once, limit_exit
+from penstock.cli.shared_options import AsJson
 from penstock.cli.terminal import complain, say, show_json
 from penstock.errors import PenstockError, WorkerStuck
 from penstock.version import __version__

@@ -12,8 +12,8 @@ import typer
 
 from penstock.admin import doctor as examine
 from penstock.admin import grant as grant_to
-from penstock.cli.parameter import AsJson, Url
-from penstock.cli.target import asked, ensure_answering, opened, suppress_warnings
+from penstock.cli.app_target import ensure_answering, open_answering_app, open_app, suppress_warnings
+from penstock.cli.shared_options import AsJson, Url
 from penstock.cli.terminal import Column, is_terminal, say, show_json, show_table
 from penstock.errors import PenstockError
 from penstock.storage import Connection
@@ -29,7 +29,7 @@ SqlUrl = Annotated[
 
 def migrate(url: Url = None, as_json: AsJson = False) -> None:
     """Create or upgrade the schema; programs may run meanwhile."""
-    with opened(url) as app:
+    with open_app(url) as app:
         ensure_answering(app)
         applied = app.migrate()
         states = [database.run(read_state, writes=False) for database in app.databases]
@@ -48,7 +48,7 @@ def sql(url: SqlUrl = None, as_json: AsJson = False) -> None:
     if url is None and not os.environ.get("PENSTOCK_URL"):
         steps, name = plan(EMPTY, OURS), SCHEMA
     else:
-        with opened(url) as app:
+        with open_app(url) as app:
             ensure_answering(app)
             found = [
                 plan(database.run(_fitting_state, writes=False), OURS, database.schema)
@@ -72,7 +72,7 @@ def grant(
     as_json: AsJson = False,
 ) -> None:
     """Let a database role work, enqueue from SQL, or read."""
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         for database in app.databases:
             grant_to(database, kind, role)
     if as_json:
@@ -83,7 +83,7 @@ def grant(
 
 def doctor(url: Url = None, as_json: AsJson = False) -> None:
     """Check what Penstock rests on, on every shard, and say what to do."""
-    with opened(url) as app, suppress_warnings():
+    with open_app(url) as app, suppress_warnings():
         if url is None and not os.environ.get("PENSTOCK_URL"):
             app.migrate()  # an embedded server's schema is nobody's duty
         with suppress(PenstockError):  # What keeps an app from opening is among what is looked for.

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.app_target import open_answering_app
 from penstock.cli.keys import show_progress
-from penstock.cli.parameter import AsJson, QueueName, Url
-from penstock.cli.target import asked
+from penstock.cli.shared_options import AsJson, QueueName, Url
 from penstock.cli.terminal import Column, say, show_json, show_table
 from penstock.model import Shard
 
@@ -23,7 +23,7 @@ def list_shards(context: typer.Context, url: Url = None, as_json: AsJson = False
     """List the shards, and change where partitions live."""
     if context.invoked_subcommand is not None:
         return
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         found = app.shards
     if as_json:
         show_json({"shards": [_record(each) for each in found]})
@@ -50,7 +50,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Make an empty database a further shard: it gets the schema and the catalogue. Nothing moves there by itself."""
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         before = {each.name: each.state for each in app.shards}
         number = app.add_shard(new)
     if as_json:
@@ -70,7 +70,7 @@ def move(
     as_json: AsJson = False,
 ) -> None:
     """Let a partition live on another shard; again to see how far it is."""
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         done = app.move_partition(
             queue, int(partition) if partition.isdecimal() else partition, int(shard) if shard.isdecimal() else shard
         )
@@ -84,7 +84,7 @@ def drain(
     as_json: AsJson = False,
 ) -> None:
     """Take everything off a shard; again to see how far it is."""
-    with asked(url) as app:
+    with open_answering_app(url) as app:
         done = app.drain_shard(shard)
     if as_json:
         show_json(asdict(done))

@@ -79,12 +79,12 @@ def show_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> N
     widths = [max(cell_len(line[index]) for line in lines) for index in range(len(columns))]
     console = _console()
     if console.is_terminal:
-        widths = _fitted(columns, widths, console.width)
+        widths = _fit(columns, widths, console.width)
     for number, line in enumerate(lines):
         text = Text(style="" if number else "bold")
         for cell, width, column in zip(line, widths, columns, strict=True):
             if width:
-                text.append(_sized(cell, width, column), STYLES.get(cell))
+                text.append(_pad(cell, width, column), STYLES.get(cell))
                 text.append(" " * GAP)
         text.rstrip()
         console.print(text, soft_wrap=True)
@@ -96,7 +96,7 @@ def show_facts(facts: Mapping[str, object]) -> None:
     console = _console()
     if not console.is_terminal:
         for name, value in known.items():
-            sys.stdout.write(f"{name}: {_indented(visible(value, keeps_lines=True))}\n")
+            sys.stdout.write(f"{name}: {_indent(visible(value, keeps_lines=True))}\n")
         return
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=False)
     table.add_column(style="bold", no_wrap=True)
@@ -116,7 +116,7 @@ def _console() -> Console:
     return Console(markup=False, emoji=False, highlight=False)
 
 
-def _fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
+def _fit(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
     """The widths there is room for; 0 for a column that goes."""
     fitted = [
         min(width, LEAST_WIDTH) if column.is_cut else width for column, width in zip(columns, widths, strict=True)
@@ -134,13 +134,13 @@ def _fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> list
     return fitted
 
 
-def _sized(cell: str, width: int, column: Column) -> str:
+def _pad(cell: str, width: int, column: Column) -> str:
     if cell_len(cell) > width:
         return set_cell_size(cell, width - 1) + "…"
     space = " " * (width - cell_len(cell))
     return space + cell if column.align == "right" else cell + space
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     """Text of several lines, so that each further one cannot pass for a fact of its own."""
     return text.replace("\n", "\n  ")

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from penstock.app import App
-from penstock.cli.parameter import AsJson, Grace
-from penstock.cli.target import ensure_answering, find_app
+from penstock.cli.app_target import ensure_answering, find_app
+from penstock.cli.shared_options import AsJson, Grace
 from penstock.cli.terminal import say, show_json
 from penstock.cli.work import log_to_stderr
 from penstock.model.limits import checked_concurrency, checked_seconds

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.parameter import AsJson, Grace, Target
-from penstock.cli.target import ensure_answering, find_app
+from penstock.cli.app_target import ensure_answering, find_app
+from penstock.cli.shared_options import AsJson, Grace, Target
 from penstock.cli.terminal import show_json
 from penstock.clock import system
 from penstock.errors import NotFound

@@ -17,23 +17,23 @@ from penstock.deadline import within
 from penstock.errors import NotFound, PartitionUnavailable, PenstockError
 from penstock.storage.database import ConnectionLost, checked_urls
 
-__all__ = ["asked", "ensure_answering", "find_app", "opened", "suppress_warnings", "unavailable"]
+__all__ = ["ensure_answering", "find_app", "open_answering_app", "open_app", "suppress_warnings", "unavailable"]
 
 # A person waits for the answer; a program's calls have more patience.
 PATIENCE_SECONDS = 10.0
 
 
 @contextmanager
-def asked(url: str | None) -> Iterator[App]:
+def open_answering_app(url: str | None) -> Iterator[App]:
     """An app without tasks on these databases, of which one answers; at the end a word about those that do not."""
-    with opened(url) as app, suppress_warnings():
+    with open_app(url) as app, suppress_warnings():
         ensure_answering(app)
         yield app
         if missing := unavailable(app):
             warn(f"shard {', '.join(missing)} does not answer, and this is without it (see penstock shards)")
 
 
-def opened(url: str | None) -> App:
+def open_app(url: str | None) -> App:
     """An app without tasks; `url` may name several databases."""
     urls = [] if url is None else checked_urls(url)
     if len(urls) > 1:

@@ -31,7 +31,7 @@ def parse_when(field: str, text: str) -> datetime:
             return system.now() + timedelta(seconds=parse_wait(field, text))
         except OverflowError:
             raise InvalidInput(field, f"{text!a:.60} from now is too late; give at most the year 9998") from None
-    return _written(field, text)
+    return _parse_iso(field, text)
 
 
 def parse_past(field: str, text: str) -> datetime:
@@ -41,10 +41,10 @@ def parse_past(field: str, text: str) -> datetime:
             return system.now() - timedelta(seconds=parse_wait(field, text))
         except OverflowError:
             raise InvalidInput(field, f"{text!a:.60} ago is too early; give at least the year 1") from None
-    return _written(field, text)
+    return _parse_iso(field, text)
 
 
-def _written(field: str, text: str) -> datetime:
+def _parse_iso(field: str, text: str) -> datetime:
     try:
         when = datetime.fromisoformat(text.strip())
     except ValueError:
