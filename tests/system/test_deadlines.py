@@ -124,13 +124,13 @@ CHANGES: dict[str, Call] = {
 }
 # What waits for no database, or is meant to wait.
 EXEMPT = {
-    "App.queue", "App.register", "App.tasks", "App.cron", "App.on", "App.stop", "App.testing", "App.is_embedded",
+    "App.queue", "App.tasks", "App.cron", "App.on", "App.stop", "App.testing", "App.is_embedded",
     "App.lease_seconds", "App.retention", "App.request_timeout", "App.url", "Task.job", "Task.options", "Task.name",
     "Task.queue", "Task.definition",
     # A worker and a migration take as long as they take.
     "App.work", "App.awork", "App.migrate",
     # For the package's other parts.
-    "App.send", "App.send_rows", "App.send_in_async", "App.database", "App.databases", "App.unchecked_databases",
+    "App.database", "App.databases", "App.unchecked_databases",
 }  # fmt: skip
 
 

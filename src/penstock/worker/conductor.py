@@ -89,7 +89,7 @@ class Conductor:
         self._poll_seconds = 0.05
         self._progressed_at = 0.0
         self._noted_at = 0.0
-        # Read by others: since when the database is asked and does not answer.
+        # Read by other threads: since when the database has not answered what it was asked.
         self.link = Link(database, "conductor", self._give_up)
         self.begin(Holder(0, ""))
 
@@ -101,7 +101,7 @@ class Conductor:
         self._is_dry = False
 
     def lose_everything(self) -> None:
-        """The worker was declared dead: none of what it held is its own any more."""
+        """Abandon all leases: the worker was declared dead, and others have them."""
         self._leases.abandon_all()
 
     def turn(self) -> bool:
@@ -118,11 +118,9 @@ class Conductor:
             self._conversation.doubt()
         self._note_started(now)
         finds_out = self._conversation.is_in_doubt
-        slots, ahead = (
-            (0, 0)
-            if finds_out or self._stop_request.is_made
-            else self._wanted(self._backlog.slot_pool.ask(self._backlog))
-        )
+        # While it is in doubt what is held, or when stopping, nothing is taken.
+        takes = not finds_out and not self._stop_request.is_made
+        slots, ahead = self._wanted(self._backlog.slot_pool.ask(self._backlog)) if takes else (0, 0)
         wish = self._source.wish(slots, ahead, len(self._backlog), now) if slots + ahead > 0 else NOTHING
         if not wish:
             self._is_dry |= slots + ahead > 0
@@ -286,7 +284,7 @@ class Conductor:
 
     def _fall_asleep(self) -> None:
         self._ask(lambda connection: workers.fall_asleep(connection, self._worker, list(self._queues.by_id)))
-        # Looked at once more before waiting: a producer that committed before the mark notified nobody.
+        # It looks once more before it waits: a producer that committed before the worker slept has notified nobody.
         self._is_asleep = True
         self._ask(lambda connection: self._source.note_idle(connection, system.monotonic()))
 

@@ -36,20 +36,20 @@ class WorkerLeases:
         self._leases[lease.id] = lease
 
     def remove(self, lease: Lease) -> bool:
-        """All of a lease has ended; whether the server may take ended jobs of it for running all the same."""
+        """Remove a lease whose jobs have all ended; whether the server may still take some of them for running."""
         if self._leases.get(lease.id) is lease:
             del self._leases[lease.id]
         return lease.is_in_doubt
 
     def doubt(self) -> None:
-        """The server is another than the one that gave these. Of one it may name more than is left: that is looked up
-        at its end.
+        """Another server answers than the one that gave these. It may take jobs for running that have ended: what it
+        has of each lease is looked up when that ends.
         """
         for lease in self._leases.values():
             lease.is_in_doubt = True
 
     def find_started(self, taken_before: float) -> list[Lease]:
-        """Those claimed ahead, before then, of which nothing waits any more."""
+        """Those claimed ahead, before that time, of which every job has started."""
         waiting = self._backlog.waiting_leases()
         return [
             lease
@@ -58,7 +58,7 @@ class WorkerLeases:
         ]
 
     def abandon_all(self) -> None:
-        """The worker was declared dead: none of what it held is its own any more."""
+        """Abandon all of them: the worker was declared dead, and others have them."""
         self._backlog.withdraw()
         for job in (*self._backlog.active(), *self._backlog.split_leases.open):
             job.is_abandoned = True
