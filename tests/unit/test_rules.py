@@ -11,7 +11,7 @@ import pytest
 from tests.upgrade.next_rules import NextRules
 
 from penstock import App
-from penstock.app.app import Limits
+from penstock.app.inputs import Limits
 from penstock.cli import change
 from penstock.errors import InvalidInput, SchemaMismatch
 from penstock.model import QueueRules
