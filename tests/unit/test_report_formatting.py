@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.spark.reporting.axis import (
-    labelled,
+    find_labelled,
     logarithmic,
     logarithmic_place,
     marks,
@@ -75,7 +75,7 @@ def test_a_time_axis_has_at_most_72_moments_and_begins_before_the_first_end(seco
     assert ((first - start).total_seconds() + seconds) / step < 72 + 1
     assert moment_label(start, step, seconds)
     count = int(((first - start).total_seconds() + seconds) / step) + 1
-    shown = labelled(start, step, count)
+    shown = find_labelled(start, step, count)
     assert 1 <= len(shown) <= 7
     assert len({later - earlier for earlier, later in pairwise(shown)}) <= 1
 

@@ -90,25 +90,7 @@ def archive(
     register(spark)
     shards = app.databases
     archived = Archived()
-    missing: list[PartitionUnavailable] = []
-    targets: list[tuple[Database, Lake]] = []
-    for database in shards:
-        timeout = None if len(shards) == 1 else ASK_SECONDS
-        try:
-            target = open_lake(spark, lake, database.shard, database.run(read_identity, timeout=timeout), format)
-            listed = target.list_writings()
-            queues, slices, writings = database.run(_read_known, timeout=timeout)
-        except PartitionUnavailable as error:
-            missing.append(error)
-            continue
-        # All shards are checked before a slice of any is closed or moved.
-        for queue in queues:
-            _check_folder(queue)
-        if not reconcile:
-            comparison = LakeComparison.compare(target, listed, slices, writings)
-            comparison.check()
-            comparison.check_begun()
-        targets.append((database, target))
+    targets, missing = _check_shards(spark, shards, lake, format, reconcile=reconcile)
     for database, target in targets:
         name = "" if len(shards) == 1 else f" of shard {database.shard}"
         with (
@@ -129,6 +111,34 @@ def archive(
             f"{away}. {archived.rows:,} jobs of the other shards were archived", shard=away.shard
         ) from None
     return archived
+
+
+def _check_shards(
+    spark: SparkSession, shards: Any, lake: str, kind: str, *, reconcile: bool
+) -> tuple[list[tuple[Database, Lake]], list[PartitionUnavailable]]:
+    """Each database that answers, with what it has in the lake, and why others do not answer.
+
+    Raises where one of them cannot be archived, before a slice of any is closed or moved.
+    """
+    targets: list[tuple[Database, Lake]] = []
+    missing: list[PartitionUnavailable] = []
+    timeout = None if len(shards) == 1 else ASK_SECONDS
+    for database in shards:
+        try:
+            target = open_lake(spark, lake, database.shard, database.run(read_identity, timeout=timeout), kind)
+            listed = target.list_writings()
+            queues, slices, writings = database.run(_read_known, timeout=timeout)
+        except PartitionUnavailable as error:
+            missing.append(error)
+            continue
+        for queue in queues:
+            _check_folder(queue)
+        if not reconcile:
+            comparison = LakeComparison.compare(target, listed, slices, writings)
+            comparison.check()
+            comparison.check_begun()
+        targets.append((database, target))
+    return targets, missing
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 from pyspark.sql import types as t
 
 from penstock.errors import InvalidInput
-from penstock.model.encoding import encode_arguments, encode_many_scalars
+from penstock.model.encoding import encode_many_scalars
 from penstock.model.limits import (
-    ARGS_BYTES,
     DEFAULT_PRIORITY,
     checked_idempotency_key,
     checked_name,
@@ -28,10 +27,13 @@ from penstock.model.limits import (
 from penstock.spark.loading.column_types import argument_converter
 from penstock.spark.loading.job_columns import BadRow, JobColumns
 from penstock.spark.loading.load_plan import LoadPlan
+from penstock.spark.loading.row_values import check_object, encode_row, show_row, to_python
 
 __all__ = ["RowReader"]
 
-_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+# What `run_at` may be, in microseconds since 1970.
+_FIRST_US = -2_208_988_800_000_000  # 1900-01-01
+_LAST_US = 253_370_764_800_000_000  # 9999-01-01
 
 
 class RowReader:
@@ -69,7 +71,7 @@ class RowReader:
         good = np.ones(batch.num_rows, bool)
         good[list(self._problems)] = False
         mask = pa.array(good)
-        data = [_show_row(row) for row in batch.filter(pa.array(~good)).to_struct_array()]
+        data = [show_row(row) for row in batch.filter(pa.array(~good)).to_struct_array()]
         bad = [
             BadRow(self._row + index, error.field, error.problem, row)
             for (index, error), row in zip(sorted(self._problems.items()), data, strict=True)
@@ -107,7 +109,7 @@ class RowReader:
             if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
                 texts = self._read_values(batch, "args")
                 for index, text in enumerate(texts):
-                    self._check(index, lambda text=text: _check_object(text))  # type: ignore[misc]
+                    self._check(index, lambda text=text: check_object(text))  # type: ignore[misc]
                 return column.cast(pa.string()) if not self._problems else pa.array(texts, pa.string())
             convert = self._converters["args"] or (lambda value: value)
             rows = [convert(value) for value in self._read_values(batch, "args")]
@@ -116,7 +118,7 @@ class RowReader:
             encoded = encode_many_scalars(rows, self._names) if self._names else None
             if encoded is not None:
                 return pa.array(encoded, pa.binary()).cast(pa.string())
-        encoded = [self._check(index, lambda row=row: _encode_row(row)) or b"{}" for index, row in enumerate(rows)]  # type: ignore[misc]
+        encoded = [self._check(index, lambda row=row: encode_row(row)) or b"{}" for index, row in enumerate(rows)]  # type: ignore[misc]
         return pa.array(encoded, pa.binary()).cast(pa.string())
 
     def _build_arguments(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -141,7 +143,7 @@ class RowReader:
             return list(column.to_pylist())
         except (OverflowError, ValueError):
             return [
-                self._check(index, lambda value=value: _to_python(name, value))  # type: ignore[misc]
+                self._check(index, lambda value=value: to_python(name, value))  # type: ignore[misc]
                 for index, value in enumerate(column)
             ]
 
@@ -214,54 +216,3 @@ class RowReader:
                 elif value in problems:
                     self._problems.setdefault(index, problems[value])
         return column
-
-
-_FIRST_US = -2_208_988_800_000_000  # 1900-01-01
-_LAST_US = 253_370_764_800_000_000  # 9999-01-01
-
-
-def _to_python(name: str, value: pa.Scalar) -> Any:
-    try:
-        return value.as_py()
-    except UnicodeDecodeError:
-        raise InvalidInput(name, "it holds text that is not UTF-8; decode it, or give it as binary") from None
-    except (OverflowError, ValueError):
-        raise InvalidInput(name, "a date or time beyond the years 1 to 9999; give one within them, or text") from None
-
-
-def _show_row(row: pa.StructScalar) -> dict[str, Any]:
-    """A row to be shown; what Python cannot hold is shown as Arrow writes it."""
-    shown: dict[str, Any] = {}
-    for name, value in row.items():
-        try:
-            shown[name] = value.as_py()
-        except (OverflowError, ValueError):
-            shown[name] = _format_as_arrow(value)
-    return shown
-
-
-def _format_as_arrow(value: pa.Scalar) -> str:
-    try:
-        if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
-            return repr(value.cast(pa.binary()).as_py())
-        return str(value.cast(pa.string()).as_py())
-    except (pa.ArrowException, ValueError):
-        return str(value.type)
-
-
-def _encode_row(row: dict[str, Any] | None) -> bytes:
-    if row is None:
-        raise InvalidInput("args", "it is null; give {} where there are none")
-    return encode_arguments(row)
-
-
-def _check_object(text: str | None) -> None:
-    """Refuse what is no JSON object."""
-    if text is None:
-        raise InvalidInput("args", "it is null; give {} where there are none")
-    if len(text) * 4 > ARGS_BYTES and len(text.encode()) > ARGS_BYTES:
-        raise InvalidInput("args", f"{len(text.encode())} bytes of JSON is too long; give at most {ARGS_BYTES}")
-    try:
-        _decode_object(text)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidInput("args", f"a JSON object is needed: {error}") from None

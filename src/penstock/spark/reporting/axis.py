@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 __all__ = [
     "AGES_SECONDS",
     "MOST_MOMENTS",
-    "labelled",
+    "find_labelled",
     "logarithmic",
     "logarithmic_place",
     "moment_seconds",
@@ -61,7 +61,7 @@ def moment_start(first: datetime, step: float) -> datetime:
     return midnight + timedelta(seconds=math.floor(passed / step + 1e-9) * step if step < _DAY else 0)
 
 
-def labelled(start: datetime, step: float, count: int) -> list[int]:
+def find_labelled(start: datetime, step: float, count: int) -> list[int]:
     """Which of the moments have a label: a few, at times as round as can be; the first where there is no such."""
     fits = (mark for mark in _STEPS if mark >= step and mark % step == 0 and count * step <= MOST_LABELS * mark)
     apart = next(fits, step * math.ceil(count / MOST_LABELS))

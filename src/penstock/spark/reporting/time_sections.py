@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from penstock.spark.reporting.axis import labelled, logarithmic
+from penstock.spark.reporting.axis import find_labelled, logarithmic
 from penstock.spark.reporting.charts import Stack, bar, columns, fan, legend, spread
 from penstock.spark.reporting.failure_causes import COLOURED_CAUSES
 from penstock.spark.reporting.figures import LAST_ATTEMPT, Cause, Figures, Moment, Percentiles
@@ -198,7 +198,7 @@ def _name_some(names: list[str]) -> str:
 def _time_labels(figures: Figures) -> dict[datetime, str]:
     """The labels of the moments that have one."""
     moments, step = figures.moments, figures.moment_seconds
-    shown = [moments[number].at for number in labelled(moments[0].at, step, len(moments))]
+    shown = [moments[number].at for number in find_labelled(moments[0].at, step, len(moments))]
     return {at: moment_label(at, step, figures.seconds) for at in shown}
 
 
