@@ -51,7 +51,7 @@ class Connecting:
     ) -> None:
         self._schema = checked_schema(schema)
         given = _given_urls(url, shards, embedded_shards)
-        self._given = None if given is None else [self._named(each) for each in given]
+        self._given = None if given is None else [self._with_schema(each) for each in given]
         # Fixed here: a program that changes its folder later keeps its servers.
         self._folder = Path.cwd() / ".penstock"
         self._embedded_shards = embedded_shards or 1
@@ -80,12 +80,16 @@ class Connecting:
     @property
     def urls(self) -> list[str]:
         """The URLs of the databases; reading them starts embedded servers."""
-        return self._given if self._given is not None else [self._named(server.url) for server in self._started()]
+        return (
+            self._given
+            if self._given is not None
+            else [self._with_schema(server.url) for server in self._ensure_started()]
+        )
 
     def start(self, seconds: float) -> None:
         """Start embedded servers, where these are meant; those that run already have so long to answer."""
         if self._given is None and not self._servers:
-            self._started(seconds)
+            self._ensure_started(seconds)
 
     def shards(self) -> Shards:
         """The databases, with a schema this code fits."""
@@ -131,7 +135,7 @@ class Connecting:
         """Make a database a further shard, with the schema; its number."""
         with self._locked():
             shards = self.shards()
-            database = self._database(self._named(checked_url(url)))
+            database = self._database(self._with_schema(checked_url(url)))
             self._refuse_data_loss(database, None)
             with without_deadline():
                 database.run(migrate)
@@ -180,7 +184,7 @@ class Connecting:
             shards.add(database)
         return shards
 
-    def _named(self, url: str) -> str:
+    def _with_schema(self, url: str) -> str:
         """The URL with the schema that the app was given."""
         if self._schema == SCHEMA:
             return url
@@ -202,7 +206,7 @@ class Connecting:
             is_pooled=self._pooled,
         )
 
-    def _started(self, seconds: float | None = None) -> list[embedded.Server]:
+    def _ensure_started(self, seconds: float | None = None) -> list[embedded.Server]:
         with within(self.request_timeout if seconds is None else seconds), self._locked():
             if not self._servers:
                 self._servers = self._start_all()

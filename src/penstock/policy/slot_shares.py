@@ -89,7 +89,7 @@ class SlotShares:
         share.called_at = None
         share.is_hungry = False
         grant = self.grantable(share, now)
-        # With jobs of its own in line it is busy enough.
+        # With jobs of its own that wait it is busy enough.
         share.is_hungry = not share.waiting and share.running + grant.slots < self.concurrency
         if grant.slots:
             self._served += 1
