@@ -14,6 +14,8 @@ from tests.system.cli_runs import CommandLine, Run
 
 from penstock.cli import main
 from penstock.cli.program import program
+from penstock.model.queue import QueueDefinition
+from penstock.storage.catalogue import declare_queue
 from penstock.storage.database import Database
 from penstock.storage.schema import EMPTY, OURS, check_schema, plan
 from penstock.version import __version__
@@ -235,10 +237,7 @@ def test_output_without_a_terminal_is_plain_and_whole(penstock: CommandLine, dat
 
 def make_jobs(url: str) -> None:
     with Database(url).connect() as connection:
-        connection.execute("insert into penstock.queue (name) values ('a-queue-with-quite-a-long-name')")
-        connection.execute(
-            "insert into penstock.partition (queue_id, number, name) select id, 0, name from penstock.queue"
-        )
+        declare_queue(connection, QueueDefinition("a-queue-with-quite-a-long-name"))
         connection.execute(
             "select penstock.enqueue(name, 'task', jsonb_build_object('to', repeat('x', 150))) from penstock.queue"
         )
