@@ -11,6 +11,7 @@ from tests.database.conftest import Scene
 
 from penstock import admin
 from penstock.errors import InvalidInput, NotFound
+from penstock.model.check import Check
 from penstock.model.state import State
 from penstock.storage import Database
 from penstock.storage.sqlstate import CANCELLED, remedy
@@ -183,7 +184,7 @@ def test_the_doctor_names_a_timeout_that_ends_its_statements(scene: Scene) -> No
 
 
 def test_the_doctor_finds_workers_of_an_owned_queue_that_divide_its_tasks(scene: Scene) -> None:
-    def owners() -> admin.Check:
+    def owners() -> Check:
         return next(check for check in admin.doctor([scene.database]) if check.name == "tasks of owners")
 
     ordered, plain = scene.declare("ordered", order="key"), scene.declare("plain")

@@ -11,6 +11,7 @@ from tests.security.conftest import Realm
 from tests.security.roles_at_work import Works, acts_on_tables, calls, done_after_all, works
 
 from penstock import App, PenstockError, admin
+from penstock.model.check import Check
 from penstock.storage import Database
 
 REFUSED_TO_ALL = (
@@ -114,7 +115,7 @@ def test_the_python_client_tells_a_producer_that_it_needs_more(realm: Realm, wor
 
 
 def test_the_doctor_of_a_role_says_that_it_cannot_see_the_transactions_of_others(realm: Realm) -> None:
-    def oldest(role: str) -> admin.Check:
+    def oldest(role: str) -> Check:
         database = Database(realm.url(role))
         try:
             return next(check for check in admin.doctor([database]) if check.name == "oldest transaction")

@@ -14,7 +14,7 @@ from tests.shards.scene import set_map_state
 from penstock import App
 from penstock.errors import NotFound, PartitionUnavailable
 from penstock.routing.key_hash import partition_of
-from penstock.shards import carrying
+from penstock.shards import carrying, locating
 from penstock.shards.databases import Shards
 from penstock.shards.parents import tell_children
 from penstock.storage import Connection, Database, control, sweep
@@ -272,7 +272,7 @@ def test_a_job_goes_back_and_forth_with_its_key_and_is_found_wherever_it_is(worl
         world.due(away)
         carrying.carry(world.shards)
         assert world.places() == {job: [(to, "ready")]}
-        assert carrying.locate(world.shards, job).shard == to
+        assert locating.locate(world.shards, job).shard == to
         world.app.reschedule(job, LATER)
         assert world.app.job(job).state == "scheduled"
     assert world.fetch(2, "select count(*) from penstock.job_stored where id = %s", job) == [(1,)]
@@ -288,7 +288,7 @@ def test_a_job_whose_key_moves_on_while_it_is_on_its_way_is_sent_on(world: World
     assert carrying.carry(world.shards) >= 1
     carrying.carry(world.shards)
     assert world.places() == {job: [(2, "ready")]}
-    assert carrying.locate(world.shards, job).shard == 2
+    assert locating.locate(world.shards, job).shard == 2
     world.assert_conserved(1)
 
 

@@ -149,7 +149,7 @@ def test_a_new_queue_is_not_placed_on_a_shard_that_is_down(place: Place, second:
 def test_a_queue_that_only_the_leading_shard_has_heard_of_can_be_declared_by_others(shard_urls: list[str]) -> None:
     # Whoever declared it first is just about to tell the other shard, or was killed before.
     with App(shards=shard_urls) as first, App(shards=shard_urls) as second:
-        assert len(second.databases) == 2
+        assert len(list(second.databases)) == 2
         first.databases.lead.run(lambda connection: declare_queue(connection, QueueDefinition("q", 2)))
         second.queue("q", partitions=2).task(name="t", max_attempts=3)(lambda: None).enqueue()
         announced = first.databases.each(

@@ -11,13 +11,14 @@ from tests.system.facts import eventually
 
 from penstock.client.producer import Producer
 from penstock.errors import InvalidInput
+from penstock.shards import duties
 from penstock.shards.databases import Shards
 from penstock.shards.duties import Duty
 from penstock.shards.parents import forget_ends, tell_children
 from penstock.storage.ahead import rotate_slice
 from penstock.storage.prune import prune
 from penstock.storage.sweep import unblock_all
-from penstock.upkeep import SharedUpkeep, shared
+from penstock.upkeep import SharedUpkeep
 
 NO_DAYS = dict.fromkeys(("succeeded", "failed", "cancelled", "discarded", "expired"), 0.0)
 
@@ -242,7 +243,7 @@ def test_a_sweep_waits_for_what_upkeep_is_about_to_commit(place: Place, monkeypa
         return 0
 
     is_done = threading.Event()
-    monkeypatch.setattr(shared, "DUTIES", [Duty("slow", act)])
+    monkeypatch.setattr(duties, "DUTIES", [Duty("slow", act)])
     upkeep = SharedUpkeep(place.app.databases)
     upkeep.start()
     has_begun.wait()

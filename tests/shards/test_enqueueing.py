@@ -18,8 +18,8 @@ from tests.fault.test_lost_answers import is_commit_in
 from tests.shards.scene import becomes, entry_of, execute, key_on, set_map_state, stored, task_on, where
 
 from penstock import App, InvalidInput, PartitionUnavailable, QueueFull, RequestTimeout
-from penstock.client import depths
 from penstock.routing import home_of, shard_of
+from penstock.shards import depths
 
 COUNTS = pytest.mark.parametrize("count", [1, 5, 150], ids=["single", "few", "copied"])
 # The shard that fails: the one that leads, or the other.
@@ -193,7 +193,7 @@ def test_g11_a_large_call_that_met_a_server_that_hangs_is_written_on_another(
 
 @COUNTS
 def test_g11_a_call_that_no_shard_takes_is_refused_whole(scene: Scene, count: int) -> None:
-    assert scene.app.databases
+    assert list(scene.app.databases)
     with closing(Proxy(scene.urls[0])) as other, App(shards=[other.url, scene.proxy.url], request_timeout=60.0) as app:
         task = task_on(app, partitions=2)
         task.enqueue(n=-1)

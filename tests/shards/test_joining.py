@@ -153,11 +153,11 @@ def test_a_database_that_is_alone_is_joined_by_another(shard_urls: list[str]) ->
 def test_a_further_shard_is_added_and_found_by_those_that_run(shard_urls: list[str], empty_database_url: str) -> None:
     with App(shards=shard_urls) as app, App(shards=shard_urls) as other:
         app.queue("old", partitions=3)
-        assert len(other.databases) == 2
+        assert len(list(other.databases)) == 2
         assert app.add_shard(empty_database_url) == 3
         assert app.add_shard(empty_database_url) == 3
         app.queue("new", partitions=3)
-        assert len(app.databases) == 3
+        assert len(list(app.databases)) == 3
         assert other.stats("new").partitions
         assert [database.shard for database in other.databases] == [1, 2, 3]
         placed = app.database.run(lambda c: c.execute("select shard from penstock.partition order by id").fetchall())
@@ -188,7 +188,7 @@ def test_a_database_in_the_list_that_is_no_shard_is_refused(shard_urls: list[str
 def test_a_catalogue_changed_behind_the_others_back_is_refused(shard_urls: list[str]) -> None:
     with App(shards=shard_urls) as app:
         app.queue("q")
-        assert app.databases
+        assert list(app.databases)
     execute(shard_urls[1], "update penstock.queue set rules = '{\"max_length\": 5}'")
     with pytest.raises(SchemaMismatch, match="contradict each other"):
         opened(shard_urls)

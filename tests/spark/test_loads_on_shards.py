@@ -15,7 +15,7 @@ from tests.system.facts import eventually
 from penstock import App, InvalidInput, PartitionUnavailable, PenstockError, QueueFull
 from penstock.shards import publishing
 from penstock.shards.publishing import MapChanged, Published, find_published, roll_loads
-from penstock.spark.data_source.shard_urls import ShardUrls, find_shards, join_urls
+from penstock.shards.shard_urls import ShardUrls, find_shards, join_urls
 from penstock.spark.loading import load_plan
 from penstock.storage import Database
 from penstock.storage.catalogue import find_queue
@@ -360,9 +360,9 @@ def _staged_by_an_old_map(loader: Loader, partition: int, key: str) -> tuple[str
 
 
 def test_a_load_that_begins_while_a_shard_joins_finds_it(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = find_shards(join_urls(app))
+    whole = find_shards(join_urls(app.databases))
     looks = [ShardUrls({1: whole.urls[1]}, 1), whole]
     monkeypatch.setattr(load_plan, "find_shards", lambda _: looks.pop(0))
-    options = {"url": join_urls(app), "queue": "q", "task": "t", "load": "l"}
+    options = {"url": join_urls(app.databases), "queue": "q", "task": "t", "load": "l"}
     plan = load_plan.plan_load(options, StructType([StructField("n", LongType())]), False, is_stream=False)
     assert set(plan.partition_shards) == {1, 2} == plan.shards.urls.keys()

@@ -23,7 +23,7 @@ from penstock.admin.crons import (
     run_cron,
     write_cron,
 )
-from penstock.admin.doctor import Check, doctor
+from penstock.admin.doctor import doctor
 from penstock.admin.draining import drain_shard
 from penstock.admin.explain import explain
 from penstock.admin.figures import all_stats, answers, shards, silent_shard, stats, workers
@@ -33,7 +33,6 @@ from penstock.admin.resize import move_partition, resize
 from penstock.admin.roles import grant
 
 __all__ = [
-    "Check",
     "CronDefinition",
     "all_stats",
     "answers",

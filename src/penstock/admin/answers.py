@@ -11,12 +11,11 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from penstock.errors import NotFound, PartitionUnavailable
-from penstock.shards.carrying import locate
+from penstock.errors import PartitionUnavailable
 from penstock.shards.databases import Answers, Shards
-from penstock.storage import Connection, Database
+from penstock.storage import Connection
 
-__all__ = ["asked_everywhere", "at_job", "refuse_missing", "some_jobs", "unavailable"]
+__all__ = ["asked_everywhere", "refuse_missing", "some_jobs", "unavailable"]
 
 log = logging.getLogger("penstock")
 T = TypeVar("T")
@@ -44,35 +43,6 @@ def refuse_missing(answers: Answers[Any], done: str) -> None:
 def some_jobs(count: int) -> str:
     """So many jobs, in words."""
     return "1 job" if count == 1 else f"{count} jobs"
-
-
-def at_job(
-    shards: Shards, job_id: int, act: Callable[[Connection], T], *, waits: bool = False, writes: bool = False
-) -> T:
-    """Do something where a job is. `waits`: for its shard, where that is down."""
-
-    def do(database: Database) -> T:
-        return database.run(act, waits=waits or len(shards) == 1, writes=writes)
-
-    number = shards.number_of(job_id)
-    try:
-        return do(shards.of_job(job_id))
-    except (NotFound, PartitionUnavailable) as error:
-        if isinstance(error, PartitionUnavailable) and number not in _drained(shards):
-            raise
-        # It may have been carried to where its key lives by now.
-        found = locate(shards, job_id)
-        if found.shard == number:
-            raise
-        return do(found)
-
-
-def _drained(shards: Shards) -> frozenset[int]:
-    """The shards that hold nothing any more, if somebody can tell."""
-    try:
-        return shards.learn_drained() if len(shards) > 1 else shards.drained
-    except PartitionUnavailable:
-        return shards.drained
 
 
 def _told(answers: Answers[T]) -> Answers[T]:

@@ -14,6 +14,7 @@ from penstock.errors import NotFound, PartitionUnavailable
 from penstock.model.cron import Cron
 from penstock.model.limits import DEFAULT_PRIORITY, checked_name, key_from_bytes
 from penstock.policy.cron import Schedule
+from penstock.shards.crons import write_where_it_is
 from penstock.shards.databases import Shards
 from penstock.storage import catalogue, crons
 from penstock.storage.database import Connection, ConnectionLost, Database, is_lost
@@ -37,11 +38,7 @@ class CronDefinition:
 
 
 def write_cron(shards: Shards, declared: CronDefinition) -> None:
-    """Write an entry down; the same again changes nothing.
-
-    At home, or where it is until upkeep moves it. A new one is not written before every shard has said that it has none
-    of the name: two entries would fire twice.
-    """
+    """Write an entry down; the same again changes nothing."""
     schedule = Schedule(declared.expression, declared.timezone)
     queue = shards.read(lambda connection: catalogue.find_queue(connection, declared.queue))
     home = shards.of(crons.home_of(queue, declared.key))
@@ -59,17 +56,7 @@ def write_cron(shards: Shards, declared: CronDefinition) -> None:
             next_at=schedule.next_after(crons.database_now(connection)),
         )
 
-    if len(shards) == 1:
-        home.run(write)
-        return
-    found = shards.each(lambda connection: crons.read(connection, declared.name))
-    places = [number for number, rows in found.given.items() if rows and not rows[0].is_leaving]
-    if home.shard in places or not places:
-        if not places:
-            found.all()
-        home.ask(write)
-    else:
-        shards.of(places[0]).ask(write)
+    write_where_it_is(shards, declared.name, home, write)
 
 
 def read_crons(shards: Shards) -> list[Cron]:

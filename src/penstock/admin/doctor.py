@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from penstock.deadline import in_this_call, within
+from penstock.deadline import within
 from penstock.errors import InvalidInput, PenstockError, SchemaMismatch
-from penstock.shards.health import CatalogueFacts, catalogue_facts
+from penstock.model.check import Check, checked
+from penstock.shards.databases import side_by_side
+from penstock.shards.health import CatalogueFacts, catalogue_facts, check_together
 from penstock.storage import Connection, Database, health
 from penstock.storage.database import ConnectionLost
 from penstock.storage.roles import kind_of_role
 from penstock.storage.schema import check_schema, describe, read_state
 from penstock.storage.sqlstate import remedy
 
-__all__ = ["Check", "doctor"]
+__all__ = ["doctor"]
 
 _LONG_TRANSACTION_SECONDS = 300.0
 _MUCH_CLOCK_DIFFERENCE_SECONDS = 5.0
 _MANY_DEAD_ROWS = 100_000
 _FEW_RANGES_AHEAD = 16_384 * 1_024
 _MANY_TABLES = 24
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at. `advice` is empty where all is well, `shard` where it is about all of them."""
-
-    name: str
-    ok: bool
-    found: str
-    advice: str = ""
-    shard: str = ""
 
 
 def doctor(databases: Sequence[Database]) -> list[Check]:
@@ -45,20 +35,9 @@ def doctor(databases: Sequence[Database]) -> list[Check]:
 
 
 def _doctor(databases: Sequence[Database]) -> list[Check]:
-    with ThreadPoolExecutor(len(databases), thread_name_prefix="penstock-ask") as threads:
-        examined = list(threads.map(in_this_call(_examined), databases))
+    examined = side_by_side(_examined, databases)
     checks = [check for each, _ in examined for check in each]
-    found = [facts for _, facts in examined if facts is not None]
-    is_alone = len(databases) == 1 and all(len(facts.shards) < 2 for facts in found)
-    if not is_alone and found:
-        catalogue = _catalogue(found)
-        if not catalogue.ok:
-            # Something may have changed between two looks: again, and last at the one that leads, which knows first.
-            numbered = [(facts.number, each) for each, (_, facts) in zip(databases, examined, strict=True) if facts]
-            ordered = sorted(numbered, key=lambda each: each[0], reverse=True)
-            catalogue = _catalogue([each.run(catalogue_facts) for _, each in ordered])
-        checks += [catalogue, _shards(found)]
-    return checks
+    return checks + check_together([(each, facts) for each, (_, facts) in zip(databases, examined, strict=True)])
 
 
 def _examined(database: Database) -> tuple[list[Check], CatalogueFacts | None]:
@@ -82,74 +61,31 @@ def _examined(database: Database) -> tuple[list[Check], CatalogueFacts | None]:
     return [replace(check, shard=name) for check in checks], facts
 
 
-def _catalogue(found: Sequence[CatalogueFacts]) -> Check:
-    """Whether all shards have the same catalogue."""
-    lead = min(found, key=lambda facts: facts.number)
-    said = ", ".join(
-        f"version {facts.version} on shard {facts.number}" for facts in sorted(found, key=lambda facts: facts.number)
-    )
-    if any(facts.version > lead.version for facts in found):
-        return Check(
-            "catalogue",
-            False,
-            said,
-            f"shard {lead.number} leads, and knows less than another: was it restored from an old backup? "
-            "restore one of the time of the others",
-        )
-    if any(facts.version == lead.version and facts.digest != lead.digest for facts in found):
-        return Check(
-            "catalogue", False, f"{said}, with other contents", "one was changed by hand: restore it from its backup"
-        )
-    is_level = all(facts.version == lead.version for facts in found)
-    return _check("catalogue", is_level, said, "run a worker, or open an app: it carries what is new to the others")
-
-
-def _shards(found: Sequence[CatalogueFacts]) -> Check:
-    """Whether the shards are those that the catalogue knows."""
-    known = {number: identity for facts in found for number, identity, _ in facts.shards}
-    drained = {number for facts in found for number, _, state in facts.shards if state == "drained"}
-    systems = {facts.system for facts in found}
-    strangers = [facts.number for facts in found if known.get(facts.number) != facts.identity]
-    numbers = [facts.number for facts in found]
-    missing = sorted(set(known) - set(numbers) - drained)
-    listed = ", ".join(map(str, sorted(set(numbers))))
-    if len(systems) > 1 or strangers or len(set(numbers)) < len(numbers):
-        of = ", ".join(map(str, strangers or numbers))
-        return Check(
-            "shards",
-            False,
-            f"shards {listed}; not those of one system: {of}",
-            "give the URLs of the databases that the catalogue knows; is one a copy of another?",
-        )
-    advice = f"give the URL of shard {', '.join(map(str, missing))}, or see why it does not answer"
-    return _check("shards", not missing, f"shards {listed}" + ("" if missing else ": all there are"), advice)
-
-
 def _server(database: Database, connection: Connection) -> Iterator[Check]:
     here = database.clock.now()
     facts = health.server_facts(connection)
     is_new = facts.version_number >= 140_000
-    yield _check("PostgreSQL version", is_new, facts.version, "upgrade to PostgreSQL 14 or later")
+    yield checked("PostgreSQL version", is_new, facts.version, "upgrade to PostgreSQL 14 or later")
     for name, value in (("fsync", facts.fsync), ("full_page_writes", facts.full_page_writes)):
-        yield _check(name, value == "on", value, f"set {name} = on: a crash can lose acknowledged jobs or all data")
+        yield checked(name, value == "on", value, f"set {name} = on: a crash can lose acknowledged jobs or all data")
     is_safe = facts.synchronous_commit not in ("off", "local")
-    yield _check(
+    yield checked(
         "synchronous_commit",
         is_safe,
         facts.synchronous_commit,
         "set synchronous_commit = on: a crash loses the jobs acknowledged in its last moments",
     )
     advice = "nothing can be enqueued, run or changed there: is it a standby, or default_transaction_read_only on?"
-    yield _check("writes", facts.takes_writes, "taken" if facts.takes_writes else "refused", advice)
+    yield checked("writes", facts.takes_writes, "taken" if facts.takes_writes else "refused", advice)
     seconds = abs((facts.now - here).total_seconds())
-    yield _check(
+    yield checked(
         "clock",
         seconds <= _MUCH_CLOCK_DIFFERENCE_SECONDS,
         f"{seconds:.1f} s between here and the server",
         "set the clocks by NTP: run_at given as a time of day here means another one there",
     )
     advice = "alter database … set jit = off: compiling statements takes longer than running them, and behind a pooler"
-    yield _check("jit", not facts.jit, "on" if facts.jit else "off", f"{advice} sessions cannot switch it off")
+    yield checked("jit", not facts.jit, "on" if facts.jit else "off", f"{advice} sessions cannot switch it off")
     pooled = "a transaction pooler" if database.is_pooled else "a direct connection"
     yield Check("connection", True, pooled, "workers poll: they hear no notifications" if database.is_pooled else "")
 
@@ -158,7 +94,7 @@ def _notifications(database: Database) -> Check:
     seconds = health.notification_seconds(database)
     found = "none came back" if seconds is None else f"{seconds * 1000:.1f} ms round trip"
     advice = "workers poll instead, which takes longer to notice a job; connect directly rather than through a pooler"
-    return _check("notifications", seconds is not None, found, advice)
+    return checked("notifications", seconds is not None, found, advice)
 
 
 def _schema(connection: Connection) -> Check:
@@ -198,14 +134,14 @@ def _dead_rows(connection: Connection) -> Check:
     rows = health.dead_tuples(connection)
     found = ", ".join(f"{name} {dead}" for name, (dead, _) in rows.items())
     is_well = all(dead < _MANY_DEAD_ROWS + live for dead, live in rows.values())
-    return _check("dead rows", is_well, found, "see that autovacuum is on and that no transaction stays open for long")
+    return checked("dead rows", is_well, found, "see that autovacuum is on and that no transaction stays open for long")
 
 
 def _tables(connection: Connection) -> Check:
     ahead = health.tables_ahead(connection)
     is_well = ahead.ranges > _FEW_RANGES_AHEAD and ahead.slices > 0 and ahead.attached < _MANY_TABLES
     found = f"room for {ahead.ranges // 1024} more calls, {ahead.attached} tables of jobs, {ahead.slices} slices ahead"
-    return _check("tables ahead", is_well, found, "run a worker: its upkeep makes new tables and drops old ones")
+    return checked("tables ahead", is_well, found, "run a worker: its upkeep makes new tables and drops old ones")
 
 
 def _archive(connection: Connection) -> Check:
@@ -236,7 +172,7 @@ def _workers(connection: Connection) -> Check:
 def _upkeep(connection: Connection) -> Check:
     failing = health.troubles(connection)
     found = "; ".join(f"{each.duty} has failed for {each.seconds:.0f} s: {each.error}" for each in failing)
-    return _check(
+    return checked(
         "upkeep",
         not failing,
         found or "no duty fails again and again",
@@ -249,13 +185,13 @@ def _set_aside(connection: Connection) -> Check:
     named = ", ".join(map(str, ids)) + (", ..." if count > len(ids) else "")
     found = f"{count} jobs: {named}; the first: {reason}" if count else "no job had to be set aside"
     advice = "bring back what is missing and retry them (penstock retry ID), or cancel them (penstock cancel ID)"
-    return _check("jobs set aside", not count, found, advice)
+    return checked("jobs set aside", not count, found, advice)
 
 
 def _tasks(connection: Connection) -> Check:
     unknown = health.jobs_nobody_knows(connection)
     found = ", ".join(f"{queue}/{task}" for queue, task in unknown) or "every waiting task has a worker"
-    return _check("tasks", not unknown, found, "start a worker whose app defines them, or purge the queue")
+    return checked("tasks", not unknown, found, "start a worker whose app defines them, or purge the queue")
 
 
 def _timeouts(connection: Connection) -> Check:
@@ -270,17 +206,13 @@ def _timeouts(connection: Connection) -> Check:
 def _owners(connection: Connection) -> Check:
     divided = health.divided_tasks(connection)
     found = ", ".join(f"{each.queue}: worker {each.worker} does not know {each.task!r}" for each in divided)
-    return _check(
+    return checked(
         "tasks of owners",
         not divided,
         found or "no workers divide the tasks of a queue with an owner",
         "let every worker of such a queue know all its tasks, or give the tasks queues of their own: "
         "a key waits while its partition's owner does not know its next task",
     )
-
-
-def _check(name: str, ok: bool, found: str, advice: str) -> Check:
-    return Check(name, ok, found, "" if ok else advice)
 
 
 _INSIDE: tuple[Callable[[Connection], Check], ...] = (

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from penstock.admin.answers import at_job
 from penstock.admin.key_reasons import key_reason
 from penstock.model.explanation import Explanation
 from penstock.model.job import Job
@@ -14,6 +13,7 @@ from penstock.model.limits import checked_job_id
 from penstock.model.rate import rate_text
 from penstock.model.state import FINAL, State
 from penstock.shards.databases import Shards
+from penstock.shards.locating import at_job
 from penstock.storage import Connection
 from penstock.storage.crons import database_now
 from penstock.storage.health import (

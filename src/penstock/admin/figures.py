@@ -80,7 +80,7 @@ def _stats(shards: Shards, queues: Sequence[QueueEntry]) -> list[Stats]:
         def act(connection: Connection) -> dict[int, Figures]:
             return read_figures(connection, partitions)
 
-        return database.run(act, waits=len(shards) == 1, writes=False)
+        return shards.ask(database, act, writes=False)
 
     found = shards.each_database(read)
     figures = {id_: each for given in found for id_, each in given.items()}

@@ -12,12 +12,13 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from penstock.admin.answers import asked_everywhere, at_job, refuse_missing, some_jobs
+from penstock.admin.answers import asked_everywhere, refuse_missing, some_jobs
 from penstock.errors import InvalidInput
 from penstock.model.job import Job
 from penstock.model.limits import checked_count, checked_job_id, checked_name, checked_run_at, key_to_bytes
 from penstock.model.state import FINAL, State
 from penstock.shards.databases import Shards
+from penstock.shards.locating import at_job
 from penstock.storage import Connection, Database, control
 from penstock.storage.catalogue import find_queue, set_paused
 from penstock.storage.jobs import Listed, find_job, list_jobs
@@ -211,7 +212,7 @@ def _on_each(
                 counts.pop(database.shard, None)  # Asked again after a lost answer, it counts from the start.
             work(connection, count)
 
-        database.run(act, waits=len(shards) == 1, writes=not preview)
+        shards.ask(database, act, writes=not preview)
 
     answers = shards.each_database(run)
     count = sum(counts.values())

@@ -14,7 +14,7 @@ from penstock import embedded
 from penstock.app.calls import locked
 from penstock.clock import system
 from penstock.deadline import current_deadline, within, without_deadline
-from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError
+from penstock.errors import InvalidInput, PenstockError
 from penstock.forking import renew_in_children
 from penstock.model.limits import MOST_SHARDS, checked_count
 from penstock.shards import joining
@@ -28,9 +28,6 @@ __all__ = ["Connecting"]
 
 log = logging.getLogger("penstock")
 T = TypeVar("T")
-
-# Of several shards one may be down at the start: the others do not wait longer for it.
-FIRST_CONTACT_SECONDS = 3.0
 
 
 class Connecting:
@@ -162,23 +159,17 @@ class Connecting:
             raise
 
     def _joined(self, databases: list[Database], ready: Callable[[Connection], object], *, must_answer: bool) -> Shards:
-        is_alone = len(databases) == 1
-        silent: list[Database] = []
-        for database in databases:
-            try:
-                waits = is_alone or must_answer
-                timeout = None if waits else _first_contact_seconds(self.request_timeout, len(databases))
-                self._refuse_data_loss(database, timeout, waits=waits)
-                if self.is_embedded or must_answer:
-                    with self._not_counted(), without_deadline():
-                        database.run(ready, timeout=timeout, waits=waits)
-                else:
-                    database.run(ready, timeout=timeout, waits=waits, writes=False)
-            except PartitionUnavailable as error:
-                if is_alone or must_answer:
-                    raise
-                log.warning("%s: its partitions wait until it is back", error)
-                silent.append(database)
+        def greet(database: Database, timeout: float | None, waits: bool) -> None:
+            self._refuse_data_loss(database, timeout, waits=waits)
+            if self.is_embedded or must_answer:
+                with self._not_counted(), without_deadline():
+                    database.run(ready, timeout=timeout, waits=waits)
+            else:
+                database.run(ready, timeout=timeout, waits=waits, writes=False)
+
+        silent = joining.meet(databases, greet, must_answer=must_answer)
+        for error in silent.values():
+            log.warning("%s: its partitions wait until it is back", error)
         shards = joining.join(databases, silent, are_ours=self.is_embedded)
         for database in joining.further_shards(shards, self._database):
             shards.add(database)
@@ -263,24 +254,17 @@ class Connecting:
         log.warning("%s (accepted)", problem)
 
 
-def _first_contact_seconds(request_timeout: float, databases: int) -> float:
-    """So long one of several databases is waited for at first: all of them, and the call itself, have to have time."""
-    call = current_deadline()
-    left = request_timeout if call is None else max(call.left(), 0.0)
-    return min(FIRST_CONTACT_SECONDS, left / (databases + 1))
-
-
-def _given_urls(url: str | None, shards: Sequence[str] | None, embedded_shards: int | None) -> list[str] | None:
-    if sum(given is not None for given in (url, shards, embedded_shards)) > 1:
+def _given_urls(url: str | None, urls: Sequence[str] | None, embedded_shards: int | None) -> list[str] | None:
+    if sum(given is not None for given in (url, urls, embedded_shards)) > 1:
         raise InvalidInput("shards", "give a URL, shards=[...] or embedded_shards=, not several of them")
     if embedded_shards is not None:
         checked_count("embedded_shards", embedded_shards, most=16)
         return None
-    if shards is not None:
-        if not isinstance(shards, (list, tuple)) or not shards:
+    if urls is not None:
+        if not isinstance(urls, (list, tuple)) or not urls:
             raise InvalidInput("shards", "a list of URLs is needed; write shards=['postgresql://a/jobs', …]")
-        checked_count("shards", len(shards), most=MOST_SHARDS)
-        return _distinct([checked_url(each) for each in shards])
+        checked_count("shards", len(urls), most=MOST_SHARDS)
+        return _distinct([checked_url(each) for each in urls])
     if url is not None:
         return [checked_url(url)]
     named = os.environ.get("PENSTOCK_URL", "").strip()

@@ -209,7 +209,7 @@ class Declarations:
         try:
             write_cron(shards, declared)
         except PartitionUnavailable as error:
-            if len(shards) == 1:
+            if not shards.has_others(error.shard):
                 raise
             # Everything else works without that shard; a worker of this app writes it when all are back.
             log.warning("cron %r is not written yet: %s", declared.name, error)
@@ -218,11 +218,11 @@ class Declarations:
     def _write_queue(self, declared: QueueDefinition) -> None:
         shards = self._shards()
         # One that exists needs no change, and so not the shard that leads.
-        if len(shards) > 1 and shards.read(lambda connection: catalogue.has_queue(connection, declared.name)):
-            entry = shards.read(lambda connection: catalogue.find_queue(connection, declared.name))
-        else:
-            down = [database.shard for database in shards if database.breaker.is_down]
-            entry = shards.change(lambda connection: catalogue.declare_queue(connection, declared, down))
+        down = [database.shard for database in shards if database.breaker.is_down]
+        entry = shards.ensure(
+            lambda connection: next(iter(catalogue.read_queues(connection, declared.name)), None),
+            lambda connection: catalogue.declare_queue(connection, declared, down),
+        )
         self._entries[declared.name] = (entry, system.monotonic())
         if contradictions := declared.rules.contradictions(entry.rules):
             raise InvalidInput(

@@ -88,7 +88,7 @@ def doctor(url: Url = None, as_json: AsJson = False) -> None:
             app.migrate()  # an embedded server's schema is nobody's duty
         with suppress(PenstockError):  # What keeps an app from opening is among what is looked for.
             ensure_answering(app)
-            len(app.databases)
+            _ = app.databases
         checks = examine(app.unchecked_databases)
     if as_json:
         show_json([asdict(check) for check in checks])

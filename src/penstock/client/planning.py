@@ -23,19 +23,13 @@ from penstock.deadline import Deadline
 from penstock.errors import InvalidInput, PartitionUnavailable
 from penstock.model.limits import JOBS_A_CALL
 from penstock.routing.router import route, route_keys
+from penstock.shards.callers import Caller
 from penstock.shards.depths import Depths
 from penstock.storage.catalogue import QueueEntry
 from penstock.storage.enqueue import Child, Span, is_few
 from penstock.task.definition import TaskDefinition
 
-__all__ = ["Call", "Caller", "Part", "Planner", "Rows", "Waves", "check_size"]
-
-
-class Caller(NamedTuple):
-    """The shard of a connection that a call is written through: everything must live there."""
-
-    shard: int
-    address: str
+__all__ = ["Call", "Part", "Planner", "Rows", "Waves", "check_size"]
 
 
 class Rows(NamedTuple):
@@ -226,7 +220,7 @@ class Planner:
             return any(is_ready(jobs[place].options, now) for place in alike)
 
         # First what has the least choice; the rest follows it where it can.
-        for name, alike in sorted(free.items(), key=lambda each: len(set(_shards(entries[each[0]])))):
+        for name, alike in sorted(free.items(), key=lambda each: len(set(_current_shards(entries[each[0]])))):
             entry = entries[name]
             number = self._place_free(entry, len(alike), taken, avoid, caller, is_ready=has_ready(alike))
             taken.add(entry.partition_shards[number])
@@ -274,13 +268,13 @@ def _is_free(job: PendingJob) -> bool:
     return job.key is None and job.options.idempotency_key is None
 
 
-def _shards(entry: QueueEntry) -> tuple[int, ...]:
+def _current_shards(entry: QueueEntry) -> tuple[int, ...]:
     return entry.partition_shards[: entry.partition_count]
 
 
 def _on(entry: QueueEntry, shard: int) -> list[int]:
     """The partitions of a queue on one shard, in order."""
-    numbers = [number for number, each in enumerate(_shards(entry)) if each == shard]
+    numbers = [number for number, each in enumerate(_current_shards(entry)) if each == shard]
     if not numbers:
         raise _is_moving(entry, shard)
     return numbers
@@ -296,9 +290,9 @@ def _is_moving(entry: QueueEntry, shard: int) -> PartitionUnavailable:
 
 def _of(entry: QueueEntry, caller: Caller) -> list[int]:
     """The partitions of a queue on the shard of a connection."""
-    numbers = [number for number, each in enumerate(_shards(entry)) if each == caller.shard]
+    numbers = [number for number, each in enumerate(_current_shards(entry)) if each == caller.shard]
     if not numbers:
-        shards = ", ".join(str(shard) for shard in sorted(set(_shards(entry))))
+        shards = ", ".join(str(shard) for shard in sorted(set(_current_shards(entry))))
         raise InvalidInput(
             "connection",
             f"it leads to shard {caller.shard} ({caller.address}), and queue {entry.name!r} has no partition there: "

@@ -19,19 +19,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from penstock.client.options import Options
 from penstock.client.pending import PendingJob, pending_rows
-from penstock.client.planning import Call, Caller, Part, Planner, Rows, Waves, check_size
+from penstock.client.planning import Call, Part, Planner, Rows, Waves, check_size
 from penstock.deadline import in_this_call, within
-from penstock.errors import InvalidInput, NotFound, PartitionUnavailable, PenstockError, QueueFull, RequestTimeout
-from penstock.routing.key_hash import shard_of
-from penstock.shards.carrying import locate
+from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, QueueFull, RequestTimeout
+from penstock.shards.callers import Caller, Callers
 from penstock.shards.databases import Shards
 from penstock.shards.depths import Depths
 from penstock.shards.former_homes import ask_former_homes
-from penstock.shards.identity import read_identity
 from penstock.shards.parents import check_parents
 from penstock.storage import catalogue
 from penstock.storage.catalogue import QueueEntry
@@ -57,7 +54,6 @@ from penstock.storage.enqueue import (
     newest_of,
     note_newest,
     read_place,
-    refused_parent,
     set_ids,
     write_few,
     write_spans,
@@ -99,7 +95,7 @@ class Producer:
         # On connections of callers, which know nothing of it.
         self._schema = shards.lead.schema
         self._clock, self._request_timeout = shards.lead.clock, shards.lead.request_timeout
-        self._callers: WeakKeyDictionary[Any, Caller] = WeakKeyDictionary()
+        self._callers = Callers(shards)
 
     def enqueue(self, jobs: Sequence[PendingJob], connection: Any = None, timeout: float | None = None) -> list[int]:
         """Write a call; the jobs' ids, in order."""
@@ -133,10 +129,10 @@ class Producer:
             return await self._enqueue_in_async(Call([0] * len(jobs), lambda: jobs, deadline), jobs, beneath)
 
     async def _enqueue_in_async(self, call: Call, jobs: Sequence[PendingJob], beneath: Any) -> list[int]:
-        caller = self._known_caller(beneath)
+        caller = self._callers.known(beneath)
         if caller is None:
             found = await drive_async(beneath, read_place(), self._schema)
-            caller = await asyncio.to_thread(self._checked_caller, beneath, *found)
+            caller = await asyncio.to_thread(self._callers.check, beneath, *found)
         pause = FIRST_PAUSE_SECONDS
         while True:
             part = await asyncio.to_thread(self._plan_through, call, partial(self._planner.plan, jobs), caller)
@@ -158,11 +154,11 @@ class Producer:
             waves = self._planned(call, plan)
             if len(waves) == 1 and len(waves[0]) == 1:
                 part = waves[0][0]
-                if part.has_children and len(self._shards) > 1:
-                    self._check_parents(call, waves)
+                if part.has_children:
+                    self._check_parents(waves)
                 self._write(call, part)
             else:
-                self._look_ahead(call, waves)
+                self._look_ahead(waves)
                 self._write_waves(call, waves)
         except PenstockError as error:
             error.written = call.written
@@ -184,9 +180,9 @@ class Producer:
 
     def _write_through(self, call: Call, plan: Callable[..., Waves], connection: Connection) -> None:
         """Write a call in the transaction of its caller, on the shard that the connection leads to."""
-        caller = self._known_caller(connection)
+        caller = self._callers.known(connection)
         if caller is None:
-            caller = self._checked_caller(connection, *drive(connection, read_place(), self._schema))
+            caller = self._callers.check(connection, *drive(connection, read_place(), self._schema))
         pause = FIRST_PAUSE_SECONDS
         while True:
             part = self._plan_through(call, plan, caller)
@@ -196,32 +192,15 @@ class Producer:
             pause = self._await_map(call, part, pause)
 
     def _plan_through(self, call: Call, plan: Callable[..., Waves], caller: Caller) -> Part:
-        waves = plan(caller=caller if len(self._shards) > 1 else None)
+        waves = plan(caller=caller)
         ((part,),) = waves
-        if part.has_children and len(self._shards) > 1:
-            self._check_parents(call, waves)
+        if part.has_children:
+            self._check_parents(waves)
         if part.limited:
             check = partial(self._check_lengths, part)
             self._shards.of(part.shard).run(check, writes=False)
         ask_former_homes(self._shards, part.shard, part.spans, part.entries, call.deadline)
         return part
-
-    def _known_caller(self, connection: Any) -> Caller | None:
-        """The shard of a connection, where it is known or there is only one."""
-        if len(self._shards) == 1:
-            lead = self._shards.lead
-            return Caller(lead.shard, lead.address)
-        return self._callers.get(connection)
-
-    def _checked_caller(self, connection: Any, number: int, system: str) -> Caller:
-        if number not in self._shards or system != self._shards.read(read_identity).system:
-            raise InvalidInput(
-                "connection",
-                "it leads to a database that is no shard of this app; connect to one of "
-                + ", ".join(f"{database.address} (shard {database.shard})" for database in self._shards),
-            )
-        caller = self._callers[connection] = Caller(number, self._shards.of(number).address)
-        return caller
 
     # In transactions of its own
 
@@ -370,7 +349,7 @@ class Producer:
     def _wait(self, call: Call, part: Part, pause: float) -> float:
         """Wait before a part is tried again; how long to wait the next time."""
         self._clock.sleep(pause)
-        if not part.is_free or len(self._shards) == 1:
+        if not part.is_free or not self._shards.has_others(part.shard):
             self._shards.of(part.shard).breaker.wait_until_up(call.deadline.left() - pause)
         return min(pause * 2, LONGEST_PAUSE_SECONDS)
 
@@ -407,7 +386,7 @@ class Producer:
                 shard=part.shard,
                 partition=names[0],
             )
-        if len(self._shards) > 1:
+        if self._shards.has_others(part.shard):
             entries = part.entries.values()
             shards = sorted({each for entry in entries for each in entry.partition_shards[: entry.partition_count]})
             where = f"no shard of their queue ({', '.join(map(str, shards))}) takes them"
@@ -421,9 +400,9 @@ class Producer:
 
     # Before anything is written
 
-    def _look_ahead(self, call: Call, waves: Waves) -> None:
+    def _look_ahead(self, waves: Waves) -> None:
         """Find what would refuse a call over several shards before a part of it is written."""
-        self._check_parents(call, waves)
+        self._check_parents(waves)
         for part in (part for wave in waves for part in wave if part.limited):
             # A shard that does not answer is asked when its part is written.
             with suppress(PartitionUnavailable):
@@ -444,43 +423,11 @@ class Producer:
             ):
                 raise QueueFull(entry.name, entry.rules.max_length)
 
-    def _check_parents(self, call: Call, waves: Waves) -> None:
-        """Refuse parents that are nowhere: each is asked for on the shard that wrote it, and where it went from there.
-
-        Where it is, how it ends is kept from now on for the shards that its children go to.
-        """
-        by_shard: dict[int, set[tuple[int, int]]] = {}
-        parts = [part for wave in waves for part in wave]
-        children = [(child, part.shard) for part in parts for span in part.spans for child in _children(span)]
-        for parent, to in {(parent, to) for child, to in children for parent in child.parents if parent > 0}:
-            shard = shard_of(parent)
-            if shard not in self._shards or shard in self._shards.drained:
-                shard = self._found(parent)
-            by_shard.setdefault(shard, set()).add((parent, to))
-        # Again for those that were carried away, and on from there.
-        for _ in range(len(self._shards)):
-            went: dict[int, set[tuple[int, int]]] = {}
-            for shard, waited_for in by_shard.items():
-                ask = partial(check_parents, waited_for=waited_for)
-                found = self._shards.of(shard).run(ask, writes=False)
-                for parent, to in waited_for:
-                    if parent in found:
-                        elsewhere = found[parent]
-                        if elsewhere is None:
-                            raise refused_parent(parent)
-                        if elsewhere in self._shards:
-                            went.setdefault(elsewhere, set()).add((parent, to))
-            if not went:
-                return
-            by_shard = went
-        raise refused_parent(min(parent for pairs in by_shard.values() for parent, _ in pairs))
-
-    def _found(self, parent: int) -> int:
-        """The shard that has a job which was written by one that is drained."""
-        try:
-            return locate(self._shards, parent).shard
-        except NotFound:
-            raise refused_parent(parent) from None
+    def _check_parents(self, waves: Waves) -> None:
+        """Refuse parents that are nowhere, as far as what writes the children does not do it."""
+        parts = (part for wave in waves for part in wave if part.has_children)
+        children = ((child, part.shard) for part in parts for span in part.spans for child in _children(span))
+        check_parents(self._shards, children)
 
 
 class PartsFailed(Exception):

@@ -2,9 +2,8 @@
 
     carry         what was sent is made ready on its shard, once, in its order, and departs from here
     clean         what was remembered of that is forgotten when nobody can ask for it any more
-    locate        where a job is: on the shard that wrote it, or where it was carried to
 
-The first two are upkeep's, on all shards, by anybody and any number at once. One that is down is passed over: what is
+Both are upkeep's, on all shards, by anybody and any number at once. One that is down is passed over: what is
 for it, or lies there, waits.
 """
 
@@ -15,14 +14,14 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.errors import NotFound, PartitionUnavailable
+from penstock.errors import PartitionUnavailable
 from penstock.shards.databases import Shards
 from penstock.shards.map_changes import tell_left_of
 from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection, Database, may_repeat
 from penstock.storage.queries import query
 
-__all__ = ["carry", "clean", "find_forward", "holders", "locate"]
+__all__ = ["carry", "clean"]
 
 log = logging.getLogger("penstock")
 
@@ -36,7 +35,7 @@ def carry(shards: Shards, refusals: list[Exception] | None = None) -> int:
     to `refusals`: it is tried again.
     """
     said = [] if refusals is None else refusals
-    return 0 if len(shards) == 1 else sum(shards.each_database(lambda database: _carry_from(shards, database, said)))
+    return sum(shards.each_database(lambda database: _carry_from(shards, database, said)))
 
 
 def clean(shards: Shards) -> int:
@@ -47,45 +46,6 @@ def clean(shards: Shards) -> int:
             _forget(shards, database, ("old_arrivals", "still_in_outbox", "forget_arrivals", None))
             _forget(shards, database, ("old_forwards", "still_placed", "forget_forwards", "renew_forwards"))
     return 0
-
-
-def find_forward(connection: Connection, job_id: int) -> int | None:
-    """The shard to ask for a job that is or was here: this one's number, another's, or None where it is not known."""
-    row = connection.execute(query("whereabouts"), {"id": job_id}).fetchone()
-    return row[0] if row else None
-
-
-def holders(shards: Shards, ids: Sequence[int]) -> dict[int, int]:
-    """The shards on which these jobs are, of those that answer: for jobs that were written by one that is drained."""
-
-    def act(connection: Connection) -> list[int]:
-        return [row[0] for row in connection.execute(query("are_here"), {"ids": array_text(ids)}).fetchall()]
-
-    found = shards.each(act, timeout=ANSWER_SECONDS)
-    return {id_: number for number, held in found.given.items() for id_ in held}
-
-
-def locate(shards: Shards, job_id: int) -> Database:
-    """The shard on which a job is now; the one that wrote it where it is nowhere. NotFound where that is not there."""
-    number = shards.number_of(job_id)
-    is_drained = number not in shards or number in shards.drained
-    # A drained shard may be gone, and with it the knowledge where it sent its jobs.
-    if is_drained and (held := holders(shards, [job_id])):
-        return shards.of(held[job_id])
-    written = shards.of_job(job_id)
-    if len(shards) == 1 or is_drained:
-        return written
-    database, seen = written, {written.shard}
-    while True:
-        place = database.ask(lambda connection: find_forward(connection, job_id))
-        if place is None:
-            return written
-        if place == database.shard or place in seen:
-            return database
-        seen.add(place)
-        if place not in shards:
-            raise NotFound(f"job {job_id} was carried to shard {place}, which is not among the databases of this app")
-        database = shards.of(place)
 
 
 def _carry_from(shards: Shards, database: Database, refusals: list[Exception]) -> int:

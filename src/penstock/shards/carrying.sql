@@ -33,15 +33,6 @@ select @schema@.take_arrivals(%(from)s, %(as_of)s, %(jobs)s::json)
 -- See @schema@.depart.
 select @schema@.depart(%(ids)s::bigint[])
 
--- name: whereabouts
--- The shard to ask for a job. See @schema@.whereabouts.
-select @schema@.whereabouts(%(id)s)
-
--- name: are_here
--- Index: *_of_range, the primary keys.
-select id from unnest(%(ids)s::bigint[]) as id
- where @schema@.is_here(id) or exists (select from @schema@.outbox where job_id = id)
-
 -- name: ask_elsewhere
 -- See @schema@.ask_elsewhere. Index: the primary key of dependency.
 select @schema@.ask_elsewhere()

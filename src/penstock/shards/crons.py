@@ -8,16 +8,33 @@ is decided when all shards have said what they have of that name.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from penstock.shards.databases import Shards
 from penstock.storage import catalogue, crons
-from penstock.storage.database import Connection
+from penstock.storage.database import Connection, Database
 from penstock.storage.queries import query
 
-__all__ = ["move_crons"]
+__all__ = ["move_crons", "write_where_it_is"]
 
 log = logging.getLogger("penstock")
+
+
+def write_where_it_is(shards: Shards, name: str, home: Database, write: Callable[[Connection], None]) -> None:
+    """Write an entry down at home, or where it is until upkeep moves it.
+
+    A new one is not written before every shard has said that it has none of the name: two entries would fire twice.
+    """
+    if shards.sole is not None:
+        shards.sole.run(write)
+        return
+    found = shards.each(lambda connection: crons.read(connection, name))
+    places = [number for number, rows in found.given.items() if rows and not rows[0].is_leaving]
+    if not places:
+        found.all()
+    at_home = home.shard in places or not places
+    (home if at_home else shards.of(places[0])).ask(write)
 
 
 def move_crons(shards: Shards) -> int:

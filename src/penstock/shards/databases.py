@@ -22,7 +22,7 @@ from penstock.storage.database import Connection, Database, DatabaseError
 from penstock.storage.queries import query
 from penstock.storage.refusals import LockNotAvailable
 
-__all__ = ["Answers", "Shards"]
+__all__ = ["Answers", "Shards", "side_by_side"]
 
 T = TypeVar("T")
 
@@ -52,6 +52,8 @@ class Shards:
 
     def __init__(self, databases: Sequence[Database]) -> None:
         self._databases = {database.shard: database for database in databases}
+        # The database, where there is no other: then nobody is asked in a thread, nor passed over.
+        self.sole: Database | None = databases[0] if len(databases) == 1 else None
         self._drained: frozenset[int] = frozenset()
         self._lock = threading.Lock()
         renew_in_children(self, Shards._renew_after_fork)
@@ -62,9 +64,6 @@ class Shards:
 
     def __iter__(self) -> Iterator[Database]:
         return iter([self._databases[number] for number in sorted(self._databases)])
-
-    def __len__(self) -> int:
-        return len(self._databases)
 
     def __contains__(self, number: int) -> bool:
         return number in self._databases
@@ -104,6 +103,7 @@ class Shards:
         """Take in a shard that was entered in the catalogue."""
         with self._lock:
             self._databases = {**self._databases, database.shard: database}
+            self.sole = database if len(self._databases) == 1 else None
         for each in self:
             each.join(each.shard, is_alone=False)
 
@@ -117,20 +117,52 @@ class Shards:
         self._drained = frozenset(numbers)
 
     def learn_drained(self) -> frozenset[int]:
-        """The same, as any catalogue that can be read has it now."""
+        """The same, as any catalogue that can be read has it now. An only database is not asked."""
+        if self.sole is not None:
+            return self._drained
         self.note_drained([entry.number for entry in self.read(read_shards) if entry.state == "drained"])
         return self._drained
+
+    def has_others(self, number: int | None) -> bool:
+        """Whether there is a database beside that one, whichever it is, with which things go on while that is away."""
+        return self.sole is None or number not in (None, self.sole.shard)
+
+    def patience(self, seconds: float) -> float | None:
+        """How long to wait for one that does not answer: so long for one of several, since the others have something to
+        say; for an only one as long as a request may take.
+        """
+        return seconds if self.sole is None else None
+
+    def share_of(self, count: int) -> int:
+        """How many of so many fall to each of them, rounded up."""
+        return -(-count // len(self._databases))
+
+    def named(self, number: int, text: str) -> str:
+        """A text that says by `{}` which one is meant; nothing where there is no other."""
+        return text.format(number) if self.sole is None else ""
+
+    def ask(
+        self,
+        database: Database,
+        act: Callable[[Connection], T],
+        *,
+        timeout: float | None = None,
+        waits: bool = False,
+        writes: bool = True,
+    ) -> T:
+        """Ask one of them: where it is down an only one is waited for, one of several only if it `waits`."""
+        return database.run(act, timeout=timeout, waits=waits or self.sole is not None, writes=writes)
 
     def each(self, act: Callable[[Connection], T], *, timeout: float | None = None, writes: bool = True) -> Answers[T]:
         """Ask every shard the same, side by side; those that are down are not waited for."""
 
         call = current_deadline()
-        if call is not None and timeout is None and not writes and len(self) > 1:
+        if call is not None and timeout is None and not writes and self.sole is None:
             # A question is answered without those that take longer, and may go on with what the others said.
             timeout = max(call.left(), 0.0) / 2
 
         def ask(database: Database) -> T:
-            return database.run(act, timeout=timeout, waits=len(self) == 1, writes=writes)
+            return self.ask(database, act, timeout=timeout, writes=writes)
 
         return self.each_database(ask)
 
@@ -150,19 +182,17 @@ class Shards:
                     answers.missing[database.shard] = error
                     database.is_left_out = True
 
-        databases = list(self)
-        if len(databases) == 1:
-            answers.given[databases[0].shard] = act(databases[0])
-            return answers
-        with ThreadPoolExecutor(len(databases), thread_name_prefix="penstock-ask") as threads:
-            list(threads.map(in_this_call(ask), databases))
+        if self.sole is not None:
+            answers.given[self.sole.shard] = act(self.sole)
+        else:
+            side_by_side(ask, list(self))
         return answers
 
     def read(self, act: Callable[[Connection], T]) -> T:
         """Ask the catalogue of any shard that answers, the lead's if it can be."""
         with within(self.lead.request_timeout, self.lead.clock) as deadline:
-            if len(self) == 1:
-                return self.lead.run(act, writes=False)
+            if self.sole is not None:
+                return self.sole.run(act, writes=False)
             for database in sorted(self, key=lambda each: (each is not self.lead, each.shard)):
                 if database.breaker.is_down:
                     continue
@@ -185,6 +215,14 @@ class Shards:
         self.level()
         return changed
 
+    def ensure(self, find: Callable[[Connection], T | None], act: Callable[[Connection], T]) -> T:
+        """What `find` finds in a catalogue that answers; where it finds nothing, what `act` makes of it by a change.
+
+        `act` finds what is there, too: an only database is asked once.
+        """
+        found = self.read(find) if self.sole is None else None
+        return self.change(act) if found is None else found
+
     def find_lead(self) -> None:
         """Learn which shards are drained, and so which one leads, from the newest catalogue there is."""
         told = self.each(lambda connection: (read_identity(connection).version, read_shards(connection)), timeout=3.0)
@@ -195,7 +233,7 @@ class Shards:
 
     def level(self) -> Answers[int]:
         """Carry what is new in the lead's catalogue to every shard that answers; the version each has now."""
-        if len(self) == 1:
+        if self.sole is not None:
             return Answers()
         lead = self.lead
         self._take_over(lead)
@@ -244,6 +282,14 @@ class Shards:
         """Give back every connection."""
         for database in self:
             database.close()
+
+
+def side_by_side(act: Callable[[Database], T], databases: Sequence[Database]) -> list[T]:
+    """What becomes of an act on each of these, in their order; each has a thread, where they are several."""
+    if len(databases) == 1:
+        return [act(databases[0])]
+    with ThreadPoolExecutor(len(databases), thread_name_prefix="penstock-ask") as threads:
+        return list(threads.map(in_this_call(act), databases))
 
 
 def _catalogue_since(connection: Connection, version: int) -> dict[str, Any]:

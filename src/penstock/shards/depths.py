@@ -64,7 +64,7 @@ class Depths:
         if len(numbers) == 1:
             return numbers[0]
         groups = self._groups(entry, numbers)
-        if len(self._shards) == 1:
+        if self._shards.sole is not None:
             groups[0].reading.refresh(groups[0].partitions)
         else:
             good = [group for group in groups if group.reading.database.breaker.is_writable]

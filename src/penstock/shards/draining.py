@@ -55,8 +55,6 @@ def begin(shards: Shards, number: int) -> bool:
 
 def go_on(shards: Shards) -> int:
     """Go on with every shard that is being drained; how much was done."""
-    if len(shards) == 1:
-        return 0
     entries = shards.read(read_shards)
     return sum(
         _go_on(shards, entry.number) for entry in entries if entry.state == "draining" and entry.number in shards
@@ -65,8 +63,6 @@ def go_on(shards: Shards) -> int:
 
 def leave(shards: Shards) -> int:
     """Shut the earlier places of partitions that moved and carry what is left there; how many jobs."""
-    if len(shards) == 1:
-        return 0
 
     def act(database: Database) -> int:
         is_left = database.ask(partial(_asked, name="has_places_left"), timeout=ANSWER_SECONDS)

@@ -20,7 +20,7 @@ to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.shards import draining
@@ -33,7 +33,7 @@ from penstock.shards.map_changes import go_on, tell_left, tell_shut
 from penstock.shards.parents import forget_ends, tell_children
 from penstock.shards.publishing import roll_loads
 
-__all__ = ["DUTIES", "Duty"]
+__all__ = ["DUTIES", "Duty", "shared_duties"]
 
 ROUND_SECONDS = 2.0
 PARENTS_SECONDS = 0.5
@@ -45,7 +45,7 @@ FORGET_SECONDS = 60.0
 class Duty:
     """Something to be done for all shards, every so many seconds; `busy_seconds`: while it finds something to do.
 
-    What it returns says how much it did. It is left out where there is one shard.
+    What it returns says how much it did.
     """
 
     name: str
@@ -74,7 +74,7 @@ def carry_all(shards: Shards) -> int:
     return carried
 
 
-# What is done for all shards, in this order; each on its own time.
+# In this order; each on its own time.
 DUTIES: list[Duty] = [
     Duty("level", level),
     Duty("ids", level_ids),
@@ -89,3 +89,8 @@ DUTIES: list[Duty] = [
     Duty("drain", draining.go_on, busy_seconds=CARRY_SECONDS),
     Duty("forget", forget_ends, FORGET_SECONDS),
 ]
+
+
+def shared_duties(shards: Shards) -> Sequence[Duty]:
+    """What is to be done between these databases: with one, nothing."""
+    return DUTIES if shards.sole is None else ()

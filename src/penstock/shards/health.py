@@ -1,14 +1,16 @@
-"""What a shard can tell of itself and of the catalogue: the facts behind `penstock shards` and `doctor`."""
+"""What a shard can tell of itself and of the catalogue, and whether several fit together."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from penstock.model.check import Check, checked
 from penstock.shards.identity import read_digest, read_identity, read_shards
-from penstock.storage.database import Connection
+from penstock.storage.database import Connection, Database
 from penstock.storage.queries import query
 
-__all__ = ["CatalogueFacts", "ShardFacts", "catalogue_facts", "shard_facts"]
+__all__ = ["CatalogueFacts", "ShardFacts", "catalogue_facts", "check_together", "shard_facts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +50,63 @@ def shard_facts(connection: Connection) -> ShardFacts:
     row = connection.execute(query("shard_facts")).fetchone()
     assert row is not None  # noqa: S101
     return ShardFacts(*row)
+
+
+def check_together(examined: Sequence[tuple[Database, CatalogueFacts | None]]) -> list[Check]:
+    """Whether databases are the shards of one system with one catalogue, by what each said of it, if it did. Of one
+    that is alone there is nothing to say.
+    """
+    told = [(database, facts) for database, facts in examined if facts is not None]
+    found = [facts for _, facts in told]
+    is_alone = len(examined) == 1 and all(len(facts.shards) < 2 for facts in found)
+    if is_alone or not found:
+        return []
+    catalogue = _catalogue(found)
+    if not catalogue.ok:
+        # Something may have changed between two looks: again, and last at the one that leads, which knows first.
+        ordered = sorted(told, key=lambda each: each[1].number, reverse=True)
+        catalogue = _catalogue([database.run(catalogue_facts) for database, _ in ordered])
+    return [catalogue, _shards(found)]
+
+
+def _catalogue(found: Sequence[CatalogueFacts]) -> Check:
+    """Whether all shards have the same catalogue."""
+    lead = min(found, key=lambda facts: facts.number)
+    said = ", ".join(
+        f"version {facts.version} on shard {facts.number}" for facts in sorted(found, key=lambda facts: facts.number)
+    )
+    if any(facts.version > lead.version for facts in found):
+        return Check(
+            "catalogue",
+            False,
+            said,
+            f"shard {lead.number} leads, and knows less than another: was it restored from an old backup? "
+            "restore one of the time of the others",
+        )
+    if any(facts.version == lead.version and facts.digest != lead.digest for facts in found):
+        return Check(
+            "catalogue", False, f"{said}, with other contents", "one was changed by hand: restore it from its backup"
+        )
+    is_level = all(facts.version == lead.version for facts in found)
+    return checked("catalogue", is_level, said, "run a worker, or open an app: it carries what is new to the others")
+
+
+def _shards(found: Sequence[CatalogueFacts]) -> Check:
+    """Whether the shards are those that the catalogue knows."""
+    known = {number: identity for facts in found for number, identity, _ in facts.shards}
+    drained = {number for facts in found for number, _, state in facts.shards if state == "drained"}
+    systems = {facts.system for facts in found}
+    strangers = [facts.number for facts in found if known.get(facts.number) != facts.identity]
+    numbers = [facts.number for facts in found]
+    missing = sorted(set(known) - set(numbers) - drained)
+    listed = ", ".join(map(str, sorted(set(numbers))))
+    if len(systems) > 1 or strangers or len(set(numbers)) < len(numbers):
+        of = ", ".join(map(str, strangers or numbers))
+        return Check(
+            "shards",
+            False,
+            f"shards {listed}; not those of one system: {of}",
+            "give the URLs of the databases that the catalogue knows; is one a copy of another?",
+        )
+    advice = f"give the URL of shard {', '.join(map(str, missing))}, or see why it does not answer"
+    return checked("shards", not missing, f"shards {listed}" + ("" if missing else ": all there are"), advice)

@@ -45,8 +45,6 @@ def ask_former_home(connection: Connection, queue_id: int, epoch: int, keys: Seq
 
 def carry_keys(shards: Shards) -> int:
     """Carry every key that is not at home; how many. Where a shard does not answer its queues wait."""
-    if len(shards) == 1:
-        return 0
     rows = shards.read(lambda connection: connection.execute(query("uncarried_queues")).fetchall())
     return sum(_carry(shards, Uncarried(*row)) for row in rows)
 

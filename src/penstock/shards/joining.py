@@ -8,8 +8,9 @@ catalogues that contradict each other.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
+from penstock.deadline import current_deadline
 from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, SchemaMismatch
 from penstock.model.limits import MOST_SHARDS
 from penstock.shards.databases import Shards
@@ -30,10 +31,40 @@ from penstock.storage.database import ConnectionLost, Database
 from penstock.storage.queries import query
 from penstock.storage.refusals import InsufficientPrivilege
 
-__all__ = ["add", "further_shards", "join"]
+__all__ = ["add", "further_shards", "join", "meet"]
+
+# Of several databases one may be down at the start: the others do not wait longer for it.
+FIRST_CONTACT_SECONDS = 3.0
 
 
-def join(databases: Sequence[Database], silent: Sequence[Database], *, are_ours: bool = False) -> Shards:
+def meet(
+    databases: Sequence[Database], greet: Callable[[Database, float | None, bool], object], *, must_answer: bool = False
+) -> dict[Database, PartitionUnavailable]:
+    """Greet each database for the first time; those that do not answer, with what became of it.
+
+    `greet` is told how long that may take, and whether to wait for one that is down. That is so for an only one, and
+    where all `must_answer`: then what it raises is raised.
+    """
+    waits = must_answer or len(databases) == 1
+    silent: dict[Database, PartitionUnavailable] = {}
+    for database in databases:
+        try:
+            greet(database, None if waits else _first_contact_seconds(database, len(databases)), waits)
+        except PartitionUnavailable as error:
+            if waits:
+                raise
+            silent[database] = error
+    return silent
+
+
+def _first_contact_seconds(database: Database, databases: int) -> float:
+    """So long one of several databases is waited for at first: all of them, and the call itself, have to have time."""
+    call = current_deadline()
+    left = database.request_timeout if call is None else max(call.left(), 0.0)
+    return min(FIRST_CONTACT_SECONDS, left / (databases + 1))
+
+
+def join(databases: Sequence[Database], silent: Collection[Database], *, are_ours: bool = False) -> Shards:
     """The databases as shards, each under its number; the silent ones are recognised by their address.
 
     An address in the catalogue stays and further shards have to be added, unless the databases are embedded ones, which
@@ -41,7 +72,8 @@ def join(databases: Sequence[Database], silent: Sequence[Database], *, are_ours:
     """
     present = [database for database in databases if database not in silent]
     if not present:
-        raise silent[0].unavailable(ConnectionError(silent[0].breaker.reason or "no shard answers"))
+        first = next(iter(silent))
+        raise first.unavailable(ConnectionError(first.breaker.reason or "no shard answers"))
     known = {database: database.run(read_identity) for database in present}
     further: list[Database] = []
     if any(identity.identity is None for identity in known.values()):
@@ -142,12 +174,12 @@ def _refuse_unreachable(shards: Shards, database: Database) -> None:
 
 
 def _take_up(
-    databases: Sequence[Database], silent: Sequence[Database], known: dict[Database, Identity]
+    databases: Sequence[Database], silent: Collection[Database], known: dict[Database, Identity]
 ) -> dict[Database, Identity]:
     """Give numbers to the databases of a new system, or to those that join one that was alone."""
     if silent and all(identity.identity is None for identity in known.values()):
         raise PartitionUnavailable(
-            f"the database at {silent[0].address} does not answer; "
+            f"the database at {next(iter(silent)).address} does not answer; "
             "a new system is set up when all its shards do: start again then"
         )
     first = min(known, key=lambda database: (known[database].identity is None, databases.index(database)))

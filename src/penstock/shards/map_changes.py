@@ -56,8 +56,8 @@ class Left(NamedTuple):
 
 def change(shards: Shards, name: str, act: Callable[[Connection], bool]) -> bool:
     """Make a change of a queue's map and see it through; what `act` said. PartitionUnavailable: nothing is changed."""
-    if len(shards) == 1:
-        return shards.lead.run(act)
+    if shards.sole is not None:
+        return shards.sole.run(act)
     shards.learn_drained()
     shards.level().all()
     deadline = shards.lead.clock.monotonic() + shards.lead.request_timeout
@@ -90,8 +90,6 @@ def move(connection: Connection, name: str, numbers: Sequence[int], to: Sequence
 
 def go_on(shards: Shards) -> dict[str, PartitionUnavailable]:
     """Open the maps that may be, and undo those that waited too long: by queue the shard that did not answer."""
-    if len(shards) == 1:
-        return {}
     lead = shards.lead
     unopened = lead.ask(_read_unopened, timeout=ANSWER_SECONDS)
     if not unopened:
@@ -116,7 +114,7 @@ def go_on(shards: Shards) -> dict[str, PartitionUnavailable]:
 
 def tell_left(shards: Shards) -> int:
     """Carry what is left of closed maps from each shard to the others; of how many maps that was."""
-    if len(shards) == 1:
+    if shards.sole is not None:
         return 0
     told = shards.each(_read_left, timeout=ANSWER_SECONDS)
     if not any(told.given.values()):
@@ -133,8 +131,6 @@ def tell_left(shards: Shards) -> int:
 
 def tell_shut(shards: Shards) -> int:
     """Carry from each shard to the others which places of partitions are shut there; how many were news to one."""
-    if len(shards) == 1:
-        return 0
     told = shards.each(lambda connection: connection.execute(query("shut_places")).fetchall(), timeout=ANSWER_SECONDS)
     places = [place for given in told for place in given]
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
-from penstock.errors import PartitionUnavailable
-from penstock.shards.carrying import holders
+from penstock.errors import NotFound, PartitionUnavailable
 from penstock.shards.databases import Shards
+from penstock.shards.locating import holders, locate
 from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection, Database
+from penstock.storage.enqueue import Child, refused_parent
 from penstock.storage.queries import query
 from penstock.storage.sweep import children_of, unblock
 
@@ -23,6 +25,46 @@ log = logging.getLogger("penstock")
 
 BATCH = 1_000
 ASK_SECONDS = 3.0
+
+
+def check_parents(shards: Shards, children: Iterable[tuple[Child, int]]) -> None:
+    """Refuse children, each with the shard it goes to, whose parents are nowhere: each of those is asked for on the
+    shard that wrote it, and where it went from there. With one database the statement that writes the children does so.
+
+    Where a parent is, how it ends is kept from now on for the shards that its children go to.
+    """
+    if shards.sole is not None:
+        return
+    by_shard: dict[int, set[tuple[int, int]]] = {}
+    for parent, to in {(parent, to) for child, to in children for parent in child.parents if parent > 0}:
+        number = shards.number_of(parent)
+        if number not in shards or number in shards.drained:
+            number = _carried_to(shards, parent)
+        by_shard.setdefault(number, set()).add((parent, to))
+    # Again for those that were carried away, and on from there.
+    for _ in shards:
+        went: dict[int, set[tuple[int, int]]] = {}
+        for number, waited_for in by_shard.items():
+            found = shards.of(number).run(partial(_check_here, waited_for=waited_for), writes=False)
+            for parent, to in waited_for:
+                if parent in found:
+                    elsewhere = found[parent]
+                    if elsewhere is None:
+                        raise refused_parent(parent)
+                    if elsewhere in shards:
+                        went.setdefault(elsewhere, set()).add((parent, to))
+        if not went:
+            return
+        by_shard = went
+    raise refused_parent(min(parent for pairs in by_shard.values() for parent, _ in pairs))
+
+
+def _carried_to(shards: Shards, parent: int) -> int:
+    """The shard that has a job which was written by one that is drained."""
+    try:
+        return locate(shards, parent).shard
+    except NotFound:
+        raise refused_parent(parent) from None
 
 
 def tell_children(shards: Shards) -> int:
@@ -66,7 +108,7 @@ def _ends_elsewhere(shards: Shards, ids: Sequence[int], child_shard: int) -> Ite
     for id_ in ids:
         by_shard.setdefault(carried_to.get(id_, shards.number_of(id_)), []).append(id_)
     # Again for those that were carried away, and on from there.
-    for _ in range(len(shards)):
+    for _ in shards:
         carried: dict[int, list[int]] = {}
         for number, group in by_shard.items():
             if number not in shards or shards.of(number).breaker.is_down:
@@ -91,7 +133,7 @@ def parents_elsewhere(connection: Connection, after: int) -> list[int]:
     return [row[0] for row in rows]
 
 
-def check_parents(connection: Connection, waited_for: Iterable[tuple[int, int]]) -> dict[int, int | None]:
+def _check_here(connection: Connection, waited_for: Iterable[tuple[int, int]]) -> dict[int, int | None]:
     """Note that children on other shards are about to wait for jobs here, pairs of parent and the children's shard.
 
     Those that are not here, each with the shard it went to, or None where it is nowhere: it cannot be waited for. From

@@ -26,7 +26,6 @@ __all__ = [
     "announce_task",
     "declare_queue",
     "find_queue",
-    "has_queue",
     "read_depths",
     "read_queues",
     "rules_of",
@@ -105,12 +104,6 @@ def declare_queue(connection: Connection, declared: QueueDefinition, avoid: Sequ
             "already uses for a partition; choose another name",
         ) from None
     return find_queue(connection, declared.name)
-
-
-def has_queue(connection: Connection, name: str) -> bool:
-    """Whether there is a queue of that name."""
-    row = connection.execute(query("queue_exists"), {"name": name}).fetchone()
-    return bool(row and row[0])
 
 
 def announce_task(connection: Connection, queue_id: int, name: str, max_attempts: int) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from penstock.clock import system
 from penstock.errors import PartitionUnavailable
 from penstock.shards.databases import Shards
-from penstock.shards.duties import DUTIES, Duty
+from penstock.shards.duties import Duty, shared_duties
 from penstock.storage.database import ConnectionLost
 from penstock.storage.sweep import note_trouble
 from penstock.upkeep.troubles import Troubles
@@ -56,9 +56,7 @@ class SharedUpkeep:
 
     def sweep(self) -> None:
         """Every duty, now, in the calling thread; for whoever must know that nothing is left to do."""
-        if len(self._shards) < 2:
-            return
-        for duty in DUTIES:
+        for duty in shared_duties(self._shards):
             # A child that is cancelled may have children on other shards: again, until nobody hears anything new.
             before = None
             while (done := self._do(duty)) and duty.busy_seconds is not None and done != before:
@@ -69,7 +67,7 @@ class SharedUpkeep:
             is_down = all(database.breaker.is_down for database in self._shards)
             for duty in self._also if not is_down else ():
                 self._do_in_time(duty)
-            for duty in DUTIES if len(self._shards) > 1 else ():
+            for duty in shared_duties(self._shards):
                 self._do_in_time(duty)
             self._stopped.wait(PAUSE_SECONDS)
 

@@ -2,6 +2,5 @@
 
 penstock_source  `ps.register`, and the class that Spark builds readers and writers from
 options          an option that the source does not know is refused; the path of a lake
-shard_urls       the databases behind the option `url`, as driver and executors reach them
 error_codes      how an error keeps its type on its way through Spark
 """

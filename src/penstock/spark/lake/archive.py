@@ -92,7 +92,7 @@ def archive(
     archived = Archived()
     targets, missing = _check_shards(spark, shards, lake, format, reconcile=reconcile)
     for database, target in targets:
-        name = "" if len(shards) == 1 else f" of shard {database.shard}"
+        name = shards.named(database.shard, " of shard {}")
         with (
             decode_errors(),
             _apply_settings(spark),
@@ -122,7 +122,7 @@ def _check_shards(
     """
     targets: list[tuple[Database, Lake]] = []
     missing: list[PartitionUnavailable] = []
-    timeout = None if len(shards) == 1 else ASK_SECONDS
+    timeout = shards.patience(ASK_SECONDS)
     for database in shards:
         try:
             target = open_lake(spark, lake, database.shard, database.run(read_identity, timeout=timeout), kind)

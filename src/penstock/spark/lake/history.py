@@ -21,9 +21,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 from penstock.errors import InvalidInput, PenstockError
+from penstock.shards.shard_urls import join_urls
 from penstock.spark.data_source.options import checked_lake
 from penstock.spark.data_source.penstock_source import register
-from penstock.spark.data_source.shard_urls import join_urls
 from penstock.spark.lake.consistency import LakeComparison
 from penstock.spark.lake.open_lake import Lake, open_lake
 from penstock.spark.tables.columns import HISTORY, MORE_HISTORY
@@ -72,7 +72,9 @@ def history(
     listed = {number: target.list_writings() for number, target in lakes.items()}
     answers = shards.each(lambda connection: (read_slices(connection), read_writings(connection)), timeout=ASK_SECONDS)
     answers.all()
-    reader = spark.read.format("penstock").options(url=join_urls(app), table="finished", columns=",".join(names))
+    reader = spark.read.format("penstock").options(
+        url=join_urls(app.databases), table="finished", columns=",".join(names)
+    )
     reader = reader.options(**row_filter.options())
     hot_slices: dict[int, list[int]] = {}
     frame: DataFrame | None = None
@@ -83,7 +85,7 @@ def history(
             comparison = LakeComparison.compare(lakes[number], listed[number], slices, writings)
             comparison.check()
             for said in comparison.describe_left_out():
-                log.warning("%s%s", said, "" if len(shards) == 1 else f" (shard {number})")
+                log.warning("%s%s", said, shards.named(number, " (shard {})"))
             folders += [each.folder for each in comparison.cold]
             reader = reader.options(lake=lakes[number].root, lake_format=format)
     if folders:

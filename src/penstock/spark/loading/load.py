@@ -12,9 +12,9 @@ from pyspark.sql import functions as f
 
 from penstock.errors import InvalidInput, PenstockError
 from penstock.shards.publishing import MapChanged, find_published, roll_load
+from penstock.shards.shard_urls import join_urls
 from penstock.spark.data_source.error_codes import decode_errors
 from penstock.spark.data_source.penstock_source import register
-from penstock.spark.data_source.shard_urls import join_urls
 from penstock.spark.key_partition import partition_of
 from penstock.spark.loading.load_plan import RUN, LoadPlan, plan_load
 
@@ -60,7 +60,12 @@ def load(
     """
     spark = df.sparkSession
     register(spark)
-    options = {"url": join_urls(app), "queue": queue, "connections": str(connections), "bad_rows": str(bad_rows)}
+    options = {
+        "url": join_urls(app.databases),
+        "queue": queue,
+        "connections": str(connections),
+        "bad_rows": str(bad_rows),
+    }
     if key is None and "key" not in df.columns:
         key = _find_declared_key(app, queue, task, df.columns)
     options |= {name: value for name, value in (("task", task), ("key", key), ("load", load)) if value is not None}

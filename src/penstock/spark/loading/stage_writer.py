@@ -48,7 +48,8 @@ class StageWriter:
         self._key_map = KeyMap(shards, plan.homes, is_owned=plan.epoch is not None)
         # The partitions that rows without a key may go to: those whose shard answers, or all where none does.
         self._answering = np.array(
-            [n for n, shard in enumerate(shards) if shard not in plan.shards.silent] or range(len(shards))
+            [n for n, shard in enumerate(shards) if shard not in plan.shards.silent]
+            or range(len(plan.partition_shards))
         )
         self._waiting: list[JobColumns] = []
         self._rows = 0

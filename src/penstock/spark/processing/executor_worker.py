@@ -48,7 +48,7 @@ class ExecutorWorker:
         self._plan = plan
         self._rows = BatchRows(plan.batch_size)
         shards = plan.shards_of(number)
-        self._shard_workers = [ShardWorker(plan, shard, is_alone=len(shards) == 1) for shard in shards]
+        self._shard_workers = [ShardWorker(plan, shard, has_others=shards != [shard]) for shard in shards]
         self._ends_at = system.monotonic() + plan.budget_seconds
         # Why shards were given up.
         self._reasons: list[str] = []

@@ -109,7 +109,7 @@ class Rounds:
 
     @property
     def _patience(self) -> float | None:
-        return None if len(self._shards) == 1 else PATIENCE_SECONDS
+        return self._shards.patience(PATIENCE_SECONDS)
 
     def _run_round(self, drivers: dict[int, int]) -> list[Any] | None:
         """One job of Spark; what its executor workers report, or None where it was cancelled."""

@@ -29,13 +29,14 @@ from penstock.engine.link import Link, wait_as_long_as_a_request
 from penstock.engine.owned_source import OwnedSource
 from penstock.engine.plain_source import PlainSource
 from penstock.engine.source import NOTHING, Source, Wish
+from penstock.shards.shard_urls import open_one
 from penstock.spark.claiming.job_batch import build_job_batch
 from penstock.spark.claiming.worker_row import register_worker
 from penstock.spark.processing.batch_run import BatchResult, LeasedBatch, run_batch
 from penstock.spark.processing.work_plan import WorkPlan
 from penstock.storage import slots, workers
 from penstock.storage.claim import Lease
-from penstock.storage.database import Connection, Database
+from penstock.storage.database import Connection
 from penstock.storage.enqueue import RANGE
 from penstock.storage.exchange import held_leases
 from penstock.storage.owner import read_partitions
@@ -61,16 +62,15 @@ PATIENCE_SECONDS = 2.0
 class ShardWorker:
     """Used by the one thread of its executor worker; only the heartbeat calls `_renew` from its own."""
 
-    def __init__(self, plan: WorkPlan, shard: int, *, is_alone: bool) -> None:
+    def __init__(self, plan: WorkPlan, shard: int, *, has_others: bool) -> None:
         self._plan = plan
         self._shard = shard
-        self._database = Database(
-            plan.urls[shard],
+        self._database = open_one(
+            plan.urls,
+            shard,
             pool_size=2,
-            request_timeout=30.0 if is_alone else PATIENCE_SECONDS,
+            request_timeout=PATIENCE_SECONDS if has_others else 30.0,
             lease_seconds=plan.lease_seconds,
-            shard=shard,
-            is_alone=len(plan.urls) == 1,
         )
         # A copy for each shard: which tasks were announced differs between them.
         self.tasks = deepcopy(plan.tasks)

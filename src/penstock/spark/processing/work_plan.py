@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.shards.shard_urls import share_out
 from penstock.spark.claiming.known_tasks import KnownTasks
 from penstock.spark.processing.batch_run import Handler
 
@@ -35,9 +36,4 @@ class WorkPlan:
         """The shards that the executor worker of this number works on: all of them, each worker beginning with another.
         Where partitions have an owner the shards are shared out: otherwise one of two workers might own all of both.
         """
-        shards = sorted(self.drivers)
-        if not self.is_owned:
-            start = slot % len(shards)
-            return shards[start:] + shards[:start]
-        numbers = range(slot % self.slots, max(self.slots, len(shards)), self.slots)
-        return list(dict.fromkeys(shards[number % len(shards)] for number in numbers))
+        return share_out(sorted(self.drivers), slot, self.slots, is_exclusive=self.is_owned)

@@ -73,11 +73,11 @@ def checked_since(since: object) -> datetime | None:
 
 def read_table(spark: SparkSession, app: Any, table: str, columns: Sequence[str]) -> DataFrame:
     """A table of the databases as Spark reads it."""
+    from penstock.shards.shard_urls import join_urls
     from penstock.spark.data_source.penstock_source import register
-    from penstock.spark.data_source.shard_urls import join_urls
 
     register(spark)
-    options = {"url": join_urls(app), "table": table, "columns": ",".join(columns)}
+    options = {"url": join_urls(app.databases), "table": table, "columns": ",".join(columns)}
     return spark.read.format("penstock").options(**options).load()
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from penstock.clock import system
 from penstock.errors import InvalidInput, PartitionUnavailable
 from penstock.shards.databases import Shards
-from penstock.spark.data_source.shard_urls import find_shards
+from penstock.shards.shard_urls import ShardUrls, find_shards, open_one
 from penstock.spark.streaming.shard_consumer import ShardConsumer
 from penstock.spark.streaming.stream_offset import ShardOffset, StreamOffset
 from penstock.spark.streaming.stream_options import StreamOptions
@@ -107,8 +107,7 @@ class Consumer:
     def _consumer_of(self, number: int) -> ShardConsumer:
         if number not in self._consumers:
             if number not in self._shards:
-                url = find_shards(self._options.url).urls[number]
-                self._shards.add(self._open_database(number, url, is_alone=False))
+                self._shards.add(self._open_database(find_shards(self._options.url), number))
             self._consumers[number] = ShardConsumer(
                 self._shards.of(number), self._entry, self._options.tasks, self._options.lease_seconds
             )
@@ -133,20 +132,15 @@ class Consumer:
 
     def _open_shards(self) -> Shards:
         found = find_shards(self._options.url)
-        is_alone = len(found.urls) == 1
-        shards = Shards([self._open_database(number, url, is_alone=is_alone) for number, url in found.urls.items()])
-        shards.note_drained([number for number in found.urls if number < found.lead])
-        return shards
+        return found.open_all(lambda number: self._open_database(found, number))
 
-    def _open_database(self, number: int, url: str, *, is_alone: bool) -> Database:
-        seconds = 30.0 if is_alone else PATIENCE_SECONDS
-        return Database(
-            url,
+    def _open_database(self, found: ShardUrls, number: int) -> Database:
+        return open_one(
+            found.urls,
+            number,
             pool_size=2,
-            request_timeout=seconds,
+            request_timeout=30.0 if found.urls.keys() == {number} else PATIENCE_SECONDS,
             lease_seconds=self._options.lease_seconds,
-            shard=number,
-            is_alone=is_alone,
         )
 
     def _find_queue(self, connection: Connection) -> QueueEntry:

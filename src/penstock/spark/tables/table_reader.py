@@ -23,9 +23,10 @@ import msgspec
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from penstock.errors import InvalidInput
+from penstock.shards.databases import Shards
+from penstock.shards.shard_urls import ShardUrls, find_shards
 from penstock.spark.data_source.error_codes import encode_errors
 from penstock.spark.data_source.options import refuse_unknown
-from penstock.spark.data_source.shard_urls import ShardUrls, find_shards
 from penstock.spark.tables.columns import read_table_name
 from penstock.spark.tables.row_filter import KEY_HEX, RowFilter
 from penstock.storage.bulk import Part, SlicesGone, parts, read
@@ -83,7 +84,7 @@ class TableReader(DataSourceReader):
         with encode_errors():
             urls = self._find_shards()
             with urls.open() as shards:
-                partitions = shards.each_database(lambda database: self._cut_shard(database, len(urls.urls))).all()
+                partitions = shards.each_database(lambda database: self._cut_shard(shards, database)).all()
             return [partition for found in partitions for partition in found]
 
     def _find_shards(self) -> ShardUrls:
@@ -92,12 +93,12 @@ class TableReader(DataSourceReader):
             return ShardUrls({number: self._options["url"]}, number)
         return find_shards(self._options["url"])
 
-    def _cut_shard(self, database: Database, shards: int) -> list[TablePartition]:
+    def _cut_shard(self, shards: Shards, database: Database) -> list[TablePartition]:
         whole = replace(self._whole, hot=self._hot_slices.get(database.shard, ()))
-        count = None if self._count is None else -(-self._count // shards)
+        count = None if self._count is None else shards.share_of(self._count)
         # Where one of several shards is down it is not waited for: the error comes at once.
-        found = database.run(lambda connection: parts(connection, whole, count), waits=shards == 1, timeout=ASK_SECONDS)
-        name = "the database" if shards == 1 else f"shard {database.shard}"
+        found = shards.ask(database, lambda connection: parts(connection, whole, count), timeout=ASK_SECONDS)
+        name = shards.named(database.shard, "shard {}") or "the database"
         return [TablePartition(part, database.shard, database.url, name) for part in found]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -1,7 +1,3 @@
--- name: queue_exists
--- Whether the catalogue has a queue of that name.
-select exists (select from @schema@.queue where name = %(name)s)
-
 -- name: declare_queue
 -- See @schema@.declare_queue. Locks: the catalogue, where there is no such queue yet; nothing a producer or worker wants.
 select @schema@.declare_queue(%(name)s, %(partitions)s, %(rules)s::jsonb, %(weights)s::json, %(avoid)s::int[])

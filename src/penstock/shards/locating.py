@@ -1,0 +1,86 @@
+"""Where a job is: on the shard that wrote it, which its id names, or where it was carried to from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from penstock.errors import NotFound, PartitionUnavailable
+from penstock.shards.databases import Shards
+from penstock.storage.arrays import array_text
+from penstock.storage.database import Connection, Database
+from penstock.storage.queries import query
+
+__all__ = ["at_job", "holders", "locate"]
+
+T = TypeVar("T")
+
+ANSWER_SECONDS = 5.0
+
+
+def at_job(
+    shards: Shards, job_id: int, act: Callable[[Connection], T], *, waits: bool = False, writes: bool = False
+) -> T:
+    """Do something where a job is. `waits`: for its database, where that is down."""
+
+    def do(database: Database) -> T:
+        return shards.ask(database, act, waits=waits, writes=writes)
+
+    number = shards.number_of(job_id)
+    try:
+        return do(shards.of_job(job_id))
+    except (NotFound, PartitionUnavailable) as error:
+        if isinstance(error, PartitionUnavailable) and number not in _drained(shards):
+            raise
+        # It may have been carried to where its key lives by now.
+        found = locate(shards, job_id)
+        if found.shard == number:
+            raise
+        return do(found)
+
+
+def find_forward(connection: Connection, job_id: int) -> int | None:
+    """The shard to ask for a job that is or was here: this one's number, another's, or None where it is not known."""
+    row = connection.execute(query("whereabouts"), {"id": job_id}).fetchone()
+    return row[0] if row else None
+
+
+def holders(shards: Shards, ids: Sequence[int]) -> dict[int, int]:
+    """The shards on which these jobs are, of those that answer: for jobs that were written by one that is drained."""
+
+    def act(connection: Connection) -> list[int]:
+        return [row[0] for row in connection.execute(query("are_here"), {"ids": array_text(ids)}).fetchall()]
+
+    found = shards.each(act, timeout=ANSWER_SECONDS)
+    return {id_: number for number, held in found.given.items() for id_ in held}
+
+
+def locate(shards: Shards, job_id: int) -> Database:
+    """The shard on which a job is now; the one that wrote it where it is nowhere. NotFound where that is not there."""
+    number = shards.number_of(job_id)
+    is_drained = number not in shards or number in shards.drained
+    # A drained shard may be gone, and with it the knowledge where it sent its jobs.
+    if is_drained and (held := holders(shards, [job_id])):
+        return shards.of(held[job_id])
+    written = shards.of_job(job_id)
+    if shards.sole is not None or is_drained:
+        return written
+    database, seen = written, {written.shard}
+    while True:
+        place = database.ask(lambda connection: find_forward(connection, job_id))
+        if place is None:
+            return written
+        if place == database.shard or place in seen:
+            return database
+        seen.add(place)
+        if place not in shards:
+            raise NotFound(f"job {job_id} was carried to shard {place}, which is not among the databases of this app")
+        database = shards.of(place)
+
+
+def _drained(shards: Shards) -> frozenset[int]:
+    """The shards that hold nothing any more, if somebody can tell."""
+    try:
+        return shards.learn_drained()
+    except PartitionUnavailable:
+        return shards.drained
