@@ -9,7 +9,7 @@ from pathlib import Path
 import penstock
 
 SOURCE = Path(penstock.__file__).parent
-# What databases are called where there may be several of them. (`shards` of another object are numbers, one a partition.)
+# What databases are called where there may be several; `shards` of another object are numbers, one a partition.
 NAMES = {"shards", "databases"}
 ATTRIBUTES = {"_shards", "databases", "_databases"}
 

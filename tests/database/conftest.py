@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from penstock.model.queue import QueueDefinition
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue import QueueEntry, declare_queue
 from penstock.storage.enqueue import Child, Span, drive, write_spans
@@ -28,7 +28,7 @@ class Scene:
 
     def __init__(self, database: Database, connection: Connection, connect: Callable[[], Connection]) -> None:
         self.database = database
-        self.shards = Shards([database])
+        self.shards = Databases([database])
         self.connection = connection
         self.connect = connect
         self.queue = self.declare("q")

@@ -15,7 +15,7 @@ from penstock import App
 from penstock.errors import NotFound, PartitionUnavailable
 from penstock.routing.key_hash import partition_of
 from penstock.shards import carrying, locating
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.parents import tell_children
 from penstock.storage import Connection, Database, control, sweep
 from penstock.storage.catalogue import find_queue
@@ -41,7 +41,7 @@ class World:
 
     def __init__(self, app: App) -> None:
         self.app = app
-        self.shards: Shards = app.databases
+        self.shards: Databases = app.databases
         self.queue_id = self.shards.lead.run(lambda c: find_queue(c, "o")).id
         # Keys of partition 1, which begins on shard 2.
         self.keys = [key for key in (b"k%d" % n for n in range(100)) if partition_of(key, 2) == 1]
@@ -374,7 +374,7 @@ def test_a_shard_that_is_down_is_passed_over(world: World) -> None:
     world.move(1)
     world.due(2)
     silent = Database("postgresql://127.0.0.1:1/none", request_timeout=0.2, shard=1, is_alone=False)
-    assert carrying.carry(Shards([silent, world.shards.of(2)])) == 0
+    assert carrying.carry(Databases([silent, world.shards.of(2)])) == 0
     silent.close()
     assert world.places() == {job: [(2, "sent")]}
     carrying.carry(world.shards)

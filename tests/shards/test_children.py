@@ -12,7 +12,7 @@ from tests.system.facts import eventually
 from penstock.client.producer import Producer
 from penstock.errors import InvalidInput
 from penstock.shards import duties
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.duties import Duty
 from penstock.shards.parents import forget_ends, tell_children
 from penstock.storage.ahead import rotate_slice
@@ -233,7 +233,7 @@ def test_a_sweep_waits_for_what_upkeep_is_about_to_commit(place: Place, monkeypa
     has_begun, may_end = threading.Event(), threading.Event()
     seen: list[bool] = []
 
-    def act(_: Shards) -> int:
+    def act(_: Databases) -> int:
         if not has_begun.is_set():
             has_begun.set()
             may_end.wait()

@@ -21,7 +21,7 @@ from penstock.admin.doctor import doctor
 from penstock.errors import InvalidInput, NotFound, PartitionUnavailable
 from penstock.routing.key_hash import partition_of
 from penstock.shards import carrying, draining, map_changes
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.idempotency_keys import carry_keys
 from penstock.shards.identity import read_digest, read_shards
 from penstock.storage import resize
@@ -72,7 +72,7 @@ class World:
         self.app.databases  # noqa: B018
 
     @property
-    def shards(self) -> Shards:
+    def shards(self) -> Databases:
         return self.app.databases
 
     def key(self, shard: int, nth: int = 0) -> str:
@@ -115,7 +115,7 @@ def world(shard_urls: list[str]) -> Iterator[World]:
     world.app.close()
 
 
-def states(shards: Shards) -> dict[int, str]:
+def states(shards: Databases) -> dict[int, str]:
     return {entry.number: entry.state for entry in shards.lead.run(read_shards)}
 
 
@@ -315,7 +315,7 @@ def test_a_key_that_moves_twice_on_its_way_keeps_its_order(world: World, empty_d
 @pytest.mark.parametrize(
     "killed_in",
     [(draining, "change"), (draining, "carry"), (draining, "_end"), (carrying, "_take"), (carrying, "tell_left_of"),
-     (map_changes, "_set"), (Shards, "level"), (Shards, "find_lead")],
+     (map_changes, "_set"), (Databases, "level"), (Databases, "find_lead")],
     ids=lambda each: each[1],
 )  # fmt: skip
 @pytest.mark.parametrize("shard", [1, 2])
@@ -449,11 +449,11 @@ def test_a_lead_that_was_killed_while_it_handed_over_is_followed(world: World, m
     class Killed(BaseException):
         pass
 
-    def die(_: Shards) -> None:
+    def die(_: Databases) -> None:
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(Shards, "find_lead", die)
+        patched.setattr(Databases, "find_lead", die)
         with pytest.raises(Killed):
             world.drain(1)
     with App(shards=world.urls) as app:

@@ -7,11 +7,11 @@ import threading
 from tests.shards.place import Place
 
 from penstock import App
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.ids import level_ids, read_range_number
 
 
-def numbers(shards: Shards) -> list[int]:
+def numbers(shards: Databases) -> list[int]:
     """What each shard has drawn, without its own number."""
     return [number // 1024 for number in shards.each(read_range_number)]
 

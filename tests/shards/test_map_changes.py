@@ -11,7 +11,7 @@ from penstock import App
 from penstock.errors import InvalidInput, NotFound, PartitionUnavailable
 from penstock.routing.key_hash import partition_of
 from penstock.shards import map_changes
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.identity import read_digest
 from penstock.storage import Connection, Database, resize
 from penstock.storage.catalogue import QueueEntry, find_queue
@@ -32,19 +32,19 @@ def app(shard_urls: list[str]) -> Iterator[App]:
 
 
 @pytest.fixture
-def shards(app: App) -> Shards:
+def shards(app: App) -> Databases:
     return app.databases
 
 
-def entry_on(shards: Shards, number: int, name: str = "o") -> QueueEntry:
+def entry_on(shards: Databases, number: int, name: str = "o") -> QueueEntry:
     return shards.of(number).run(lambda c: find_queue(c, name))
 
 
-def fetch(shards: Shards, number: int, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+def fetch(shards: Databases, number: int, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
     return shards.of(number).run(lambda c: c.execute(statement, parameters).fetchall())
 
 
-def key_of(shards: Shards, shard: int, *, then: int | None = None, partitions: int = 3) -> bytes:
+def key_of(shards: Databases, shard: int, *, then: int | None = None, partitions: int = 3) -> bytes:
     """A key that lives on a shard by the map of now, and on another by the map of so many partitions in their order."""
     entry = entry_on(shards, 1)
     places = entry.partition_shards[: entry.partition_count]
@@ -57,13 +57,13 @@ def key_of(shards: Shards, shard: int, *, then: int | None = None, partitions: i
     )
 
 
-def entry_shard(shards: Shards, number: int) -> int:
+def entry_shard(shards: Databases, number: int) -> int:
     """Where a further partition of the queue would be."""
     (row,) = fetch(shards, 1, "select penstock.shard_for(id, %s) from penstock.queue where name = 'o'", number)
     return int(row[0])
 
 
-def write(shards: Shards, shard: int, epoch: int, key: bytes, partition: int | None = None) -> int | None:
+def write(shards: Databases, shard: int, epoch: int, key: bytes, partition: int | None = None) -> int | None:
     """Write a job by a map, as producers do; its id, or None where the shard does not let one."""
 
     def act(connection: Connection) -> int | None:
@@ -84,7 +84,7 @@ def write(shards: Shards, shard: int, epoch: int, key: bytes, partition: int | N
     return shards.of(shard).run(act)
 
 
-def accepted(shards: Shards, epochs: range) -> dict[int, set[int]]:
+def accepted(shards: Databases, epochs: range) -> dict[int, set[int]]:
     """By shard: the maps by which one may write there now. Nothing is written."""
     found: dict[int, set[int]] = {}
     for database in shards:
@@ -102,7 +102,7 @@ def accepted(shards: Shards, epochs: range) -> dict[int, set[int]]:
     return found
 
 
-def maps_of(shards: Shards, number: int) -> list[tuple[Any, ...]]:
+def maps_of(shards: Databases, number: int) -> list[tuple[Any, ...]]:
     return fetch(
         shards,
         number,
@@ -114,31 +114,31 @@ def maps_of(shards: Shards, number: int) -> list[tuple[Any, ...]]:
     )
 
 
-def open_maps(shards: Shards, number: int) -> OpenMaps:
+def open_maps(shards: Databases, number: int) -> OpenMaps:
     queue = entry_on(shards, number).id
     rows = shards.of(number).run(lambda c: c.execute(query("open_maps"), {"queue": queue}).fetchall())
     return OpenMaps.of(rows)
 
 
-def without(shards: Shards, number: int) -> Shards:
+def without(shards: Databases, number: int) -> Databases:
     """The same with one that does not answer."""
     silent = Database("postgresql://127.0.0.1:1/none", request_timeout=0.2, shard=number, is_alone=False)
     SILENT.append(silent)
-    return Shards([silent if each.shard == number else each for each in shards])
+    return Databases([silent if each.shard == number else each for each in shards])
 
 
-def begin(shards: Shards, partitions: int = 3) -> None:
+def begin(shards: Databases, partitions: int = 3) -> None:
     """The first step of a resize, as if killed after it."""
     assert shards.lead.run(lambda c: resize.resize(c, "o", partitions))
 
 
-def test_nobody_writes_by_an_old_map_once_anybody_may_by_the_new_one(shards: Shards) -> None:
-    def open_map(_: Shards) -> None:
+def test_nobody_writes_by_an_old_map_once_anybody_may_by_the_new_one(shards: Databases) -> None:
+    def open_map(_: Databases) -> None:
         queue = entry_on(shards, 1).id
         shards.lead.run(lambda c: c.execute("select penstock.open_map(%s, 2)", [queue]))
 
     seen = [accepted(shards, range(1, 4))]
-    steps: list[Callable[[Shards], Any]] = [begin, Shards.level, open_map, Shards.level]
+    steps: list[Callable[[Databases], Any]] = [begin, Databases.level, open_map, Databases.level]
     for step in steps:
         step(shards)
         seen.append(accepted(shards, range(1, 4)))
@@ -151,7 +151,7 @@ def test_nobody_writes_by_an_old_map_once_anybody_may_by_the_new_one(shards: Sha
     ]
 
 
-def test_a_map_is_not_opened_before_every_shard_of_the_old_one_has_learned_it(shards: Shards) -> None:
+def test_a_map_is_not_opened_before_every_shard_of_the_old_one_has_learned_it(shards: Databases) -> None:
     begin(shards)
     silent = without(shards, 2)
     assert map_changes.go_on(silent) == {}
@@ -163,7 +163,7 @@ def test_a_map_is_not_opened_before_every_shard_of_the_old_one_has_learned_it(sh
 
 @pytest.mark.parametrize("killed_in", ["level", "open", "carrying"])
 def test_a_resize_that_was_killed_anywhere_goes_on(
-    shards: Shards, killed_in: str, monkeypatch: pytest.MonkeyPatch
+    shards: Databases, killed_in: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Killed(Exception):
         pass
@@ -171,9 +171,9 @@ def test_a_resize_that_was_killed_anywhere_goes_on(
     def die(*_: Any, **__: Any) -> None:
         raise Killed
 
-    real_level, levels = Shards.level, []
+    real_level, levels = Databases.level, []
 
-    def level(self: Shards) -> Any:
+    def level(self: Databases) -> Any:
         levels.append(1)
         # The first sees that all answer, the second carries the new map, the third is of `go_on`, then it is open.
         if len(levels) == {"level": 2, "carrying": 4}.get(killed_in, 99):
@@ -181,7 +181,7 @@ def test_a_resize_that_was_killed_anywhere_goes_on(
         return real_level(self)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Shards, "level", level)
+        patched.setattr(Databases, "level", level)
         if killed_in == "open":
             patched.setattr(map_changes, "_set", die)
         with pytest.raises(Killed):
@@ -193,7 +193,7 @@ def test_a_resize_that_was_killed_anywhere_goes_on(
     assert len(set(shards.each(read_digest))) == 1
 
 
-def test_a_change_is_undone_where_a_shard_dies_in_between_and_it_goes_on_by_the_map_it_knows(shards: Shards) -> None:
+def test_a_change_is_undone_where_a_shard_dies_in_between_and_it_goes_on_by_the_map_it_knows(shards: Databases) -> None:
     here, there = key_of(shards, 1), key_of(shards, 2)
     assert write(shards, 1, 1, here)
     begin(shards)
@@ -217,13 +217,13 @@ def test_a_change_is_undone_where_a_shard_dies_in_between_and_it_goes_on_by_the_
     assert len(set(shards.each(read_digest))) == 1
 
 
-def test_a_resize_is_refused_while_a_shard_is_down_and_changes_nothing(shards: Shards) -> None:
+def test_a_resize_is_refused_while_a_shard_is_down_and_changes_nothing(shards: Databases) -> None:
     with pytest.raises(PartitionUnavailable):
         map_changes.change(without(shards, 2), "o", lambda c: resize.resize(c, "o", 3))
     assert maps_of(shards, 1) == [(1, 2, True, False, False)]
 
 
-def test_a_transaction_above_read_committed_holds_a_change_up_and_nothing_else(app: App, shards: Shards) -> None:
+def test_a_transaction_above_read_committed_holds_a_change_up_and_nothing_else(app: App, shards: Databases) -> None:
     key = key_of(shards, 2)
     with shards.of(2).connect() as producer:
         producer.execute("begin isolation level repeatable read")
@@ -237,9 +237,9 @@ def test_a_transaction_above_read_committed_holds_a_change_up_and_nothing_else(a
 
 
 def test_whoever_asked_is_told_that_somebody_else_undid_the_change(
-    shards: Shards, monkeypatch: pytest.MonkeyPatch
+    shards: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def undo(_: Shards) -> dict[str, PartitionUnavailable]:
+    def undo(_: Databases) -> dict[str, PartitionUnavailable]:
         queue = entry_on(shards, 1).id
         shards.lead.run(lambda c: c.execute("select penstock.undo_map(%s, 2)", [queue]))
         return {}
@@ -249,13 +249,13 @@ def test_whoever_asked_is_told_that_somebody_else_undid_the_change(
         map_changes.change(shards, "o", lambda c: resize.resize(c, "o", 3))
 
 
-def test_a_second_change_waits_for_the_first(app: App, shards: Shards) -> None:
+def test_a_second_change_waits_for_the_first(app: App, shards: Databases) -> None:
     begin(shards)
     assert app.resize("o", partitions=4).epoch == 3
     assert [row[:3] for row in maps_of(shards, 2)] == [(1, 2, True), (2, 3, True), (3, 4, True)]
 
 
-def test_open_or_undone_in_any_order_never_both(shards: Shards) -> None:
+def test_open_or_undone_in_any_order_never_both(shards: Databases) -> None:
     for first, second in (("open_map", "undo_map"), ("undo_map", "open_map")):
         partitions = entry_on(shards, 1).partition_count
         begin(shards, partitions + 1)
@@ -265,7 +265,7 @@ def test_open_or_undone_in_any_order_never_both(shards: Shards) -> None:
         shards.level()
 
 
-def test_what_is_left_elsewhere_is_waited_for_until_it_is_told(app: App, shards: Shards) -> None:
+def test_what_is_left_elsewhere_is_waited_for_until_it_is_told(app: App, shards: Databases) -> None:
     key = key_of(shards, 2, then=1)
     job = write(shards, 2, 1, key)
     assert job is not None
@@ -299,7 +299,7 @@ def test_what_is_left_elsewhere_is_waited_for_until_it_is_told(app: App, shards:
     assert app.resize("o", partitions=3).is_through
 
 
-def test_only_the_lead_calls_a_map_drained(shards: Shards) -> None:
+def test_only_the_lead_calls_a_map_drained(shards: Databases) -> None:
     map_changes.change(shards, "o", lambda c: resize.resize(c, "o", 3))
     shards.each(resize.close)
     map_changes.tell_left(shards)
@@ -310,7 +310,7 @@ def test_only_the_lead_calls_a_map_drained(shards: Shards) -> None:
     assert len(set(shards.each(read_digest))) == 1
 
 
-def test_a_halted_key_holds_what_comes_to_another_shard_until_it_is_released(shards: Shards) -> None:
+def test_a_halted_key_holds_what_comes_to_another_shard_until_it_is_released(shards: Databases) -> None:
     key = key_of(shards, 2, then=1)
     job = write(shards, 2, 1, key)
     assert job is not None
@@ -331,7 +331,7 @@ def test_a_halted_key_holds_what_comes_to_another_shard_until_it_is_released(sha
 # Moving
 
 
-def test_a_partition_moves_under_its_number_and_name_and_back_again(app: App, shards: Shards) -> None:
+def test_a_partition_moves_under_its_number_and_name_and_back_again(app: App, shards: Databases) -> None:
     before = entry_on(shards, 1)
     assert before.partition_shards == (1, 2)
     assert app.move_partition("o", "o__p1", 1).epoch == 2
@@ -347,7 +347,7 @@ def test_a_partition_moves_under_its_number_and_name_and_back_again(app: App, sh
     assert len(set(shards.each(read_digest))) == 1
 
 
-def test_what_is_left_of_a_partition_that_moved_is_told_by_its_name(app: App, shards: Shards) -> None:
+def test_what_is_left_of_a_partition_that_moved_is_told_by_its_name(app: App, shards: Databases) -> None:
     key = key_of(shards, 2)
     assert write(shards, 2, 1, key)
     assert app.move_partition("o", 1, 1).draining == [("o__p1", 1)]
@@ -356,7 +356,7 @@ def test_what_is_left_of_a_partition_that_moved_is_told_by_its_name(app: App, sh
     assert (done.draining, done.is_through) == ([("o__p1", 1)], False)
 
 
-def test_a_plain_queue_moves_a_partition_and_keeps_its_homes_where_it_can(app: App, shards: Shards) -> None:
+def test_a_plain_queue_moves_a_partition_and_keeps_its_homes_where_it_can(app: App, shards: Databases) -> None:
     before = entry_on(shards, 1, "p")
     assert before.partition_shards == (2, 1)
     assert before.homes == (1, 2)
@@ -371,7 +371,7 @@ def test_a_plain_queue_moves_a_partition_and_keeps_its_homes_where_it_can(app: A
 
 
 def test_a_plain_queue_that_shrinks_away_from_a_home_gets_a_map_for_its_idempotency_keys(
-    app: App, shards: Shards
+    app: App, shards: Databases
 ) -> None:
     assert app.resize("p", partitions=1).epoch == 2
     assert entry_on(shards, 1, "p").homes == (2, 2)
@@ -383,7 +383,7 @@ def test_a_partition_that_is_not_there_is_refused(app: App, partition: Any) -> N
         app.move_partition("o", partition, 1)
 
 
-def test_a_shard_that_is_not_there_or_not_in_use_is_refused(app: App, shards: Shards) -> None:
+def test_a_shard_that_is_not_there_or_not_in_use_is_refused(app: App, shards: Databases) -> None:
     with pytest.raises(NotFound, match="there is no shard"):
         app.move_partition("o", 0, 3)
     with pytest.raises(NotFound, match="there is no shard"):

@@ -16,7 +16,7 @@ from penstock import App
 from penstock.policy.key_maps import KeyMaps
 from penstock.routing.key_hash import partition_of
 from penstock.shards import carrying, map_changes
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.storage import Connection, resize, sweep
 from penstock.storage.catalogue import find_queue
 from penstock.storage.queries import query
@@ -37,7 +37,7 @@ class Written:
 
 @dataclass(slots=True)
 class Stage:
-    shards: Shards
+    shards: Databases
     connections: dict[int, Connection]
     queue: int
     step: int = 0

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock.errors import PartitionUnavailable
-from penstock.shards.databases import Answers, Shards
+from penstock.shards.databases import Answers, Databases
 from penstock.storage import Connection
 
 __all__ = ["asked_everywhere", "refuse_missing", "some_jobs", "unavailable"]
@@ -21,9 +21,9 @@ log = logging.getLogger("penstock")
 T = TypeVar("T")
 
 
-def asked_everywhere(shards: Shards, act: Callable[[Connection], T]) -> Answers[T]:
+def asked_everywhere(databases: Databases, act: Callable[[Connection], T]) -> Answers[T]:
     """What the shards that are there say; an error where none is, a line in the log where one is not."""
-    return _told(shards.each(act, writes=False))
+    return _told(databases.each(act, writes=False))
 
 
 def unavailable(answers: Answers[Any]) -> list[str]:

@@ -6,33 +6,33 @@ from penstock.admin.answers import asked_everywhere
 from penstock.errors import NotFound
 from penstock.model.blocked_key import BlockedKey
 from penstock.model.limits import key_from_bytes, key_to_bytes
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.storage.blocked_keys import Blocked, count_behind, read_blocked_keys, release_key
 from penstock.storage.catalogue import find_queue
 
 __all__ = ["blocked_keys", "release"]
 
 
-def blocked_keys(shards: Shards, queue: str) -> list[BlockedKey]:
+def blocked_keys(databases: Databases, queue: str) -> list[BlockedKey]:
     """The keys of a queue that are held or halted, those that have waited longest first."""
-    id_ = shards.read(lambda connection: find_queue(connection, queue)).id
-    found = [blocked for each in asked_everywhere(shards, lambda c: read_blocked_keys(c, id_)) for blocked in each]
+    id_ = databases.read(lambda connection: find_queue(connection, queue)).id
+    found = [blocked for each in asked_everywhere(databases, lambda c: read_blocked_keys(c, id_)) for blocked in each]
     if not found:
         return []
     # A key whose partition moved is held on one shard, and its jobs wait on another.
     keys = list({blocked.key for blocked in found})
     behind: dict[bytes, int] = dict.fromkeys(keys, 0)
-    for counts in shards.each(lambda connection: count_behind(connection, id_, keys), writes=False):
+    for counts in databases.each(lambda connection: count_behind(connection, id_, keys), writes=False):
         for key, count in counts.items():
             behind[key] += count
     return [_shown(blocked, behind[blocked.key]) for blocked in sorted(found, key=lambda blocked: blocked.since)]
 
 
-def release(shards: Shards, queue: str, key: str | bytes | int) -> None:
+def release(databases: Databases, queue: str, key: str | bytes | int) -> None:
     """Let a halted key go on; its dead letter stays one. NotFound where it is not halted."""
     stored = key_to_bytes(key)
-    id_ = shards.read(lambda connection: find_queue(connection, queue)).id
-    answers = shards.each(lambda connection: release_key(connection, id_, stored))
+    id_ = databases.read(lambda connection: find_queue(connection, queue)).id
+    answers = databases.each(lambda connection: release_key(connection, id_, stored))
     if any(answers):
         return
     answers.all()  # It may be halted on one that does not answer.

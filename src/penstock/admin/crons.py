@@ -15,7 +15,7 @@ from penstock.model.cron import Cron
 from penstock.model.limits import DEFAULT_PRIORITY, checked_name, key_from_bytes
 from penstock.policy.cron import Schedule
 from penstock.shards.crons import write_where_it_is
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.storage import catalogue, crons
 from penstock.storage.database import Connection, ConnectionLost, Database, is_lost
 
@@ -37,11 +37,11 @@ class CronDefinition:
     key: bytes | None
 
 
-def write_cron(shards: Shards, declared: CronDefinition) -> None:
+def write_cron(databases: Databases, declared: CronDefinition) -> None:
     """Write an entry down; the same again changes nothing."""
     schedule = Schedule(declared.expression, declared.timezone)
-    queue = shards.read(lambda connection: catalogue.find_queue(connection, declared.queue))
-    home = shards.of(crons.home_of(queue, declared.key))
+    queue = databases.read(lambda connection: catalogue.find_queue(connection, declared.queue))
+    home = databases.of(crons.home_of(queue, declared.key))
 
     def write(connection: Connection) -> None:
         crons.write(
@@ -56,13 +56,13 @@ def write_cron(shards: Shards, declared: CronDefinition) -> None:
             next_at=schedule.next_after(crons.database_now(connection)),
         )
 
-    write_where_it_is(shards, declared.name, home, write)
+    write_where_it_is(databases, declared.name, home, write)
 
 
-def read_crons(shards: Shards) -> list[Cron]:
+def read_crons(databases: Databases) -> list[Cron]:
     """Every entry, by name."""
     rows: dict[str, crons.CronRow] = {}
-    for each in asked_everywhere(shards, crons.read):
+    for each in asked_everywhere(databases, crons.read):
         for row in each:
             known = rows.get(row.name)
             if known is None or (row.moves, not row.is_leaving) > (known.moves, not known.is_leaving):
@@ -70,20 +70,20 @@ def read_crons(shards: Shards) -> list[Cron]:
     return [_shown(rows[name]) for name in sorted(rows)]
 
 
-def pause_cron(shards: Shards, name: str) -> None:
+def pause_cron(databases: Databases, name: str) -> None:
     """Fire an entry no more, until it is resumed."""
-    _pause(shards, name, is_paused=True)
+    _pause(databases, name, is_paused=True)
 
 
-def resume_cron(shards: Shards, name: str) -> None:
+def resume_cron(databases: Databases, name: str) -> None:
     """Fire an entry again, from its next instant on."""
-    _pause(shards, name, is_paused=False)
+    _pause(databases, name, is_paused=False)
 
 
-def remove_cron(shards: Shards, name: str) -> None:
+def remove_cron(databases: Databases, name: str) -> None:
     """Delete an entry."""
     checked_name("name", name)
-    answers = shards.each(lambda connection: crons.remove(connection, name))
+    answers = databases.each(lambda connection: crons.remove(connection, name))
     for error in answers.missing.values():
         # It may be on its way from there, and would come back.
         raise PartitionUnavailable(
@@ -94,12 +94,12 @@ def remove_cron(shards: Shards, name: str) -> None:
         raise _unknown(name)
 
 
-def run_cron(shards: Shards, name: str) -> int:
+def run_cron(databases: Databases, name: str) -> int:
     """Enqueue an entry's job now, out of turn; its id."""
-    row = _find(shards, name)
+    row = _find(databases, name)
     for _ in range(_TRIES):
-        queue = shards.read(lambda connection: catalogue.find_queue(connection, row.queue))
-        home = shards.of(crons.home_of(queue, row.key))
+        queue = databases.read(lambda connection: catalogue.find_queue(connection, row.queue))
+        home = databases.of(crons.home_of(queue, row.key))
         # Not repeated after a lost answer: a person asked for it and sees that it failed.
         job_id = _enqueued(home, queue, row)
         if job_id is not None:
@@ -118,22 +118,22 @@ def _enqueued(home: Database, queue: catalogue.QueueEntry, row: crons.CronRow) -
         raise home.unavailable(error) from error
 
 
-def _pause(shards: Shards, name: str, *, is_paused: bool) -> None:
-    row = _find(shards, name)
+def _pause(databases: Databases, name: str, *, is_paused: bool) -> None:
+    row = _find(databases, name)
     schedule = Schedule(row.expression, row.timezone)
 
     def act(connection: Connection) -> bool:
         return crons.pause(connection, name, is_paused, schedule.next_after(crons.database_now(connection)))
 
     # Wherever it is: upkeep may be moving it.
-    if not any(answers := shards.each(act)):
+    if not any(answers := databases.each(act)):
         answers.all()
         raise _unknown(name)
 
 
-def _find(shards: Shards, name: str) -> crons.CronRow:
+def _find(databases: Databases, name: str) -> crons.CronRow:
     checked_name("name", name)
-    answers = shards.each(lambda connection: crons.read(connection, name))
+    answers = databases.each(lambda connection: crons.read(connection, name))
     found = [row for rows in answers for row in rows]
     if not found:
         answers.all()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from penstock.admin.naming_shards import find_shard
 from penstock.model.drain import Drain, DrainRest
 from penstock.shards import draining as storage
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.identity import read_identity, read_shards
 from penstock.shards.map_changes import tell_left
 from penstock.storage import resize
@@ -35,29 +35,29 @@ _REASONS = {
 }
 
 
-def drain_shard(shards: Shards, shard: int | str) -> Drain:
+def drain_shard(databases: Databases, shard: int | str) -> Drain:
     """Take everything off a shard, as far as that can be done now, and tell how far it is."""
-    entry = find_shard(shards, shard)
+    entry = find_shard(databases, shard)
     if entry.state not in ("draining", "drained"):
         # Nothing is begun where one of those that have to take part does not answer.
-        shards.each(read_identity).all()
-        storage.begin(shards, entry.number)
+        databases.each(read_identity).all()
+        storage.begin(databases, entry.number)
     refused = None
     if entry.state != "drained":
-        storage.go_on(shards)
-        shards.each(resize.close)
-        tell_left(shards)
-        shards.change(resize.drain)
-        upkeep = SharedUpkeep(shards)
+        storage.go_on(databases)
+        databases.each(resize.close)
+        tell_left(databases)
+        databases.change(resize.drain)
+        upkeep = SharedUpkeep(databases)
         upkeep.sweep()
-        storage.go_on(shards)
+        storage.go_on(databases)
         refused = upkeep.errors.get("carry")
-    return _progress(shards, entry.number, refused)
+    return _progress(databases, entry.number, refused)
 
 
-def _progress(shards: Shards, number: int, refused: str | None) -> Drain:
-    state = next(entry.state for entry in shards.read(read_shards) if entry.number == number)
-    rest = [] if state == "drained" else storage.left(shards, number)
+def _progress(databases: Databases, number: int, refused: str | None) -> Drain:
+    state = next(entry.state for entry in databases.read(read_shards) if entry.number == number)
+    rest = [] if state == "drained" else storage.left(databases, number)
     return Drain(
         shard=str(number),
         state=state,

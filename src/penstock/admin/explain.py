@@ -12,7 +12,7 @@ from penstock.model.job import Job
 from penstock.model.limits import checked_job_id
 from penstock.model.rate import rate_text
 from penstock.model.state import FINAL, State
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.locating import at_job
 from penstock.storage import Connection
 from penstock.storage.crons import database_now
@@ -35,10 +35,10 @@ __all__ = ["explain"]
 _TRIES = 10
 
 
-def explain(shards: Shards, job_id: int | str) -> Explanation:
+def explain(databases: Databases, job_id: int | str) -> Explanation:
     """Why this job is not running, or that it is, or how it ended. NotFound."""
     id_ = checked_job_id(job_id)
-    return at_job(shards, id_, lambda connection: _explain(connection, id_))
+    return at_job(databases, id_, lambda connection: _explain(connection, id_))
 
 
 def _explain(connection: Connection, job_id: int) -> Explanation:

@@ -11,7 +11,7 @@ from penstock.errors import PartitionUnavailable
 from penstock.model.shard import Shard
 from penstock.model.stats import Stats
 from penstock.model.worker import WorkerInfo
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.health import ShardFacts, shard_facts
 from penstock.shards.identity import ShardEntry, read_shards
 from penstock.storage import Connection, Database
@@ -23,27 +23,27 @@ from penstock.storage.workers import read_workers
 __all__ = ["all_stats", "answers", "shards", "silent_shard", "stats", "workers"]
 
 
-def stats(shards: Shards, queue: QueueEntry) -> Stats:
+def stats(databases: Databases, queue: QueueEntry) -> Stats:
     """A queue's figures, and those of each of its partitions."""
-    return _stats(shards, [queue])[0]
+    return _stats(databases, [queue])[0]
 
 
-def all_stats(shards: Shards) -> list[Stats]:
+def all_stats(databases: Databases) -> list[Stats]:
     """The figures of every queue there is."""
-    return _stats(shards, shards.read(read_queues))
+    return _stats(databases, databases.read(read_queues))
 
 
-def workers(shards: Shards) -> list[WorkerInfo]:
+def workers(databases: Databases) -> list[WorkerInfo]:
     """Every worker not declared dead; one that works on several shards is one."""
     found: dict[str, WorkerInfo] = {}
-    for each in asked_everywhere(shards, read_workers):
+    for each in asked_everywhere(databases, read_workers):
         for instance, info in each:
             known = found.get(instance)
             found[instance] = info if known is None else _joined(known, info)
     return sorted(found.values(), key=lambda info: (info.started_at, info.name))
 
 
-def shards(shards: Shards) -> list[Shard]:
+def shards(databases: Databases) -> list[Shard]:
     """Every shard: where it is, whether it answers, and how much is on it."""
     found: dict[int, tuple[ShardFacts, list[ShardEntry]]] = {}
 
@@ -51,13 +51,13 @@ def shards(shards: Shards) -> list[Shard]:
         with suppress(PartitionUnavailable):
             found[database.shard] = database.ask(lambda c: (shard_facts(c), read_shards(c)), timeout=3.0, writes=False)
 
-    shards.each_database(look)
+    databases.each_database(look)
     states = {entry.number: entry.state for _, entries in found.values() for entry in entries}
     return [
         _shard(database, states.get(database.shard, "active"), found[database.shard][0])
         if database.shard in found
         else silent_shard(database, states.get(database.shard, "active"))
-        for database in shards
+        for database in databases
     ]
 
 
@@ -71,7 +71,7 @@ def answers(database: Database) -> bool:
     return storage.answers(database)
 
 
-def _stats(shards: Shards, queues: Sequence[QueueEntry]) -> list[Stats]:
+def _stats(databases: Databases, queues: Sequence[QueueEntry]) -> list[Stats]:
     places = [place for queue in queues for place in zip(queue.partition_ids, queue.partition_shards, strict=True)]
 
     def read(database: Database) -> dict[int, Figures]:
@@ -80,9 +80,9 @@ def _stats(shards: Shards, queues: Sequence[QueueEntry]) -> list[Stats]:
         def act(connection: Connection) -> dict[int, Figures]:
             return read_figures(connection, partitions)
 
-        return shards.ask(database, act, writes=False)
+        return databases.ask(database, act, writes=False)
 
-    found = shards.each_database(read)
+    found = databases.each_database(read)
     figures = {id_: each for given in found for id_, each in given.items()}
     missing = {int(name) for name in unavailable(found)}
     return [

@@ -17,7 +17,7 @@ from penstock.errors import InvalidInput
 from penstock.model.job import Job
 from penstock.model.limits import checked_count, checked_job_id, checked_name, checked_run_at, key_to_bytes
 from penstock.model.state import FINAL, State
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.locating import at_job
 from penstock.storage import Connection, Database, control
 from penstock.storage.catalogue import find_queue, set_paused
@@ -32,30 +32,34 @@ PAST = {"cancel": "cancelled", "retry": "retried", "purge": "purged"}
 _WAITING = (State.SCHEDULED, State.BLOCKED, State.READY)
 
 
-def job(shards: Shards, job_id: int | str, *, waits: bool = False) -> Job:
+def job(databases: Databases, job_id: int | str, *, waits: bool = False) -> Job:
     """One job, or NotFound. `waits`: for its shard, where that is down."""
     id_ = checked_job_id(job_id)
-    return at_job(shards, id_, lambda connection: find_job(connection, id_), waits=waits)
+    return at_job(databases, id_, lambda connection: find_job(connection, id_), waits=waits)
 
 
-def jobs(shards: Shards, *, limit: int = 100, before: int | str | None = None, **filters: Any) -> list[Job]:
+def jobs(databases: Databases, *, limit: int = 100, before: int | str | None = None, **filters: Any) -> list[Job]:
     """Jobs, newest first: by id, over all shards. A filter that matches little is looked for among the newest 50,000
     of each shard below `before` only.
     """
     checked_count("limit", limit, most=MOST_LISTED)
     upper = None if before is None else checked_job_id(before, "before")
-    selection = _selection(shards, **filters)
-    return _newest(list(asked_everywhere(shards, lambda c: list_jobs(c, selection, limit=limit, before=upper))), limit)
+    selection = _selection(databases, **filters)
+    return _newest(
+        list(asked_everywhere(databases, lambda c: list_jobs(c, selection, limit=limit, before=upper))), limit
+    )
 
 
-def cancel(shards: Shards, job_id: int | str | None = None, *, preview: bool = False, **filters: Any) -> State | int:
+def cancel(
+    databases: Databases, job_id: int | str | None = None, *, preview: bool = False, **filters: Any
+) -> State | int:
     """Cancel one job and give the state it is in now, or all that match and have not ended and give their number.
 
     A running job is asked to stop: its state is still running. One that has ended keeps the state it ended in.
     """
     if _is_one(job_id, preview, filters):
         id_ = checked_job_id(job_id)
-        return at_job(shards, id_, lambda connection: control.cancel_job(connection, id_), waits=True, writes=True)
+        return at_job(databases, id_, lambda connection: control.cancel_job(connection, id_), waits=True, writes=True)
     asked = _checked_state(filters.pop("state", None), (*_WAITING, State.RUNNING), "cancel")
     states = [asked] if asked else [*_WAITING, State.RUNNING]
 
@@ -63,17 +67,19 @@ def cancel(shards: Shards, job_id: int | str | None = None, *, preview: bool = F
         done = control.cancel_jobs(connection, ids)
         return len(done.ended) + len(done.asked)
 
-    return _each(shards, filters, states, act, "cancel", preview=preview, may_purge=True)
+    return _each(databases, filters, states, act, "cancel", preview=preview, may_purge=True)
 
 
-def retry(shards: Shards, job_id: int | str | None = None, *, preview: bool = False, **filters: Any) -> State | int:
+def retry(
+    databases: Databases, job_id: int | str | None = None, *, preview: bool = False, **filters: Any
+) -> State | int:
     """Run a dead letter again, or now what waits for a time, and give its state; or all that match, and their number.
 
     A job that neither failed nor waits for a time stays as it is.
     """
     if _is_one(job_id, preview, filters):
         id_ = checked_job_id(job_id)
-        return at_job(shards, id_, lambda connection: control.retry_job(connection, id_), waits=True, writes=True)
+        return at_job(databases, id_, lambda connection: control.retry_job(connection, id_), waits=True, writes=True)
     state = _checked_state(filters.pop("state", None), (State.FAILED, State.SCHEDULED), "retry") or State.FAILED
 
     def act(connection: Connection, ids: Sequence[int]) -> int:
@@ -81,37 +87,37 @@ def retry(shards: Shards, job_id: int | str | None = None, *, preview: bool = Fa
             return len(control.retry_dead(connection, ids))
         return control.retry_scheduled(connection, ids)
 
-    return _each(shards, filters, [state], act, "retry", preview=preview)
+    return _each(databases, filters, [state], act, "retry", preview=preview)
 
 
-def reschedule(shards: Shards, job_id: int | str, run_at: datetime) -> State:
+def reschedule(databases: Databases, job_id: int | str, run_at: datetime) -> State:
     """Move a waiting job to another time; the state it is in now, unchanged where it does not wait."""
     id_, instant = checked_job_id(job_id), checked_run_at(run_at)
     act = partial(control.reschedule_job, job_id=id_, run_at=instant)
-    return at_job(shards, id_, act, waits=True, writes=True)
+    return at_job(databases, id_, act, waits=True, writes=True)
 
 
-def purge(shards: Shards, queue: str, *, state: str | None = None, preview: bool = False) -> int:
+def purge(databases: Databases, queue: str, *, state: str | None = None, preview: bool = False) -> int:
     """End a queue's waiting jobs (ready, scheduled, blocked) as cancelled, or clear its dead letters; how many."""
     asked = _checked_state(state, (*_WAITING, State.FAILED), "purge")
     states = [asked] if asked else list(_WAITING)
-    partitions = _selection(shards, queue=queue).partitions or ()
+    partitions = _selection(databases, queue=queue).partitions or ()
 
     def work(connection: Connection, count: Callable[[int], None]) -> None:
         for each in states:
             count(_count(connection, partitions, each) if preview else control.purge(connection, partitions, each))
 
-    return _on_each(shards, work, "purge", preview=preview)
+    return _on_each(databases, work, "purge", preview=preview)
 
 
-def pause(shards: Shards, queue: str) -> None:
+def pause(databases: Databases, queue: str) -> None:
     """Give out none of a queue's jobs until `resume`."""
-    shards.change(lambda connection: set_paused(connection, queue, True))
+    databases.change(lambda connection: set_paused(connection, queue, True))
 
 
-def resume(shards: Shards, queue: str) -> None:
+def resume(databases: Databases, queue: str) -> None:
     """Give them out again."""
-    shards.change(lambda connection: set_paused(connection, queue, False))
+    databases.change(lambda connection: set_paused(connection, queue, False))
 
 
 def _newest(found: Sequence[Listed], limit: int) -> list[Job]:
@@ -144,7 +150,7 @@ def _checked_state(value: object, allowed: Sequence[State], verb: str) -> State 
 
 
 def _selection(
-    shards: Shards,
+    databases: Databases,
     *,
     queue: str | None = None,
     state: str | None = None,
@@ -156,7 +162,7 @@ def _selection(
 ) -> Selection:
     name = None if queue is None else checked_name("queue", queue)
     return Selection(
-        partitions=None if name is None else shards.read(lambda c: find_queue(c, name)).partition_ids,
+        partitions=None if name is None else databases.read(lambda c: find_queue(c, name)).partition_ids,
         state=_checked_state(state, (*_WAITING, State.RUNNING, *sorted(FINAL)), "a filter"),
         task=None if task is None else checked_name("task", task),
         key=None if key is None else key_to_bytes(key),
@@ -167,7 +173,7 @@ def _selection(
 
 
 def _each(
-    shards: Shards,
+    databases: Databases,
     filters: dict[str, Any],
     states: Sequence[State],
     act: Callable[[Connection, Sequence[int]], int],
@@ -180,7 +186,7 @@ def _each(
 
     `may_purge`: what waits of a whole queue may go at once, without a look at the jobs.
     """
-    selections = [_selection(shards, state=state, can_retry=True, **filters) for state in states]
+    selections = [_selection(databases, state=state, can_retry=True, **filters) for state in states]
 
     def work(connection: Connection, count: Callable[[int], None]) -> None:
         for selection, state in zip(selections, states, strict=True):
@@ -194,11 +200,11 @@ def _each(
                     if found.ids:
                         count(len(found.ids) if preview else act(connection, found.ids))
 
-    return _on_each(shards, work, verb, preview=preview)
+    return _on_each(databases, work, verb, preview=preview)
 
 
 def _on_each(
-    shards: Shards, work: Callable[[Connection, Callable[[int], None]], None], verb: str, *, preview: bool
+    databases: Databases, work: Callable[[Connection, Callable[[int], None]], None], verb: str, *, preview: bool
 ) -> int:
     """Do a work on every shard that answers; what it counted, or an error where one did not."""
     counts: dict[int, int] = {}
@@ -212,9 +218,9 @@ def _on_each(
                 counts.pop(database.shard, None)  # Asked again after a lost answer, it counts from the start.
             work(connection, count)
 
-        shards.ask(database, act, writes=not preview)
+        databases.ask(database, act, writes=not preview)
 
-    answers = shards.each_database(run)
+    answers = databases.each_database(run)
     count = sum(counts.values())
     refuse_missing(answers, f"{f'would {verb}' if preview else PAST[verb]} {some_jobs(count)}")
     return count

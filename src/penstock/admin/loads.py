@@ -13,7 +13,7 @@ from penstock.admin.answers import asked_everywhere, refuse_missing, some_jobs
 from penstock.errors import NotFound, PartitionUnavailable
 from penstock.model.limits import checked_count, checked_name
 from penstock.model.load import Load
-from penstock.shards.databases import Answers, Shards
+from penstock.shards.databases import Answers, Databases
 from penstock.shards.publishing import roll_load
 from penstock.storage import Connection
 from penstock.storage import load as storage
@@ -23,41 +23,43 @@ __all__ = ["cancel_load", "loads", "pause_load", "resume_load"]
 MOST_LISTED = 1_000
 
 
-def loads(shards: Shards, limit: int = 100) -> list[Load]:
+def loads(databases: Databases, limit: int = 100) -> list[Load]:
     """The newest loads."""
     checked_count("limit", limit, most=MOST_LISTED)
     made: dict[str, datetime] = {}
-    for each in asked_everywhere(shards, lambda connection: storage.newest_loads(connection, limit)):
+    for each in asked_everywhere(databases, lambda connection: storage.newest_loads(connection, limit)):
         for name, created_at in each:
             made[name] = max(made.get(name, created_at), created_at)
     names = sorted(made, key=lambda name: made[name], reverse=True)[:limit]
     parts: dict[str, list[storage.PartOfLoad]] = {name: [] for name in names}
-    for found in shards.each(lambda connection: storage.read_loads(connection, names)) if names else ():
+    for found in databases.each(lambda connection: storage.read_loads(connection, names)) if names else ():
         for part in found:
             parts[part.name].append(part)
     return [storage.whole_load(found) for found in parts.values() if found]
 
 
-def pause_load(shards: Shards, name: str) -> None:
+def pause_load(databases: Databases, name: str) -> None:
     """Take what waits of a load out of its queue."""
-    answers, _ = _on_all(shards, name, storage.pause_load)
+    answers, _ = _on_all(databases, name, storage.pause_load)
     refuse_missing(answers, f"paused load {name!r}")
 
 
-def resume_load(shards: Shards, name: str) -> None:
+def resume_load(databases: Databases, name: str) -> None:
     """Let it come back."""
-    answers, _ = _on_all(shards, name, storage.resume_load)
+    answers, _ = _on_all(databases, name, storage.resume_load)
     refuse_missing(answers, f"resumed load {name!r}")
 
 
-def cancel_load(shards: Shards, name: str) -> int:
+def cancel_load(databases: Databases, name: str) -> int:
     """End what has not started of a load; how many jobs."""
-    answers, ended = _on_all(shards, name, storage.cancel_load)
+    answers, ended = _on_all(databases, name, storage.cancel_load)
     refuse_missing(answers, f"cancelled {some_jobs(ended)} of load {name!r}")
     return ended
 
 
-def _on_all(shards: Shards, name: str, act: Callable[[Connection, str], int | None]) -> tuple[Answers[int | None], int]:
+def _on_all(
+    databases: Databases, name: str, act: Callable[[Connection, str], int | None]
+) -> tuple[Answers[int | None], int]:
     """Do something to a load on each shard that has a part of it; what they said, and the sum of it."""
     checked_name("load", name)
 
@@ -66,8 +68,8 @@ def _on_all(shards: Shards, name: str, act: Callable[[Connection, str], int | No
 
     # What was decided and is not published everywhere yet belongs to it; where its shard is away, that says so below.
     with suppress(PartitionUnavailable):
-        roll_load(shards, name, waits=False)
-    answers = shards.each(work)
+        roll_load(databases, name, waits=False)
+    answers = databases.each(work)
     counts = [count for count in answers if count is not None]
     if not counts and not answers.missing:
         raise NotFound(f"load {name!r} does not exist: see app.loads(), or `penstock loads`")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.errors import InvalidInput, NotFound
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.identity import ShardEntry, read_shards
 from penstock.storage.addresses import plain_address
 from penstock.storage.database import checked_url
@@ -11,9 +11,9 @@ from penstock.storage.database import checked_url
 __all__ = ["find_shard"]
 
 
-def find_shard(shards: Shards, shard: int | str) -> ShardEntry:
+def find_shard(databases: Databases, shard: int | str) -> ShardEntry:
     """The shard of that number or URL. InvalidInput where there is only one database, NotFound."""
-    known = shards.read(read_shards)
+    known = databases.read(read_shards)
     if not known:
         raise InvalidInput("shard", "there is one database only: add another with `penstock shards add` first")
     if isinstance(shard, str) and shard.isdecimal():

@@ -12,7 +12,7 @@ from penstock.admin.naming_shards import find_shard
 from penstock.errors import InvalidInput, NotFound
 from penstock.model.limits import MOST_PARTITIONS, checked_count
 from penstock.model.resize import Resize
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.map_changes import change, move, tell_left
 from penstock.storage import Connection
 from penstock.storage import resize as storage
@@ -21,38 +21,38 @@ from penstock.storage.catalogue import QueueEntry, find_queue
 __all__ = ["move_partition", "resize"]
 
 
-def resize(shards: Shards, queue: str, partitions: int) -> Resize:
+def resize(databases: Databases, queue: str, partitions: int) -> Resize:
     """Give a queue so many partitions, and tell how far it is; the same number again only tells."""
     checked_count("partitions", partitions, most=MOST_PARTITIONS)
 
     def act(connection: Connection) -> bool:
         return storage.resize(connection, queue, partitions)
 
-    if shards.read(lambda connection: find_queue(connection, queue)).partition_count != partitions:
-        change(shards, queue, act)
-    return _progress(shards, queue)
+    if databases.read(lambda connection: find_queue(connection, queue)).partition_count != partitions:
+        change(databases, queue, act)
+    return _progress(databases, queue)
 
 
-def move_partition(shards: Shards, queue: str, partition: int | str, shard: int | str) -> Resize:
+def move_partition(databases: Databases, queue: str, partition: int | str, shard: int | str) -> Resize:
     """Let a partition live on another shard from now on, and tell how far it is; where it is there this only tells."""
-    entry = shards.read(lambda connection: find_queue(connection, queue))
+    entry = databases.read(lambda connection: find_queue(connection, queue))
     number = _number(entry, partition)
-    target = _target(shards, shard)
+    target = _target(databases, shard)
     if entry.partition_shards[number] != target:
-        change(shards, queue, lambda connection: move(connection, queue, [number], [target]))
-    return _progress(shards, queue)
+        change(databases, queue, lambda connection: move(connection, queue, [number], [target]))
+    return _progress(databases, queue)
 
 
-def _progress(shards: Shards, queue: str) -> Resize:
-    entry = shards.read(lambda connection: find_queue(connection, queue))
-    shards.each(storage.close)
-    tell_left(shards)
-    shards.change(storage.drain)
+def _progress(databases: Databases, queue: str) -> Resize:
+    entry = databases.read(lambda connection: find_queue(connection, queue))
+    databases.each(storage.close)
+    tell_left(databases)
+    databases.change(storage.drain)
     left: Counter[str] = Counter()
-    for draining in shards.each(lambda connection: storage.draining(connection, entry.id)):
+    for draining in databases.each(lambda connection: storage.draining(connection, entry.id)):
         left.update(dict(draining))
     draining = [(name, left[name]) for name in dict.fromkeys(entry.partition_names) if left[name]]
-    is_drained = shards.read(lambda connection: storage.is_drained(connection, entry.id))
+    is_drained = databases.read(lambda connection: storage.is_drained(connection, entry.id))
     return Resize(
         queue=queue,
         partitions=entry.partition_count,
@@ -74,8 +74,8 @@ def _number(entry: QueueEntry, partition: int | str) -> int:
     )
 
 
-def _target(shards: Shards, shard: int | str) -> int:
-    entry = find_shard(shards, shard)
+def _target(databases: Databases, shard: int | str) -> int:
+    entry = find_shard(databases, shard)
     if entry.state != "active":
         raise InvalidInput("shard", f"shard {entry.number} is {entry.state}: choose one that is in use")
     return entry.number

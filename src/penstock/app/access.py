@@ -16,7 +16,7 @@ from penstock.client.testing import Testing
 from penstock.deadline import current_deadline
 from penstock.errors import PenstockError
 from penstock.model import Shard
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 
 __all__ = ["Access"]
 
@@ -31,7 +31,7 @@ class Access:
         self.testing: Testing | None = None
 
     @property
-    def databases(self) -> Shards:
+    def databases(self) -> Databases:
         """Every database, with everything declared so far written down."""
         if self.testing is not None:
             raise PenstockError("app.testing() keeps jobs in memory, without a database: ask the object it gave you")

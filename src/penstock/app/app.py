@@ -42,7 +42,7 @@ from penstock.model import (
 )
 from penstock.model.limits import checked_concurrency, checked_count, checked_name, checked_seconds
 from penstock.model.queue import refuse_unknown_options
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.storage import Database
 from penstock.task.definition import TaskDefinition
 from penstock.worker import Event, Worked
@@ -394,7 +394,7 @@ class App:
         return self.databases.lead
 
     @property
-    def databases(self) -> Shards:
+    def databases(self) -> Databases:
         """Every database, with everything declared so far written down."""
         return self._access.databases
 

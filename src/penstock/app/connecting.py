@@ -18,7 +18,7 @@ from penstock.errors import InvalidInput, PenstockError
 from penstock.forking import renew_in_children
 from penstock.model.limits import MOST_SHARDS, checked_count
 from penstock.shards import joining
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.storage import Connection, Database
 from penstock.storage.database import checked_url, checked_urls
 from penstock.storage.schema import check_schema, migrate
@@ -58,7 +58,7 @@ class Connecting:
         self._accept_data_loss = accept_data_loss
         self._pooled = pooled
         self._servers: list[embedded.Server] = []
-        self._shards: Shards | None = None
+        self._shards: Databases | None = None
         self._unchecked: list[Database] = []
         # Whether whoever has the lock makes a server of our own, or its schema.
         self._is_making = False
@@ -88,7 +88,7 @@ class Connecting:
         if self._given is None and not self._servers:
             self._ensure_started(seconds)
 
-    def shards(self) -> Shards:
+    def shards(self) -> Databases:
         """The databases, with a schema this code fits."""
         if self._shards is not None:
             return self._shards
@@ -149,7 +149,7 @@ class Connecting:
         for server in servers:
             server.close()
 
-    def _open(self, ready: Callable[[Connection], object], *, must_answer: bool = False) -> Shards:
+    def _open(self, ready: Callable[[Connection], object], *, must_answer: bool = False) -> Databases:
         databases = self._databases()
         try:
             return self._joined(databases, ready, must_answer=must_answer)
@@ -158,7 +158,9 @@ class Connecting:
                 database.close()
             raise
 
-    def _joined(self, databases: list[Database], ready: Callable[[Connection], object], *, must_answer: bool) -> Shards:
+    def _joined(
+        self, databases: list[Database], ready: Callable[[Connection], object], *, must_answer: bool
+    ) -> Databases:
         def greet(database: Database, timeout: float | None, waits: bool) -> None:
             self._refuse_data_loss(database, timeout, waits=waits)
             if self.is_embedded or must_answer:

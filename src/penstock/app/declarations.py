@@ -22,7 +22,7 @@ from penstock.model.limits import checked_name
 from penstock.model.queue import refuse_unknown_options
 from penstock.model.rules import LIVE_OPTIONS
 from penstock.policy.cron import Schedule
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.storage import Connection, catalogue
 from penstock.storage.catalogue import QueueEntry
 from penstock.task.definition import TaskDefinition
@@ -38,7 +38,7 @@ KEPT_SECONDS = 5.0
 class Declarations:
     """One per app."""
 
-    def __init__(self, shards: Callable[[], Shards], learn_shards: Callable[[], None]) -> None:
+    def __init__(self, shards: Callable[[], Databases], learn_shards: Callable[[], None]) -> None:
         self._shards = shards
         self._learn_shards = learn_shards
         self._queues: dict[str, Queue] = {}

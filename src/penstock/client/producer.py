@@ -26,7 +26,7 @@ from penstock.client.planning import Call, Part, Planner, Rows, Waves, check_siz
 from penstock.deadline import in_this_call, within
 from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, QueueFull, RequestTimeout
 from penstock.shards.callers import Caller, Callers
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.depths import Depths
 from penstock.shards.former_homes import ask_former_homes
 from penstock.shards.parents import check_parents
@@ -83,19 +83,19 @@ class Producer:
 
     def __init__(
         self,
-        shards: Shards,
+        databases: Databases,
         find_queue: Callable[[str], QueueEntry],
         find_queue_now: Callable[[str], QueueEntry],
     ) -> None:
-        self._shards = shards
+        self._databases = databases
         self._find_queue_now = find_queue_now
         self._threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="penstock-enqueue")
-        self._depths = Depths(shards, self._threads)
+        self._depths = Depths(databases, self._threads)
         self._planner = Planner(find_queue, self._depths)
         # On connections of callers, which know nothing of it.
-        self._schema = shards.lead.schema
-        self._clock, self._request_timeout = shards.lead.clock, shards.lead.request_timeout
-        self._callers = Callers(shards)
+        self._schema = databases.lead.schema
+        self._clock, self._request_timeout = databases.lead.clock, databases.lead.request_timeout
+        self._callers = Callers(databases)
 
     def enqueue(self, jobs: Sequence[PendingJob], connection: Any = None, timeout: float | None = None) -> list[int]:
         """Write a call; the jobs' ids, in order."""
@@ -198,8 +198,8 @@ class Producer:
             self._check_parents(waves)
         if part.limited:
             check = partial(self._check_lengths, part)
-            self._shards.of(part.shard).run(check, writes=False)
-        ask_former_homes(self._shards, part.shard, part.spans, part.entries, call.deadline)
+            self._databases.of(part.shard).run(check, writes=False)
+        ask_former_homes(self._databases, part.shard, part.spans, part.entries, call.deadline)
         return part
 
     # In transactions of its own
@@ -227,8 +227,8 @@ class Producer:
             except LockHeld as error:
                 raise RequestTimeout(
                     f"{_counted(part)} could not be written within {call.deadline.seconds:g} s: at "
-                    f"{self._shards.of(part.shard).breaker.label} {_first_line(error)}, such as one that enqueues with "
-                    "the same idempotency key and has not ended; none of them was written, call again when it has",
+                    f"{self._databases.of(part.shard).breaker.label} {_first_line(error)}, such as one that enqueues "
+                    "with the same idempotency key and has not ended; none of them was written, call again when it has",
                     outcome="not written",
                 ) from error
             except DatabaseError as error:
@@ -267,9 +267,9 @@ class Producer:
 
     def _try(self, call: Call, part: Part) -> bool:
         """Try once; False where a map is not its queue's, or not open yet. Raises where nothing was written."""
-        database = self._shards.of(part.shard)
+        database = self._databases.of(part.shard)
         receipt = Receipt()
-        ask_former_homes(self._shards, part.shard, part.spans, part.entries, call.deadline)
+        ask_former_homes(self._databases, part.shard, part.spans, part.entries, call.deadline)
         try:
             with database.connection() as connection:
                 if part.limited and not part.is_checked:
@@ -335,7 +335,7 @@ class Producer:
 
     def _moved(self, call: Call, part: Part, avoid: frozenset[int]) -> tuple[Waves | None, frozenset[int]]:
         """The part planned anew, without these shards where its jobs are free; None where that changes nothing."""
-        others = (database.breaker for database in self._shards if database.shard not in avoid)
+        others = (database.breaker for database in self._databases if database.shard not in avoid)
         if part.is_free and any(breaker.is_writable for breaker in others):
             # Where parts would then wait for each other they stay together.
             with suppress(InvalidInput):
@@ -349,8 +349,8 @@ class Producer:
     def _wait(self, call: Call, part: Part, pause: float) -> float:
         """Wait before a part is tried again; how long to wait the next time."""
         self._clock.sleep(pause)
-        if not part.is_free or not self._shards.has_others(part.shard):
-            self._shards.of(part.shard).breaker.wait_until_up(call.deadline.left() - pause)
+        if not part.is_free or not self._databases.has_others(part.shard):
+            self._databases.of(part.shard).breaker.wait_until_up(call.deadline.left() - pause)
         return min(pause * 2, LONGEST_PAUSE_SECONDS)
 
     def _await_map(self, call: Call, part: Part, pause: float) -> float:
@@ -376,7 +376,7 @@ class Producer:
 
     def _refusal(self, call: Call, part: Part, error: BaseException) -> PenstockError:
         """The error for a part that nobody took in time."""
-        database = self._shards.of(part.shard)
+        database = self._databases.of(part.shard)
         if part.is_bound:
             told = database.unavailable(error)
             names = part.partitions
@@ -386,7 +386,7 @@ class Producer:
                 shard=part.shard,
                 partition=names[0],
             )
-        if self._shards.has_others(part.shard):
+        if self._databases.has_others(part.shard):
             entries = part.entries.values()
             shards = sorted({each for entry in entries for each in entry.partition_shards[: entry.partition_count]})
             where = f"no shard of their queue ({', '.join(map(str, shards))}) takes them"
@@ -406,7 +406,7 @@ class Producer:
         for part in (part for wave in waves for part in wave if part.limited):
             # A shard that does not answer is asked when its part is written.
             with suppress(PartitionUnavailable):
-                database = self._shards.of(part.shard)
+                database = self._databases.of(part.shard)
                 if not database.breaker.is_down:
                     check = partial(self._check_lengths, part)
                     database.run(check, writes=False)
@@ -427,7 +427,7 @@ class Producer:
         """Refuse parents that are nowhere, as far as what writes the children does not do it."""
         parts = (part for wave in waves for part in wave if part.has_children)
         children = ((child, part.shard) for part in parts for span in part.spans for child in _children(span))
-        check_parents(self._shards, children)
+        check_parents(self._databases, children)
 
 
 class PartsFailed(Exception):

@@ -29,6 +29,6 @@ what spans several
     duties            what of all this workers do over and over
 """
 
-from penstock.shards.databases import Answers, Shards
+from penstock.shards.databases import Answers, Databases
 
-__all__ = ["Answers", "Shards"]
+__all__ = ["Answers", "Databases"]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from penstock.errors import InvalidInput
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.identity import read_identity
 
 __all__ = ["Caller", "Callers"]
@@ -22,7 +22,7 @@ class Caller(NamedTuple):
 class Callers:
     """One per producer; used by any number of threads. What was found out is kept as long as the connection."""
 
-    def __init__(self, shards: Shards) -> None:
+    def __init__(self, shards: Databases) -> None:
         self._shards = shards
         self._known: WeakKeyDictionary[Any, Caller] = WeakKeyDictionary()
 

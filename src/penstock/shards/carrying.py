@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.errors import PartitionUnavailable
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.map_changes import tell_left_of
 from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection, Database, may_repeat
@@ -30,7 +30,7 @@ BATCH = 100
 ANSWER_SECONDS = 5.0
 
 
-def carry(shards: Shards, refusals: list[Exception] | None = None) -> int:
+def carry(shards: Databases, refusals: list[Exception] | None = None) -> int:
     """Carry what was sent from any shard to any other; how many jobs. What a shard did not take now, and why, is added
     to `refusals`: it is tried again.
     """
@@ -38,7 +38,7 @@ def carry(shards: Shards, refusals: list[Exception] | None = None) -> int:
     return sum(shards.each_database(lambda database: _carry_from(shards, database, said)))
 
 
-def clean(shards: Shards) -> int:
+def clean(shards: Databases) -> int:
     """Forget arrivals whose sender has let them go, and forwards of jobs that are nowhere any more."""
     for database in shards:
         if not database.breaker.is_down:
@@ -48,7 +48,7 @@ def clean(shards: Shards) -> int:
     return 0
 
 
-def _carry_from(shards: Shards, database: Database, refusals: list[Exception]) -> int:
+def _carry_from(shards: Databases, database: Database, refusals: list[Exception]) -> int:
     def targets(connection: Connection) -> list[int]:
         return [row[0] for row in connection.execute(query("outbox_shards")).fetchall()]
 
@@ -70,7 +70,7 @@ def _carry_from(shards: Shards, database: Database, refusals: list[Exception]) -
     return count
 
 
-def _carry_some(shards: Shards, database: Database, target: Database) -> int:
+def _carry_some(shards: Databases, database: Database, target: Database) -> int:
     """Carry the next jobs to one shard: written there while they are held here, then let go.
 
     Those that their key waits for are let go when everybody has heard that it waits for them there.
@@ -103,7 +103,7 @@ def _take(connection: Connection, arriving: dict[str, Any]) -> None:
     connection.execute(query("take_arrivals"), arriving)
 
 
-def _forget(shards: Shards, database: Database, names: tuple[str, str, str, str | None]) -> None:
+def _forget(shards: Databases, database: Database, names: tuple[str, str, str, str | None]) -> None:
     """Ask the shards that old notes are about which of them are needed still, and forget the others."""
     read, ask, forget, renew = names
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.storage import catalogue, crons
 from penstock.storage.database import Connection, Database
 from penstock.storage.queries import query
@@ -21,7 +21,7 @@ __all__ = ["move_crons", "write_where_it_is"]
 log = logging.getLogger("penstock")
 
 
-def write_where_it_is(shards: Shards, name: str, home: Database, write: Callable[[Connection], None]) -> None:
+def write_where_it_is(shards: Databases, name: str, home: Database, write: Callable[[Connection], None]) -> None:
     """Write an entry down at home, or where it is until upkeep moves it.
 
     A new one is not written before every shard has said that it has none of the name: two entries would fire twice.
@@ -37,7 +37,7 @@ def write_where_it_is(shards: Shards, name: str, home: Database, write: Callable
     (home if at_home else shards.of(places[0])).ask(write)
 
 
-def move_crons(shards: Shards) -> int:
+def move_crons(shards: Databases) -> int:
     """Bring entries home that are on other shards than their jobs; how many moved."""
     found = shards.each(crons.read, timeout=3.0)
     if not any(found.given.values()):
@@ -62,7 +62,7 @@ def move_crons(shards: Shards) -> int:
     return moved
 
 
-def _move(shards: Shards, row: crons.CronRow, number: int, home: int) -> bool:
+def _move(shards: Databases, row: crons.CronRow, number: int, home: int) -> bool:
     old, new = shards.of(number), shards.of(home)
     if new.breaker.is_down:
         return False

@@ -22,7 +22,7 @@ from penstock.storage.database import Connection, Database, DatabaseError
 from penstock.storage.queries import query
 from penstock.storage.refusals import LockNotAvailable
 
-__all__ = ["Answers", "Shards", "side_by_side"]
+__all__ = ["Answers", "Databases", "side_by_side"]
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class Answers(Generic[T]):
         return (self.given[number] for number in sorted(self.given))
 
 
-class Shards:
+class Databases:
     """The databases of an app, by number. Safe to use from any number of threads."""
 
     def __init__(self, databases: Sequence[Database]) -> None:
@@ -56,7 +56,7 @@ class Shards:
         self.sole: Database | None = databases[0] if len(databases) == 1 else None
         self._drained: frozenset[int] = frozenset()
         self._lock = threading.Lock()
-        renew_in_children(self, Shards._renew_after_fork)
+        renew_in_children(self, Databases._renew_after_fork)
 
     def _renew_after_fork(self) -> None:
         """In a forked child: nobody holds the lock."""

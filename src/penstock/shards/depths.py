@@ -18,7 +18,7 @@ from typing import NamedTuple
 from penstock.clock import system
 from penstock.deadline import within
 from penstock.routing.placement import Placement
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.storage import catalogue
 from penstock.storage.catalogue import QueueEntry
 from penstock.storage.database import Connection, ConnectionLost, Database
@@ -39,7 +39,7 @@ FOLD_SECONDS = 1.0
 class Depths:
     """One per producer; used by any number of threads."""
 
-    def __init__(self, shards: Shards, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, shards: Databases, threads: ThreadPoolExecutor) -> None:
         self._shards = shards
         self._threads = threads
         self._placement = Placement()

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from penstock.errors import InvalidInput
 from penstock.shards.carrying import carry
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.identity import read_shards
 from penstock.shards.map_changes import change
 from penstock.storage.arrays import array_text
@@ -41,7 +41,7 @@ class Rest(NamedTuple):
     left: int
 
 
-def begin(shards: Shards, number: int) -> bool:
+def begin(shards: Databases, number: int) -> bool:
     """Place nothing on a shard from now on; False where that was so. InvalidInput where there is no other."""
 
     def act(connection: Connection) -> bool:
@@ -53,7 +53,7 @@ def begin(shards: Shards, number: int) -> bool:
         raise InvalidInput("shard", str(error.diag.message_primary).removeprefix("InvalidInput: shard: ")) from None
 
 
-def go_on(shards: Shards) -> int:
+def go_on(shards: Databases) -> int:
     """Go on with every shard that is being drained; how much was done."""
     entries = shards.read(read_shards)
     return sum(
@@ -61,7 +61,7 @@ def go_on(shards: Shards) -> int:
     )
 
 
-def leave(shards: Shards) -> int:
+def leave(shards: Databases) -> int:
     """Shut the earlier places of partitions that moved and carry what is left there; how many jobs."""
 
     def act(database: Database) -> int:
@@ -71,7 +71,7 @@ def leave(shards: Shards) -> int:
     return sum(shards.each_database(act))
 
 
-def left(shards: Shards, number: int) -> list[Rest]:
+def left(shards: Databases, number: int) -> list[Rest]:
     """What is left on a shard, and what on others keeps it from being let go."""
     database = shards.of(number)
     rests = [Rest(*row) for row in database.ask(lambda c: c.execute(query("left_on_shard")).fetchall())]
@@ -83,14 +83,14 @@ def left(shards: Shards, number: int) -> list[Rest]:
     return rests
 
 
-def _go_on(shards: Shards, number: int) -> int:
+def _go_on(shards: Databases, number: int) -> int:
     database, done = shards.of(number), 0
     for (queue,) in shards.lead.ask(lambda c: c.execute(query("queues_on_shard"), {"shard": number}).fetchall()):
         done += change(shards, queue, partial(_vacate, queue=queue, shard=number))
     return done + _send_and_carry(shards, database) + _end(shards, database)
 
 
-def _send_and_carry(shards: Shards, database: Database) -> int:
+def _send_and_carry(shards: Databases, database: Database) -> int:
     done = 0
     for _ in range(ROUNDS):
         sent = database.ask(_send_off, timeout=ANSWER_SECONDS)
@@ -112,7 +112,7 @@ def _vacate(connection: Connection, *, queue: str, shard: int) -> bool:
     return bool(row and row[0])
 
 
-def _end(shards: Shards, database: Database) -> bool:
+def _end(shards: Databases, database: Database) -> bool:
     """Say that a shard is drained, if it is."""
     is_vacant = partial(_asked, name="is_vacant")
     if not database.ask(is_vacant, timeout=ANSWER_SECONDS) or not _are_keys_carried(shards):
@@ -142,11 +142,11 @@ def _end(shards: Shards, database: Database) -> bool:
     return is_ended
 
 
-def _are_keys_carried(shards: Shards) -> bool:
+def _are_keys_carried(shards: Databases) -> bool:
     return not shards.lead.ask(lambda c: c.execute(query("queues_not_carried")).fetchall(), timeout=ANSWER_SECONDS)
 
 
-def _others(shards: Shards, database: Database) -> tuple[int, int]:
+def _others(shards: Databases, database: Database) -> tuple[int, int]:
     """How many jobs are on their way to a shard, and how many there are waited for by children elsewhere."""
     coming, parents = 0, set[int]()
     for other in shards:

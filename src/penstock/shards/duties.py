@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from penstock.shards import draining
 from penstock.shards.carrying import carry, clean
 from penstock.shards.crons import move_crons
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.idempotency_keys import carry_keys, forget_carried_keys
 from penstock.shards.ids import level_ids
 from penstock.shards.map_changes import go_on, tell_left, tell_shut
@@ -49,23 +49,23 @@ class Duty:
     """
 
     name: str
-    act: Callable[[Shards], int]
+    act: Callable[[Databases], int]
     seconds: float = ROUND_SECONDS
     busy_seconds: float | None = None
 
 
-def level(shards: Shards) -> int:
+def level(shards: Databases) -> int:
     """Carry what is new in the catalogue to every shard."""
     shards.level()
     return 0
 
 
-def maps(shards: Shards) -> int:
+def maps(shards: Databases) -> int:
     """Bring changes of maps further, and tell each shard what is left of old ones and what is shut on the others."""
     return len(go_on(shards)) + draining.leave(shards) + tell_left(shards) + tell_shut(shards)
 
 
-def carry_all(shards: Shards) -> int:
+def carry_all(shards: Databases) -> int:
     """Carry what was sent between shards; raises what the first refused where none took anything."""
     refusals: list[Exception] = []
     carried = carry(shards, refusals)
@@ -91,6 +91,6 @@ DUTIES: list[Duty] = [
 ]
 
 
-def shared_duties(shards: Shards) -> Sequence[Duty]:
+def shared_duties(shards: Databases) -> Sequence[Duty]:
     """What is to be done between these databases: with one, nothing."""
     return DUTIES if shards.sole is None else ()

@@ -13,7 +13,7 @@ from functools import partial
 from penstock.deadline import Deadline
 from penstock.errors import PartitionUnavailable
 from penstock.routing.router import KeyMap, route
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.idempotency_keys import ask_former_home
 from penstock.storage.catalogue import QueueEntry
 from penstock.storage.enqueue import Span
@@ -24,7 +24,7 @@ PAUSE_SECONDS = 0.02
 
 
 def ask_former_homes(
-    shards: Shards, shard: int, spans: Iterable[Span], entries: Mapping[int, QueueEntry], deadline: Deadline
+    shards: Databases, shard: int, spans: Iterable[Span], entries: Mapping[int, QueueEntry], deadline: Deadline
 ) -> None:
     """Tell spans that are to be written on a shard which of their idempotency keys are known elsewhere. `entries` are
     their queues, by id.
@@ -53,7 +53,7 @@ def _former(entry: QueueEntry, span: Span, shard: int) -> dict[tuple[int, int], 
 
 
 def _asked(
-    shards: Shards, entry: QueueEntry, home: int, epoch: int, keys: list[str], deadline: Deadline
+    shards: Databases, entry: QueueEntry, home: int, epoch: int, keys: list[str], deadline: Deadline
 ) -> dict[str, int]:
     database = shards.of(home)
     ask = partial(ask_former_home, queue_id=entry.id, epoch=epoch, keys=keys)

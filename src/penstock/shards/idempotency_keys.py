@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.errors import PartitionUnavailable
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.storage.database import Connection, Database
 from penstock.storage.queries import query
 
@@ -43,13 +43,13 @@ def ask_former_home(connection: Connection, queue_id: int, epoch: int, keys: Seq
     return dict(rows)
 
 
-def carry_keys(shards: Shards) -> int:
+def carry_keys(shards: Databases) -> int:
     """Carry every key that is not at home; how many. Where a shard does not answer its queues wait."""
     rows = shards.read(lambda connection: connection.execute(query("uncarried_queues")).fetchall())
     return sum(_carry(shards, Uncarried(*row)) for row in rows)
 
 
-def _carry(shards: Shards, queue: Uncarried) -> int:
+def _carry(shards: Databases, queue: Uncarried) -> int:
     def are_closed(connection: Connection) -> bool:
         return all(_is_closed(connection, queue.queue_id, epoch) for epoch in queue.earlier)
 
@@ -72,7 +72,7 @@ def _carry(shards: Shards, queue: Uncarried) -> int:
     return carried
 
 
-def _carry_from(shards: Shards, here: Database, queue: Uncarried) -> int | None:
+def _carry_from(shards: Databases, here: Database, queue: Uncarried) -> int | None:
     """How many keys went home from here; None where the queue has another map by now."""
     after, carried = "", 0
     while True:
@@ -104,7 +104,7 @@ def _carry_from(shards: Shards, here: Database, queue: Uncarried) -> int | None:
         after = last_key
 
 
-def forget_carried_keys(shards: Shards) -> int:
+def forget_carried_keys(shards: Databases) -> int:
     """Let go of carried keys whose jobs are forgotten where they were written; how many."""
     forgotten = 0
     for database in shards:
@@ -122,7 +122,7 @@ def forget_carried_keys(shards: Shards) -> int:
     return forgotten
 
 
-def _forgotten(shards: Shards, job_ids: Sequence[int]) -> list[int]:
+def _forgotten(shards: Databases, job_ids: Sequence[int]) -> list[int]:
     by_shard: dict[int, list[int]] = defaultdict(list)
     for job_id in job_ids:
         by_shard[(job_id >> 10) & 1023].append(job_id)

@@ -7,7 +7,7 @@ only ever drawn: to set a sequence forward could set it back.
 
 from __future__ import annotations
 
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.storage.database import Connection
 from penstock.storage.queries import query
 
@@ -18,7 +18,7 @@ MOST = 20_000
 ANSWER_SECONDS = 3.0
 
 
-def level_ids(shards: Shards) -> int:
+def level_ids(shards: Databases) -> int:
     """Let the shards that are behind draw up to the others, or nearer to them; how many numbers were drawn."""
     newest = max(shards.each(read_range_number, timeout=ANSWER_SECONDS), default=0)
 

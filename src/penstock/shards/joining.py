@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from penstock.deadline import current_deadline
 from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, SchemaMismatch
 from penstock.model.limits import MOST_SHARDS
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.identity import (
     Identity,
     ShardEntry,
@@ -64,7 +64,7 @@ def _first_contact_seconds(database: Database, databases: int) -> float:
     return min(FIRST_CONTACT_SECONDS, left / (databases + 1))
 
 
-def join(databases: Sequence[Database], silent: Collection[Database], *, are_ours: bool = False) -> Shards:
+def join(databases: Sequence[Database], silent: Collection[Database], *, are_ours: bool = False) -> Databases:
     """The databases as shards, each under its number; the silent ones are recognised by their address.
 
     An address in the catalogue stays and further shards have to be added, unless the databases are embedded ones, which
@@ -99,7 +99,7 @@ def join(databases: Sequence[Database], silent: Collection[Database], *, are_our
                 "check the URL, or start again when it answers"
             )
         database.join(number, is_alone=False)
-    shards = Shards(databases)
+    shards = Databases(databases)
     shards.note_drained([entry.number for entry in entries.values() if entry.state == "drained"])
     if len(databases) > 1 and shards.lead in known:
         _enter(shards, known, {} if are_ours else entries)
@@ -110,7 +110,7 @@ def join(databases: Sequence[Database], silent: Collection[Database], *, are_our
     return shards
 
 
-def further_shards(shards: Shards, open_database: Callable[[str], Database]) -> list[Database]:
+def further_shards(shards: Databases, open_database: Callable[[str], Database]) -> list[Database]:
     """The shards that the catalogue knows and the app does not have yet, by their addresses in it."""
     entries = shards.read(read_shards)
     shards.note_drained([entry.number for entry in entries if entry.state == "drained"])
@@ -123,7 +123,7 @@ def further_shards(shards: Shards, open_database: Callable[[str], Database]) -> 
     return found
 
 
-def add(shards: Shards, database: Database, *, is_embedded: bool = False) -> int:
+def add(shards: Databases, database: Database, *, is_embedded: bool = False) -> int:
     """Make a migrated, empty database a further shard; its number. Killed anywhere, it can be done again.
 
     It gets its number on the lead first, then is told who it is, and only then is anything placed on it.
@@ -159,7 +159,7 @@ def add(shards: Shards, database: Database, *, is_embedded: bool = False) -> int
     return known.number
 
 
-def _refuse_unreachable(shards: Shards, database: Database) -> None:
+def _refuse_unreachable(shards: Databases, database: Database) -> None:
     """Programs that run find a shard by its address and come with the credentials they have."""
     try:
         Database(
@@ -248,14 +248,14 @@ def _refuse_replaced(database: Database, identity: Identity, entry: ShardEntry |
         )
 
 
-def _enter(shards: Shards, known: dict[Database, Identity], entries: dict[int, ShardEntry]) -> None:
+def _enter(shards: Databases, known: dict[Database, Identity], entries: dict[int, ShardEntry]) -> None:
     for database, identity in known.items():
         if identity.number not in entries and identity.identity is not None:
             number, name, address = identity.number, identity.identity, plain_address(database.url)
             shards.lead.run(lambda c: enter_shard(c, number, name, address))  # noqa: B023
 
 
-def _refuse_contradictions(shards: Shards) -> None:
+def _refuse_contradictions(shards: Databases) -> None:
     told = shards.each(read_digest, timeout=3.0)
     versions = dict.fromkeys(version for version, _ in told)
     for version in versions:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from penstock.errors import NotFound, PartitionUnavailable
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection, Database
 from penstock.storage.queries import query
@@ -19,7 +19,7 @@ ANSWER_SECONDS = 5.0
 
 
 def at_job(
-    shards: Shards, job_id: int, act: Callable[[Connection], T], *, waits: bool = False, writes: bool = False
+    shards: Databases, job_id: int, act: Callable[[Connection], T], *, waits: bool = False, writes: bool = False
 ) -> T:
     """Do something where a job is. `waits`: for its database, where that is down."""
 
@@ -45,7 +45,7 @@ def find_forward(connection: Connection, job_id: int) -> int | None:
     return row[0] if row else None
 
 
-def holders(shards: Shards, ids: Sequence[int]) -> dict[int, int]:
+def holders(shards: Databases, ids: Sequence[int]) -> dict[int, int]:
     """The shards on which these jobs are, of those that answer: for jobs that were written by one that is drained."""
 
     def act(connection: Connection) -> list[int]:
@@ -55,7 +55,7 @@ def holders(shards: Shards, ids: Sequence[int]) -> dict[int, int]:
     return {id_: number for number, held in found.given.items() for id_ in held}
 
 
-def locate(shards: Shards, job_id: int) -> Database:
+def locate(shards: Databases, job_id: int) -> Database:
     """The shard on which a job is now; the one that wrote it where it is nowhere. NotFound where that is not there."""
     number = shards.number_of(job_id)
     is_drained = number not in shards or number in shards.drained
@@ -78,7 +78,7 @@ def locate(shards: Shards, job_id: int) -> Database:
         database = shards.of(place)
 
 
-def _drained(shards: Shards) -> frozenset[int]:
+def _drained(shards: Databases) -> frozenset[int]:
     """The shards that hold nothing any more, if somebody can tell."""
     try:
         return shards.learn_drained()

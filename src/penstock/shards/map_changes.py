@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from penstock.errors import PartitionUnavailable
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.storage.arrays import array_text
 from penstock.storage.catalogue import find_queue
 from penstock.storage.database import Connection, Database
@@ -54,7 +54,7 @@ class Left(NamedTuple):
     held_keys: list[bytes]
 
 
-def change(shards: Shards, name: str, act: Callable[[Connection], bool]) -> bool:
+def change(shards: Databases, name: str, act: Callable[[Connection], bool]) -> bool:
     """Make a change of a queue's map and see it through; what `act` said. PartitionUnavailable: nothing is changed."""
     if shards.sole is not None:
         return shards.sole.run(act)
@@ -88,7 +88,7 @@ def move(connection: Connection, name: str, numbers: Sequence[int], to: Sequence
     return bool(row and row[0])
 
 
-def go_on(shards: Shards) -> dict[str, PartitionUnavailable]:
+def go_on(shards: Databases) -> dict[str, PartitionUnavailable]:
     """Open the maps that may be, and undo those that waited too long: by queue the shard that did not answer."""
     lead = shards.lead
     unopened = lead.ask(_read_unopened, timeout=ANSWER_SECONDS)
@@ -112,7 +112,7 @@ def go_on(shards: Shards) -> dict[str, PartitionUnavailable]:
     return undone
 
 
-def tell_left(shards: Shards) -> int:
+def tell_left(shards: Databases) -> int:
     """Carry what is left of closed maps from each shard to the others; of how many maps that was."""
     if shards.sole is not None:
         return 0
@@ -129,7 +129,7 @@ def tell_left(shards: Shards) -> int:
     return sum(len(left) for left in told)
 
 
-def tell_shut(shards: Shards) -> int:
+def tell_shut(shards: Databases) -> int:
     """Carry from each shard to the others which places of partitions are shut there; how many were news to one."""
     told = shards.each(lambda connection: connection.execute(query("shut_places")).fetchall(), timeout=ANSWER_SECONDS)
     places = [place for given in told for place in given]
@@ -140,7 +140,7 @@ def tell_shut(shards: Shards) -> int:
     return sum(shards.each_database(take)) if places else 0
 
 
-def tell_left_of(shards: Shards, teller: Database) -> None:
+def tell_left_of(shards: Databases, teller: Database) -> None:
     """Tell every other shard what is left on one of them, as of now. PartitionUnavailable: not everybody was told."""
     left = teller.ask(_read_left, timeout=ANSWER_SECONDS)
     for database in shards:

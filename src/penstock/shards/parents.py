@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from penstock.errors import NotFound, PartitionUnavailable
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.locating import holders, locate
 from penstock.storage.arrays import array_text
 from penstock.storage.database import Connection, Database
@@ -27,7 +27,7 @@ BATCH = 1_000
 ASK_SECONDS = 3.0
 
 
-def check_parents(shards: Shards, children: Iterable[tuple[Child, int]]) -> None:
+def check_parents(shards: Databases, children: Iterable[tuple[Child, int]]) -> None:
     """Refuse children, each with the shard it goes to, whose parents are nowhere: each of those is asked for on the
     shard that wrote it, and where it went from there. With one database the statement that writes the children does so.
 
@@ -59,7 +59,7 @@ def check_parents(shards: Shards, children: Iterable[tuple[Child, int]]) -> None
     raise refused_parent(min(parent for pairs in by_shard.values() for parent, _ in pairs))
 
 
-def _carried_to(shards: Shards, parent: int) -> int:
+def _carried_to(shards: Databases, parent: int) -> int:
     """The shard that has a job which was written by one that is drained."""
     try:
         return locate(shards, parent).shard
@@ -67,7 +67,7 @@ def _carried_to(shards: Shards, parent: int) -> int:
         raise refused_parent(parent) from None
 
 
-def tell_children(shards: Shards) -> int:
+def tell_children(shards: Databases) -> int:
     """Ask for the ends of parents on other shards, and let their children go; how many parents are waited for."""
 
     def tell(database: Database) -> int:
@@ -83,7 +83,7 @@ def tell_children(shards: Shards) -> int:
     return sum(shards.each_database(tell))
 
 
-def forget_ends(shards: Shards) -> int:
+def forget_ends(shards: Databases) -> int:
     """Forget the ends of parents that nobody waits for, and who waited for them: where that was not said."""
 
     def forget(database: Database) -> int:
@@ -99,7 +99,9 @@ def forget_ends(shards: Shards) -> int:
     return sum(shards.each(clean_parent_ends, timeout=ASK_SECONDS))
 
 
-def _ends_elsewhere(shards: Shards, ids: Sequence[int], child_shard: int) -> Iterator[tuple[Database, dict[int, bool]]]:
+def _ends_elsewhere(
+    shards: Databases, ids: Sequence[int], child_shard: int
+) -> Iterator[tuple[Database, dict[int, bool]]]:
     """How those of these jobs ended that have, shard by shard, as far as they answer."""
     by_shard: dict[int, list[int]] = {}
     # Those of a drained shard are where they were carried to, or have ended there: then it is asked while it is there.

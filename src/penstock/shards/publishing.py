@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, QueueFull
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.identity import read_shards
 from penstock.storage.catalogue import find_queue
 from penstock.storage.database import Connection, Database, DatabaseError
@@ -83,7 +83,7 @@ class _Part(NamedTuple):
 class _Commit:
     """One try to publish, under a name of its own."""
 
-    shards: Shards
+    shards: Databases
     lead: Database
     load: str
     queue: str
@@ -168,7 +168,7 @@ class _Commit:
 
 
 def publish(
-    shards: Shards,
+    shards: Databases,
     name: str,
     queue: str,
     batch: int,
@@ -227,7 +227,7 @@ def publish(
     return Published(decided.is_new, found.rows, found.duplicates, found.bad_rows, found.published_at)
 
 
-def find_published(shards: Shards, name: str, queue: str, batch: int, *, is_stream: bool) -> Published | None:
+def find_published(shards: Databases, name: str, queue: str, batch: int, *, is_stream: bool) -> Published | None:
     """What was decided before, if anything; `InvalidInput` where the name belongs to another kind of load."""
     answers = shards.each(
         lambda connection: connection.execute(query("find_batch"), {"name": name, "batch": batch}).fetchone()
@@ -248,7 +248,7 @@ def find_published(shards: Shards, name: str, queue: str, batch: int, *, is_stre
     return Published(False, rows, duplicates, bad_rows, min(row[4] for row in chosen), chosen[0][5])
 
 
-def roll_load(shards: Shards, name: str, *, waits: bool = True) -> None:
+def roll_load(shards: Databases, name: str, *, waits: bool = True) -> None:
     """Publish what was decided of a load on every shard; `PartitionUnavailable` where one is away."""
     for home in shards:
         try:
@@ -265,7 +265,7 @@ def roll_load(shards: Shards, name: str, *, waits: bool = True) -> None:
             )
 
 
-def roll_loads(shards: Shards) -> int:
+def roll_loads(shards: Databases) -> int:
     """Go on with loads that were decided, and let go of stages that nobody will decide about; how many of both.
 
     Safe in any number of workers at once; a shard that is away is passed over.
@@ -279,7 +279,7 @@ def roll_loads(shards: Shards) -> int:
     return done
 
 
-def drop_stages(shards: Shards, stages: Mapping[int, Sequence[str]]) -> None:
+def drop_stages(shards: Databases, stages: Mapping[int, Sequence[str]]) -> None:
     """Forget stages that are not to be published; a shard that is away forgets them within a day."""
     for number, names in stages.items():
         with contextlib.suppress(PartitionUnavailable):
@@ -297,7 +297,7 @@ class _Rolled:
     missing: dict[int, PartitionUnavailable] = field(default_factory=dict)
 
 
-def _publish_parts(home: Database, shards: Shards, name: str | None = None, *, waits: bool = False) -> _Rolled:
+def _publish_parts(home: Database, shards: Databases, name: str | None = None, *, waits: bool = False) -> _Rolled:
     """Publish what was decided at a shard and follows on others, of one load or of all."""
     rolled = _Rolled()
     timeout = None if waits else SHORT_SECONDS
@@ -323,7 +323,7 @@ def _publish_parts(home: Database, shards: Shards, name: str | None = None, *, w
     return rolled
 
 
-def _let_go(shards: Shards, database: Database, attempt: str, number: int) -> bool:
+def _let_go(shards: Databases, database: Database, attempt: str, number: int) -> bool:
     """Let go of what a commit holds if its home says that it was not decided; it stays while that does not answer."""
     with contextlib.suppress(PartitionUnavailable):
         if shards.of(number).ask(lambda c: _abort(c, attempt), timeout=SHORT_SECONDS):
@@ -332,7 +332,7 @@ def _let_go(shards: Shards, database: Database, attempt: str, number: int) -> bo
     return False
 
 
-def _learn_lead(shards: Shards) -> None:
+def _learn_lead(shards: Databases) -> None:
     shards.note_drained([entry.number for entry in shards.read(read_shards) if entry.state == "drained"])
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.errors import PartitionUnavailable
 from penstock.shards import joining
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.identity import read_identity
 from penstock.storage import Database
 from penstock.storage.database import checked_urls
@@ -29,14 +29,14 @@ class ShardUrls:
     lead: int
     silent: frozenset[int] = frozenset()
 
-    def open_all(self, open_database: Callable[[int], Database]) -> Shards:
+    def open_all(self, open_database: Callable[[int], Database]) -> Databases:
         """The databases, each opened by its number, which the caller closes."""
-        opened = Shards([open_database(number) for number in self.urls])
+        opened = Databases([open_database(number) for number in self.urls])
         opened.note_drained([number for number in self.urls if number < self.lead])
         return opened
 
     @contextmanager
-    def open(self) -> Iterator[Shards]:
+    def open(self) -> Iterator[Databases]:
         """The databases, for the length of a block."""
         opened = self.open_all(self.open_database)
         try:
@@ -71,7 +71,7 @@ def find_shards(option: object) -> ShardUrls:
             database.close()
 
 
-def join_urls(shards: Shards) -> str:
+def join_urls(shards: Databases) -> str:
     """The databases of an app as one text."""
     return "\n".join(database.url for database in shards)
 

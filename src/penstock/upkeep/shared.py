@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from penstock.clock import system
 from penstock.errors import PartitionUnavailable
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.duties import Duty, shared_duties
 from penstock.storage.database import ConnectionLost
 from penstock.storage.sweep import note_trouble
@@ -30,8 +30,8 @@ ASK_SECONDS = 3.0
 class SharedUpkeep:
     """A thread of a worker, beside the upkeep of each shard. `also` are the app's own: to learn of further shards."""
 
-    def __init__(self, shards: Shards, also: Sequence[Callable[[], None]] = ()) -> None:
-        self._shards = shards
+    def __init__(self, databases: Databases, also: Sequence[Callable[[], None]] = ()) -> None:
+        self._databases = databases
         self._also = [Duty(getattr(act, "__name__", "duty"), _alone(act)) for act in also]
         self._stopped = threading.Event()
         self._next: dict[str, float] = {}
@@ -56,7 +56,7 @@ class SharedUpkeep:
 
     def sweep(self) -> None:
         """Every duty, now, in the calling thread; for whoever must know that nothing is left to do."""
-        for duty in shared_duties(self._shards):
+        for duty in shared_duties(self._databases):
             # A child that is cancelled may have children on other shards: again, until nobody hears anything new.
             before = None
             while (done := self._do(duty)) and duty.busy_seconds is not None and done != before:
@@ -64,10 +64,10 @@ class SharedUpkeep:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            is_down = all(database.breaker.is_down for database in self._shards)
+            is_down = all(database.breaker.is_down for database in self._databases)
             for duty in self._also if not is_down else ():
                 self._do_in_time(duty)
-            for duty in shared_duties(self._shards):
+            for duty in shared_duties(self._databases):
                 self._do_in_time(duty)
             self._stopped.wait(PAUSE_SECONDS)
 
@@ -81,7 +81,7 @@ class SharedUpkeep:
     def _do(self, duty: Duty) -> int:
         try:
             with self._doing:
-                done = duty.act(self._shards)
+                done = duty.act(self._databases)
         except Exception as error:
             if isinstance(error, (PartitionUnavailable, *ConnectionLost)) and self._has_shard_down():
                 # That is told where it is found out.
@@ -93,14 +93,14 @@ class SharedUpkeep:
         return done
 
     def _has_shard_down(self) -> bool:
-        return any(database.breaker.is_down for database in self._shards)
+        return any(database.breaker.is_down for database in self._databases)
 
     def _note_trouble(self, duty: str, error: str | None, seconds: float) -> None:
-        self._shards.each(lambda c: note_trouble(c, duty, error, seconds), timeout=ASK_SECONDS)
+        self._databases.each(lambda c: note_trouble(c, duty, error, seconds), timeout=ASK_SECONDS)
 
 
-def _alone(act: Callable[[], None]) -> Callable[[Shards], int]:
-    def run(_: Shards) -> int:
+def _alone(act: Callable[[], None]) -> Callable[[Databases], int]:
+    def run(_: Databases) -> int:
         act()
         return 0
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from penstock.errors import InvalidInput
 from penstock.model.limits import checked_count, checked_name, checked_seconds
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.spark.claiming.known_tasks import KnownTasks
 from penstock.spark.processing.batch_run import Handler
 from penstock.spark.processing.rounds import Rounds
@@ -37,7 +37,7 @@ class ProcessingApp(Protocol):
     """An app, as far as processing uses it."""
 
     @property
-    def databases(self) -> Shards: ...
+    def databases(self) -> Databases: ...
     @property
     def tasks(self) -> dict[str, dict[str, TaskDefinition]]: ...
     @property

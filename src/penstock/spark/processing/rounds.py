@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.engine.heartbeat import Heartbeat
 from penstock.errors import PartitionUnavailable
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.spark.claiming.worker_row import register_worker
 from penstock.spark.processing.executor_worker import ENDS, SHORT_ROUND_SECONDS, run_executor_worker
 from penstock.spark.processing.work_plan import WorkPlan
@@ -54,7 +54,9 @@ class _ExecutorCrashed(Exception):
 class Rounds:
     """Starts rounds of executor workers; `counts` is what their jobs came to."""
 
-    def __init__(self, spark: SparkSession, shards: Shards, queue: str, plan: WorkPlan, stop: threading.Event) -> None:
+    def __init__(
+        self, spark: SparkSession, shards: Databases, queue: str, plan: WorkPlan, stop: threading.Event
+    ) -> None:
         self._spark = spark
         self._shards = shards
         self._queue = queue

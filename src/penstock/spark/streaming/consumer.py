@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from penstock.clock import system
 from penstock.errors import InvalidInput, PartitionUnavailable
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.shard_urls import ShardUrls, find_shards, open_one
 from penstock.spark.streaming.shard_consumer import ShardConsumer
 from penstock.spark.streaming.stream_offset import ShardOffset, StreamOffset
@@ -130,7 +130,7 @@ class Consumer:
             log.warning("%s; the stream goes on with the other shards", error)
             return None
 
-    def _open_shards(self) -> Shards:
+    def _open_shards(self) -> Databases:
         found = find_shards(self._options.url)
         return found.open_all(lambda number: self._open_database(found, number))
 

@@ -23,7 +23,7 @@ import msgspec
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from penstock.errors import InvalidInput
-from penstock.shards.databases import Shards
+from penstock.shards.databases import Databases
 from penstock.shards.shard_urls import ShardUrls, find_shards
 from penstock.spark.data_source.error_codes import encode_errors
 from penstock.spark.data_source.options import refuse_unknown
@@ -93,7 +93,7 @@ class TableReader(DataSourceReader):
             return ShardUrls({number: self._options["url"]}, number)
         return find_shards(self._options["url"])
 
-    def _cut_shard(self, shards: Shards, database: Database) -> list[TablePartition]:
+    def _cut_shard(self, shards: Databases, database: Database) -> list[TablePartition]:
         whole = replace(self._whole, hot=self._hot_slices.get(database.shard, ()))
         count = None if self._count is None else shards.share_of(self._count)
         # Where one of several shards is down it is not waited for: the error comes at once.
