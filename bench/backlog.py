@@ -17,7 +17,7 @@ from bench.processes import running, work
 from bench.run import Run
 from bench.server import Connection, Server, connect
 from bench.workload import TASK, calls_of, declare
-from penstock.storage.sweep import fold
+from penstock.storage.upkeep.sweep import fold
 
 QUESTION = "Does a worker drain slower when two million jobs wait?"
 

@@ -1,6 +1,6 @@
 """One statement or COPY: the two ways in which storage writes a call, for calls of different sizes, each with the
-receipt that a real call carries. Where they cross is what FEW in storage/enqueue.py should be; what either costs in WAL
-is stated for the larger ones.
+receipt that a real call carries. Where they cross is what FEW in storage/enqueue/write.py should be; what either costs
+in WAL is stated for the larger ones.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from statistics import median
 from bench.run import Run
 from bench.server import connect, wal_position
 from bench.workload import ARGUMENTS, TASK, declare
-from penstock.storage.database import Connection, Database
-from penstock.storage.enqueue import FEW, Receipt, Span, drive, write_few, write_spans
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.enqueue.write import FEW, Receipt, Span, drive, write_few, write_spans
 from penstock.task.arguments import Arguments
 
 QUESTION = "From how many jobs a call on is COPY faster than one statement?"

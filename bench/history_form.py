@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bench.run import Run
 from bench.server import Connection, Server, connect, wal_position
-from penstock.storage.arrays import array_text
+from penstock.storage.connection.arrays import array_text
 
 QUESTION = "What does history cost as a row a settled lease, against a row a job?"
 

@@ -13,11 +13,11 @@ import pytest
 from penstock.model.queue import QueueDefinition
 from penstock.shards.databases import Databases
 from penstock.storage import Connection, Database
-from penstock.storage.catalogue import QueueEntry, declare_queue
-from penstock.storage.enqueue import Child, Span, drive, write_spans
-from penstock.storage.queries import query
-from penstock.storage.settle import Succeeded, succeeded_parameters
-from penstock.storage.workers import full_name, register
+from penstock.storage.catalogue.queues import QueueEntry, declare_queue
+from penstock.storage.connection.queries import query
+from penstock.storage.enqueue.write import Child, Span, drive, write_spans
+from penstock.storage.work.settle import Succeeded, succeeded_parameters
+from penstock.storage.work.workers import full_name, register
 
 # What the claims of a scene bear, but for those made elsewhere.
 TOKEN = 4_611_686_018_427_387_905

@@ -11,8 +11,8 @@ from tests.database.conftest import TOKEN, Scene
 from penstock.model.queue import QueueDefinition
 from penstock.routing.key_hash import partition_of
 from penstock.storage import Connection
-from penstock.storage.catalogue import declare_queue, find_queue
-from penstock.storage.enqueue import Span, drive, write_spans
+from penstock.storage.catalogue.queues import declare_queue, find_queue
+from penstock.storage.enqueue.write import Span, drive, write_spans
 
 __all__ = ["Owned", "Row"]
 

@@ -14,7 +14,7 @@ from penstock.errors import InvalidInput, NotFound
 from penstock.model.check import Check
 from penstock.model.state import State
 from penstock.storage import Database
-from penstock.storage.sqlstate import CANCELLED, remedy
+from penstock.storage.connection.sqlstate import CANCELLED, remedy
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 

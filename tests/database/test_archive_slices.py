@@ -12,9 +12,9 @@ from tests.database.test_prune import DAYS, finish, pass_tables
 
 from penstock.admin.doctor import doctor
 from penstock.errors import PenstockError
-from penstock.storage.archive import Archiving, archiving, read_slices
-from penstock.storage.prune import prune
-from penstock.storage.writing import Sum, Writing, read_writings, writings_of
+from penstock.storage.history.archive import Archiving, archiving, read_slices
+from penstock.storage.history.lake_writings import Sum, Writing, read_writings, writings_of
+from penstock.storage.upkeep.prune import prune
 
 AT_ONCE = dict.fromkeys(DAYS, 0.0)
 

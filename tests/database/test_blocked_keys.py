@@ -10,7 +10,7 @@ from tests.database.conftest import Scene
 from tests.database.owned import Owned
 
 from penstock import App, NotFound
-from penstock.storage import resize
+from penstock.storage.catalogue import resize
 
 
 @pytest.fixture

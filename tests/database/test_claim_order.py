@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.database.conftest import Scene
 
-from penstock.storage.sweep import rescue
+from penstock.storage.upkeep.sweep import rescue
 
 
 def claimed(scene: Scene, slots: int = 1, ahead: int = 0) -> list[int]:

@@ -12,10 +12,11 @@ from tests.database.conftest import Scene
 
 from penstock.errors import NotFound
 from penstock.model.state import State
-from penstock.storage import Connection, control
-from penstock.storage.jobs import find_job
-from penstock.storage.stats import read_stats
-from penstock.storage.sweep import promote
+from penstock.storage import Connection
+from penstock.storage.inspect import control
+from penstock.storage.inspect.jobs import find_job
+from penstock.storage.inspect.stats import read_stats
+from penstock.storage.upkeep.sweep import promote
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 

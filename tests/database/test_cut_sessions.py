@@ -10,8 +10,8 @@ from datetime import timedelta
 import pytest
 
 from penstock.storage import Database
-from penstock.storage.flow import session_of
-from penstock.storage.sessions import SessionLingers, end_session
+from penstock.storage.connection.flow import session_of
+from penstock.storage.connection.sessions import SessionLingers, end_session
 
 IS_THERE = "select from pg_stat_activity where pid = %s"
 

@@ -6,8 +6,8 @@ import psycopg
 import pytest
 from tests.database.conftest import TOKEN, Scene
 
-from penstock.storage.exchange import ClaimWish, exchange
-from penstock.storage.settle import Succeeded
+from penstock.storage.work.exchange import ClaimWish, exchange
+from penstock.storage.work.settle import Succeeded
 
 
 def done(lease: int, job: int) -> Succeeded:

@@ -8,8 +8,8 @@ from tests.database.conftest import Scene
 from tests.database.test_gate import use
 
 from penstock import admin
-from penstock.storage.catalogue import find_queue
-from penstock.storage.stats import read_stats
+from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.inspect.stats import read_stats
 
 
 def test_a_full_limit_names_the_jobs_that_hold_it(scene: Scene) -> None:

@@ -16,14 +16,16 @@ from tests.servers import Backup
 
 from penstock.engine.owner import Owner
 from penstock.model.queue import QueueDefinition
-from penstock.storage import Connection, Database, sweep, workers
-from penstock.storage import owner as owner_storage
-from penstock.storage.catalogue import QueueEntry, declare_queue
-from penstock.storage.claim import Lease
-from penstock.storage.enqueue import Span, drive, write_spans
-from penstock.storage.exchange import ClaimWish, exchange, held_leases
-from penstock.storage.handler_transaction import settle_in
-from penstock.storage.settle import End, Succeeded, note_started, settle_alone, split_lease
+from penstock.storage import Connection, Database
+from penstock.storage.catalogue.queues import QueueEntry, declare_queue
+from penstock.storage.connection.callers_transaction import settle_in
+from penstock.storage.enqueue.write import Span, drive, write_spans
+from penstock.storage.upkeep import sweep
+from penstock.storage.work import owner as owner_storage
+from penstock.storage.work import workers
+from penstock.storage.work.claim import Lease
+from penstock.storage.work.exchange import ClaimWish, exchange, held_leases
+from penstock.storage.work.settle import End, Succeeded, note_started, settle_alone, split_lease
 
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "gated": {"limit": 100}, "owned": {"order": "key"}}
 

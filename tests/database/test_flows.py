@@ -15,10 +15,10 @@ from penstock.clock import system, ticks
 from penstock.engine.conversation import Conversation, Holder
 from penstock.engine.heartbeat import Heartbeat
 from penstock.engine.link import Link, wait_as_long_as_a_request
-from penstock.storage import flow as flow_module
-from penstock.storage import workers
-from penstock.storage.database import Connection, Database, is_lost
-from penstock.storage.flow import Flow, Flows, Session
+from penstock.storage.connection import flow as flow_module
+from penstock.storage.connection.database import Connection, Database, is_lost
+from penstock.storage.connection.flow import Flow, Flows, Session
+from penstock.storage.work import workers
 
 
 @pytest.fixture

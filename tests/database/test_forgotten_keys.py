@@ -15,7 +15,7 @@ from tests.database.owned import Owned
 from tests.database.stepwise import GATE, Actor, Step
 
 from penstock.storage import Connection
-from penstock.storage.jobs import find_job
+from penstock.storage.inspect.jobs import find_job
 
 _TRIGGER = f"""
 create function penstock.stop_at_gate() returns trigger language plpgsql as $$

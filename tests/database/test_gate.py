@@ -10,12 +10,14 @@ from psycopg import sql
 from tests.database.conftest import TOKEN, Scene
 from tests.database.stepwise import Actor
 
-from penstock.storage import Connection, catalogue, sweep
-from penstock.storage.arrays import array_text
-from penstock.storage.catalogue import QueueEntry
-from penstock.storage.exchange import ClaimWish, Turn, exchange
-from penstock.storage.settle import End
-from penstock.storage.workers import fall_asleep
+from penstock.storage import Connection
+from penstock.storage.catalogue import queues as catalogue
+from penstock.storage.catalogue.queues import QueueEntry
+from penstock.storage.connection.arrays import array_text
+from penstock.storage.upkeep import sweep
+from penstock.storage.work.exchange import ClaimWish, Turn, exchange
+from penstock.storage.work.settle import End
+from penstock.storage.work.workers import fall_asleep
 
 
 def use(scene: Scene, **options: Any) -> QueueEntry:

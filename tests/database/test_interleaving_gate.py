@@ -16,8 +16,10 @@ from tests.database.conftest import TOKEN, Scene
 from tests.database.ledger import check
 from tests.database.stepwise import GATE, Actor, clear, gate, lasting_scene
 
-from penstock.storage import Connection, control, sweep
-from penstock.storage.queries import query
+from penstock.storage import Connection
+from penstock.storage.connection.queries import query
+from penstock.storage.inspect import control
+from penstock.storage.upkeep import sweep
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 Act = Callable[[Connection], Any]

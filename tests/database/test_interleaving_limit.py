@@ -14,7 +14,8 @@ from tests.database.conftest import Scene
 from tests.database.ledger import check
 from tests.database.stepwise import Played, Step, clear, lasting_scene, orders, play, transaction
 
-from penstock.storage import Connection, catalogue
+from penstock.storage import Connection
+from penstock.storage.catalogue import queues as catalogue
 
 LIMIT = 2
 Held = Sequence[tuple[int, int]]

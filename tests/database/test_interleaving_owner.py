@@ -16,11 +16,13 @@ from tests.database.ledger import check
 from tests.database.owned import Owned
 from tests.database.stepwise import Played, Step, orders, play, transaction
 
-from penstock.storage import Connection, resize, sweep
-from penstock.storage import owner as storage
-from penstock.storage.catalogue import set_paused
-from penstock.storage.owner import Choice, Holding, Look, LookWish, choice_parameters
-from penstock.storage.queries import query
+from penstock.storage import Connection
+from penstock.storage.catalogue import resize
+from penstock.storage.catalogue.queues import set_paused
+from penstock.storage.connection.queries import query
+from penstock.storage.upkeep import sweep
+from penstock.storage.work import owner as storage
+from penstock.storage.work.owner import Choice, Holding, Look, LookWish, choice_parameters
 
 
 @pytest.fixture

@@ -16,10 +16,12 @@ from tests.database.conftest import TOKEN, Scene
 from tests.database.ledger import Ledger, check
 from tests.database.stepwise import Played, Step, clear, lasting_scene, orders, play, transaction
 
-from penstock.storage import Connection, control, sweep
-from penstock.storage.arrays import array_text
-from penstock.storage.queries import query
-from penstock.storage.settle import split_lease
+from penstock.storage import Connection
+from penstock.storage.connection.arrays import array_text
+from penstock.storage.connection.queries import query
+from penstock.storage.inspect import control
+from penstock.storage.upkeep import sweep
+from penstock.storage.work.settle import split_lease
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 Held = Sequence[tuple[int, int]]

@@ -10,11 +10,11 @@ from tests.database.conftest import Scene
 
 from penstock.errors import NotFound
 from penstock.model.state import State
-from penstock.storage.jobs import find_job, list_jobs
-from penstock.storage.queries import query
-from penstock.storage.selection import Selection
-from penstock.storage.sweep import fold, promote
-from penstock.storage.workers import full_name
+from penstock.storage.connection.queries import query
+from penstock.storage.inspect.jobs import find_job, list_jobs
+from penstock.storage.inspect.selection import Selection
+from penstock.storage.upkeep.sweep import fold, promote
+from penstock.storage.work.workers import full_name
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 

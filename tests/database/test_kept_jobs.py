@@ -10,15 +10,16 @@ from tests.database.ledger import check
 from tests.database.owned import Owned
 from tests.database.stepwise import Step, orders, play, transaction
 
-from penstock.storage import Connection, sweep
-from penstock.storage import owner as storage
-from penstock.storage.control import retry_job
-from penstock.storage.enqueue import Child
-from penstock.storage.jobs import find_job
-from penstock.storage.owner import LookWish
-from penstock.storage.prune import prune
-from penstock.storage.queries import query
-from penstock.storage.resize import resize
+from penstock.storage import Connection
+from penstock.storage.catalogue.resize import resize
+from penstock.storage.connection.queries import query
+from penstock.storage.enqueue.write import Child
+from penstock.storage.inspect.control import retry_job
+from penstock.storage.inspect.jobs import find_job
+from penstock.storage.upkeep import sweep
+from penstock.storage.upkeep.prune import prune
+from penstock.storage.work import owner as storage
+from penstock.storage.work.owner import LookWish
 
 DAYS = {"succeeded": 7.0, "failed": 30.0, "cancelled": 7.0, "discarded": 7.0, "expired": 7.0}
 LATER = datetime.now(UTC) + timedelta(days=1)

@@ -13,7 +13,7 @@ from tests.database.conftest import Scene
 from tests.database.ledger import check
 
 from penstock import App, Context, State
-from penstock.storage.sweep import rescue, unblock_all
+from penstock.storage.upkeep.sweep import rescue, unblock_all
 
 # The first numbers whose ids pass 2^31, 2^53 and come near 2^63; numbers are 1 more than a multiple of 1,024.
 NUMBERS = {"2^31": 2**21 + 1, "2^53": 2**43 + 1, "near 2^63": 2**53 - 10 * 1024 + 1}

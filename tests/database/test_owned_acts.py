@@ -9,11 +9,12 @@ from tests.database.conftest import Scene
 from tests.database.owned import Owned, Row
 
 from penstock.routing.key_hash import partition_of
-from penstock.storage import control, sweep
-from penstock.storage.catalogue import announce_task
-from penstock.storage.enqueue import Child
-from penstock.storage.jobs import find_job
-from penstock.storage.resize import resize
+from penstock.storage.catalogue.queues import announce_task
+from penstock.storage.catalogue.resize import resize
+from penstock.storage.enqueue.write import Child
+from penstock.storage.inspect import control
+from penstock.storage.inspect.jobs import find_job
+from penstock.storage.upkeep import sweep
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 

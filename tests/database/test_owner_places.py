@@ -10,9 +10,10 @@ from tests.database.ledger import check
 from tests.database.owned import Owned
 
 from penstock.engine.owner import Owner
-from penstock.storage import control, sweep
-from penstock.storage.exchange import exchange
-from penstock.storage.owner import Choice
+from penstock.storage.inspect import control
+from penstock.storage.upkeep import sweep
+from penstock.storage.work.exchange import exchange
+from penstock.storage.work.owner import Choice
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 

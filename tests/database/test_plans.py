@@ -20,12 +20,12 @@ from tests.database.owned import Owned
 from tests.database.stepwise import lasting_scene
 
 from penstock.storage import Connection
-from penstock.storage.arrays import array_text, members_text
-from penstock.storage.catalogue import QueueEntry, find_queue
-from penstock.storage.claim import Lease, read_jobs
-from penstock.storage.enqueue import Child
-from penstock.storage.queries import query
-from penstock.storage.settle import End
+from penstock.storage.catalogue.queues import QueueEntry, find_queue
+from penstock.storage.connection.arrays import array_text, members_text
+from penstock.storage.connection.queries import query
+from penstock.storage.enqueue.write import Child
+from penstock.storage.work.claim import Lease, read_jobs
+from penstock.storage.work.settle import End
 
 SINGLES = 200_000
 RANGES = 200

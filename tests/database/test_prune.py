@@ -10,13 +10,13 @@ import pytest
 from tests.database.conftest import Scene
 
 from penstock.errors import NotFound
-from penstock.storage.ahead import make_ahead, rotate_slice
-from penstock.storage.claim import Lease, read_jobs
-from penstock.storage.control import retry_job
-from penstock.storage.enqueue import Span, drive, write_few
-from penstock.storage.jobs import find_job
-from penstock.storage.prune import Pruned, prune
-from penstock.storage.sweep import unblock_all
+from penstock.storage.enqueue.write import Span, drive, write_few
+from penstock.storage.inspect.control import retry_job
+from penstock.storage.inspect.jobs import find_job
+from penstock.storage.upkeep.prune import Pruned, prune
+from penstock.storage.upkeep.sweep import unblock_all
+from penstock.storage.upkeep.tables_ahead import make_ahead, rotate_slice
+from penstock.storage.work.claim import Lease, read_jobs
 
 DAYS = {"succeeded": 7.0, "failed": 30.0, "cancelled": 7.0, "discarded": 7.0, "expired": 7.0}
 
@@ -192,7 +192,7 @@ def test_a_child_that_comes_while_its_parents_history_goes_learns_how_it_ended(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """G2: it was accepted after the ends that are waited for were carried, and waited for ever."""
-    from penstock.storage import prune as module
+    from penstock.storage.upkeep import prune as module
 
     (first,) = finish(scene)
     (running,) = scene.enqueue()
@@ -322,7 +322,7 @@ STEPS = (
 def test_a_crash_before_or_after_any_step_is_gone_on_from(
     scene: Scene, step: str, is_after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.storage import prune as module
+    from penstock.storage.upkeep import prune as module
 
     finish(scene, 3)
     cancelled = scene.enqueue(2)
@@ -394,7 +394,7 @@ def test_one_process_prunes_at_a_time(scene: Scene) -> None:
 
 
 def test_a_table_of_jobs_that_many_still_want_stays(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.storage.prune.FEW_JOBS", 10)
+    monkeypatch.setattr("penstock.storage.upkeep.prune.FEW_JOBS", 10)
     scene.enqueue(11)
     low = pass_tables(scene)
     assert run(scene).job_parts == []

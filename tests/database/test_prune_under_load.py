@@ -13,8 +13,8 @@ from tests.system.facts import eventually
 
 from penstock import App
 from penstock.client.task import Task
-from penstock.storage.ahead import rotate_slice
-from penstock.storage.prune import prune
+from penstock.storage.upkeep.prune import prune
+from penstock.storage.upkeep.tables_ahead import rotate_slice
 
 FAMILIES = 80
 NONE = {"succeeded": 1e-9, "failed": 99.0, "cancelled": 1e-9, "discarded": 1e-9, "expired": 1e-9}

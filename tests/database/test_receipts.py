@@ -9,10 +9,10 @@ from tests.database.conftest import Scene
 from penstock import App
 from penstock.errors import InvalidInput
 from penstock.storage import Database
-from penstock.storage.exchange import exchange
-from penstock.storage.queries import query
-from penstock.storage.sessions import stop_turns
-from penstock.storage.sweep import forget_receipts
+from penstock.storage.connection.queries import query
+from penstock.storage.connection.sessions import stop_turns
+from penstock.storage.upkeep.sweep import forget_receipts
+from penstock.storage.work.exchange import exchange
 
 NOTED = {"token": 5, "kept_seconds": 60.0, "first_id": 1024}
 SOUGHT = {"token": 5, "kept_seconds": 60.0}

@@ -15,8 +15,8 @@ from tests.fault.proxy import Proxy
 from penstock import App
 from penstock.client.pending import PendingJob
 from penstock.errors import PartitionUnavailable, RequestTimeout, ResultTimeout, SchemaMismatch
-from penstock.storage.database import Connection, Database
-from penstock.storage.sweep import promote
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.upkeep.sweep import promote
 
 # Each lease takes so long to settle that few of them fit into a statement's time.
 SLOW_SETTLES = """

@@ -12,10 +12,11 @@ from penstock import App
 from penstock.admin.doctor import doctor
 from penstock.admin.explain import explain
 from penstock.errors import NotFound, PenstockError
-from penstock.storage import Connection, sweep
-from penstock.storage.aside import set_aside
-from penstock.storage.database import Database
-from penstock.storage.health import troubles
+from penstock.storage import Connection
+from penstock.storage.connection.database import Database
+from penstock.storage.inspect.health import troubles
+from penstock.storage.upkeep import sweep
+from penstock.storage.work.set_aside import set_aside
 from penstock.upkeep.cron import fire_crons
 from penstock.worker import reporting
 

@@ -13,11 +13,14 @@ from tests.database.stepwise import GATE, Actor, clear, gate, lasting_scene, ord
 
 from penstock.errors import InvalidInput, NotFound
 from penstock.routing.key_hash import partition_of
-from penstock.storage import Connection, control, resize, sweep
-from penstock.storage.catalogue import find_queue
-from penstock.storage.enqueue import Child
-from penstock.storage.queries import query
-from penstock.storage.resize import OpenMaps
+from penstock.storage import Connection
+from penstock.storage.catalogue import resize
+from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.catalogue.resize import OpenMaps
+from penstock.storage.connection.queries import query
+from penstock.storage.enqueue.write import Child
+from penstock.storage.inspect import control
+from penstock.storage.upkeep import sweep
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 

@@ -15,8 +15,9 @@ import penstock.storage.schema
 from penstock import App, QueueRules, SchemaMismatch
 from penstock.admin.figures import all_stats
 from penstock.engine.owner import Owner
-from penstock.storage import Connection, owner, workers
-from penstock.storage.catalogue import find_queue, set_limits, set_paused
+from penstock.storage import Connection
+from penstock.storage.catalogue.queues import find_queue, set_limits, set_paused
+from penstock.storage.work import owner, workers
 
 FUNCTIONS = Path(penstock.storage.schema.__file__).parent / "functions"
 

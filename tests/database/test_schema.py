@@ -13,7 +13,7 @@ import pytest
 
 from penstock.errors import PenstockError, SchemaMismatch
 from penstock.storage import Connection, Database
-from penstock.storage.queries import QUERIES
+from penstock.storage.connection.queries import QUERIES
 from penstock.storage.schema import (
     EMPTY,
     OURS,

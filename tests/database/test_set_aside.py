@@ -20,12 +20,12 @@ from tests.database.owned import Owned
 from penstock import App
 from penstock.admin.doctor import doctor
 from penstock.errors import PenstockError
-from penstock.storage import sweep
-from penstock.storage.aside import set_aside
-from penstock.storage.claim import Lease, read_jobs
-from penstock.storage.enqueue import Child
-from penstock.storage.prune import prune
-from penstock.storage.resize import resize
+from penstock.storage.catalogue.resize import resize
+from penstock.storage.enqueue.write import Child
+from penstock.storage.upkeep import sweep
+from penstock.storage.upkeep.prune import prune
+from penstock.storage.work.claim import Lease, read_jobs
+from penstock.storage.work.set_aside import set_aside
 
 REPAIR = Path(__file__).parents[2] / "docs" / "how-to" / "look-and-repair.md"
 LATER = datetime.now(UTC) + timedelta(days=1)

@@ -16,7 +16,7 @@ from psycopg import errors, sql
 
 from penstock.model.states import COPIES, STATES, STEPS
 from penstock.storage import Connection
-from penstock.storage.queries import QUERIES
+from penstock.storage.connection.queries import QUERIES
 from penstock.storage.schema import OURS
 
 FUNCTION = re.compile(r"create or replace function @schema@\.(\w+)\(.*?(?=^create or replace function|\Z)", re.S | re.M)

@@ -12,10 +12,10 @@ from tests.database.conftest import Scene
 
 from penstock import QueueRules
 from penstock.admin import all_stats
-from penstock.storage.catalogue import find_queue, set_limits, set_paused
-from penstock.storage.queries import query
-from penstock.storage.stats import read_stats
-from penstock.storage.sweep import fold
+from penstock.storage.catalogue.queues import find_queue, set_limits, set_paused
+from penstock.storage.connection.queries import query
+from penstock.storage.inspect.stats import read_stats
+from penstock.storage.upkeep.sweep import fold
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 

@@ -17,12 +17,13 @@ from penstock.engine.leased_jobs import read_leased
 from penstock.engine.link import Link, wait_as_long_as_a_request
 from penstock.engine.owned_source import OwnedSource
 from penstock.engine.source import NOTHING
-from penstock.storage import Connection, Database, workers
-from penstock.storage.catalogue import QueueEntry
-from penstock.storage.claim import Lease
-from penstock.storage.exchange import held_leases
-from penstock.storage.settle import End, EndKind, Succeeded
-from penstock.storage.sweep import unblock_next
+from penstock.storage import Connection, Database
+from penstock.storage.catalogue.queues import QueueEntry
+from penstock.storage.upkeep.sweep import unblock_next
+from penstock.storage.work import workers
+from penstock.storage.work.claim import Lease
+from penstock.storage.work.exchange import held_leases
+from penstock.storage.work.settle import End, EndKind, Succeeded
 
 __all__ = ["LEASE_SECONDS", "FarWorker", "Server", "WorkerGone"]
 

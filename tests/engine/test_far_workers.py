@@ -13,9 +13,10 @@ from tests.system.facts import eventually
 from penstock import App
 from penstock.engine import conversation, leased_jobs
 from penstock.engine import link as links
-from penstock.storage import Database, workers
-from penstock.storage import owner as owner_storage
-from penstock.storage.catalogue import find_queue
+from penstock.storage import Database
+from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.work import owner as owner_storage
+from penstock.storage.work import workers
 from penstock.upkeep import Upkeep
 
 KEYS = 6

@@ -29,16 +29,16 @@ __all__ = ["POINTS", "Orders", "build", "work"]
 
 # Where a worker can be ordered to die: (module, function, before or after it).
 POINTS = {
-    "before it registers": ("penstock.storage.workers", "register", "before"),
+    "before it registers": ("penstock.storage.work.workers", "register", "before"),
     "before a turn": ("penstock.engine.conversation", "exchange", "before"),
     "after a turn": ("penstock.engine.conversation", "exchange", "after"),
     "before it reads what it claimed": ("penstock.engine.leased_jobs", "read_jobs", "before"),
     "after it read what it claimed": ("penstock.engine.leased_jobs", "read_jobs", "after"),
     "before a handler": ("penstock.worker.threads", "run_inline", "before"),
     "after a handler": ("penstock.worker.threads", "run_inline", "after"),
-    "before it renews": ("penstock.storage.workers", "renew", "before"),
-    "before a rescue": ("penstock.storage.sweep", "rescue", "before"),
-    "after a rescue": ("penstock.storage.sweep", "rescue", "after"),
+    "before it renews": ("penstock.storage.work.workers", "renew", "before"),
+    "before a rescue": ("penstock.storage.upkeep.sweep", "rescue", "before"),
+    "after a rescue": ("penstock.storage.upkeep.sweep", "rescue", "after"),
     "before it unblocks": ("penstock.worker.reporting", "unblock_next", "before"),
     "after it unblocked": ("penstock.worker.reporting", "unblock_next", "after"),
 }

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import penstock.spark as ps
 from penstock import App, PenstockError
 from penstock.spark.lake.parquet_lake import ParquetLake
-from penstock.storage.archive import Archiving
+from penstock.storage.history.archive import Archiving
 
 __all__ = ["POINTS"]
 

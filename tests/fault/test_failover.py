@@ -17,12 +17,12 @@ from tests.fault.tally import brought
 
 from penstock import App
 from penstock.storage import Connection, Database
-from penstock.storage.catalogue import find_queue
-from penstock.storage.exchange import ClaimWish, exchange, settled_by
+from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.connection.sessions import confirm_replicated
 from penstock.storage.schema import migrate
-from penstock.storage.sessions import confirm_replicated
-from penstock.storage.settle import Succeeded
-from penstock.storage.workers import register
+from penstock.storage.work.exchange import ClaimWish, exchange, settled_by
+from penstock.storage.work.settle import Succeeded
+from penstock.storage.work.workers import register
 
 WRONG_RESULTS = """
     select j.id, j.args ->> 'label', f.result::text

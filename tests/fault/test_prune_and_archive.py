@@ -12,8 +12,8 @@ from tests.fault.stage import ROOT, Stage
 from tests.fault.tally import brought, came_to
 
 from penstock.storage import Database
-from penstock.storage.ahead import rotate_slice
-from penstock.storage.prune import HELD, prune
+from penstock.storage.upkeep.prune import HELD, prune
+from penstock.storage.upkeep.tables_ahead import rotate_slice
 
 NOTHING_KEPT = dict.fromkeys(("succeeded", "failed", "cancelled", "discarded", "expired"), 0.0)
 

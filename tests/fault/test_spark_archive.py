@@ -16,7 +16,7 @@ from tests.fault.stage import times
 from tests.fault.tally import brought
 
 from penstock import App, Task
-from penstock.storage.prune import prune
+from penstock.storage.upkeep.prune import prune
 
 JOBS = 5_000
 # The jobs that are discarded may go at any time; the others are looked for.

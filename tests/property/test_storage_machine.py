@@ -28,11 +28,13 @@ from tests.database.ledger import Ledger, check
 from penstock import App
 from penstock.client import PendingJob, Task
 from penstock.model.state import State
-from penstock.storage import Connection, control, sweep
-from penstock.storage.claim import Lease, read_jobs
-from penstock.storage.exchange import ClaimWish, exchange
-from penstock.storage.settle import End, EndKind, Succeeded, split_lease
-from penstock.storage.workers import register
+from penstock.storage import Connection
+from penstock.storage.inspect import control
+from penstock.storage.upkeep import sweep
+from penstock.storage.work.claim import Lease, read_jobs
+from penstock.storage.work.exchange import ClaimWish, exchange
+from penstock.storage.work.settle import End, EndKind, Succeeded, split_lease
+from penstock.storage.work.workers import register
 
 MAX_ATTEMPTS = 3
 LATER = datetime.now(UTC) + timedelta(days=30)

@@ -10,8 +10,8 @@ from tests.security.conftest import KINDS, ROLES, Realm
 
 from penstock import InvalidInput, admin
 from penstock.storage import Connection, Database
-from penstock.storage.ahead import rotate_slice
 from penstock.storage.schema import OURS, TableFile, migrate
+from penstock.storage.upkeep.tables_ahead import rotate_slice
 
 Matrix = dict[tuple[str, str], dict[str, set[str]]]
 

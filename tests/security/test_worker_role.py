@@ -20,11 +20,11 @@ from tests.system.cli_runs import CommandLine
 
 from penstock import PenstockError, admin
 from penstock.storage import Connection, Database
-from penstock.storage.ahead import make_ahead, rotate_slice
-from penstock.storage.archive import archiving
-from penstock.storage.bulk import Part, Table, parts, read
-from penstock.storage.jobs import find_job
-from penstock.storage.prune import prune
+from penstock.storage.history.archive import archiving
+from penstock.storage.history.bulk import Part, Table, parts, read
+from penstock.storage.inspect.jobs import find_job
+from penstock.storage.upkeep.prune import prune
+from penstock.storage.upkeep.tables_ahead import make_ahead, rotate_slice
 
 
 @pytest.fixture

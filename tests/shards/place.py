@@ -9,10 +9,10 @@ import psycopg
 
 from penstock import App
 from penstock.storage import Database
-from penstock.storage.exchange import FROM_THE_START
-from penstock.storage.queries import query
-from penstock.storage.settle import Succeeded, succeeded_parameters
-from penstock.storage.workers import register
+from penstock.storage.connection.queries import query
+from penstock.storage.work.exchange import FROM_THE_START
+from penstock.storage.work.settle import Succeeded, succeeded_parameters
+from penstock.storage.work.workers import register
 
 
 class Place:

@@ -11,7 +11,7 @@ import psycopg
 
 from penstock import App, Task
 from penstock.routing import partition_of
-from penstock.storage.catalogue import QueueEntry, find_queue
+from penstock.storage.catalogue.queues import QueueEntry, find_queue
 
 __all__ = ["becomes", "entry_of", "execute", "key_on", "stored", "task_on", "where"]
 

@@ -149,8 +149,8 @@ def test_jobs_of_all_shards_are_listed_newest_first_page_by_page(place: Place) -
 
 def test_a_page_ends_where_all_shards_have_looked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     # One look of a few jobs a shard: what is rare on one lies below what the other has looked at.
-    monkeypatch.setattr("penstock.storage.selection._JOBS", 5)
-    monkeypatch.setattr("penstock.storage.jobs.MOST_LOOKS", 1)
+    monkeypatch.setattr("penstock.storage.inspect.selection._JOBS", 5)
+    monkeypatch.setattr("penstock.storage.inspect.jobs.MOST_LOOKS", 1)
     place.enqueue(1, 2, tags=["rare"])
     place.enqueue(1, 30)
     rare = [*place.enqueue(2, 2, tags=["rare"]), *place.enqueue(1, 1, tags=["rare"])]

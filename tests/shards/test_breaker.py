@@ -16,7 +16,7 @@ from tests.fault.proxy import Proxy
 
 from penstock import embedded
 from penstock.errors import PartitionUnavailable
-from penstock.storage.database import Connection, ConnectionLost, Database
+from penstock.storage.connection.database import Connection, ConnectionLost, Database
 
 
 @pytest.fixture

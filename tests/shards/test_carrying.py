@@ -17,10 +17,12 @@ from penstock.routing.key_hash import partition_of
 from penstock.shards import carrying, locating
 from penstock.shards.databases import Databases
 from penstock.shards.parents import tell_children
-from penstock.storage import Connection, Database, control, sweep
-from penstock.storage.catalogue import find_queue
-from penstock.storage.jobs import find_job
-from penstock.storage.queries import query
+from penstock.storage import Connection, Database
+from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.connection.queries import query
+from penstock.storage.inspect import control
+from penstock.storage.inspect.jobs import find_job
+from penstock.storage.upkeep import sweep
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 PLACES = """

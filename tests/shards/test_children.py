@@ -15,9 +15,9 @@ from penstock.shards import duties
 from penstock.shards.databases import Databases
 from penstock.shards.duties import Duty
 from penstock.shards.parents import forget_ends, tell_children
-from penstock.storage.ahead import rotate_slice
-from penstock.storage.prune import prune
-from penstock.storage.sweep import unblock_all
+from penstock.storage.upkeep.prune import prune
+from penstock.storage.upkeep.sweep import unblock_all
+from penstock.storage.upkeep.tables_ahead import rotate_slice
 from penstock.upkeep import SharedUpkeep
 
 NO_DAYS = dict.fromkeys(("succeeded", "failed", "cancelled", "discarded", "expired"), 0.0)

@@ -24,10 +24,10 @@ from penstock.shards import carrying, draining, map_changes
 from penstock.shards.databases import Databases
 from penstock.shards.idempotency_keys import carry_keys
 from penstock.shards.identity import read_digest, read_shards
-from penstock.storage import resize
-from penstock.storage.catalogue import find_queue
-from penstock.storage.queries import query
-from penstock.storage.resize import OpenMaps
+from penstock.storage.catalogue import resize
+from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.catalogue.resize import OpenMaps
+from penstock.storage.connection.queries import query
 from penstock.upkeep import SharedUpkeep, troubles
 
 LATER = datetime.now(UTC) + timedelta(days=1)

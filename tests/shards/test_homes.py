@@ -14,7 +14,7 @@ from penstock.client.task import Task
 from penstock.errors import InvalidInput, PartitionUnavailable
 from penstock.shards import idempotency_keys
 from penstock.shards.idempotency_keys import carry_keys, forget_carried_keys
-from penstock.storage import queries
+from penstock.storage.connection import queries
 
 KEYS = [f"k-{number}" for number in range(60)]
 

@@ -17,7 +17,7 @@ from penstock.admin.doctor import doctor
 from penstock.errors import InvalidInput, SchemaMismatch
 from penstock.shards import joining
 from penstock.shards.identity import read_digest, read_identity, reserve_shard
-from penstock.storage.addresses import plain_address
+from penstock.storage.connection.addresses import plain_address
 
 
 def numbers(app: App) -> dict[str, int]:

@@ -20,8 +20,8 @@ from penstock.errors import PartitionUnavailable
 from penstock.shards import draining
 from penstock.shards.duties import maps
 from penstock.shards.idempotency_keys import carry_keys
-from penstock.storage.catalogue import find_queue
-from penstock.storage.enqueue import Span, drive, write_spans
+from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.enqueue.write import Span, drive, write_spans
 from penstock.upkeep.shared import SharedUpkeep
 
 LATER = datetime.now(UTC) + timedelta(days=1)

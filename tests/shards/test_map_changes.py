@@ -13,10 +13,11 @@ from penstock.routing.key_hash import partition_of
 from penstock.shards import map_changes
 from penstock.shards.databases import Databases
 from penstock.shards.identity import read_digest
-from penstock.storage import Connection, Database, resize
-from penstock.storage.catalogue import QueueEntry, find_queue
-from penstock.storage.queries import query
-from penstock.storage.resize import OpenMaps
+from penstock.storage import Connection, Database
+from penstock.storage.catalogue import resize
+from penstock.storage.catalogue.queues import QueueEntry, find_queue
+from penstock.storage.catalogue.resize import OpenMaps
+from penstock.storage.connection.queries import query
 
 SILENT: list[Database] = []
 

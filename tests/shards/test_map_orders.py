@@ -17,10 +17,12 @@ from penstock.policy.key_maps import KeyMaps
 from penstock.routing.key_hash import partition_of
 from penstock.shards import carrying, map_changes
 from penstock.shards.databases import Databases
-from penstock.storage import Connection, resize, sweep
-from penstock.storage.catalogue import find_queue
-from penstock.storage.queries import query
-from penstock.storage.resize import OpenMaps
+from penstock.storage import Connection
+from penstock.storage.catalogue import resize
+from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.catalogue.resize import OpenMaps
+from penstock.storage.connection.queries import query
+from penstock.storage.upkeep import sweep
 
 KEY = next(key for key in (b"k%d" % n for n in range(100)) if partition_of(key, 2) == 1)
 Act = Callable[[], object]

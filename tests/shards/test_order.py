@@ -16,7 +16,7 @@ from tests.system.facts import eventually
 from penstock import App, Task
 from penstock.errors import PartitionUnavailable
 from penstock.routing.key_hash import partition_of
-from penstock.storage.catalogue import find_queue
+from penstock.storage.catalogue.queues import find_queue
 
 KEYS = 64
 

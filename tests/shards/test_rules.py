@@ -10,7 +10,7 @@ from tests.upgrade.next_rules import NextRules, newer_program
 
 from penstock import App, SchemaMismatch
 from penstock.shards.identity import read_digest
-from penstock.storage.catalogue import find_queue, set_limits
+from penstock.storage.catalogue.queues import find_queue, set_limits
 
 
 def stored(urls: list[str]) -> list[Any]:

@@ -12,8 +12,8 @@ import psycopg
 from tests.fault.proxy import Proxy
 
 from penstock import App
-from penstock.storage.catalogue import find_queue
-from penstock.storage.enqueue import Span, drive, write_spans
+from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.enqueue.write import Span, drive, write_spans
 from penstock.worker import Worked
 
 __all__ = ["TwoSites"]

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from penstock import App
 from penstock.shards.publishing import Published, publish
-from penstock.storage.catalogue import find_queue
-from penstock.storage.stage import Stage, StagedRange
+from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.loads.stage import Stage, StagedRange
 
 __all__ = ["Loader"]
 

@@ -17,9 +17,9 @@ import penstock.spark as ps
 from penstock import App, InvalidInput, NotFound, PenstockError
 from penstock.spark.lake.parquet_lake import ParquetLake
 from penstock.spark.tables.columns import HISTORY, MORE_HISTORY
-from penstock.storage import archive as storage_archive
-from penstock.storage.archive import Archiving
-from penstock.storage.prune import prune
+from penstock.storage.history import archive as storage_archive
+from penstock.storage.history.archive import Archiving
+from penstock.storage.upkeep.prune import prune
 
 DAYS = {"succeeded": 7.0, "failed": 30.0, "cancelled": 7.0, "discarded": 7.0, "expired": 7.0}
 

@@ -23,8 +23,8 @@ from penstock.spark.lake import open_lake
 from penstock.spark.lake.consistency import LakeComparison
 from penstock.spark.lake.parquet_lake import ParquetLake
 from penstock.spark.lake.table_lake import TableLake
-from penstock.storage import archive as storage_archive
-from penstock.storage.archive import Archiving
+from penstock.storage.history import archive as storage_archive
+from penstock.storage.history.archive import Archiving
 
 END_GUARD = """
 select pg_terminate_backend(pid, 10000) from pg_locks

@@ -25,9 +25,9 @@ from penstock.spark.streaming.consumer import Consumer
 from penstock.spark.streaming.stream_offset import StreamOffset
 from penstock.spark.streaming.stream_options import StreamOptions
 from penstock.spark.streaming.stream_reader import JobStreamReader
-from penstock.storage import workers
-from penstock.storage.catalogue import find_queue
-from penstock.storage.exchange import ClaimWish, Turn, exchange
+from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.work import workers
+from penstock.storage.work.exchange import ClaimWish, Turn, exchange
 from penstock.upkeep import Upkeep
 
 

@@ -24,8 +24,8 @@ from penstock.spark.processing.work_plan import WorkPlan
 from penstock.spark.streaming.consumer import Consumer
 from penstock.spark.streaming.stream_offset import StreamOffset
 from penstock.spark.streaming.stream_options import StreamOptions
-from penstock.storage import workers
-from penstock.storage.catalogue import find_queue
+from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.work import workers
 
 
 @pytest.fixture

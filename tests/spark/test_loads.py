@@ -14,9 +14,9 @@ from penstock import App, InvalidInput, NotFound, PenstockError
 from penstock.routing import partition_of
 from penstock.shards.publishing import Published
 from penstock.storage import Database
-from penstock.storage.catalogue import find_queue
-from penstock.storage.load import forget_stages, hold_loads
-from penstock.storage.stage import Stage, StagedRange
+from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.loads.loads import forget_stages, hold_loads
+from penstock.storage.loads.stage import Stage, StagedRange
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from penstock.shards.publishing import MapChanged, Published, find_published, ro
 from penstock.shards.shard_urls import ShardUrls, find_shards, join_urls
 from penstock.spark.loading import load_plan
 from penstock.storage import Database
-from penstock.storage.catalogue import find_queue
-from penstock.storage.load import forget_stages
+from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.loads.loads import forget_stages
 
 
 class Killed(BaseException):

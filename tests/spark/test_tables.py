@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from tests.spark.past import Past, live
 
 from penstock import App, Job
-from penstock.storage.bulk import Condition, Part
+from penstock.storage.history.bulk import Condition, Part
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from tests.system.conftest import Working
 from tests.system.facts import eventually
 
 from penstock import App
-from penstock.storage import Connection, sweep
+from penstock.storage import Connection
+from penstock.storage.upkeep import sweep
 
 
 def test_g13_a_chain_that_ends_with_its_head_keeps_no_other_job_waiting(

@@ -15,8 +15,8 @@ from tests.system.cli_runs import CommandLine, Run
 from penstock.cli import main
 from penstock.cli.program import program
 from penstock.model.queue import QueueDefinition
-from penstock.storage.catalogue import declare_queue
-from penstock.storage.database import Database
+from penstock.storage.catalogue.queues import declare_queue
+from penstock.storage.connection.database import Database
 from penstock.storage.schema import EMPTY, OURS, check_schema, plan
 from penstock.version import __version__
 

@@ -16,8 +16,8 @@ from tests.system.facts import eventually
 import penstock
 from penstock import App
 from penstock.routing.key_hash import shard_of
-from penstock.storage.database import Connection
-from penstock.storage.settle import split_lease
+from penstock.storage.connection.database import Connection
+from penstock.storage.work.settle import split_lease
 from penstock.worker import Event
 from penstock.worker.backlog import Backlog
 from penstock.worker.claimed_job import ClaimedJob

@@ -16,7 +16,7 @@ from tests.system.facts import eventually
 from penstock import App, Context
 from penstock.client import producer
 from penstock.errors import LeaseLost
-from penstock.storage import enqueue
+from penstock.storage.enqueue import write as enqueue
 
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "gated": {"limit": 100}, "owned": {"order": "key"}}
 

@@ -19,10 +19,10 @@ from penstock.admin.doctor import doctor
 from penstock.cli.program import main
 from penstock.routing import shard_of
 from penstock.shards.publishing import publish
-from penstock.storage.bulk import Part, read
-from penstock.storage.catalogue import find_queue
-from penstock.storage.schema_name import split_schema
-from penstock.storage.stage import Stage, StagedRange
+from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.connection.schema_name import split_schema
+from penstock.storage.history.bulk import Part, read
+from penstock.storage.loads.stage import Stage, StagedRange
 
 
 @dataclass

@@ -13,7 +13,7 @@ from tests.system.facts import eventually
 
 import penstock
 from penstock import App
-from penstock.storage.settle import split_lease
+from penstock.storage.work.settle import split_lease
 from penstock.worker.watchdog import Watchdog
 
 # The transactions are never begun: no handler here hears of its lease, and settles on nothing.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock import App, InvalidInput
-from penstock.storage.addresses import at_address, plain_address
-from penstock.storage.database import checked_url
-from penstock.storage.schema_name import SCHEMA, checked_schema, split_schema, with_schema
+from penstock.storage.connection.addresses import at_address, plain_address
+from penstock.storage.connection.database import checked_url
+from penstock.storage.connection.schema_name import SCHEMA, checked_schema, split_schema, with_schema
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from penstock.storage.database import ConnectionCut, DatabaseDown, LockHeld, is_lost, may_repeat
-from penstock.storage.flow import SessionEnded
-from penstock.storage.sqlstate import DECISIONS, Decision, decide
+from penstock.storage.connection.database import ConnectionCut, DatabaseDown, LockHeld, is_lost, may_repeat
+from penstock.storage.connection.flow import SessionEnded
+from penstock.storage.connection.sqlstate import DECISIONS, Decision, decide
 
 EXPECTED: dict[Decision, str] = {
     "lost": "08000 08001 08003 08004 08006 08007 25006 25P03 25P04 26000 40003 42P05 53000 53100 53200 53300 57000"

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.spark.streaming.stream_offset import ShardOffset
-from penstock.storage.arrays import members_text
-from penstock.storage.claim import Lease
+from penstock.storage.connection.arrays import members_text
+from penstock.storage.work.claim import Lease
 
 positions = st.sets(st.integers(0, 1023), min_size=1)
 

@@ -14,7 +14,8 @@ import pytest
 from penstock.model import queue, rules
 from penstock.model.limits import checked_count, checked_name
 from penstock.model.option import Kind, option
-from penstock.storage import catalogue, owner, workers
+from penstock.storage.catalogue import queues as catalogue
+from penstock.storage.work import owner, workers
 
 __all__ = ["NextRules", "newer_program"]
 

@@ -18,9 +18,9 @@ from tests.upgrade.successor import LAST_ONE, NEXT_ONE
 
 from penstock import App, SchemaMismatch
 from penstock.storage import Connection, Database
-from penstock.storage.ahead import rotate_slice
-from penstock.storage.prune import detach
 from penstock.storage.schema import OURS, Schema, check_schema, migrate, plan, read_state
+from penstock.storage.upkeep.prune import detach
+from penstock.storage.upkeep.tables_ahead import rotate_slice
 
 ROOT = Path(__file__).parents[2]
 # After the tables of the next version, before its functions.

@@ -16,8 +16,9 @@ from penstock.model.limits import DEFAULT_PRIORITY, checked_name, key_from_bytes
 from penstock.policy.cron import Schedule
 from penstock.shards.crons import write_where_it_is
 from penstock.shards.databases import Databases
-from penstock.storage import catalogue, crons
-from penstock.storage.database import Connection, ConnectionLost, Database, is_lost
+from penstock.storage.catalogue import crons
+from penstock.storage.catalogue import queues as catalogue
+from penstock.storage.connection.database import Connection, ConnectionLost, Database, is_lost
 
 __all__ = ["CronDefinition", "pause_cron", "read_crons", "remove_cron", "resume_cron", "run_cron", "write_cron"]
 

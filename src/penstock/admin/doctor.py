@@ -10,11 +10,12 @@ from penstock.errors import InvalidInput, PenstockError, SchemaMismatch
 from penstock.model.check import Check, checked
 from penstock.shards.databases import side_by_side
 from penstock.shards.health import CatalogueFacts, catalogue_facts, check_together
-from penstock.storage import Connection, Database, health
-from penstock.storage.database import ConnectionLost
-from penstock.storage.roles import kind_of_role
+from penstock.storage import Connection, Database
+from penstock.storage.catalogue.roles import kind_of_role
+from penstock.storage.connection.database import ConnectionLost
+from penstock.storage.connection.sqlstate import remedy
+from penstock.storage.inspect import health
 from penstock.storage.schema import check_schema, describe, read_state
-from penstock.storage.sqlstate import remedy
 
 __all__ = ["doctor"]
 

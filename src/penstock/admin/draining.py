@@ -11,7 +11,7 @@ from penstock.shards import draining as storage
 from penstock.shards.databases import Databases
 from penstock.shards.identity import read_identity, read_shards
 from penstock.shards.map_changes import tell_left
-from penstock.storage import resize
+from penstock.storage.catalogue import resize
 from penstock.upkeep import SharedUpkeep
 
 __all__ = ["drain_shard"]

@@ -15,8 +15,8 @@ from penstock.model.state import FINAL, State
 from penstock.shards.databases import Databases
 from penstock.shards.locating import at_job
 from penstock.storage import Connection
-from penstock.storage.crons import database_now
-from penstock.storage.health import (
+from penstock.storage.catalogue.crons import database_now
+from penstock.storage.inspect.health import (
     Waiting,
     holder_of_job,
     is_asked_to_stop,
@@ -26,8 +26,8 @@ from penstock.storage.health import (
     why_set_aside,
     why_waiting,
 )
-from penstock.storage.jobs import find_job
-from penstock.storage.key_reasons import HeldBack, why_not_started
+from penstock.storage.inspect.jobs import find_job
+from penstock.storage.inspect.key_reasons import HeldBack, why_not_started
 
 __all__ = ["explain"]
 

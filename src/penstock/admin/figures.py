@@ -15,10 +15,10 @@ from penstock.shards.databases import Databases
 from penstock.shards.health import ShardFacts, shard_facts
 from penstock.shards.identity import ShardEntry, read_shards
 from penstock.storage import Connection, Database
-from penstock.storage import health as storage
-from penstock.storage.catalogue import QueueEntry, read_queues
-from penstock.storage.stats import Figures, queue_stats, read_figures
-from penstock.storage.workers import read_workers
+from penstock.storage.catalogue.queues import QueueEntry, read_queues
+from penstock.storage.inspect import health as storage
+from penstock.storage.inspect.stats import Figures, queue_stats, read_figures
+from penstock.storage.work.workers import read_workers
 
 __all__ = ["all_stats", "answers", "shards", "silent_shard", "stats", "workers"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.policy.key_maps import KeyMaps
-from penstock.storage.key_reasons import HeldBack
+from penstock.storage.inspect.key_reasons import HeldBack
 
 __all__ = ["key_reason"]
 

@@ -16,7 +16,7 @@ from penstock.model.load import Load
 from penstock.shards.databases import Answers, Databases
 from penstock.shards.publishing import roll_load
 from penstock.storage import Connection
-from penstock.storage import load as storage
+from penstock.storage.loads import loads as storage
 
 __all__ = ["cancel_load", "loads", "pause_load", "resume_load"]
 

@@ -15,8 +15,8 @@ from penstock.model.resize import Resize
 from penstock.shards.databases import Databases
 from penstock.shards.map_changes import change, move, tell_left
 from penstock.storage import Connection
-from penstock.storage import resize as storage
-from penstock.storage.catalogue import QueueEntry, find_queue
+from penstock.storage.catalogue import resize as storage
+from penstock.storage.catalogue.queues import QueueEntry, find_queue
 
 __all__ = ["move_partition", "resize"]
 

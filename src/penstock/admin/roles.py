@@ -6,7 +6,7 @@ from penstock.deadline import within
 from penstock.errors import InvalidInput
 from penstock.model.limits import checked_name
 from penstock.storage import Database
-from penstock.storage import roles as storage
+from penstock.storage.catalogue import roles as storage
 
 __all__ = ["grant"]
 

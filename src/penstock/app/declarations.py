@@ -23,8 +23,9 @@ from penstock.model.queue import refuse_unknown_options
 from penstock.model.rules import LIVE_OPTIONS
 from penstock.policy.cron import Schedule
 from penstock.shards.databases import Databases
-from penstock.storage import Connection, catalogue
-from penstock.storage.catalogue import QueueEntry
+from penstock.storage import Connection
+from penstock.storage.catalogue import queues as catalogue
+from penstock.storage.catalogue.queues import QueueEntry
 from penstock.task.definition import TaskDefinition
 from penstock.worker import ServedQueue
 

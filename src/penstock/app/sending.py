@@ -14,7 +14,7 @@ from penstock.client.producer import Producer
 from penstock.errors import InvalidInput, PartitionUnavailable, RequestTimeout
 from penstock.forking import renew_in_children
 from penstock.model.limits import checked_seconds
-from penstock.storage.handler_transaction import is_async
+from penstock.storage.connection.callers_transaction import is_async
 from penstock.task.definition import TaskDefinition
 
 __all__ = ["AppSender"]

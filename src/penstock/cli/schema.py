@@ -17,8 +17,8 @@ from penstock.cli.shared_options import AsJson, Url
 from penstock.cli.terminal import Column, is_terminal, say, show_json, show_table
 from penstock.errors import PenstockError
 from penstock.storage import Connection
+from penstock.storage.connection.schema_name import SCHEMA
 from penstock.storage.schema import EMPTY, OURS, State, describe, plan, read_state, refuse, script
-from penstock.storage.schema_name import SCHEMA
 
 __all__ = ["doctor", "grant", "migrate", "sql"]
 

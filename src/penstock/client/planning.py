@@ -25,8 +25,8 @@ from penstock.model.limits import JOBS_A_CALL
 from penstock.routing.router import route, route_keys
 from penstock.shards.callers import Caller
 from penstock.shards.depths import Depths
-from penstock.storage.catalogue import QueueEntry
-from penstock.storage.enqueue import Child, Span, is_few
+from penstock.storage.catalogue.queues import QueueEntry
+from penstock.storage.enqueue.write import Child, Span, is_few
 from penstock.task.definition import TaskDefinition
 
 __all__ = ["Call", "Part", "Planner", "Rows", "Waves", "check_size"]

@@ -30,9 +30,16 @@ from penstock.shards.databases import Databases
 from penstock.shards.depths import Depths
 from penstock.shards.former_homes import ask_former_homes
 from penstock.shards.parents import check_parents
-from penstock.storage import catalogue
-from penstock.storage.catalogue import QueueEntry
-from penstock.storage.database import (
+from penstock.storage.catalogue import queues as catalogue
+from penstock.storage.catalogue.queues import QueueEntry
+from penstock.storage.connection.callers_transaction import (
+    async_connection_beneath,
+    callers_session,
+    connection_beneath,
+    part_of_transaction,
+    part_of_transaction_async,
+)
+from penstock.storage.connection.database import (
     Connection,
     ConnectionCut,
     Database,
@@ -45,7 +52,9 @@ from penstock.storage.database import (
     refuse_cut,
     with_remedy,
 )
-from penstock.storage.enqueue import (
+from penstock.storage.connection.flow import session_of
+from penstock.storage.enqueue.receipts import Receipt, look_for
+from penstock.storage.enqueue.write import (
     Child,
     Span,
     drive,
@@ -58,16 +67,7 @@ from penstock.storage.enqueue import (
     write_few,
     write_spans,
 )
-from penstock.storage.flow import session_of
-from penstock.storage.handler_transaction import (
-    async_connection_beneath,
-    callers_session,
-    connection_beneath,
-    part_of_transaction,
-    part_of_transaction_async,
-)
-from penstock.storage.receipts import Receipt, look_for
-from penstock.storage.sweep import unblock
+from penstock.storage.upkeep.sweep import unblock
 from penstock.task.definition import TaskDefinition
 
 __all__ = ["Producer"]

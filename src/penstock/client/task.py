@@ -17,7 +17,7 @@ from penstock.client.options import Options
 from penstock.client.pending import PLAIN, PendingJob, pending_rows, prepare
 from penstock.errors import InvalidInput
 from penstock.model.queue import QueueDefinition
-from penstock.storage.handler_transaction import is_async
+from penstock.storage.connection.callers_transaction import is_async
 from penstock.task.definition import Exceptions, KeyOf, TaskDefinition, define
 
 __all__ = ["Bound", "Queue", "Sender", "Task"]

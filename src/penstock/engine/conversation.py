@@ -19,13 +19,20 @@ from typing import NamedTuple, TypeVar
 
 from penstock.engine.link import Link
 from penstock.engine.source import NOTHING, Wish
-from penstock.storage import workers
-from penstock.storage.claim import Lease, others_than
-from penstock.storage.database import Connection, DatabaseError, is_cancelled, is_lost, may_repeat, with_remedy
-from penstock.storage.exchange import Turn, exchange, held_leases, settled_by
-from penstock.storage.flow import Session, session_of
-from penstock.storage.sessions import confirm_replicated, stop_turns
-from penstock.storage.settle import End, Succeeded
+from penstock.storage.connection.database import (
+    Connection,
+    DatabaseError,
+    is_cancelled,
+    is_lost,
+    may_repeat,
+    with_remedy,
+)
+from penstock.storage.connection.flow import Session, session_of
+from penstock.storage.connection.sessions import confirm_replicated, stop_turns
+from penstock.storage.work import workers
+from penstock.storage.work.claim import Lease, others_than
+from penstock.storage.work.exchange import Turn, exchange, held_leases, settled_by
+from penstock.storage.work.settle import End, Succeeded
 
 __all__ = ["Attempts", "Conversation", "Holder", "Settlement"]
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from penstock.clock import system, ticks
 from penstock.engine.throttled_log import ThrottledLog
 from penstock.errors import SchemaMismatch
-from penstock.storage.database import Connection, Database, is_lost, with_remedy
-from penstock.storage.workers import Renewal
+from penstock.storage.connection.database import Connection, Database, is_lost, with_remedy
+from penstock.storage.work.workers import Renewal
 
 __all__ = ["Heartbeat"]
 

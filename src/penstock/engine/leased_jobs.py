@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from penstock.clock import system
 from penstock.engine.conversation import Conversation
 from penstock.engine.source import Source
-from penstock.storage.aside import leave_unread_out, set_unread_aside
-from penstock.storage.claim import Lease, Stored, read_jobs
-from penstock.storage.database import DatabaseError, is_about_data
+from penstock.storage.connection.database import DatabaseError, is_about_data
+from penstock.storage.work.claim import Lease, Stored, read_jobs
+from penstock.storage.work.set_aside import leave_unread_out, set_unread_aside
 
 __all__ = ["read_leased"]
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from penstock.clock import system
 from penstock.engine.throttled_log import ThrottledLog
 from penstock.policy.claim_size import MOST_AHEAD
-from penstock.storage.database import (
+from penstock.storage.connection.database import (
     Connection,
     Database,
     DatabaseError,

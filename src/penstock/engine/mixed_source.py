@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence, Set
 from penstock.engine.owned_source import OwnedSource
 from penstock.engine.plain_source import PlainSource
 from penstock.engine.source import Wish
-from penstock.storage.claim import Lease, LeasedJob
-from penstock.storage.database import Connection
-from penstock.storage.exchange import Turn
+from penstock.storage.connection.database import Connection
+from penstock.storage.work.claim import Lease, LeasedJob
+from penstock.storage.work.exchange import Turn
 
 __all__ = ["MixedSource"]
 

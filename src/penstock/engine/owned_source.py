@@ -12,11 +12,11 @@ from collections.abc import Container, Iterable, Mapping, Sequence, Set
 
 from penstock.engine.owner import Owner
 from penstock.engine.source import Wish
-from penstock.storage import workers
-from penstock.storage.claim import Lease, LeasedJob
-from penstock.storage.database import Connection
-from penstock.storage.exchange import Turn
-from penstock.storage.owner import has_work_of_others
+from penstock.storage.connection.database import Connection
+from penstock.storage.work import workers
+from penstock.storage.work.claim import Lease, LeasedJob
+from penstock.storage.work.exchange import Turn
+from penstock.storage.work.owner import has_work_of_others
 
 __all__ = ["OwnedSource"]
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from penstock.policy.roster import Job, Roster
-from penstock.storage import owner as storage
-from penstock.storage.aside import set_aside
-from penstock.storage.claim import Lease, LeasedJob
-from penstock.storage.database import Connection
-from penstock.storage.enqueue import RANGE
-from penstock.storage.exchange import Turn
-from penstock.storage.owner import Choice, Holding, Look, LookWish, ReadyRow
+from penstock.storage.connection.database import Connection
+from penstock.storage.enqueue.write import RANGE
+from penstock.storage.work import owner as storage
+from penstock.storage.work.claim import Lease, LeasedJob
+from penstock.storage.work.exchange import Turn
+from penstock.storage.work.owner import Choice, Holding, Look, LookWish, ReadyRow
+from penstock.storage.work.set_aside import set_aside
 
 __all__ = ["OwnedPartition", "Owner"]
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from math import inf
 
 from penstock.engine.source import NOTHING, Wish
-from penstock.storage import workers
-from penstock.storage.claim import Lease, LeasedJob
-from penstock.storage.database import Connection
-from penstock.storage.exchange import FROM_THE_START, ClaimWish, Turn
-from penstock.storage.owner import read_partitions
+from penstock.storage.connection.database import Connection
+from penstock.storage.work import workers
+from penstock.storage.work.claim import Lease, LeasedJob
+from penstock.storage.work.exchange import FROM_THE_START, ClaimWish, Turn
+from penstock.storage.work.owner import read_partitions
 
 __all__ = ["PlainSource"]
 

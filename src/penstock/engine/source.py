@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.storage.claim import Lease, LeasedJob
-from penstock.storage.database import Connection
-from penstock.storage.exchange import ClaimWish, Turn
-from penstock.storage.owner import Choice
+from penstock.storage.connection.database import Connection
+from penstock.storage.work.claim import Lease, LeasedJob
+from penstock.storage.work.exchange import ClaimWish, Turn
+from penstock.storage.work.owner import Choice
 
 __all__ = ["NOTHING", "Source", "Wish"]
 

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.shards.databases import Databases
-from penstock.storage import catalogue, crons
-from penstock.storage.database import Connection, Database
-from penstock.storage.queries import query
+from penstock.storage.catalogue import crons
+from penstock.storage.catalogue import queues as catalogue
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.queries import query
 
 __all__ = ["move_crons", "write_where_it_is"]
 

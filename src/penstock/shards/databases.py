@@ -18,9 +18,9 @@ from penstock.deadline import current_deadline, in_this_call, within
 from penstock.errors import NotFound, PartitionUnavailable, SchemaMismatch
 from penstock.forking import renew_in_children
 from penstock.shards.identity import read_identity, read_shards
-from penstock.storage.database import Connection, Database, DatabaseError
-from penstock.storage.queries import query
-from penstock.storage.refusals import LockNotAvailable
+from penstock.storage.connection.database import Connection, Database, DatabaseError
+from penstock.storage.connection.queries import query
+from penstock.storage.connection.refusals import LockNotAvailable
 
 __all__ = ["Answers", "Databases", "side_by_side"]
 

@@ -19,10 +19,10 @@ from penstock.clock import system
 from penstock.deadline import within
 from penstock.routing.placement import Placement
 from penstock.shards.databases import Databases
-from penstock.storage import catalogue
-from penstock.storage.catalogue import QueueEntry
-from penstock.storage.database import Connection, ConnectionLost, Database
-from penstock.storage.sweep import fold_if_long
+from penstock.storage.catalogue import queues as catalogue
+from penstock.storage.catalogue.queues import QueueEntry
+from penstock.storage.connection.database import Connection, ConnectionLost, Database
+from penstock.storage.upkeep.sweep import fold_if_long
 
 __all__ = ["Depths"]
 

@@ -20,10 +20,10 @@ from penstock.shards.carrying import carry
 from penstock.shards.databases import Databases
 from penstock.shards.identity import read_shards
 from penstock.shards.map_changes import change
-from penstock.storage.arrays import array_text
-from penstock.storage.database import Connection, Database
-from penstock.storage.queries import query
-from penstock.storage.refusals import InvalidParameterValue, LockNotAvailable
+from penstock.storage.connection.arrays import array_text
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.queries import query
+from penstock.storage.connection.refusals import InvalidParameterValue, LockNotAvailable
 
 __all__ = ["Rest", "begin", "go_on", "leave", "left"]
 

@@ -15,8 +15,8 @@ from penstock.errors import PartitionUnavailable
 from penstock.routing.router import KeyMap, route
 from penstock.shards.databases import Databases
 from penstock.shards.idempotency_keys import ask_former_home
-from penstock.storage.catalogue import QueueEntry
-from penstock.storage.enqueue import Span
+from penstock.storage.catalogue.queues import QueueEntry
+from penstock.storage.enqueue.write import Span
 
 __all__ = ["ask_former_homes"]
 

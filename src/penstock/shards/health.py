@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from penstock.model.check import Check, checked
 from penstock.shards.identity import read_digest, read_identity, read_shards
-from penstock.storage.database import Connection, Database
-from penstock.storage.queries import query
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.queries import query
 
 __all__ = ["CatalogueFacts", "ShardFacts", "catalogue_facts", "check_together", "shard_facts"]
 

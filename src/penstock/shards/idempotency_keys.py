@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from penstock.errors import PartitionUnavailable
 from penstock.shards.databases import Databases
-from penstock.storage.database import Connection, Database
-from penstock.storage.queries import query
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.queries import query
 
 __all__ = ["ask_former_home", "carry_keys", "forget_carried_keys"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.errors import SchemaMismatch
-from penstock.storage.database import Connection
-from penstock.storage.queries import query
-from penstock.storage.refusals import InvalidParameterValue
+from penstock.storage.connection.database import Connection
+from penstock.storage.connection.queries import query
+from penstock.storage.connection.refusals import InvalidParameterValue
 
 __all__ = [
     "Identity",

@@ -8,8 +8,8 @@ only ever drawn: to set a sequence forward could set it back.
 from __future__ import annotations
 
 from penstock.shards.databases import Databases
-from penstock.storage.database import Connection
-from penstock.storage.queries import query
+from penstock.storage.connection.database import Connection
+from penstock.storage.connection.queries import query
 
 __all__ = ["level_ids", "read_range_number"]
 

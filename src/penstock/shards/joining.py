@@ -26,10 +26,10 @@ from penstock.shards.identity import (
     take_up_shard,
 )
 from penstock.shards.ids import read_range_number
-from penstock.storage.addresses import at_address, plain_address
-from penstock.storage.database import ConnectionLost, Database
-from penstock.storage.queries import query
-from penstock.storage.refusals import InsufficientPrivilege
+from penstock.storage.connection.addresses import at_address, plain_address
+from penstock.storage.connection.database import ConnectionLost, Database
+from penstock.storage.connection.queries import query
+from penstock.storage.connection.refusals import InsufficientPrivilege
 
 __all__ = ["add", "further_shards", "join", "meet"]
 

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from penstock.errors import NotFound, PartitionUnavailable
 from penstock.shards.databases import Databases
-from penstock.storage.arrays import array_text
-from penstock.storage.database import Connection, Database
-from penstock.storage.queries import query
+from penstock.storage.connection.arrays import array_text
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.queries import query
 
 __all__ = ["at_job", "holders", "locate"]
 

@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 from penstock.errors import PartitionUnavailable
 from penstock.shards.databases import Databases
-from penstock.storage.arrays import array_text
-from penstock.storage.catalogue import find_queue
-from penstock.storage.database import Connection, Database
-from penstock.storage.queries import query
-from penstock.storage.refusals import ObjectInUse
+from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.connection.arrays import array_text
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.queries import query
+from penstock.storage.connection.refusals import ObjectInUse
 
 __all__ = ["change", "go_on", "move", "tell_left", "tell_left_of", "tell_shut"]
 

@@ -13,11 +13,11 @@ from functools import partial
 from penstock.errors import NotFound, PartitionUnavailable
 from penstock.shards.databases import Databases
 from penstock.shards.locating import holders, locate
-from penstock.storage.arrays import array_text
-from penstock.storage.database import Connection, Database
-from penstock.storage.enqueue import Child, refused_parent
-from penstock.storage.queries import query
-from penstock.storage.sweep import children_of, unblock
+from penstock.storage.connection.arrays import array_text
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.queries import query
+from penstock.storage.enqueue.write import Child, refused_parent
+from penstock.storage.upkeep.sweep import children_of, unblock
 
 __all__ = ["check_parents", "forget_ends", "tell_children"]
 

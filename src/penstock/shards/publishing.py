@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, QueueFull
 from penstock.shards.databases import Databases
 from penstock.shards.identity import read_shards
-from penstock.storage.catalogue import find_queue
-from penstock.storage.database import Connection, Database, DatabaseError
-from penstock.storage.queries import query
-from penstock.storage.refusals import ConfigurationLimitExceeded, InvalidParameterValue
+from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.connection.database import Connection, Database, DatabaseError
+from penstock.storage.connection.queries import query
+from penstock.storage.connection.refusals import ConfigurationLimitExceeded, InvalidParameterValue
 
 __all__ = ["MapChanged", "Published", "Stages", "drop_stages", "find_published", "publish", "roll_load", "roll_loads"]
 

@@ -1,15 +1,18 @@
-"""The tables and every act on them. Nothing above this layer speaks SQL, nothing but this layer knows the driver.
+"""The tables and every act on them, on one database. Nothing above this layer and `shards` speaks SQL.
 
-database    connections, and what to do when one breaks
+connection  connections, queries by name, and what errors mean
 schema      tables and functions, and how a database comes to a newer version of them
-catalogue   queues, partitions, tasks
+catalogue   what was declared: queues, crons, roles
 enqueue     writing jobs
-claim       ready ranges become leases
-settle      what became of leased jobs
-workers     who is alive, asleep, asked to stop
-sweep       upkeep's acts
+work        claims, leases, settles, workers, owners
+upkeep      what is done for all: promote, rescue, prune
+loads       loads from Spark
+history     history, and its way into a lake
+inspect     what a person asks and does
+
+The queries of a module are in the `.sql` file beside it.
 """
 
-from penstock.storage.database import Connection, Database
+from penstock.storage.connection.database import Connection, Database
 
 __all__ = ["Connection", "Database"]

@@ -17,8 +17,9 @@ from penstock.errors import PenstockError
 from penstock.model.limits import DEFAULT_PRIORITY
 from penstock.policy.cron import Schedule
 from penstock.shards.identity import read_identity
-from penstock.storage import catalogue, crons
-from penstock.storage.database import Connection, DatabaseError, first_line, is_about_data
+from penstock.storage.catalogue import crons
+from penstock.storage.catalogue import queues as catalogue
+from penstock.storage.connection.database import Connection, DatabaseError, first_line, is_about_data
 
 __all__ = ["fire_crons"]
 

@@ -15,8 +15,8 @@ from penstock.clock import system
 from penstock.errors import PartitionUnavailable
 from penstock.shards.databases import Databases
 from penstock.shards.duties import Duty, shared_duties
-from penstock.storage.database import ConnectionLost
-from penstock.storage.sweep import note_trouble
+from penstock.storage.connection.database import ConnectionLost
+from penstock.storage.upkeep.sweep import note_trouble
 from penstock.upkeep.troubles import Troubles
 
 __all__ = ["SharedUpkeep"]

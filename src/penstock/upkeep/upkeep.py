@@ -27,10 +27,13 @@ from typing import TypeVar
 
 from penstock.clock import system
 from penstock.errors import PartitionUnavailable
-from penstock.storage import load, resize, sweep, workers
-from penstock.storage.ahead import make_ahead, open_daily_slice
-from penstock.storage.database import Connection, ConnectionLost, Database
-from penstock.storage.prune import prune
+from penstock.storage.catalogue import resize
+from penstock.storage.connection.database import Connection, ConnectionLost, Database
+from penstock.storage.loads import loads as load
+from penstock.storage.upkeep import sweep
+from penstock.storage.upkeep.prune import prune
+from penstock.storage.upkeep.tables_ahead import make_ahead, open_daily_slice
+from penstock.storage.work import workers
 from penstock.upkeep.cron import fire_crons
 from penstock.upkeep.shared import SharedUpkeep
 from penstock.upkeep.troubles import Troubles

@@ -22,10 +22,10 @@ from penstock.engine.link import Link
 from penstock.engine.source import NOTHING, Source
 from penstock.policy.claim_size import ClaimSize
 from penstock.policy.slot_shares import Grant
-from penstock.storage import workers
-from penstock.storage.claim import Lease
-from penstock.storage.database import Connection, Database, DatabaseError
-from penstock.storage.settle import End, note_started
+from penstock.storage.connection.database import Connection, Database, DatabaseError
+from penstock.storage.work import workers
+from penstock.storage.work.claim import Lease
+from penstock.storage.work.settle import End, note_started
 from penstock.worker.backlog import SETTLED_TOGETHER, Backlog
 from penstock.worker.claimed_job import ClaimedJob, jobs_of
 from penstock.worker.ended_jobs import EndedJobs, collect_ended, end_taken_away

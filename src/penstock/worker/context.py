@@ -10,12 +10,12 @@ import msgspec
 
 from penstock.errors import InvalidInput, LeaseLost, PenstockError
 from penstock.model.limits import checked_progress, key_from_bytes
-from penstock.storage.exchange import held_leases
-from penstock.storage.handler_transaction import settle_in, settle_in_async
-from penstock.storage.settle import split_lease
+from penstock.storage.connection.callers_transaction import settle_in, settle_in_async
+from penstock.storage.work.exchange import held_leases
+from penstock.storage.work.settle import split_lease
 
 if TYPE_CHECKING:
-    from penstock.storage.database import Database
+    from penstock.storage.connection.database import Database
     from penstock.worker.claimed_job import ClaimedJob
 
 __all__ = ["Context", "Registration"]

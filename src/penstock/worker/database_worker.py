@@ -18,9 +18,9 @@ from penstock.clock import system, ticks
 from penstock.engine.conversation import Holder
 from penstock.engine.throttled_log import ThrottledLog
 from penstock.errors import PenstockError, SchemaMismatch
-from penstock.storage import workers
-from penstock.storage.database import Connection, Database, stops
-from penstock.storage.health import divided_tasks
+from penstock.storage.connection.database import Connection, Database, stops
+from penstock.storage.inspect.health import divided_tasks
+from penstock.storage.work import workers
 from penstock.worker.backlog import Backlog
 from penstock.worker.conductor import Conductor, DatabaseAway
 from penstock.worker.context import Registration

@@ -10,8 +10,8 @@ from operator import attrgetter
 from penstock.clock import system, ticks
 from penstock.model.limits import storable_text
 from penstock.policy.claim_size import ClaimSize
-from penstock.storage.claim import Lease
-from penstock.storage.settle import End, Succeeded
+from penstock.storage.work.claim import Lease
+from penstock.storage.work.settle import End, Succeeded
 from penstock.task.verdict import judge
 from penstock.worker.backlog import Backlog
 from penstock.worker.claimed_job import ClaimedJob

@@ -11,8 +11,8 @@ from penstock.engine.mixed_source import MixedSource
 from penstock.engine.owned_source import OwnedSource
 from penstock.engine.plain_source import PlainSource
 from penstock.engine.source import Source
-from penstock.storage import workers
-from penstock.storage.database import Connection
+from penstock.storage.connection.database import Connection
+from penstock.storage.work import workers
 from penstock.task.definition import TaskDefinition
 from penstock.worker.claimed_job import ClaimedJob
 

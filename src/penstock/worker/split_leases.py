@@ -20,9 +20,9 @@ from typing import Literal
 
 from penstock.clock import ticks
 from penstock.errors import PenstockError
-from penstock.storage.database import Connection, DatabaseError
-from penstock.storage.exchange import settled_by
-from penstock.storage.settle import End, settle_alone, split_alone
+from penstock.storage.connection.database import Connection, DatabaseError
+from penstock.storage.work.exchange import settled_by
+from penstock.storage.work.settle import End, settle_alone, split_alone
 from penstock.task.verdict import Verdict
 from penstock.worker.claimed_job import ClaimedJob
 from penstock.worker.context import Registration

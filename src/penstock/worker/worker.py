@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from penstock.clock import system
 from penstock.errors import PenstockError
-from penstock.storage.database import Database
+from penstock.storage.connection.database import Database
 from penstock.worker.database_worker import DatabaseWorker, Identity, Sweeper
 from penstock.worker.event_loop import EventLoop
 from penstock.worker.hooks import Hooks

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from penstock.clock import system, ticks
 from penstock.engine.heartbeat import Heartbeat
 from penstock.errors import SchemaMismatch
-from penstock.storage import workers
-from penstock.storage.database import Connection, Database
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.work import workers
 from penstock.worker.backlog import Backlog
 
 __all__ = ["WorkerHeartbeat"]

@@ -12,7 +12,7 @@ from penstock.spark.advising.advice import Advice, build_advice
 from penstock.spark.advising.advice_page import build_advice_page
 from penstock.spark.advising.key_weights import weigh
 from penstock.spark.reporting.report import read_table, write_page
-from penstock.storage.catalogue import find_queue
+from penstock.storage.catalogue.queues import find_queue
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

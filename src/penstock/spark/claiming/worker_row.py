@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from penstock.clock import ticks
-from penstock.storage import Connection, Database, workers
+from penstock.storage import Connection, Database
+from penstock.storage.work import workers
 from penstock.version import __version__
 
 __all__ = ["WorkerRow", "register_worker"]

@@ -17,13 +17,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from penstock.errors import PenstockError
 from penstock.spark.lake.parquet_lake import FOLDERS
 from penstock.spark.tables.row_filter import RowFilter
-from penstock.storage.enqueue import RANGE
+from penstock.storage.enqueue.write import RANGE
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from penstock.storage.bulk import Part
-    from penstock.storage.writing import Writing
+    from penstock.storage.history.bulk import Part
+    from penstock.storage.history.lake_writings import Writing
 
 __all__ = ["ArchivedSlices"]
 

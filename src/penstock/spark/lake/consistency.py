@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from penstock.errors import PenstockError
 from penstock.spark.lake.open_lake import Lake
-from penstock.storage.archive import Archiving
-from penstock.storage.writing import Writing
+from penstock.storage.history.archive import Archiving
+from penstock.storage.history.lake_writings import Writing
 
 __all__ = ["LakeComparison"]
 

@@ -28,8 +28,8 @@ from penstock.spark.lake.consistency import LakeComparison
 from penstock.spark.lake.open_lake import Lake, open_lake
 from penstock.spark.tables.columns import HISTORY, MORE_HISTORY
 from penstock.spark.tables.row_filter import RowFilter, read_instant
-from penstock.storage.archive import read_identity, read_slices
-from penstock.storage.writing import read_writings
+from penstock.storage.history.archive import read_identity, read_slices
+from penstock.storage.history.lake_writings import read_writings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -24,7 +24,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from penstock.errors import PenstockError
 from penstock.spark.lake.lake_files import Files
 from penstock.spark.tables.columns import HISTORY, MORE_HISTORY
-from penstock.storage.writing import Sum, Writing
+from penstock.storage.history.lake_writings import Sum, Writing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

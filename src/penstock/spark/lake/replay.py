@@ -23,7 +23,7 @@ from penstock.spark.lake.history import history
 from penstock.spark.loading.load import Loaded
 from penstock.spark.loading.load import load as load_rows
 from penstock.spark.tables.columns import HISTORY
-from penstock.storage.load import read_loads
+from penstock.storage.loads.loads import read_loads
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

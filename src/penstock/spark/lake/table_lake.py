@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 
 from penstock.errors import PenstockError
 from penstock.spark.lake.parquet_lake import FOLDERS, compute_checksum
-from penstock.storage.writing import Writing
+from penstock.storage.history.lake_writings import Writing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,7 +20,7 @@ from penstock.spark.claiming.known_tasks import KnownTasks
 from penstock.spark.processing.batch_run import Handler
 from penstock.spark.processing.rounds import Rounds
 from penstock.spark.processing.work_plan import WorkPlan
-from penstock.storage.catalogue import QueueEntry, find_queue
+from penstock.storage.catalogue.queues import QueueEntry, find_queue
 from penstock.task.definition import TaskDefinition
 from penstock.upkeep import SharedUpkeep, Upkeep
 

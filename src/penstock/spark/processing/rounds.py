@@ -22,8 +22,11 @@ from penstock.shards.databases import Databases
 from penstock.spark.claiming.worker_row import register_worker
 from penstock.spark.processing.executor_worker import ENDS, SHORT_ROUND_SECONDS, run_executor_worker
 from penstock.spark.processing.work_plan import WorkPlan
-from penstock.storage import Connection, Database, slots, sweep, workers
-from penstock.storage.catalogue import find_queue
+from penstock.storage import Connection, Database
+from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.upkeep import sweep
+from penstock.storage.work import spark_slots as slots
+from penstock.storage.work import workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -34,14 +34,15 @@ from penstock.spark.claiming.job_batch import build_job_batch
 from penstock.spark.claiming.worker_row import register_worker
 from penstock.spark.processing.batch_run import BatchResult, LeasedBatch, run_batch
 from penstock.spark.processing.work_plan import WorkPlan
-from penstock.storage import slots, workers
-from penstock.storage.claim import Lease
-from penstock.storage.database import Connection
-from penstock.storage.enqueue import RANGE
-from penstock.storage.exchange import held_leases
-from penstock.storage.owner import read_partitions
-from penstock.storage.settle import note_started
-from penstock.storage.sweep import unblock
+from penstock.storage.connection.database import Connection
+from penstock.storage.enqueue.write import RANGE
+from penstock.storage.upkeep.sweep import unblock
+from penstock.storage.work import spark_slots as slots
+from penstock.storage.work import workers
+from penstock.storage.work.claim import Lease
+from penstock.storage.work.exchange import held_leases
+from penstock.storage.work.owner import read_partitions
+from penstock.storage.work.settle import note_started
 from penstock.upkeep import Upkeep
 
 __all__ = ["ShardWorker"]

@@ -13,7 +13,7 @@ from penstock.errors import InvalidInput, PenstockError
 from penstock.spark.reporting.figures import Figures
 from penstock.spark.reporting.measure import HISTORY_COLUMNS, WAITING_COLUMNS, measure
 from penstock.spark.reporting.page import build_page
-from penstock.storage.catalogue import find_queue
+from penstock.storage.catalogue.queues import find_queue
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

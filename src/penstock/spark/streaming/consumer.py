@@ -17,8 +17,9 @@ from penstock.shards.shard_urls import ShardUrls, find_shards, open_one
 from penstock.spark.streaming.shard_consumer import ShardConsumer
 from penstock.spark.streaming.stream_offset import ShardOffset, StreamOffset
 from penstock.spark.streaming.stream_options import StreamOptions
-from penstock.storage import Connection, Database, slots
-from penstock.storage.catalogue import QueueEntry, find_queue
+from penstock.storage import Connection, Database
+from penstock.storage.catalogue.queues import QueueEntry, find_queue
+from penstock.storage.work import spark_slots as slots
 from penstock.upkeep import SharedUpkeep
 
 __all__ = ["Consumer"]

@@ -19,10 +19,12 @@ from penstock.engine.source import NOTHING
 from penstock.spark.claiming.known_tasks import KnownTasks
 from penstock.spark.claiming.worker_row import WorkerRow, register_worker
 from penstock.spark.streaming.stream_offset import ShardOffset
-from penstock.storage import Connection, Database, slots, workers
-from penstock.storage.catalogue import QueueEntry
-from penstock.storage.exchange import held_leases
-from penstock.storage.sweep import unblock
+from penstock.storage import Connection, Database
+from penstock.storage.catalogue.queues import QueueEntry
+from penstock.storage.upkeep.sweep import unblock
+from penstock.storage.work import spark_slots as slots
+from penstock.storage.work import workers
+from penstock.storage.work.exchange import held_leases
 from penstock.upkeep import Upkeep
 
 __all__ = ["ShardConsumer"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from penstock.storage.claim import Lease, members_of
-from penstock.storage.enqueue import RANGE
-from penstock.storage.settle import Succeeded
+from penstock.storage.enqueue.write import RANGE
+from penstock.storage.work.claim import Lease, members_of
+from penstock.storage.work.settle import Succeeded
 
 __all__ = ["ClaimedRange", "ShardOffset", "StreamOffset"]
 

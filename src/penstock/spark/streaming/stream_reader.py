@@ -22,11 +22,11 @@ from penstock.spark.data_source.error_codes import encode_errors
 from penstock.spark.streaming.consumer import Consumer
 from penstock.spark.streaming.stream_offset import ClaimedRange, ShardOffset, StreamOffset
 from penstock.spark.streaming.stream_options import read_stream_options
-from penstock.storage.aside import set_ends_aside
-from penstock.storage.claim import read_jobs
-from penstock.storage.database import Database
-from penstock.storage.enqueue import RANGE
-from penstock.storage.settle import End
+from penstock.storage.connection.database import Database
+from penstock.storage.enqueue.write import RANGE
+from penstock.storage.work.claim import read_jobs
+from penstock.storage.work.set_aside import set_ends_aside
+from penstock.storage.work.settle import End
 
 __all__ = ["STREAM_COLUMNS", "JobStreamReader", "StreamPartition"]
 

@@ -21,7 +21,7 @@ from penstock.errors import InvalidInput
 from penstock.spark.data_source.error_codes import encode_errors
 
 if TYPE_CHECKING:
-    from penstock.storage.bulk import Table
+    from penstock.storage.history.bulk import Table
 
 __all__ = ["HISTORY", "MORE_HISTORY", "read_table_name", "table_schema"]
 

@@ -15,7 +15,7 @@ from typing import Any
 from penstock.errors import InvalidInput
 from penstock.model.limits import key_from_bytes, key_to_bytes
 from penstock.model.state import State
-from penstock.storage.bulk import Condition, Table
+from penstock.storage.history.bulk import Condition, Table
 
 __all__ = ["KEY_HEX", "RowFilter", "read_instant"]
 

@@ -15,9 +15,9 @@ from psycopg.pq import TransactionStatus
 
 from penstock.clock import system
 from penstock.errors import PenstockError
-from penstock.storage.database import Connection, first_line
-from penstock.storage.flow import schema_of
-from penstock.storage.queries import query
+from penstock.storage.connection.database import Connection, first_line
+from penstock.storage.connection.flow import schema_of
+from penstock.storage.connection.queries import query
 from penstock.storage.schema.files import OURS, Schema
 from penstock.storage.schema.state import check_schema, read_state, refuse, refuse_server
 from penstock.storage.schema.steps import BEGIN, Step, plan

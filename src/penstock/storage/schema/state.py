@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from psycopg import errors
 
 from penstock.errors import InvalidInput, PenstockError, SchemaMismatch
-from penstock.storage.database import Connection
-from penstock.storage.flow import schema_of
-from penstock.storage.queries import query
+from penstock.storage.connection.database import Connection
+from penstock.storage.connection.flow import schema_of
+from penstock.storage.connection.queries import query
+from penstock.storage.connection.schema_name import SCHEMA
 from penstock.storage.schema.files import OURS, Schema
-from penstock.storage.schema_name import SCHEMA
 
 __all__ = [
     "EMPTY",

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from penstock.storage.queries import PLACEHOLDER, query
+from penstock.storage.connection.queries import PLACEHOLDER, query
+from penstock.storage.connection.schema_name import SCHEMA
 from penstock.storage.schema.files import AROUND, Schema, TableFile
 from penstock.storage.schema.state import State
-from penstock.storage.schema_name import SCHEMA
 
 __all__ = ["BEGIN", "Step", "plan", "script"]
 

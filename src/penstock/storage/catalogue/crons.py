@@ -1,0 +1,189 @@
+"""The cron table. An entry lives on one shard, the one its jobs go to, and fires there only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from penstock.routing.placement import least_loaded
+from penstock.routing.router import route
+from penstock.storage.catalogue.queues import QueueEntry, read_depths
+from penstock.storage.connection.database import Connection
+from penstock.storage.connection.queries import query
+from penstock.storage.enqueue.write import Span, drive, write_few, write_spans
+
+__all__ = [
+    "CronRow",
+    "DueCron",
+    "Firing",
+    "advance",
+    "database_now",
+    "due",
+    "enqueue",
+    "hold_map",
+    "home_of",
+]
+__all__ += ["pause", "read", "remove", "write"]
+
+
+@dataclass(frozen=True, slots=True)
+class DueCron:
+    """An entry to fire."""
+
+    name: str
+    expression: str
+    timezone: str
+    queue_id: int
+    task: str
+    key: bytes | None
+    args: bytes
+    next_at: datetime
+
+
+class Firing(NamedTuple):
+    """A job to write for an entry, and what else is to be known of it."""
+
+    queue: QueueEntry
+    entry: DueCron | CronRow
+    attributes: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CronRow:
+    """An entry as it is shown."""
+
+    name: str
+    expression: str
+    timezone: str
+    queue: str
+    task: str
+    key: bytes | None
+    args: bytes
+    is_paused: bool
+    next_at: datetime
+    last_at: datetime | None
+    is_leaving: bool
+    moves: int
+
+
+def home_of(queue: QueueEntry, key: bytes | None) -> int:
+    """The shard an entry lives on: that of the partition its jobs go to, without a key that of partition 0."""
+    shard = route(queue.key_map, key).shard
+    return queue.partition_shards[0] if shard is None else shard
+
+
+def due(connection: Connection, after: DueCron | None = None) -> list[DueCron]:
+    """Some entries that are due, locked, those after this one; what others fire is passed over."""
+    place = {"next_at": after and after.next_at, "name": after and after.name}
+    return [DueCron(*row) for row in connection.execute(query("due_crons"), place).fetchall()]
+
+
+def advance(connection: Connection, fired: Sequence[tuple[str, datetime, datetime]]) -> None:
+    """Note that entries have fired: their names, when they are due next, and the last instant they fired for."""
+    names, next_at, last_at = ([row[part] for row in fired] for part in range(3))
+    connection.execute(query("advance_crons"), {"names": names, "next_at": next_at, "last_at": last_at})
+
+
+def write(
+    connection: Connection,
+    *,
+    name: str,
+    expression: str,
+    timezone: str,
+    queue_id: int,
+    task: str,
+    key: bytes | None,
+    args: bytes,
+    next_at: datetime,
+) -> None:
+    """Define an entry; the same definition again changes nothing."""
+    connection.execute(
+        query("write_cron"),
+        {
+            "name": name,
+            "expression": expression,
+            "timezone": timezone,
+            "queue_id": queue_id,
+            "task": task,
+            "key": key,
+            "args": args.decode(),
+            "next_at": next_at,
+        },
+    )
+
+
+def read(connection: Connection, name: str | None = None) -> list[CronRow]:
+    """Every entry, or the one of that name."""
+    return [CronRow(*row) for row in connection.execute(query("read_crons"), {"name": name}).fetchall()]
+
+
+def pause(connection: Connection, name: str, is_paused: bool, next_at: datetime) -> bool:
+    """Stop or go on firing an entry; whether there is one."""
+    values = {"name": name, "is_paused": is_paused, "next_at": next_at}
+    return connection.execute(query("pause_cron"), values).fetchone() is not None
+
+
+def remove(connection: Connection, name: str) -> bool:
+    """Delete an entry; whether there was one."""
+    return connection.execute(query("remove_cron"), {"name": name}).fetchone() is not None
+
+
+def hold_map(connection: Connection, queue: QueueEntry) -> bool:
+    """Hold the map by which an entry is at home until the transaction ends; False where the queue has another."""
+    row = connection.execute(query("hold_cron_map"), {"queue_id": queue.id, "epoch": queue.epoch}).fetchone()
+    return bool(row and row[0])
+
+
+def enqueue(connection: Connection, firings: Sequence[Firing], priority: int, shard: int) -> list[int] | None:
+    """Write the jobs of entries on their home; their ids. None where a queue has another map by now: none is written.
+
+    The caller has opened a transaction, unless it is one job.
+    """
+    # Jobs that become ranges together, by their places.
+    together: dict[tuple[int, str], list[int]] = {}
+    opened: dict[int, int] = {}
+    for place, (queue, entry, _) in enumerate(firings):
+        partition = _partition(connection, queue, entry.key, shard, opened)
+        together.setdefault((partition, "" if queue.is_owned else entry.task), []).append(place)
+    spans = [
+        _span(partition, priority, task, places, [firings[place] for place in places])
+        for (partition, task), places in together.items()
+    ]
+    ids = [0] * len(firings)
+    steps = write_few(spans[0], ids) if len(firings) == 1 else write_spans(spans, ids)
+    return ids if drive(connection, steps) else None
+
+
+def _span(partition: int, priority: int, task: str, places: list[int], firings: Sequence[Firing]) -> Span:
+    queue = firings[0].queue
+    span = Span(queue.id, partition, priority, task, places=places)
+    span.args = [firing.entry.args for firing in firings]
+    span.keys = [firing.entry.key for firing in firings]
+    span.attributes = [{"cron": firing.entry.name, **firing.attributes} for firing in firings]
+    if queue.is_owned:
+        span.epoch, span.tasks = queue.epoch, [firing.entry.task for firing in firings]
+    return span
+
+
+def _partition(connection: Connection, queue: QueueEntry, key: bytes | None, shard: int, opened: dict[int, int]) -> int:
+    """Where a job goes; `opened` is what the partitions hold that were looked at, with what was placed since."""
+    number = route(queue.key_map, key).partition
+    if number is not None:
+        return queue.partition_ids[number]
+    here = [n for n in range(queue.partition_count) if queue.partition_shards[n] == shard]
+    ids = [queue.partition_ids[n] for n in here]
+    if ids[0] not in opened:
+        opened.update(zip(ids, (depth.opened for depth in read_depths(connection, tuple(ids))), strict=True))
+    partition = ids[least_loaded([opened[each] for each in ids])]
+    opened[partition] += 1
+    return partition
+
+
+def database_now(connection: Connection) -> datetime:
+    """The database's time: what every stored instant is compared with."""
+    row = connection.execute("select now()").fetchone()
+    assert row is not None  # noqa: S101
+    now: datetime = row[0]
+    return now

@@ -1,0 +1,71 @@
+"""The SQL of the program, by name.
+
+Each `.sql` file beside code, in whichever package, holds the queries of one subject; what makes a database's schema
+lies apart. A query begins with `-- name:` and lasts until the next; what follows the name, up to the first line that is
+no comment, explains it: what it does, the locks it takes, the index it uses. A name is there once. No SQL is built from
+strings anywhere else.
+
+`@schema@` stands for the name of the schema. A text as `query` gives it is of the schema `penstock`; a connection to
+another one sends what `texts_in` has in its place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import LiteralString
+
+from penstock.storage.connection.schema_name import SCHEMA
+
+__all__ = ["PLACEHOLDER", "QUERIES", "query", "texts_in"]
+
+PLACEHOLDER = "@schema@"
+
+# Folders of what makes a schema, which is no query.
+_OF_THE_SCHEMA = ("tables", "functions", "around")
+_HEADING = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+
+
+def _files(folder: Traversable) -> Iterator[Traversable]:
+    for each in sorted(folder.iterdir(), key=lambda each: each.name):
+        if each.name.endswith(".sql"):
+            yield each
+        elif "." not in each.name and each.name not in _OF_THE_SCHEMA:
+            yield from _files(each)
+
+
+def _load() -> dict[str, LiteralString]:
+    found: dict[str, LiteralString] = {}
+    for file in _files(files("penstock")):
+        _, *parts = _HEADING.split(file.read_text(encoding="utf-8"))
+        for name, text in zip(parts[::2], parts[1::2], strict=True):
+            if name in found:
+                raise ValueError(f"two queries are named {name!r}, one of them in {file.name}")
+            lines = [line for line in text.splitlines() if not line.startswith("--")]
+            found[name] = "\n".join(lines).strip()
+    return found
+
+
+_QUERIES = _load()
+
+
+@cache
+def _filled(schema: str) -> dict[str, LiteralString]:
+    return {name: text.replace(PLACEHOLDER, schema) for name, text in _QUERIES.items()}
+
+
+QUERIES = _filled(SCHEMA)
+
+
+def query(name: str, schema: str = SCHEMA) -> LiteralString:
+    """The text of a query. An unknown name is a programming error and shows when the module is imported."""
+    return QUERIES[name] if schema == SCHEMA else _filled(schema)[name]
+
+
+@cache
+def texts_in(schema: str) -> Mapping[str, LiteralString]:
+    """By the text of each query, what it is in another schema."""
+    return {text: query(name, schema) for name, text in QUERIES.items()}

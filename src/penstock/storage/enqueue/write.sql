@@ -1,0 +1,115 @@
+-- name: enqueue_one
+-- Writes one job that may run now, in one round trip and one transaction: what most producers do most of the time.
+-- Locks: none that another producer wants.
+select @schema@.enqueue_one(%(queue)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s, %(attributes)s)
+
+-- name: enqueue_few
+-- Writes one range of a few jobs and makes it visible, in one round trip and one transaction.
+-- Locks: none that another producer wants. args is a JSON array of the jobs' arguments, taken apart verbatim.
+with drawn as materialized (
+    select @schema@.draw_range() as range, json_array_length(%(args)s::json)::smallint as size, due_at,
+           coalesce(due_at > now(), false) as is_later
+      from (select coalesce(%(run_at)s::timestamptz, now() + make_interval(secs => %(delay)s))) as given(due_at)
+), written as (
+    insert into @schema@.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
+    select d.range * 1024 + a.n - 1, now(), %(partition)s, %(priority)s, %(task)s,
+           (%(keys)s::bytea[])[a.n], a.value, nullif(%(attributes)s::jsonb -> (a.n - 1)::int, 'null')
+      from drawn as d, json_array_elements(%(args)s::json) with ordinality as a(value, n)
+), at_once as (
+    insert into @schema@.ready (partition_id, priority, pos, range, low, high, task)
+    select %(partition)s, %(priority)s, range, range, 0, size, %(task)s from drawn where not is_later
+), later as (
+    insert into @schema@.scheduled (due_at, partition_id, priority, range, low, high, task)
+    select due_at, %(partition)s, %(priority)s, range, 0, size, %(task)s from drawn where is_later
+), counted as (
+    insert into @schema@.tally (partition_id, enqueued, opened, scheduled)
+    select %(partition)s, size, case when is_later then 0 else size end, case when is_later then size else 0 end
+      from drawn
+)
+select case when %(token)s::bigint is null then range * 1024
+            else @schema@.note_written(%(token)s::bigint, %(kept_seconds)s, range * 1024) end as first_id,
+       case when exists (select from @schema@.sleeper where queue_id = %(queue)s)
+            then pg_notify('@schema@_' || %(queue)s::int, '') end
+  from drawn
+
+-- name: enqueue_one_if_mapped
+-- The same on a queue with an owner; null where the map is not the queue's any more, and then nothing was written.
+-- Locks: the map, shared with all producers.
+select @schema@.enqueue_one_if_mapped(%(queue)s, %(epoch)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s,
+                                      %(attributes)s)
+
+-- name: enqueue_one_noted
+-- The same as enqueue_one behind a pooler: the call's receipt is written with it. See @schema@.note_written.
+select @schema@.note_written(%(token)s, %(kept_seconds)s, @schema@.enqueue_one(
+           %(queue)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s, %(attributes)s))
+
+-- name: enqueue_one_if_mapped_noted
+-- The same, and the call's receipt with it: the answer may be lost behind a pooler.
+select @schema@.note_written(%(token)s, %(kept_seconds)s, @schema@.enqueue_one_if_mapped(
+           %(queue)s, %(epoch)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s, %(attributes)s))
+
+-- name: enqueue_few_if_mapped_noted
+-- The same, and the call's receipt with it: the answer may be lost behind a pooler.
+select @schema@.note_written(%(token)s, %(kept_seconds)s, @schema@.enqueue_few_if_mapped(
+           %(queue)s, %(epoch)s, %(partition)s, %(priority)s,
+           coalesce(%(run_at)s::timestamptz, now() + make_interval(secs => %(delay)s)), %(tasks)s::text[],
+           %(keys)s::bytea[], %(args)s::json, %(attributes)s::jsonb))
+
+-- name: note_written
+-- See @schema@.note_written: the receipt of a large call, before its COMMIT.
+select @schema@.note_written(%(token)s, %(kept_seconds)s, %(first_id)s)
+
+-- name: enqueue_few_if_mapped
+-- See enqueue_few and enqueue_one_if_mapped.
+select @schema@.enqueue_few_if_mapped(%(queue)s, %(epoch)s, %(partition)s, %(priority)s,
+           coalesce(%(run_at)s::timestamptz, now() + make_interval(secs => %(delay)s)), %(tasks)s::text[],
+           %(keys)s::bytea[], %(args)s::json, %(attributes)s::jsonb)
+
+-- name: draw_ranges
+-- Range numbers for a call, and the time that its jobs bear.
+select array(select @schema@.draw_range() from generate_series(1, %(count)s)), now()
+
+-- name: draw_ranges_if_mapped
+-- The same by maps that must be held; null where one is not its queue's any more, or not open yet. Locks: the maps, shared.
+select case when @schema@.lock_maps(%(queues)s::int[], %(epochs)s::int[])
+            then array(select @schema@.draw_range() from generate_series(1, %(count)s)) end, now()
+
+-- name: copy_jobs
+-- Many jobs at once; they are not seen before their ranges are opened in the same transaction.
+copy @schema@.job (id, enqueued_at, partition_id, priority, task, key, args, attributes) from stdin (encoding 'UTF8')
+
+-- name: open_ranges
+-- Make the ranges of jobs that were copied ready or scheduled, and wake who sleeps. See @schema@.open_ranges.
+select @schema@.open_ranges(%(queues)s::int[], %(partitions)s::int[], %(priorities)s::smallint[], %(tasks)s::text[],
+                            %(run_ats)s::timestamptz[], %(ranges)s::bigint[], %(sizes)s::smallint[],
+                            %(members)s::bit(1024)[], %(epochs)s::int[])
+
+-- name: block_jobs
+-- Let jobs of this transaction wait for their parents. See @schema@.block_jobs.
+select @schema@.block_jobs(%(ids)s::bigint[], %(partitions)s::int[], %(priorities)s::smallint[], %(tasks)s::text[],
+                           %(run_ats)s::timestamptz[], %(runs_on_failure)s::boolean[], %(parents)s::json[])
+
+-- name: unknown_parents
+-- Which of these jobs are nowhere (any more): a child of theirs would wait for ever. Those of other shards are asked for there.
+select p from unnest(%(parents)s::bigint[]) as p where not @schema@.can_be_parent(p) limit 1
+
+-- name: insert_idempotency_keys
+-- Sorted by key, so that two calls with the same keys wait for each other in one order. Waits for the same key
+-- in flight elsewhere. Returns the keys this call won.
+insert into @schema@.dedup (queue_id, idempotency_key, job_id)
+select q, k, id from unnest(%(queues)s::int[], %(keys)s::text[], %(ids)s::bigint[]) as g(q, k, id) order by q, k
+on conflict do nothing returning job_id
+
+-- name: read_idempotency_keys
+-- The jobs that hold these keys.
+select d.queue_id, d.idempotency_key, d.job_id
+  from unnest(%(queues)s::int[], %(keys)s::text[]) as g(q, k)
+  join @schema@.dedup as d on d.queue_id = g.q and d.idempotency_key = g.k
+
+-- name: newest_range
+-- The number that was drawn last, as of now: what is drawn later is higher.
+select last_value from @schema@.range_number
+
+-- name: has_schema
+-- Whether this database has been set up.
+select to_regclass('@schema@.catalogue') is not null

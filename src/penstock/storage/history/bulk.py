@@ -1,0 +1,153 @@
+"""Reading in bulk: history, waiting jobs and failures as Arrow batches, in parts that are read side by side.
+
+A part is an interval of range numbers and is read by one statement. A job moves from table to table, but stays in its
+range: read in one snapshot it is met once, whatever happens meanwhile. The statements call functions
+(`schema/functions/73_read_in_bulk.sql`) that are inlined: a column nobody asks for costs nothing, and conditions are
+met before arguments are looked up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from psycopg import sql
+
+from penstock.errors import PartitionUnavailable, PenstockError
+from penstock.storage.connection.database import Connection, utf8_conninfo
+from penstock.storage.connection.queries import query
+from penstock.storage.connection.schema_name import SCHEMA
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Condition", "Part", "SlicesGone", "parts", "read"]
+
+Table = Literal["finished", "jobs", "failures"]
+Operator = Literal["=", "<", "<=", ">", ">=", "in"]
+
+_BATCH_BYTES = 4 * 1024 * 1024
+# Times 1,024 it still is a bigint.
+_BEYOND_ALL = 2**53 - 1
+_GONE = re.compile(r"slices of history are gone: ([\d,]+);")
+_DROPPED = re.compile(r'"\w+\.finished_\d+"')
+
+
+class SlicesGone(PenstockError):
+    """Slices of history that were counted on are no longer in the database: archived, or pruned."""
+
+    def __init__(self, slices: Sequence[int]) -> None:
+        super().__init__(
+            f"slices {', '.join(map(str, slices))} of history have left the database since this was planned"
+        )
+        self.slices = tuple(slices)
+
+
+class Condition(NamedTuple):
+    """One condition on a column. What is not bytes, text, a whole number or a time is not asked of the database."""
+
+    column: str
+    operator: Operator
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An interval of ranges [low, high) of one table.
+
+    Of history: slice `only`, or all slices without those of `cold`; those of `hot`, and all that came after, must be
+    among them.
+    """
+
+    table: Table
+    low: int
+    high: int
+    only: int | None = None
+    hot: tuple[int, ...] = ()
+    cold: tuple[int, ...] = ()
+
+    def without(self, slices: Sequence[int]) -> Part:
+        """The same, not counting on these slices."""
+        return replace(self, cold=(*self.cold, *slices))
+
+    def statement(self, columns: Sequence[str], conditions: Sequence[Condition], schema: str = SCHEMA) -> str:
+        """What reads it. The values are written into it: a COPY, which is the fastest way out, takes no parameters."""
+        chosen = sql.SQL(", ").join(map(sql.Identifier, columns))
+        source: sql.Composable
+        match self.table:
+            case "finished":
+                source = sql.SQL("{}.history_between({}, {}, {}, {}::int[], {}::int[])").format(
+                    sql.Identifier(schema), self.low, self.high, self.only, list(self.hot), list(self.cold)
+                )
+            case "jobs":
+                source = sql.SQL("{}.waiting_between({}, {})").format(sql.Identifier(schema), self.low, self.high)
+            case "failures":
+                source = sql.SQL("{}.failures_between({}, {})").format(sql.Identifier(schema), self.low, self.high)
+        text = sql.SQL("select {} from {}").format(chosen, source)
+        if conditions:
+            text += sql.SQL(" where ") + sql.SQL(" and ").join(map(_condition, conditions))
+        return text.as_string(None)
+
+
+def parts(connection: Connection, part: Part, count: int | None) -> list[Part]:
+    """A part cut into about `count` of the same size, or into as many as its size suggests."""
+    name = {"finished": "history_bounds", "jobs": "waiting_bounds", "failures": "failure_bounds"}[part.table]
+    row = connection.execute(
+        query(name), {"parts": count, "only": part.only, "cold": list(part.cold)}, prepare=False
+    ).fetchone()
+    bounds = row[0] if row is not None and row[0] is not None else []
+    lows = [0, *bounds]
+    return [replace(part, low=low, high=high) for low, high in zip(lows, [*bounds, _BEYOND_ALL], strict=True)]
+
+
+def read(url: str, statement: str, name: str = "the database") -> Iterator[pa.RecordBatch]:
+    """The rows of a statement, batch by batch, through Arrow's own driver, in a connection of its own.
+
+    `name` is what the database is called where it does not answer.
+    """
+    import adbc_driver_postgresql.dbapi as driver
+    import pyarrow as pa
+
+    is_new = True
+    while True:
+        try:
+            opened = closing(driver.connect(utf8_conninfo(url), autocommit=True))
+            with opened as connection, closing(connection.cursor()) as cursor:
+                cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
+                cursor.execute(statement)
+                for batch in cursor.fetch_record_batch():
+                    if batch.num_rows:
+                        is_new = False
+                        yield batch
+            return
+        except (driver.Error, OSError, pa.ArrowException) as error:
+            # What goes wrong on the way, not at once, comes from Arrow: an error without a code.
+            said = str(error).strip()
+            if gone := _GONE.search(said):
+                raise SlicesGone([int(number) for number in gone[1].split(",")]) from None
+            # A slice was dropped after this statement's snapshot was taken: a new one knows that.
+            if is_new and _DROPPED.search(said):
+                continue
+            first = said.splitlines()[0][:500] if said else type(error).__name__
+            if getattr(error, "sqlstate", None) is None and "ERROR:" not in said:
+                raise PartitionUnavailable(f"{name} does not answer: {first}") from None
+            raise PenstockError(f"{name} refused to read: {first}") from None
+
+
+def _condition(condition: Condition) -> sql.Composable:
+    column, operator, value = condition
+    if operator == "in":
+        if not value:
+            return sql.SQL("false")
+        return sql.SQL("{} in ({})").format(sql.Identifier(column), sql.SQL(", ").join(map(_literal, value)))
+    return sql.SQL(f"{{}} {operator} {{}}").format(sql.Identifier(column), _literal(value))
+
+
+def _literal(value: bytes | str | int | datetime) -> sql.Composable:
+    if isinstance(value, bytes):
+        return sql.SQL("decode({}, 'hex')").format(value.hex())
+    return sql.Literal(value)

@@ -1,0 +1,251 @@
+"""What the database can tell about itself and about a job that waits: the facts behind `explain` and `doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg import sql
+
+from penstock.deadline import current_deadline
+from penstock.storage.connection.database import Connection, ConnectionLost, Database
+from penstock.storage.connection.queries import query
+
+__all__ = [
+    "ArchiveFacts",
+    "DividedTasks",
+    "Holder",
+    "ServerFacts",
+    "TablesAhead",
+    "Trouble",
+    "Waiting",
+    "answers",
+    "archive_facts",
+    "dead_tuples",
+    "divided_tasks",
+    "holder_of_job",
+    "is_asked_to_stop",
+    "jobs_nobody_knows",
+    "jobs_set_aside",
+    "notification_seconds",
+    "oldest_transaction",
+    "on_its_way",
+    "open_parents",
+    "server_facts",
+    "tables_ahead",
+    "tasks_without_timeout",
+    "troubles",
+    "why_set_aside",
+    "why_waiting",
+    "workers_alive",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What holds a ready job back. `is_behind_more`: more rows stand before it than were counted.
+
+    `holders` are some of the jobs that run in its partition, where that has a limit; `rate_opens_in` the seconds until
+    its rate lets the next one start; `earlier_shard` where its partition was before and is not worked off yet.
+    """
+
+    is_paused: bool
+    is_parked: bool
+    priority: int
+    workers: int
+    workers_that_know: int
+    jobs_before: int
+    is_behind_more: bool
+    limit: int | None
+    running: int | None
+    holders: list[int]
+    rate: float | None
+    rate_opens_in: float | None
+    earlier_shard: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The worker of a job that runs. `silent_seconds`: for how long it has not renewed a lease that has run out."""
+
+    is_gone: bool
+    silent_seconds: float | None
+    workers_alive: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """The server's version, the settings durability rests on, and its time."""
+
+    version_number: int
+    version: str
+    fsync: str
+    full_page_writes: str
+    synchronous_commit: str
+    now: datetime
+    takes_writes: bool
+    jit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DividedTasks:
+    """A worker of a queue with an owner lacks a task that another one has, and that one lacks one of its own."""
+
+    queue: str
+    worker: str
+    task: str
+    other: str
+
+
+@dataclass(frozen=True, slots=True)
+class TablesAhead:
+    """Range numbers that still fit, tables of jobs attached, slices not yet opened."""
+
+    ranges: int
+    attached: int
+    slices: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A duty of upkeep that has failed in the same way for so many seconds."""
+
+    duty: str
+    error: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFacts:
+    """The last archive: to which lake, when it began, whether it ended, whether one runs; slices on their way."""
+
+    location: str | None
+    began: str | None
+    has_ended: bool
+    is_running: bool
+    taken: list[int]
+
+
+def why_waiting(connection: Connection, job_id: int, task: str) -> Waiting | None:
+    """What holds a ready job of this task back, or None where it is not ready any more."""
+    row = connection.execute(query("why_waiting"), {"id": job_id, "task": task}).fetchone()
+    return None if row is None else Waiting(*row)
+
+
+def on_its_way(connection: Connection, job_id: int) -> tuple[int, str] | None:
+    """The shard that a job is being carried to, and what it will be there; None where it is not on its way."""
+    row = connection.execute(query("on_its_way"), {"id": job_id}).fetchone()
+    return None if row is None else (row[0], row[1])
+
+
+def troubles(connection: Connection) -> list[Trouble]:
+    """Duties of upkeep that fail again and again."""
+    return [Trouble(*row) for row in connection.execute(query("troubles")).fetchall()]
+
+
+def why_set_aside(connection: Connection, job_id: int) -> tuple[str, datetime, str] | None:
+    """Why a job was set aside, since when it waits and in which queue; None where it was not."""
+    row = connection.execute(query("why_set_aside"), {"id": job_id}).fetchone()
+    return None if row is None else (row[0], row[1], row[2])
+
+
+def jobs_set_aside(connection: Connection) -> tuple[int, list[int], str | None]:
+    """How many jobs were set aside, the first hundred of them, and the reason of the first."""
+    count, ids, reason = _row(connection, "jobs_set_aside")
+    return count, ids, reason
+
+
+def open_parents(connection: Connection, job_id: int) -> list[int]:
+    """The parents a child still waits for; at most a hundred."""
+    return [row[0] for row in connection.execute(query("open_parents"), {"id": job_id}).fetchall()]
+
+
+def is_asked_to_stop(connection: Connection, job_id: int) -> bool:
+    """Whether somebody wants a running job stopped."""
+    return bool(_row(connection, "is_asked_to_stop", {"id": job_id})[0])
+
+
+def holder_of_job(connection: Connection, job_id: int) -> Holder | None:
+    """How it is with the worker that has a job under its lease; None where none has."""
+    row = connection.execute(query("holder_of_job"), {"id": job_id}).fetchone()
+    return None if row is None else Holder(*row)
+
+
+def server_facts(connection: Connection) -> ServerFacts:
+    """What the server is and how it is set."""
+    return ServerFacts(*_row(connection, "server_settings"))
+
+
+def oldest_transaction(connection: Connection) -> tuple[float, int | None, int]:
+    """How long the longest open transaction has lasted, in seconds, its process, and how many sessions are hidden."""
+    seconds, pid, hidden = _row(connection, "oldest_transaction")
+    return seconds, pid, hidden
+
+
+def dead_tuples(connection: Connection) -> dict[str, tuple[int, int]]:
+    """Dead and live rows of the tables every job passes through."""
+    return {name: (dead, live) for name, dead, live in connection.execute(query("dead_tuples")).fetchall()}
+
+
+def tables_ahead(connection: Connection) -> TablesAhead:
+    """How far the tables made ahead reach."""
+    return TablesAhead(*_row(connection, "tables_ahead"))
+
+
+def archive_facts(connection: Connection) -> ArchiveFacts:
+    """How the last archive went."""
+    return ArchiveFacts(*_row(connection, "archive_facts"))
+
+
+def workers_alive(connection: Connection) -> tuple[int, int]:
+    """Workers heard of within their lease, and all that are entered."""
+    alive, entered = _row(connection, "workers_alive")
+    return alive, entered
+
+
+def jobs_nobody_knows(connection: Connection) -> list[tuple[str, str]]:
+    """(queue, task) pairs that wait and that no live worker has a handler for."""
+    return [(queue, task) for queue, task in connection.execute(query("jobs_nobody_knows")).fetchall()]
+
+
+def tasks_without_timeout(connection: Connection) -> list[tuple[str, str]]:
+    """Queue and name of tasks of live workers that have no timeout."""
+    return [(queue, task) for queue, task in connection.execute(query("tasks_without_timeout")).fetchall()]
+
+
+def divided_tasks(connection: Connection, worker: int | None = None) -> list[DividedTasks]:
+    """Where workers of queues with an owner divide the tasks among them, so that keys wait; of one worker or of all."""
+    return [DividedTasks(*row) for row in connection.execute(query("divided_tasks"), {"worker": worker}).fetchall()]
+
+
+def notification_seconds(database: Database, timeout: float = 5.0) -> float | None:
+    """How long a notification takes to come back on a connection of its own, or None where it does not."""
+    clock = database.clock
+    with database.connect() as connection:
+        channel = f"penstock_doctor_{clock.random_token()}"
+        connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+        started = clock.monotonic()
+        connection.execute("select pg_notify(%s, '')", [channel])
+        call = current_deadline()
+        patience = timeout if call is None else min(timeout, max(call.left(), 0.0))
+        for _ in connection.notifies(timeout=patience, stop_after=1):
+            return clock.monotonic() - started
+    return None
+
+
+def answers(database: Database) -> bool:
+    """Whether the database can be reached at all."""
+    try:
+        with database.connect() as connection:
+            connection.execute("select 1")
+    except ConnectionLost:
+        return False
+    return True
+
+
+def _row(connection: Connection, name: str, parameters: dict[str, Any] | None = None) -> Sequence[Any]:
+    row = connection.execute(query(name), parameters).fetchone()
+    assert row is not None  # noqa: S101
+    return row

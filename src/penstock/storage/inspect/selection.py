@@ -1,0 +1,199 @@
+"""Choosing jobs by what they are, newest first, in bounded looks.
+
+A look is driven by the table of the state that is asked for, through an index, so that a queue with millions waiting
+shows its newest as fast as an empty one; a look at a queue in any state goes through all of these tables, one at all
+queues through the jobs themselves. Each look reads a bounded number of rows and says where the next one goes on: a
+filter that matches little (a rare tag, a queue with little history beside busy ones) takes more looks, never one that
+scans without end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.model.limits import HIGHEST_ID
+from penstock.model.state import OUTCOME, State
+from penstock.storage.connection.arrays import array_text
+from penstock.storage.connection.database import Connection
+from penstock.storage.connection.queries import query
+from penstock.storage.enqueue.write import RANGE
+
+__all__ = ["Look", "Selection", "look", "looks"]
+
+# Rows a look reads of an index; more than the 1,024 rows one range can be split into.
+_RANGES = 5_000
+# The same of history, which has no index by queue.
+_HISTORY = 20_000
+# Ranges of a load, which are mostly full.
+_LOAD_RANGES = 5
+# Jobs a look takes apart.
+_JOBS = 5_000
+
+
+class _Ranges(NamedTuple):
+    """Of a state whose rows are ranges: the look at them, the same of some partitions where an index has it, and the
+    query for their jobs.
+    """
+
+    look: str
+    look_of_partitions: str
+    members: str
+
+
+_RANGES_OF = {
+    State.READY: _Ranges("look_at_ready", "look_at_ready_of_partitions", "ready_members"),
+    State.RUNNING: _Ranges("look_at_running", "look_at_running", "running_members"),
+    State.SCHEDULED: _Ranges("look_at_scheduled", "look_at_scheduled_of_partitions", "scheduled_members"),
+}
+_ENDED = _Ranges("look_at_finished", "look_at_finished", "finished_members")
+# Of what has a row for each job: the look, and the same of some partitions.
+_BLOCKED = ("look_at_blocked", "look_at_blocked_of_partitions")
+_DEAD = ("look_at_dead", "look_at_dead_of_partitions")
+_OUTBOX = ("look_at_outbox", "look_at_outbox_of_partitions")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which jobs are meant; None is any. `can_retry`: of the failed, only those that still are dead letters."""
+
+    partitions: tuple[int, ...] | None = None
+    state: State | None = None
+    task: str | None = None
+    key: bytes | None = None
+    load: str | None = None
+    tag: str | None = None
+    can_retry: bool = False
+
+    @property
+    def is_by_place(self) -> bool:
+        """Whether only the queue and the state are asked for, so that no job needs to be read."""
+        return (self.task, self.key, self.load, self.tag) == (None, None, None, None)
+
+    def parameters(self) -> dict[str, Any]:
+        """The filters as the queries take them."""
+        attributes: dict[str, Any] = {}
+        if self.tag is not None:
+            attributes["tags"] = [self.tag]
+        return {
+            "partitions": None if self.partitions is None else array_text(self.partitions),
+            "task": self.task,
+            "key": self.key,
+            "load": self.load,
+            "attributes": msgspec.json.encode(attributes).decode() if attributes else None,
+        }
+
+
+class Look(NamedTuple):
+    """Ids that match, newest first; all from `floor` up are done, None: to the end."""
+
+    ids: list[int]
+    floor: int | None
+
+
+def looks(connection: Connection, selection: Selection, before: int | None = None) -> Iterator[Look]:
+    """Look after look until the end. Jobs enqueued meanwhile are not met."""
+    upper: int | None = before if before is not None else HIGHEST_ID
+    while upper is not None:
+        found = look(connection, selection, upper)
+        yield found
+        upper = found.floor
+
+
+def look(connection: Connection, selection: Selection, before: int) -> Look:
+    """One bounded look at jobs with ids below `before`."""
+    if selection.state is not None:
+        found = _look_at_state(connection, selection, selection.state, before)
+    elif selection.load is not None:
+        return _look_at_load(connection, selection, before)
+    elif selection.partitions is not None:
+        found = _merged([_look_at_state(connection, selection, state, before) for state in State])
+    else:
+        return _look_at_jobs(connection, selection, before)
+    if selection.is_by_place or not found.ids:
+        return found
+    rows = connection.execute(
+        query("narrow_jobs"), {**selection.parameters(), "ids": array_text(found.ids)}, prepare=False
+    ).fetchall()
+    return found._replace(ids=sorted({row[0] for row in rows}, reverse=True))
+
+
+def _look_at_jobs(connection: Connection, selection: Selection, before: int) -> Look:
+    row = connection.execute(
+        query("look_at_jobs"), {**selection.parameters(), "before": before, "looks": _JOBS}, prepare=False
+    ).fetchone()
+    assert row is not None  # noqa: S101
+    looked_at, least, ids = row
+    return Look(ids, least if looked_at == _JOBS else None)
+
+
+def _look_at_load(connection: Connection, selection: Selection, before: int) -> Look:
+    row = connection.execute(
+        query("look_at_load"),
+        {**selection.parameters(), "top": (before - 1) // RANGE, "looks": _LOAD_RANGES},
+        prepare=False,
+    ).fetchone()
+    assert row is not None  # noqa: S101
+    cut_at, ids = row
+    return Look([id_ for id_ in ids if id_ < before], None if cut_at is None else cut_at * RANGE)
+
+
+def _look_at_state(connection: Connection, selection: Selection, state: State, before: int) -> Look:
+    if state is State.BLOCKED:
+        return _look_at_ids(connection, _BLOCKED, selection, before)
+    if state is State.FAILED:
+        dead = _look_at_ids(connection, _DEAD, selection, before)
+        return dead if selection.can_retry else _merged([dead, _look_at_ranges(connection, selection, state, before)])
+    found = _look_at_ranges(connection, selection, state, before)
+    # What is on its way to another shard waits as what is ready does.
+    return _merged([found, _look_at_ids(connection, _OUTBOX, selection, before)]) if state is State.READY else found
+
+
+def _look_at_ids(connection: Connection, names: tuple[str, str], selection: Selection, before: int) -> Look:
+    name = names[selection.partitions is not None]
+    rows = connection.execute(query(name), {**selection.parameters(), "before": before, "looks": _JOBS}).fetchall()
+    ids = [row[0] for row in rows]
+    return Look(ids, ids[-1] if len(ids) == _JOBS else None)
+
+
+def _look_at_ranges(connection: Connection, selection: Selection, state: State, before: int) -> Look:
+    source = _RANGES_OF.get(state, _ENDED)
+    parameters = {**selection.parameters(), "outcome": OUTCOME.get(state)}
+    row = connection.execute(
+        query(source.look if selection.partitions is None else source.look_of_partitions),
+        {**parameters, "top": (before - 1) // RANGE, "looks": _HISTORY if source is _ENDED else _RANGES},
+    ).fetchone()
+    assert row is not None  # noqa: S101
+    cut_at, ranges, sizes = row
+    picked, floor = _pick(ranges or [], sizes or [], cut_at)
+    if not picked:
+        return Look([], floor)
+    rows = connection.execute(query(source.members), {**parameters, "ranges": array_text(picked)}).fetchall()
+    ids = sorted({row[0] for row in rows if row[0] < before}, reverse=True)
+    return Look(ids, floor)
+
+
+def _pick(ranges: Sequence[int], sizes: Sequence[int], cut_at: int | None) -> tuple[list[int], int | None]:
+    """The newest ranges, whole, that hold enough jobs; and the id the next look goes on below.
+
+    At the range where a look was cut, and below it, rows may be missing.
+    """
+    picked: dict[int, int] = {}
+    jobs = 0
+    for number, size in zip(ranges, sizes, strict=True):
+        if cut_at is not None and number <= cut_at:
+            break
+        if number not in picked and jobs >= _JOBS:
+            return list(picked), min(picked) * RANGE
+        picked[number] = size
+        jobs += size
+    return list(picked), None if cut_at is None else (cut_at + 1) * RANGE
+
+
+def _merged(found: Sequence[Look]) -> Look:
+    floor = max(each.floor or 0 for each in found)
+    ids = sorted({id_ for each in found for id_ in each.ids if id_ >= floor}, reverse=True)
+    return Look(ids, floor or None)

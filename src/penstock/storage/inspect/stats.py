@@ -1,0 +1,109 @@
+"""The figures of queues: how much waits, runs, is planned, and was done.
+
+They are read from running totals, never counted from the jobs, so that they cost the same at any backlog: the folded
+totals, plus what has been appended since. Where no worker lives to fold that, the reader does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import NamedTuple
+
+from penstock.model.stats import PartitionStats, Stats
+from penstock.storage.catalogue.queues import QueueEntry
+from penstock.storage.connection.arrays import array_text
+from penstock.storage.connection.database import Connection
+from penstock.storage.connection.queries import query
+from penstock.storage.upkeep.sweep import fold_if_long
+
+__all__ = ["Figures", "queue_stats", "read_figures", "read_stats"]
+
+
+class Figures(NamedTuple):
+    """What a database has of a partition: who owns it, when its oldest ready job was enqueued, and the counts."""
+
+    owner: str | None = None
+    oldest: datetime | None = None
+    queue_length: int = 0
+    active_count: int = 0
+    scheduled: int = 0
+    blocked: int = 0
+    dead: int = 0
+    enqueued: int = 0
+    completed: int = 0
+    failed: int = 0
+
+
+_NOTHING = Figures()
+
+
+def read_stats(connection: Connection, queue: QueueEntry) -> Stats:
+    """The figures of one queue and of each of its partitions, as far as they are in this database."""
+    return queue_stats(queue, read_figures(connection, queue.partition_ids))
+
+
+def read_figures(connection: Connection, partitions: Iterable[int]) -> dict[int, Figures]:
+    """The figures of these partitions that this database has, by partition."""
+    ids = array_text(partitions)
+    fold_if_long(connection)
+    rows = connection.execute(query("read_stats"), {"partitions": ids}).fetchall()
+    oldest = _oldest(connection, ids)
+    return {id_: Figures(owner, oldest.get(id_), *counts) for id_, owner, *counts in rows}
+
+
+def queue_stats(queue: QueueEntry, figures: Mapping[int, Figures], unavailable: Sequence[str] = ()) -> Stats:
+    """A queue's figures, put together from those of its partitions on whichever shard.
+
+    A partition that moved is there twice until the old place is empty, and is shown once, where it is now.
+    """
+    places: dict[str, list[int]] = {}
+    for index, name in enumerate(queue.partition_names):
+        places.setdefault(name, []).append(index)
+    partitions = {name: _partition(queue, indexes, figures) for name, indexes in places.items()}
+    stats = Stats.of(queue.name, partitions.values(), rules=queue.rules, unavailable=unavailable)
+    # What a partition that was removed did in its life counts; it is shown while it still has something.
+    current = queue.partition_names[: queue.partition_count]
+    removed = [part for name, part in partitions.items() if name not in current and _has_jobs(part)]
+    return replace(stats, partitions=[*(partitions[name] for name in current), *removed])
+
+
+def _has_jobs(part: PartitionStats) -> bool:
+    return any((part.queue_length, part.active_count, part.scheduled, part.blocked, part.dead))
+
+
+def _oldest(connection: Connection, partitions: str) -> dict[int, datetime]:
+    """When the oldest job that is ready was enqueued, by partition."""
+    heads = connection.execute(query("ready_heads"), {"partitions": partitions}).fetchall()
+    if not heads:
+        return {}
+    ids = array_text({job_id for _, job_id in heads})
+    enqueued_at: dict[int, datetime] = dict(
+        connection.execute(query("enqueued_ats"), {"ids": ids}, prepare=False).fetchall()
+    )
+    oldest: dict[int, datetime] = {}
+    for partition, job_id in heads:
+        if job_id in enqueued_at:
+            oldest[partition] = min(oldest.get(partition, enqueued_at[job_id]), enqueued_at[job_id])
+    return oldest
+
+
+def _partition(queue: QueueEntry, indexes: Sequence[int], figures: Mapping[int, Figures]) -> PartitionStats:
+    found = [figures.get(queue.partition_ids[index], _NOTHING) for index in indexes]
+    first = indexes[0]
+    return PartitionStats(
+        name=queue.partition_names[first],
+        shard=str(queue.partition_shards[first]),
+        owner=found[0].owner,
+        limit=queue.rules.limit,
+        queue_length=sum(each.queue_length for each in found),
+        active_count=sum(each.active_count for each in found),
+        scheduled=sum(each.scheduled for each in found),
+        blocked=sum(each.blocked for each in found),
+        dead=sum(each.dead for each in found),
+        oldest_enqueued_at=min((each.oldest for each in found if each.oldest is not None), default=None),
+        total_enqueued=sum(each.enqueued for each in found),
+        total_completed=sum(each.completed for each in found),
+        total_failed=sum(each.failed for each in found),
+    )

@@ -1,0 +1,171 @@
+"""Loads by their names, on one shard: how far they are; paused, resumed and cancelled as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from penstock.clock import system
+from penstock.errors import NotFound
+from penstock.model.load import Load
+from penstock.storage.connection.database import Connection
+from penstock.storage.connection.queries import query
+from penstock.storage.enqueue.write import RANGE
+from penstock.storage.inspect.control import cancel_jobs
+from penstock.storage.upkeep.sweep import rescue
+
+__all__ = [
+    "PartOfLoad",
+    "cancel_load",
+    "forget_stages",
+    "has_load",
+    "hold_loads",
+    "newest_loads",
+    "pause_load",
+    "read_loads",
+    "resume_load",
+    "whole_load",
+]
+
+# Ranges a cancel takes at once.
+_RANGES = 50
+_MINUTE = 60.0
+
+
+class PartOfLoad(NamedTuple):
+    """What one database has of a load, and where its jobs stand there."""
+
+    name: str
+    queue: str
+    is_stream: bool
+    is_paused: bool
+    cancelled_at: datetime | None
+    batches: int
+    rows: int
+    duplicates: int
+    age_seconds: float | None
+    last_at: datetime | None
+    ready: int
+    scheduled: int
+    running: int
+    dead: int
+    lately: int
+
+
+def forget_stages(connection: Connection) -> int:
+    """Forget stages that nobody published within a day."""
+    return _count(connection, "forget_stages")
+
+
+def hold_loads(connection: Connection) -> int:
+    """Take out of the order again what came back of paused loads."""
+    return _count(connection, "hold_loads")
+
+
+def newest_loads(connection: Connection, limit: int) -> list[tuple[str, datetime]]:
+    """The names of the newest loads, and when each was made."""
+    rows = connection.execute(query("newest_loads"), {"limit": limit}).fetchall()
+    return [(name, created_at) for name, created_at in rows]
+
+
+def read_loads(connection: Connection, names: Sequence[str]) -> list[PartOfLoad]:
+    """What this database has of these loads."""
+    return [PartOfLoad._make(row) for row in connection.execute(query("read_loads"), {"names": list(names)}).fetchall()]
+
+
+def has_load(connection: Connection, name: str) -> bool:
+    """Whether this database has anything of a load."""
+    return connection.execute(query("find_load"), {"name": name}).fetchone() is not None
+
+
+def pause_load(connection: Connection, name: str) -> None:
+    """Take what waits of a load out of the order."""
+    load = _find(connection, name)
+    with connection.transaction():
+        connection.execute(query("pause_load"), {"load": load})
+        connection.execute(query("hold_load"), {"load": load})
+
+
+def resume_load(connection: Connection, name: str) -> None:
+    """Let it come back, behind what is ready by now."""
+    connection.execute(query("resume_load"), {"load": _find(connection, name)})
+
+
+def cancel_load(connection: Connection, name: str) -> int:
+    """End every job of a load that has not started, and ask those that run to stop; how many ended.
+
+    When it returns none of them can start: it waits until workers have begun or handed back what they hold ahead.
+    """
+    load = _find(connection, name)
+    connection.execute(query("mark_load_cancelled"), {"load": load})
+    ended = _cancel_waiting(connection, load)
+    while True:
+        # Nothing waits: what is not ended runs. A retry that was decided before its job was asked waits again.
+        for number, size in connection.execute(query("running_ranges_of_load"), {"load": load}).fetchall():
+            cancel_jobs(connection, range(number * RANGE, number * RANGE + size))
+        found = _cancel_waiting(connection, load)
+        ended += found
+        if not found:
+            return ended
+
+
+def _cancel_waiting(connection: Connection, load: int) -> int:
+    """End what waits of a load, until nothing does; how many jobs."""
+    ended = 0
+    while ranges := connection.execute(query("open_ranges_of_load"), {"load": load, "limit": _RANGES}).fetchall():
+        ids = [id_ for number, size in ranges for id_ in range(number * RANGE, number * RANGE + size)]
+        found = len(cancel_jobs(connection, ids).ended)
+        ended += found
+        if not found:
+            # A worker is about to begin these, or to hand them back; a dead one never will.
+            rescue(connection)
+            system.sleep(0.02)
+    return ended
+
+
+def _find(connection: Connection, name: str) -> int:
+    row = connection.execute(query("find_load"), {"name": name}).fetchone()
+    if row is None:
+        raise NotFound(f"load {name!r} does not exist: see app.loads(), or `penstock loads`")
+    return int(row[0])
+
+
+def _count(connection: Connection, name: str) -> int:
+    row = connection.execute(query(name)).fetchone()
+    return int(row[0] or 0) if row else 0
+
+
+def whole_load(parts: Sequence[PartOfLoad]) -> Load:
+    """A load, added up from what each shard has of it."""
+    rows, duplicates = sum(part.rows for part in parts), sum(part.duplicates for part in parts)
+    waiting, running = sum(part.ready + part.scheduled for part in parts), sum(part.running for part in parts)
+    left = waiting + running
+    age_seconds = max((part.age_seconds for part in parts if part.age_seconds is not None), default=_MINUTE)
+    rate = sum(part.lately for part in parts) / min(_MINUTE, max(age_seconds, 1.0))
+    is_paused, is_stream = any(part.is_paused for part in parts), any(part.is_stream for part in parts)
+    is_cancelled = any(part.cancelled_at is not None for part in parts)
+    return Load(
+        name=parts[0].name,
+        queue=parts[0].queue,
+        state=_state(is_paused, is_cancelled, is_stream, left),
+        is_stream=is_stream,
+        batches=max(part.batches for part in parts),
+        rows=rows,
+        duplicates=duplicates,
+        waiting=waiting,
+        running=running,
+        failed=sum(part.dead for part in parts),
+        done=rows - duplicates - left,
+        rate=rate,
+        eta_seconds=left / rate if left and rate and not is_paused else None,
+        published_at=max((part.last_at for part in parts if part.last_at is not None), default=None),
+    )
+
+
+def _state(is_paused: bool, is_cancelled: bool, is_stream: bool, left: int) -> str:
+    if is_cancelled:
+        return "cancelled"
+    if is_paused:
+        return "paused"
+    return "running" if left or is_stream else "done"

@@ -1,0 +1,164 @@
+"""Upkeep's acts on the database, each bounded and safe in any number of workers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from psycopg import errors
+
+from penstock.storage.connection.database import Connection
+from penstock.storage.connection.queries import query
+
+__all__ = [
+    "Rescued",
+    "children_of",
+    "clean",
+    "expire",
+    "fold",
+    "fold_if_long",
+    "forget_receipts",
+    "note_trouble",
+    "park",
+    "promote",
+    "rescue",
+    "unblock",
+    "unblock_all",
+    "unblock_next",
+    "unblock_untold",
+]
+
+BATCH = 10_000
+# About 10,000 unfolded rows: reading more takes longer than folding them.
+_MUCH_TALLY_BYTES = 1_000_000
+
+
+class Rescued(NamedTuple):
+    """What one rescue found: workers declared dead, their jobs, and how many of those went to the dead letters."""
+
+    workers: int
+    jobs: int
+    dead: int
+
+
+def rescue(connection: Connection) -> Rescued:
+    """Return what dead workers held, until nothing is left."""
+    total = Rescued(0, 0, 0)
+    while True:
+        row = connection.execute(query("rescue")).fetchone()
+        assert row is not None  # noqa: S101
+        workers, jobs, dead = (count or 0 for count in row)
+        total = Rescued(total.workers + workers, total.jobs + jobs, total.dead + dead)
+        if not jobs:
+            return total
+
+
+def promote(connection: Connection) -> int:
+    """Make ready whatever is due."""
+    total, limit = 0, BATCH
+    while True:
+        try:
+            row = connection.execute(query("promote"), {"limit": limit}).fetchone()
+        except errors.QueryCanceled:
+            # So many take longer than a statement of this role may.
+            if limit == 1:
+                raise
+            limit //= 2
+            continue
+        count = row[0] if row else 0
+        total += count
+        if not count:
+            return total
+
+
+def unblock_next(connection: Connection, children: Sequence[int]) -> tuple[int, list[int]]:
+    """Let go those of these children whose parents have ended: how many, and the children of those that this cancels,
+    which are to be looked at next. A chain is as many steps as it is long.
+    """
+    row = connection.execute(
+        query("unblock"), {"children": list(children), "after": 0, "limit": len(children)}
+    ).fetchone()
+    assert row is not None  # noqa: S101
+    return row[1] or 0, children_of(connection, row[3]) if row[3] else []
+
+
+def unblock(connection: Connection, children: Sequence[int]) -> int:
+    """Let go those of these children whose parents have ended, and the children of those this cancels, to the last."""
+    freed = 0
+    waiting = list(children)
+    while waiting:
+        count, waiting = unblock_next(connection, waiting)
+        freed += count
+    return freed
+
+
+def unblock_all(connection: Connection) -> int:
+    """Look at every blocked job, for parents that ended while nobody could tell their children; how many it let go."""
+    freed, cancelled = unblock_untold(connection)
+    return freed + unblock(connection, cancelled)
+
+
+def unblock_untold(connection: Connection) -> tuple[int, list[int]]:
+    """The same for one generation: how many, and the children of those that this cancels, to be looked at next."""
+    freed, after = 0, 0
+    left: list[int] = []
+    while True:
+        row = connection.execute(query("unblock"), {"children": None, "after": after, "limit": 1000}).fetchone()
+        assert row is not None  # noqa: S101
+        looked_at, count, last_id, cancelled = row
+        freed += count or 0
+        if cancelled:
+            left += children_of(connection, cancelled)
+        if not looked_at:
+            return freed, left
+        after = last_id
+
+
+def children_of(connection: Connection, parents: Sequence[int]) -> list[int]:
+    """The jobs that wait for any of these."""
+    rows = connection.execute(query("children_of_jobs"), {"parents": list(parents)}).fetchall()
+    return [row[1] for row in rows]
+
+
+def expire(connection: Connection) -> int:
+    """End what has waited longer than its queue allows."""
+    return _count(connection, "expire")
+
+
+def park(connection: Connection) -> int:
+    """Take out of the order what no live worker knows, and bring back what one does."""
+    return _count(connection, "park")
+
+
+def fold(connection: Connection) -> int:
+    """Add the tally into the totals."""
+    return _count(connection, "fold")
+
+
+def fold_if_long(connection: Connection) -> None:
+    """For those who read the tally: fold it, where no worker lives to do so and it has grown long."""
+    size = connection.execute(query("tally_bytes")).fetchone()
+    if size is not None and size[0] > _MUCH_TALLY_BYTES:
+        with suppress(errors.ReadOnlySqlTransaction):
+            fold(connection)
+
+
+def clean(connection: Connection) -> int:
+    """Forget the progress of jobs that have ended, and all but the last of what rates have spent."""
+    return _count(connection, "clean_progress") + _count(connection, "clean_spent")
+
+
+def forget_receipts(connection: Connection) -> int:
+    """Forget what became of calls that nobody can ask about any more."""
+    return _count(connection, "forget_receipts")
+
+
+def note_trouble(connection: Connection, duty: str, error: str | None, seconds: float) -> None:
+    """Write down that a duty has failed for so many seconds, or with None that it is done again."""
+    connection.execute(query("note_trouble"), {"duty": duty, "error": error, "seconds": seconds})
+
+
+def _count(connection: Connection, name: str) -> int:
+    row = connection.execute(query(name)).fetchone()
+    return int(row[0] or 0) if row else 0

@@ -1,0 +1,189 @@
+"""Leases, and reading the jobs they are about by constant bounds.
+
+The bounds are written into the statement, so that the planner reads only the table partitions that hold the jobs
+and locks no others. A job that is not stored, or cannot be read, is never silently left out: whoever reads is told, and
+sets it aside (see penstock.storage.work.set_aside). The others are read all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, LiteralString, Protocol
+
+import psycopg
+from psycopg import sql
+
+from penstock.storage.connection.arrays import array_text
+from penstock.storage.connection.database import Connection, DatabaseError, first_line, is_about_data
+from penstock.storage.connection.flow import schema_of
+from penstock.storage.enqueue.write import RANGE
+
+__all__ = ["Lease", "LeasedJob", "Stored", "members_of", "others_than", "parts_of", "read_facts", "read_jobs"]
+
+_JOB: LiteralString = "id, args::text, key, attributes::text"
+# A range this well filled is read by its bounds; the others by their ids.
+_WORTH_BOUNDS = 8
+
+
+NOT_STORED = "it is in no table of jobs"
+
+# id, args, key, attributes; and the task, where jobs of several stand in one range.
+LeasedJob = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Lease:
+    """A worker's numbered right to run jobs of a range; who ends them names number, token and range."""
+
+    id: int
+    partition_id: int
+    priority: int
+    pos: int
+    range: int
+    low: int
+    high: int
+    members: str | None
+    attempt: int
+    rescues: int
+    is_ahead: bool
+    task: str
+    waited_seconds: float
+    # What its claim drew at random. It is the lease's, like the number, and unlike that it never comes again.
+    token: int = 0
+    # Whether its jobs start strictly one after the other.
+    is_strict: bool = False
+    # The job, where there is one and it came with the claim.
+    only_job: LeasedJob | None = None
+    # Jobs of it that have not been settled; kept by the worker.
+    left: int = 0
+    # Whether the server is another than the one that gave it, and may take ended jobs of it for running.
+    is_in_doubt: bool = False
+    # Monotonic seconds of when the worker got it.
+    taken_at: float = 0.0
+
+    @property
+    def positions(self) -> Sequence[int]:
+        """Which jobs of the range are meant."""
+        return members_of(self.low, self.high, self.members)
+
+
+class Span(Protocol):
+    """Some jobs of a range: a lease, or what is ready of it."""
+
+    @property
+    def range(self) -> int: ...
+    @property
+    def low(self) -> int: ...
+    @property
+    def high(self) -> int: ...
+    @property
+    def members(self) -> str | None: ...
+    @property
+    def positions(self) -> Sequence[int]: ...
+
+
+def members_of(low: int, high: int, members: str | None) -> Sequence[int]:
+    """Which positions of a range are meant."""
+    if members is None:
+        return range(low, high)
+    return [position for position in range(low, high) if members[position] == "1"]
+
+
+def parts_of(whole: Iterable[Lease], leases: Iterable[Lease]) -> list[Lease]:
+    """Which of the leases are what is left of the others, or were split from them."""
+    by_claim: dict[tuple[int, int], list[set[int]]] = {}
+    for each in whole:
+        by_claim.setdefault((each.token, each.range), []).append(set(each.positions))
+    return [
+        lease
+        for lease in leases
+        if any(positions.issuperset(lease.positions) for positions in by_claim.get((lease.token, lease.range), ()))
+    ]
+
+
+def others_than(whole: Iterable[Lease], leases: Sequence[Lease]) -> list[Lease]:
+    """Which of the leases are not."""
+    known = {lease.id for lease in parts_of(whole, leases)}
+    return [lease for lease in leases if lease.id not in known]
+
+
+class Stored(dict[int, tuple[Any, ...]]):
+    """Facts of jobs, by id; `unreadable` says why of those that are left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unreadable: dict[int, str] = {}
+
+    def add(self, others: Stored) -> None:
+        """Take in what else was read."""
+        self.update(others)
+        self.unreadable.update(others.unreadable)
+
+
+def read_jobs(connection: Connection, leases: Sequence[Span], *, with_task: bool = False) -> Stored:
+    """The jobs of these leases, by id."""
+    return read_facts(connection, _JOB if not with_task else _JOB + ", task", leases)
+
+
+def read_facts(connection: Connection, columns: LiteralString, spans: Sequence[Span]) -> Stored:
+    """Columns of the jobs of these spans, the first of them the id, by id."""
+    bounds = []
+    ids: list[int] = []
+    for span in spans:
+        if span.members is None and span.high - span.low >= _WORTH_BOUNDS:
+            bounds.append((span.range * RANGE + span.low, span.range * RANGE + span.high))
+        else:
+            ids += [span.range * RANGE + position for position in span.positions]
+    jobs = Stored()
+    cursor = connection.cursor(binary=True)
+    for low, high in bounds:
+        which = sql.SQL("id >= {} and id < {}").format(sql.Literal(low), sql.Literal(high))
+        try:
+            rows = cursor.execute(_statement(columns, schema_of(connection), "job", which), prepare=False).fetchall()
+        except (DatabaseError, ValueError) as error:
+            if not is_about_data(error):
+                raise
+            _read(cursor, columns, "job", range(low, high), jobs)
+        else:
+            jobs.update({row[0]: row for row in rows})
+    if ids:
+        _read(cursor, columns, "job", ids, jobs)
+    if len(jobs) < sum(high - low for low, high in bounds) + len(ids):
+        wanted = {id_ for low, high in bounds for id_ in range(low, high)}.union(ids)
+        missing = sorted(wanted - jobs.keys() - jobs.unreadable.keys())
+        if missing:
+            _read(cursor, columns, "job_kept", missing, jobs)
+        for id_ in missing:
+            if id_ not in jobs:
+                jobs.unreadable.setdefault(id_, NOT_STORED)
+    return jobs
+
+
+def _read(
+    cursor: psycopg.Cursor[tuple[Any, ...]], columns: LiteralString, table: str, ids: Sequence[int], jobs: Stored
+) -> None:
+    """Read those of these jobs that a table holds; where that fails, by halves, until the one it fails for is known."""
+    try:
+        statement = _statement(columns, schema_of(cursor.connection), table, _any(ids))
+        rows = cursor.execute(statement, prepare=False).fetchall()
+    except (DatabaseError, ValueError) as error:
+        if not is_about_data(error):
+            raise
+        if len(ids) == 1:
+            jobs.unreadable[ids[0]] = f"it cannot be read: {first_line(error)}"
+            return
+        half = len(ids) // 2
+        _read(cursor, columns, table, ids[:half], jobs)
+        _read(cursor, columns, table, ids[half:], jobs)
+    else:
+        jobs.update({row[0]: row for row in rows})
+
+
+def _statement(columns: LiteralString, schema: str, table: str, which: sql.Composable) -> sql.Composed:
+    statement = sql.SQL("select {columns} from {table} where {which}")
+    return statement.format(columns=sql.SQL(columns), table=sql.Identifier(schema, table), which=which)
+
+
+def _any(ids: Sequence[int]) -> sql.Composable:
+    return sql.SQL("id = any ({}::bigint[])").format(sql.Literal(array_text(ids)))

@@ -1,0 +1,248 @@
+"""A worker's turn with the database: settle what ended and claim what comes next, in one transaction and one round
+trip, so that a freed slot is taken again in the same commit that frees it.
+
+A turn that is refused for what is in it (SQLSTATE classes 22 and 23, damaged data) is repeated in ever smaller pieces,
+down to the end that is refused alone: that job is set aside, and costs neither the worker nor the others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from dataclasses import replace as replaced
+
+import msgspec
+
+from penstock.clock import system
+from penstock.storage.connection.arrays import array_text
+from penstock.storage.connection.database import Connection, DatabaseError, first_line, is_about_data, one_transaction
+from penstock.storage.connection.queries import query
+from penstock.storage.work.claim import Lease
+from penstock.storage.work.owner import Choice, choice_parameters
+from penstock.storage.work.set_aside import set_ends_aside
+from penstock.storage.work.settle import End, Succeeded, succeeded_parameters
+
+__all__ = ["FROM_THE_START", "ClaimWish", "Turn", "exchange", "held_leases", "settled_by"]
+
+
+log = logging.getLogger("penstock")
+
+FEW_ENDED = 64
+# Where the first claim of a partition begins, for each priority: before all, those too that came from another shard.
+FROM_THE_START = (-(1 << 62),) * 10
+
+
+@dataclass(slots=True)
+class ClaimWish:
+    """What a worker would take: partitions in the order to try, ten start positions each, and how much."""
+
+    partitions: Sequence[int]
+    positions: Sequence[int]
+    slots: int
+    ahead: int
+    # Whether the worker holds a job that was rescued twice: it is given no second one meanwhile.
+    has_suspect: bool = False
+
+
+@dataclass(slots=True)
+class Turn:
+    """What came of it: pairs (lease, position) that were not held, children of what ended, new leases."""
+
+    lost: list[tuple[int, int]] = field(default_factory=list)
+    # Likewise, those that were set aside instead of ended.
+    aside: list[tuple[int, int]] = field(default_factory=list)
+    children: list[int] = field(default_factory=list)
+    leases: list[Lease] = field(default_factory=list)
+    # Seconds until a rate lets more start, where that is what was waited for.
+    opens_in: float | None = None
+    # Of the partitions that something was chosen from, those still their owner's; and the leases of what was chosen.
+    held_partitions: set[int] = field(default_factory=set)
+    chosen: list[Lease] = field(default_factory=list)
+    # Whose turn it was, and so whose leases these are.
+    holder: int = 0
+
+    @property
+    def unsettled(self) -> list[tuple[int, int]]:
+        """What did not end as the worker said."""
+        return self.lost + self.aside
+
+
+def exchange(
+    connection: Connection,
+    worker: int,
+    name: str,
+    succeeded: Sequence[Succeeded],
+    ends: Sequence[End],
+    wish: ClaimWish | None,
+    choices: Sequence[Choice] = (),
+    freed: Sequence[int] = (),
+    number: int | None = None,
+) -> Turn:
+    """Settle and claim. Nothing is done twice if it is repeated: what was settled before is simply not held.
+
+    `freed` are partitions with a limit in which this ends jobs: places it does not take again are offered to others.
+    `number` is what the worker's turns bear behind a pooler (`penstock.storage.connection.sessions`).
+    """
+    try:
+        return _exchange(connection, worker, name, succeeded, ends, wish, choices, freed, number=number)
+    except DatabaseError as error:
+        if not is_about_data(error):
+            raise
+        log.warning("a turn was refused and is repeated piece by piece: %s", first_line(error))
+    turn = Turn()
+    units: list[Succeeded | End] = [*(replaced(each, is_whole=False) for each in succeeded), *ends]
+    _settle_in_pieces(connection, worker, name, units, turn)
+    for claim in ("claim", "claim_unread"):
+        try:
+            claimed = _exchange(connection, worker, name, (), (), wish, choices, freed, number=number, claim=claim)
+        except DatabaseError as error:
+            if not is_about_data(error):
+                raise
+            log.warning("a claim was refused: %s", first_line(error))
+        else:
+            claimed.lost, claimed.aside, claimed.children = turn.lost, turn.aside, turn.children
+            return claimed
+    return turn
+
+
+def _settle_in_pieces(
+    connection: Connection, worker: int, name: str, units: Sequence[Succeeded | End], turn: Turn
+) -> None:
+    """Settle these ends, by halves where they are refused; what came of it is added to the turn."""
+    if not units:
+        return
+    succeeded = [unit for unit in units if isinstance(unit, Succeeded)]
+    ends = [unit for unit in units if isinstance(unit, End)]
+    try:
+        done = _exchange(connection, worker, name, succeeded, ends, None)
+    except DatabaseError as error:
+        if not is_about_data(error):
+            raise
+        if len(units) == 1 and succeeded and len(succeeded[0].positions) > 1:
+            units = succeeded[0].one_by_one()
+        if len(units) > 1:
+            half = len(units) // 2
+            _settle_in_pieces(connection, worker, name, units[:half], turn)
+            _settle_in_pieces(connection, worker, name, units[half:], turn)
+            return
+        end = (
+            ends[0]
+            if ends
+            else End(succeeded[0].lease, succeeded[0].token, succeeded[0].positions[0], succeeded[0].range, "release")
+        )
+        turn.aside.append((end.lease, end.position))
+        reason = f"its end ({end.end if ends else 'succeeded'}) cannot be written: {first_line(error)}"
+        try:
+            set_ends_aside(connection, worker, name, [end], [reason])
+        except DatabaseError as again:
+            if not is_about_data(again):
+                raise
+            # It stays under its lease, and is set aside when it is rescued.
+            log.exception(
+                "job %d: %s; nor can it be set aside", end.range * 1024 + end.position, reason, exc_info=again
+            )
+    else:
+        turn.lost += done.lost
+        turn.children += done.children
+
+
+def _exchange(
+    connection: Connection,
+    worker: int,
+    name: str,
+    succeeded: Sequence[Succeeded],
+    ends: Sequence[End],
+    wish: ClaimWish | None,
+    choices: Sequence[Choice] = (),
+    freed: Sequence[int] = (),
+    *,
+    number: int | None = None,
+    claim: str = "claim",
+) -> Turn:
+    settled, others, children, claimed = None, None, None, None
+    held, chosen = None, None
+    token = system.random_token()
+    is_one_statement = not (succeeded or ends or choices or number is not None)
+    with one_transaction(connection, is_one_statement=is_one_statement):
+        if number is not None:
+            connection.execute(query("hold_turn"), {"worker": worker, "number": number})
+        if succeeded:
+            settled = connection.execute(
+                query("settle_succeeded_if_leased"), succeeded_parameters(worker, name, succeeded)
+            )
+        if ends:
+            others = connection.execute(
+                query("settle_ended_if_leased"),
+                {"worker": worker, "name": name, "ends": msgspec.json.encode(ends).decode()},
+            )
+        if succeeded or ends:
+            # One by one is a look-up a job, by ranges a walk through all children of a range: few and many want each.
+            if sum(len(each.positions) for each in succeeded) + len(ends) <= FEW_ENDED:
+                parents = array_text(_ended(succeeded, ends))
+                children = connection.execute(query("children_of_jobs"), {"parents": parents})
+            else:
+                ranges = array_text({each.range for each in succeeded} | {each.range for each in ends})
+                children = connection.execute(query("children_of_ranges"), {"ranges": ranges})
+        if wish is not None:
+            claimed = connection.execute(
+                query(claim),
+                {
+                    "worker": worker,
+                    "token": token,
+                    "partitions": array_text(wish.partitions),
+                    "positions": array_text(wish.positions),
+                    "slots": wish.slots,
+                    "ahead": wish.ahead,
+                    "has_suspect": wish.has_suspect,
+                    "settled": array_text(freed),
+                },
+            )
+        elif freed:
+            connection.execute(query("wake_gates"), {"settled": array_text(freed)})
+        if choices:
+            parameters = choice_parameters(worker, token, choices)
+            held = connection.execute(query("held_partitions"), parameters)
+            chosen = connection.execute(query("lease_chosen"), parameters)
+    turn = Turn(holder=worker)
+    for cursor in (settled, others):
+        if cursor is not None:
+            turn.lost += [(lease, position) for lease, position in cursor.fetchall()]
+    if children is not None and (pairs := children.fetchall()):
+        ended = set(_ended(succeeded, ends))
+        turn.children = [child for parent, child in pairs if parent in ended]
+    if claimed is not None:
+        for each in claimed.fetchall():
+            if each[0] is None:
+                turn.opens_in = -each[12]
+            else:
+                lease = Lease(*each[:13])
+                lease.only_job = None if each[13] is None else each[13:]
+                turn.leases.append(lease)
+    if held is not None and chosen is not None:
+        row = held.fetchone()
+        turn.held_partitions = set(row[0] if row else ())
+        turn.chosen = [Lease(*each) for each in chosen.fetchall()]
+    for lease in (*turn.leases, *turn.chosen):
+        lease.token = token
+    return turn
+
+
+def _ended(succeeded: Sequence[Succeeded], ends: Sequence[End]) -> list[int]:
+    """The jobs that will not run again."""
+    ended = [each.range * 1024 + position for each in succeeded for position in each.positions]
+    return ended + [end.range * 1024 + end.position for end in ends if end.end not in ("retry", "snooze", "release")]
+
+
+def held_leases(connection: Connection, worker: int) -> list[Lease]:
+    """Every lease of a worker: after a lost answer it may hold some that it never heard of."""
+    return [Lease(*row) for row in connection.execute(query("held_leases"), {"worker": worker}).fetchall()]
+
+
+def settled_by(connection: Connection, name: str, attempts: Sequence[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Of these attempts, pairs of job and number, those whose end this worker wrote: it is not held and yet its own."""
+    rows = connection.execute(
+        query("settled_by"),
+        {"name": name, "jobs": [job for job, _ in attempts], "attempts": [attempt for _, attempt in attempts]},
+    ).fetchall()
+    return {(job, attempt) for job, attempt in rows}

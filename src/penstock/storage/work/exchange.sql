@@ -1,0 +1,73 @@
+-- name: held_partitions
+-- See @schema@.held_partitions. Locks: rows of partitions for share.
+select @schema@.held_partitions(%(owner)s, %(server)s, %(partitions)s::int[], %(epochs)s::bigint[])
+
+-- name: lease_chosen
+-- See @schema@.lease_chosen. Locks: rows of partitions for share, then ready rows by range. Index: ready_of_range.
+select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
+       extract(epoch from now() - ready_at)::double precision
+  from @schema@.lease_chosen(%(owner)s, %(holder)s, %(token)s, %(server)s, %(partitions)s::int[],
+                             %(epochs)s::bigint[], %(ranges)s::bigint[], %(masks)s::bit(1024)[], %(aheads)s::boolean[])
+
+-- name: claim
+-- See @schema@.claim. Locks: gates, then ready rows in order, skipping those held. Index: ready_in_order. A job that is
+-- alone in its lease comes with it: who waits for single jobs is spared a second question.
+select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.members::text, l.attempt, l.rescues, l.is_ahead,
+       l.task, extract(epoch from now() - l.ready_at)::double precision, j.id, j.args::text, j.key, j.attributes::text
+  from @schema@.claim(%(worker)s, %(token)s, %(partitions)s::int[], %(positions)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
+                      %(settled)s::int[]) as l
+  left join lateral (
+       select id, args, key, attributes from @schema@.job
+        where id = l.range * 1024 + l.low and l.high - l.low = 1 offset 0) as j on true
+
+-- name: claim_unread
+-- The same without the job, for whoever cannot read one of them.
+select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.members::text, l.attempt, l.rescues, l.is_ahead,
+       l.task, extract(epoch from now() - l.ready_at)::double precision, null, null, null, null
+  from @schema@.claim(%(worker)s, %(token)s, %(partitions)s::int[], %(positions)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
+                      %(settled)s::int[]) as l
+
+-- name: wake_gates
+-- Wake who waits for room under a limit. See @schema@.wake_gates.
+select @schema@.wake_gates(%(settled)s::int[])
+
+-- name: held_leases
+-- Every lease that a worker holds, for whoever lost an answer.
+select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
+       extract(epoch from now() - ready_at)::double precision, token
+  from @schema@.lease where worker_id = %(worker)s
+
+-- name: settled_by
+-- Of these attempts, those whose end a worker wrote. Index: finished_of_range, failure_of_job.
+select g.job_id, g.attempt from unnest(%(jobs)s::bigint[], %(attempts)s::smallint[]) as g(job_id, attempt)
+ where exists (select from @schema@.finished as f
+                where f.range = g.job_id / 1024 and (g.job_id %% 1024)::smallint = any (f.positions)
+                  and f.worker = %(name)s and f.attempt = g.attempt)
+    or exists (select from @schema@.failure as x
+                where x.job_id = g.job_id and x.attempt = g.attempt and x.worker = %(name)s)
+
+-- name: settle_succeeded_if_leased
+-- Jobs succeeded; those are returned that were not this worker's any more. See @schema@.settle_succeeded_if_leased.
+select lease_id, pos from @schema@.settle_succeeded_if_leased(
+    %(worker)s, %(name)s, %(leases)s::bigint[], %(tokens)s::bigint[], %(ranges)s::bigint[], %(counts)s::int[], %(masks)s::bit(1024)[], %(positions)s::text[],
+    %(ages)s::text[], %(runs)s::text[], %(results)s::text[])
+
+-- name: settle_ended_if_leased
+-- The same for every other end. See @schema@.settle_ended_if_leased.
+select lease_id, pos from @schema@.settle_ended_if_leased(%(worker)s, %(name)s, %(ends)s::json)
+
+-- name: hold_turn
+-- See @schema@.hold_turn. Locks: the number of the worker's turns, shared.
+select @schema@.hold_turn(%(worker)s, %(number)s)
+
+-- name: children_of_jobs
+-- Children of these few jobs, looked up one by one. Index: the primary key of dependency.
+select d.parent_id, d.child_id from unnest(%(parents)s::bigint[]) as p
+ cross join lateral (select parent_id, child_id from @schema@.dependency where parent_id = p offset 0) as d
+
+-- name: children_of_ranges
+-- Children of any job of these ranges, each with its parent. Index: the primary key of dependency.
+select d.parent_id, d.child_id from unnest(%(ranges)s::bigint[]) as r
+ cross join lateral (
+       select parent_id, child_id from @schema@.dependency
+        where parent_id >= r * 1024 and parent_id < (r + 1) * 1024 offset 0) as d

@@ -1,0 +1,120 @@
+-- name: share_partitions
+-- See @schema@.share_partitions. Locks: rows of free partitions, skipping those held.
+select partition_id, queue_id, owner_epoch, is_surplus from @schema@.share_partitions(%(worker)s)
+
+-- name: give_up_partitions
+-- Let another worker own these partitions. See @schema@.give_up_partitions.
+select @schema@.give_up_partitions(%(worker)s, %(partitions)s::int[])
+
+-- name: leave_crews
+-- A worker that stops takes no share any more. Index: the primary key of worker_task.
+delete from @schema@.worker_task where worker_id = %(worker)s and queue_id = any (%(queues)s::int[])
+
+-- name: hold_tables_of_jobs
+-- Before a transaction takes its snapshot: no table of jobs is detached while it reads by it. What prune moved after the
+-- snapshot would be seen in neither place, and a key that is busy be taken for free. Locks: `job`, as every reader does.
+lock table only @schema@.job in access share mode
+
+-- name: read_snapshot
+-- Which transactions have ended, and which server says so: rows are read by it.
+select pg_current_snapshot()::text, @schema@.this_server()
+
+-- name: read_new_rows
+-- Rows that an owner has not seen though it has read beyond their place: written since its last look, whose snapshot
+-- is given; what was set aside bears no transaction. Index: ready_changed. What a restored dump brought along bears numbers of another server, which may lie
+-- ahead: it is not new.
+select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.rescues, r.epoch,
+       extract(epoch from r.ready_at)::double precision
+  from (select priority, pos, range, low, high, members, attempt, rescues, epoch, ready_at, changed from @schema@.ready
+         where partition_id = %(partition)s and changed >= pg_snapshot_xmax(%(before)s::pg_snapshot)
+        union all
+        select priority, pos, range, low, high, members, attempt, rescues, epoch, ready_at, changed from @schema@.ready
+         where partition_id = %(partition)s and changed = any (array(select pg_snapshot_xip(%(before)s::pg_snapshot)))) as r
+ where r.pos < (%(from)s::bigint[])[r.priority + 1]
+   and r.changed < pg_snapshot_xmax(pg_current_snapshot())
+
+-- name: read_next_rows
+-- The next rows of a partition, by priority and place, from where the owner's last look ended. Index: ready_in_order.
+select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.rescues, r.epoch,
+       extract(epoch from r.ready_at)::double precision
+  from generate_series(0, 9) as level(priority)
+ cross join lateral (
+       select priority, pos, range, low, high, members, attempt, rescues, epoch, ready_at from @schema@.ready
+        where partition_id = %(partition)s and not is_parked and priority = level.priority
+          and pos >= (%(from)s::bigint[])[level.priority + 1]
+        order by pos fetch first (%(rows)s) rows with ties) as r
+
+-- name: read_running
+-- The jobs of a partition that anybody holds a lease of, and which of them may come back without having started.
+select l.range * 1024 + m, j.key, l.is_ahead or not exists (select from @schema@.worker as w where w.id = l.worker_id)
+  from @schema@.lease as l
+ cross join lateral unnest(@schema@.positions(l.low, l.high, l.members)) as m
+ cross join lateral (select key from @schema@.job_stored where id = l.range * 1024 + m limit 1) as j
+ where l.partition_id = %(partition)s
+
+-- name: read_held
+-- The retries of a partition that wait for their time and hold their key meanwhile. Index: scheduled_of_partition.
+select s.range * 1024 + m, j.key
+  from @schema@.scheduled as s
+ cross join lateral unnest(@schema@.positions(s.low, s.high, s.members)) as m
+ cross join lateral (select key from @schema@.job_stored where id = s.range * 1024 + m limit 1) as j
+ where s.partition_id = %(partition)s and s.pos is not null
+
+-- name: read_halted
+-- The keys of a queue that wait for a person.
+select key from @schema@.halted where queue_id = %(queue)s
+
+-- name: note_quiet
+-- As of a snapshot nothing in this partition can start, if it is still this owner's. Locks: the row of `quiet`.
+insert into @schema@.quiet (partition_id, as_of, server)
+select %(partition)s, %(as_of)s::pg_snapshot, %(server)s
+ where @schema@.held_partitions(%(worker)s, %(server)s, array[%(partition)s::int], array[%(epoch)s::bigint]) <> '{}'
+on conflict (partition_id) do update set as_of = excluded.as_of, server = excluded.server
+
+-- name: has_work_of_others
+-- Whether partitions that others hold, or nobody, have ready jobs that their owner has not found to wait for something.
+-- Index: ready_changed.
+select exists (
+    select from @schema@.worker_task as t
+      join @schema@.queue as q on q.id = t.queue_id and q.is_owned and not q.is_paused
+      join @schema@.partition as p on p.queue_id = q.id and p.owner_id is distinct from %(worker)s
+      left join @schema@.quiet as n on n.partition_id = p.id and n.server = @schema@.this_server()
+           and exists (select from @schema@.worker as w where w.id = p.owner_id)
+     cross join lateral (
+           select from @schema@.ready as r
+            where r.partition_id = p.id and r.changed is not null
+              and (n.as_of is null or not pg_visible_in_snapshot(r.changed, n.as_of)) limit 1) as r
+     where t.worker_id = %(worker)s)
+
+-- name: only_key
+-- Of spans of ids, those whose jobs are all of one key, task and tenant: their first job. The last and the middle one are
+-- looked at first, so that ranges of many keys cost next to nothing. Index: the primary key of job.
+select g.low, g.high, f.key, f.task, f.attributes ->> 'tenant'
+  from unnest(%(lows)s::bigint[], %(highs)s::bigint[]) as g(low, high)
+ cross join lateral (select key, task, attributes from @schema@.job where id = g.low and key is not null offset 0) as f
+ cross join lateral (select key from @schema@.job where id = g.high - 1 offset 0) as l
+ cross join lateral (select key from @schema@.job where id = (g.low + g.high) / 2 offset 0) as m
+ where l.key = f.key and m.key = f.key
+   and (select count(*) = g.high - g.low and bool_and(j.key is not distinct from f.key and j.task = f.task
+               and j.attributes ->> 'tenant' is not distinct from f.attributes ->> 'tenant')
+          from @schema@.job as j where j.id >= g.low and j.id < g.high)
+
+-- name: read_queue_rules
+-- The rules that an owner obeys, as of now.
+select q.id, q.rules, q.weights, q.is_paused
+  from @schema@.queue as q where q.id = any (%(queues)s::int[])
+
+-- name: read_partitions
+-- Every partition of these queues on this shard, those too that a resize removed or has just added.
+select id, queue_id from @schema@.partition where queue_id = any (%(queues)s::int[]) and shard = @schema@.here() order by id
+
+-- name: still_ready
+-- Which of these jobs are ready in a partition. Index: ready_of_range.
+select g.id from unnest(%(jobs)s::bigint[]) as g(id)
+ where exists (select from @schema@.ready as r
+                where r.range = g.id / 1024 and r.partition_id = %(partition)s
+                  and @schema@.has_member(r.low, r.high, r.members, (g.id %% 1024)::int))
+
+-- name: open_maps
+-- See @schema@.open_maps: one look. Index: ready_of_epoch.
+select epoch, partition_ids, open_ids, held_keys from @schema@.open_maps(%(queue)s)

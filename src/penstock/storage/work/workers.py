@@ -1,0 +1,205 @@
+"""Who is alive. A worker renews one row; its leases live as long as it does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from penstock.clock import system
+from penstock.errors import SchemaMismatch
+from penstock.model.rules import QueueRules, options_of
+from penstock.model.worker import WorkerInfo
+from penstock.storage.connection.arrays import array_text
+from penstock.storage.connection.database import Connection
+from penstock.storage.connection.queries import query
+from penstock.storage.schema import refuse_newer
+
+__all__ = [
+    "Renewal",
+    "add_tasks",
+    "asked_to_stop",
+    "begin",
+    "fall_asleep",
+    "full_name",
+    "has_work",
+    "limited_queues",
+    "next_due",
+    "note_session",
+    "read_workers",
+    "register",
+    "remove",
+    "renew",
+    "report_progress",
+    "wake_up",
+    "withheld_queues",
+]
+
+
+def register(
+    connection: Connection,
+    *,
+    name: str,
+    host: str,
+    pid: int,
+    version: str,
+    concurrency: int,
+    lease_seconds: float,
+    tasks: Iterable[tuple[int, str]],
+    untimed: Iterable[tuple[int, str]] = (),
+    instance: str | None = None,
+) -> int:
+    """Enter a worker with the (queue, task) pairs it knows, and those of them without a timeout; its number.
+
+    `instance`: the same on every shard. The number is drawn at random: a counted one would be given again by a promoted
+    standby or a restored backup, and two workers would renew one row. It is short enough to be exact in JSON, wherever
+    that is read.
+    """
+    worker = system.random_token() >> 10
+    with connection.transaction():
+        connection.execute(
+            query("register_worker"),
+            {
+                "worker": worker,
+                "name": full_name(name, worker, instance),
+                "instance": instance,
+                "host": host,
+                "pid": pid,
+                "version": version,
+                "concurrency": concurrency,
+                "lease_seconds": lease_seconds,
+            },
+        )
+        add_tasks(connection, worker, tasks, untimed)
+    return worker
+
+
+def add_tasks(
+    connection: Connection, worker: int, tasks: Iterable[tuple[int, str]], untimed: Iterable[tuple[int, str]] = ()
+) -> None:
+    """Let a worker take jobs of these tasks too."""
+    tasks, untimed = list(tasks), list(untimed)
+    connection.execute(
+        query("register_worker_tasks"),
+        {
+            "worker": worker,
+            "queues": [queue for queue, _ in tasks],
+            "tasks": [task for _, task in tasks],
+            "untimed_queues": [queue for queue, _ in untimed],
+            "untimed": [task for _, task in untimed],
+        },
+    )
+
+
+def note_session(connection: Connection, worker: int) -> None:
+    """Say which server process a worker claims and settles with: whoever finds it dead ends that too."""
+    connection.execute(query("note_session"), {"worker": worker})
+
+
+def full_name(name: str, worker: int, instance: str | None = None) -> str:
+    """What a worker is called everywhere: where it runs, and a few digits that tell it from others that ran there."""
+    return f"{name}#{(instance or f'{worker:014x}')[:6]}"
+
+
+class Renewal(NamedTuple):
+    """Which server heard that a worker lives, and how old a program may be to work there."""
+
+    server: str
+    oldest_program: int
+
+    @property
+    def mismatch(self) -> SchemaMismatch | None:
+        """Why this program may not go on."""
+        try:
+            refuse_newer(self.oldest_program)
+        except SchemaMismatch as error:
+            return error
+        return None
+
+
+def renew(connection: Connection, worker: int) -> Renewal | None:
+    """Say that the worker lives. None: it was declared dead, and all it held is lost."""
+    row = connection.execute(query("renew_worker_if_alive"), {"worker": worker}).fetchone()
+    return None if row is None else Renewal(*row)
+
+
+def begin(connection: Connection, worker: int) -> str | None:
+    """The first renewal of a worker that was just registered: which server heard it; refused where it is too old."""
+    renewal = renew(connection, worker)
+    if renewal is None:
+        return None
+    if renewal.mismatch is not None:
+        remove(connection, worker)
+        raise renewal.mismatch
+    return renewal.server
+
+
+def remove(connection: Connection, worker: int) -> None:
+    """Leave. What the worker still held is rescued like a dead one's."""
+    connection.execute(query("remove_worker"), {"worker": worker})
+
+
+def asked_to_stop(connection: Connection, worker: int) -> set[int]:
+    """The jobs of this worker that somebody cancelled."""
+    return {row[0] for row in connection.execute(query("asked_to_stop"), {"worker": worker}).fetchall()}
+
+
+def withheld_queues(connection: Connection) -> dict[int, str | None]:
+    """The queues of which nothing is taken; by name those that have rules this program does not know and must not
+    ignore, the others are paused.
+    """
+    known = json.dumps(list(options_of(QueueRules)))
+    rows = connection.execute(query("withheld_queues"), {"known": known}).fetchall()
+    return {id_: None if is_paused else name for id_, name, is_paused in rows}
+
+
+def limited_queues(connection: Connection) -> set[int]:
+    """The numbers of the queues whose partitions have a limit that every claim keeps."""
+    return {row[0] for row in connection.execute(query("limited_queues")).fetchall()}
+
+
+def fall_asleep(connection: Connection, worker: int, queues: Sequence[int]) -> None:
+    """Ask to be woken by producers of these queues."""
+    connection.execute(query("fall_asleep"), {"worker": worker, "queues": array_text(queues)})
+
+
+def wake_up(connection: Connection, worker: int) -> None:
+    """Be woken no more."""
+    connection.execute(query("wake_up"), {"worker": worker})
+
+
+def next_due(connection: Connection) -> tuple[float | None, float | None]:
+    """Seconds until the next scheduled job is due, and the next cron entry; None where there is none."""
+    row = connection.execute(query("next_due")).fetchone()
+    assert row is not None  # noqa: S101
+    return row[0], row[1]
+
+
+def has_work(connection: Connection, worker: int) -> bool:
+    """Whether a job this worker has a handler for could run now."""
+    row = connection.execute(query("has_work"), {"worker": worker}).fetchone()
+    return bool(row and row[0])
+
+
+def report_progress(
+    connection: Connection, worker: int, reports: Sequence[tuple[int, float | None, str | None]]
+) -> None:
+    """Store how far jobs of a worker have come: (job, value, note)."""
+    connection.execute(
+        query("report_progress_if_leased"),
+        {
+            "worker": worker,
+            "ids": [r[0] for r in reports],
+            "values": [r[1] for r in reports],
+            "notes": [r[2] for r in reports],
+        },
+    )
+
+
+def read_workers(connection: Connection) -> list[tuple[str, WorkerInfo]]:
+    """Every worker not declared dead, each with what it is called by on all shards."""
+    names = ("id", "name", "host", "pid", "started_at", "renewed_at", "concurrency", "queues", "running")
+    return [
+        (instance, WorkerInfo(**dict(zip(names, facts, strict=True))))
+        for instance, *facts in connection.execute(query("read_workers")).fetchall()
+    ]

@@ -1,0 +1,97 @@
+-- name: register_worker
+-- A worker is there, under the number that it drew.
+insert into @schema@.worker (id, name, instance, host, pid, version, concurrency, lease_seconds)
+values (%(worker)s, %(name)s, coalesce(%(instance)s::uuid, gen_random_uuid()), %(host)s, %(pid)s, %(version)s,
+        %(concurrency)s, %(lease_seconds)s)
+
+-- name: note_session
+-- The server process that a worker claims and settles with.
+update @schema@.worker set session_pid = pg_backend_pid() where id = %(worker)s
+
+-- name: register_worker_tasks
+-- What a worker can run, and which of that has no timeout.
+insert into @schema@.worker_task (worker_id, queue_id, task, has_timeout)
+select %(worker)s, q, t, (q, t) not in (select u.q, u.t from unnest(%(untimed_queues)s::int[], %(untimed)s::text[]) as u(q, t))
+  from unnest(%(queues)s::int[], %(tasks)s::text[]) as g(q, t) on conflict do nothing
+
+-- name: renew_worker_if_alive
+-- One row a worker, not one a job. No row: the worker was declared dead, and every lease it held is lost. Which server
+-- it was: another than before may not know what was written last; and how old a program may be.
+update @schema@.worker set renewed_at = now() where id = %(worker)s
+returning @schema@.this_server(), (select oldest_program from @schema@.function_set)
+
+-- name: remove_worker
+-- A worker has gone by itself, and holds nothing.
+delete from @schema@.worker where id = %(worker)s
+
+-- name: asked_to_stop
+-- Of the jobs this worker runs, those somebody wants stopped.
+select c.job_id from @schema@.cancellation as c
+ where exists (select from @schema@.lease as l where l.worker_id = %(worker)s and l.range = c.job_id / 1024
+                  and @schema@.has_member(l.low, l.high, l.members, (c.job_id %% 1024)::int))
+
+-- name: withheld_queues
+-- The queues of which this program takes nothing: they are paused, or have rules that it would have to know.
+select id, name, is_paused from @schema@.queue
+ where is_paused or not coalesce(rules -> 'must_know', '[]') <@ %(known)s::jsonb
+
+-- name: limited_queues
+-- The queues whose limit is kept by the claim.
+select id from @schema@.queue where running_limit is not null and not is_owned
+
+-- name: fall_asleep
+-- Nothing where the worker was declared dead: it is about to find out. Locks: its own row against removal.
+with alive as (select id from @schema@.worker where id = %(worker)s for key share)
+insert into @schema@.sleeper (queue_id, worker_id) select q, alive.id from alive, unnest(%(queues)s::int[]) as q
+on conflict do nothing
+
+-- name: wake_up
+-- A worker sleeps no more. Index: its primary key.
+delete from @schema@.sleeper where worker_id = %(worker)s
+
+-- name: next_due
+-- When the next scheduled job is due, and the next cron entry, in seconds from now. Index: scheduled_by_due_time,
+-- cron_by_next_time.
+select (select extract(epoch from min(due_at) - now())::double precision from @schema@.scheduled),
+       (select extract(epoch from min(next_at) - now())::double precision from @schema@.cron
+         where not is_paused and not is_leaving)
+
+-- name: has_work
+-- Whether any job a worker has a handler for is ready in queues that are not paused, or due. Index: ready_in_order
+-- (asked for in its order, so that another queue's backlog is never walked through), scheduled_by_due_time. Blocked
+-- children whose parents have ended were made ready by upkeep just before. A worker that was declared dead knows
+-- nothing here, and must find that out before it says that nothing is left to do.
+select not exists (select from @schema@.worker where id = %(worker)s)
+  or exists (
+    select from @schema@.worker_task as t
+      join @schema@.queue as q on q.id = t.queue_id and not q.is_paused
+      join @schema@.partition as p on p.queue_id = q.id
+     cross join generate_series(0, 9) as level(priority)
+     cross join lateral (
+           select from @schema@.ready as r
+            where r.partition_id = p.id and not r.is_parked and r.priority = level.priority and r.task = t.task
+            order by r.pos limit 1) as head
+     where t.worker_id = %(worker)s)
+  or exists (
+    select from @schema@.scheduled as s
+      join @schema@.partition as p on p.id = s.partition_id
+      join @schema@.queue as q on q.id = p.queue_id and not q.is_paused
+      join @schema@.worker_task as t on t.worker_id = %(worker)s and t.queue_id = p.queue_id and s.task in (t.task, '')
+     where s.due_at <= now())
+
+-- name: report_progress_if_leased
+-- Of jobs that the worker still holds. Index: lease_of_range.
+insert into @schema@.progress (job_id, value, note)
+select g.id, g.v, g.n from unnest(%(ids)s::bigint[], %(values)s::real[], %(notes)s::text[]) as g(id, v, n)
+ where exists (select from @schema@.lease as l where l.worker_id = %(worker)s and l.range = g.id / 1024
+                  and @schema@.has_member(l.low, l.high, l.members, (g.id %% 1024)::int))
+on conflict (job_id) do update set value = excluded.value, note = excluded.note, at = now()
+
+-- name: read_workers
+-- Every worker, the queues it serves and how many jobs it holds.
+select w.instance::text, w.id, w.name, w.host, w.pid, w.started_at, w.renewed_at, w.concurrency,
+       array(select distinct q.name from @schema@.worker_task as t join @schema@.queue as q on q.id = t.queue_id
+              where t.worker_id = w.id order by q.name),
+       coalesce((select sum(@schema@.members_count(l.low, l.high, l.members)) from @schema@.lease as l
+                  where l.worker_id = w.id), 0)::int
+  from @schema@.worker as w order by w.started_at, w.id
