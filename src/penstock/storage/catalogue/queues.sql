@@ -16,7 +16,7 @@ select exists (select from known)
 -- name: read_queues
 -- The catalogue, a row a queue: first the partitions of the map of now, then the others. Index:
 -- partition_is_unique_in_its_queue.
-select q.id, q.name, q.rules, q.weights, q.is_paused, q.is_owned, q.epoch, q.partitions,
+select q.id, q.name, q.rules::text, q.weights::text, q.is_paused, q.is_owned, q.epoch, q.partitions,
        array_agg(p.id order by p.state = 'current' desc, p.number, p.id), array_agg(p.name order by p.state = 'current' desc, p.number, p.id),
        array_agg(p.shard order by p.state = 'current' desc, p.number, p.id), q.homes, q.version,
        (select json_agg(json_build_array(m.epoch, array(

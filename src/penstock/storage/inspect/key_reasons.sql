@@ -1,7 +1,7 @@
 -- name: why_not_started
 -- What an owner goes by about one ready job: who owns its partition, its place and map, what runs of its key or holds it,
 -- and a job of its key that stands before it (looked for in a hundred rows). Index: ready_of_range, ready_in_order.
-select q.id, p.id, q.rules, q.weights, q.is_paused, w.name, r.epoch, j.key,
+select q.id, p.id, q.rules::text, q.weights::text, q.is_paused, w.name, r.epoch, j.key,
        array(select l.range * 1024 + m from @schema@.lease as l, unnest(@schema@.positions(l.low, l.high, l.members)) as m,
                     lateral (select key from @schema@.job_stored where id = l.range * 1024 + m limit 1) as o
               where l.partition_id = p.id and o.key = j.key order by 1 limit 10),

@@ -101,7 +101,7 @@ select g.low, g.high, f.key, f.task, f.attributes ->> 'tenant'
 
 -- name: read_queue_rules
 -- The rules that an owner obeys, as of now.
-select q.id, q.rules, q.weights, q.is_paused
+select q.id, q.rules::text, q.weights::text, q.is_paused
   from @schema@.queue as q where q.id = any (%(queues)s::int[])
 
 -- name: read_partitions
