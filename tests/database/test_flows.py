@@ -16,7 +16,8 @@ from penstock.engine.conversation import Conversation, Holder
 from penstock.engine.heartbeat import Heartbeat
 from penstock.engine.link import Link, wait_as_long_as_a_request
 from penstock.storage.connection import flow as flow_module
-from penstock.storage.connection.database import Connection, Database, is_lost
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.error_meaning import is_lost
 from penstock.storage.connection.flow import Flow, Flows, Session
 from penstock.storage.work import workers
 

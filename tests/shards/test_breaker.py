@@ -16,7 +16,8 @@ from tests.fault.proxy import Proxy
 
 from penstock import embedded
 from penstock.errors import PartitionUnavailable
-from penstock.storage.connection.database import Connection, ConnectionLost, Database
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.error_meaning import ConnectionLost
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 
 from penstock import App, InvalidInput
 from penstock.storage.connection.addresses import at_address, plain_address
-from penstock.storage.connection.database import checked_url
 from penstock.storage.connection.schema_name import SCHEMA, checked_schema, split_schema, with_schema
+from penstock.storage.connection.urls import checked_url
 
 
 @pytest.mark.parametrize(

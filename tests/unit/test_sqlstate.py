@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from penstock.storage.connection.database import ConnectionCut, DatabaseDown, LockHeld, is_lost, may_repeat
+from penstock.storage.connection.error_meaning import ConnectionCut, DatabaseDown, LockHeld, is_lost, may_repeat
 from penstock.storage.connection.flow import SessionEnded
 from penstock.storage.connection.sqlstate import DECISIONS, Decision, decide
 

@@ -18,7 +18,8 @@ from penstock.shards.crons import write_where_it_is
 from penstock.shards.databases import Databases
 from penstock.storage.catalogue import crons
 from penstock.storage.catalogue import queues as catalogue
-from penstock.storage.connection.database import Connection, ConnectionLost, Database, is_lost
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.error_meaning import ConnectionLost, is_lost
 
 __all__ = ["CronDefinition", "pause_cron", "read_crons", "remove_cron", "resume_cron", "run_cron", "write_cron"]
 

@@ -12,7 +12,7 @@ from penstock.shards.databases import side_by_side
 from penstock.shards.health import CatalogueFacts, catalogue_facts, check_together
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue.roles import kind_of_role
-from penstock.storage.connection.database import ConnectionLost
+from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.connection.sqlstate import remedy
 from penstock.storage.inspect import health
 from penstock.storage.schema import check_schema, describe, read_state

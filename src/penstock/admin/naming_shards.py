@@ -6,7 +6,7 @@ from penstock.errors import InvalidInput, NotFound
 from penstock.shards.databases import Databases
 from penstock.shards.identity import ShardEntry, read_shards
 from penstock.storage.connection.addresses import plain_address
-from penstock.storage.connection.database import checked_url
+from penstock.storage.connection.urls import checked_url
 
 __all__ = ["find_shard"]
 

@@ -20,8 +20,8 @@ from penstock.model.limits import MOST_SHARDS, checked_count
 from penstock.shards import joining
 from penstock.shards.databases import Databases
 from penstock.storage import Connection, Database
-from penstock.storage.connection.database import checked_url, checked_urls
 from penstock.storage.connection.schema_name import SCHEMA, checked_schema, split_schema, with_schema
+from penstock.storage.connection.urls import checked_url, checked_urls
 from penstock.storage.schema import check_schema, migrate
 
 __all__ = ["Connecting"]

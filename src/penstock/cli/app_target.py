@@ -15,7 +15,8 @@ from penstock.app import App
 from penstock.cli.terminal import warn
 from penstock.deadline import within
 from penstock.errors import NotFound, PartitionUnavailable, PenstockError
-from penstock.storage.connection.database import ConnectionLost, checked_urls
+from penstock.storage.connection.error_meaning import ConnectionLost
+from penstock.storage.connection.urls import checked_urls
 
 __all__ = ["ensure_answering", "find_app", "open_answering_app", "open_app", "suppress_warnings", "unavailable"]
 

@@ -39,20 +39,19 @@ from penstock.storage.connection.callers_transaction import (
     part_of_transaction,
     part_of_transaction_async,
 )
-from penstock.storage.connection.database import (
-    Connection,
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.error_meaning import (
     ConnectionCut,
-    Database,
     DatabaseError,
     LockHeld,
     is_denial,
+    is_drained,
     is_lost,
-    is_refused,
     may_repeat,
-    refuse_cut,
     with_remedy,
 )
 from penstock.storage.connection.flow import session_of
+from penstock.storage.connection.pool import refuse_cut
 from penstock.storage.enqueue.receipts import Receipt, look_for
 from penstock.storage.enqueue.write import (
     Child,
@@ -289,7 +288,7 @@ class Producer:
                 if self._was_written(call, part, database, receipt):
                     return True
                 raise ConnectionCut(f"the session ended before it had committed ({_first_line(error)})") from error
-            if is_refused(error):
+            if is_drained(error):
                 return False
             raise
 

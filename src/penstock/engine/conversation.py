@@ -19,14 +19,8 @@ from typing import NamedTuple, TypeVar
 
 from penstock.engine.link import Link
 from penstock.engine.source import NOTHING, Wish
-from penstock.storage.connection.database import (
-    Connection,
-    DatabaseError,
-    is_cancelled,
-    is_lost,
-    may_repeat,
-    with_remedy,
-)
+from penstock.storage.connection.database import Connection
+from penstock.storage.connection.error_meaning import DatabaseError, is_cancelled, is_lost, may_repeat, with_remedy
 from penstock.storage.connection.flow import Session, session_of
 from penstock.storage.connection.sessions import confirm_replicated, stop_turns
 from penstock.storage.work import workers

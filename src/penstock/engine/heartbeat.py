@@ -14,7 +14,8 @@ from collections.abc import Callable
 from penstock.clock import system, ticks
 from penstock.engine.throttled_log import ThrottledLog
 from penstock.errors import SchemaMismatch
-from penstock.storage.connection.database import Connection, Database, is_lost, with_remedy
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.error_meaning import is_lost, with_remedy
 from penstock.storage.work.workers import Renewal
 
 __all__ = ["Heartbeat"]

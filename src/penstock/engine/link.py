@@ -13,14 +13,13 @@ from typing import TypeVar
 from penstock.clock import system
 from penstock.engine.throttled_log import ThrottledLog
 from penstock.policy.claim_size import MOST_AHEAD
-from penstock.storage.connection.database import (
-    Connection,
-    Database,
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.error_meaning import (
     DatabaseError,
     is_cancelled,
     is_lost,
     may_repeat,
-    mismatch,
+    schema_mismatch,
     with_remedy,
 )
 
@@ -103,7 +102,7 @@ class Link:
 
     def refuse_mismatch(self, error: DatabaseError) -> None:
         """Raise where an error says that the database's functions and tables are not those of this program."""
-        if (explained := mismatch(error, self.database.breaker.label)) is not None:
+        if (explained := schema_mismatch(error, self.database.breaker.label)) is not None:
             raise explained from error
 
     def note_failed(self, error: BaseException, wanted: int = 0) -> None:

@@ -18,7 +18,8 @@ from penstock.errors import PartitionUnavailable
 from penstock.shards.databases import Databases
 from penstock.shards.map_changes import tell_left_of
 from penstock.storage.connection.arrays import array_text
-from penstock.storage.connection.database import Connection, Database, may_repeat
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.error_meaning import may_repeat
 from penstock.storage.connection.queries import query
 
 __all__ = ["carry", "clean"]

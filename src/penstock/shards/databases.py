@@ -18,7 +18,8 @@ from penstock.deadline import current_deadline, in_this_call, within
 from penstock.errors import NotFound, PartitionUnavailable, SchemaMismatch
 from penstock.forking import renew_in_children
 from penstock.shards.identity import read_identity, read_shards
-from penstock.storage.connection.database import Connection, Database, DatabaseError
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.error_meaning import DatabaseError
 from penstock.storage.connection.queries import query
 from penstock.storage.connection.refusals import LockNotAvailable
 

@@ -21,7 +21,8 @@ from penstock.routing.placement import Placement
 from penstock.shards.databases import Databases
 from penstock.storage.catalogue import queues as catalogue
 from penstock.storage.catalogue.queues import QueueEntry
-from penstock.storage.connection.database import Connection, ConnectionLost, Database
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.upkeep.sweep import fold_if_long
 
 __all__ = ["Depths"]

@@ -27,7 +27,8 @@ from penstock.shards.identity import (
 )
 from penstock.shards.ids import read_range_number
 from penstock.storage.connection.addresses import at_address, plain_address
-from penstock.storage.connection.database import ConnectionLost, Database
+from penstock.storage.connection.database import Database
+from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.connection.queries import query
 from penstock.storage.connection.refusals import InsufficientPrivilege
 

@@ -23,7 +23,8 @@ from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, Q
 from penstock.shards.databases import Databases
 from penstock.shards.identity import read_shards
 from penstock.storage.catalogue.queues import find_queue
-from penstock.storage.connection.database import Connection, Database, DatabaseError
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.error_meaning import DatabaseError
 from penstock.storage.connection.queries import query
 from penstock.storage.connection.refusals import ConfigurationLimitExceeded, InvalidParameterValue
 

@@ -16,7 +16,7 @@ from penstock.shards import joining
 from penstock.shards.databases import Databases
 from penstock.shards.identity import read_identity
 from penstock.storage import Database
-from penstock.storage.connection.database import checked_urls
+from penstock.storage.connection.urls import checked_urls
 
 __all__ = ["ShardUrls", "find_shards", "join_urls", "open_one", "share_out"]
 

@@ -19,7 +19,8 @@ from penstock.policy.cron import Schedule
 from penstock.shards.identity import read_identity
 from penstock.storage.catalogue import crons
 from penstock.storage.catalogue import queues as catalogue
-from penstock.storage.connection.database import Connection, DatabaseError, first_line, is_about_data
+from penstock.storage.connection.database import Connection
+from penstock.storage.connection.error_meaning import DatabaseError, first_line, is_about_data
 
 __all__ = ["fire_crons"]
 

@@ -15,7 +15,7 @@ from penstock.clock import system
 from penstock.errors import PartitionUnavailable
 from penstock.shards.databases import Databases
 from penstock.shards.duties import Duty, shared_duties
-from penstock.storage.connection.database import ConnectionLost
+from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.upkeep.sweep import note_trouble
 from penstock.upkeep.troubles import Troubles
 

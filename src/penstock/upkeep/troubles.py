@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from penstock.clock import Clock, system
 from penstock.errors import PartitionUnavailable
-from penstock.storage.connection.database import may_repeat
+from penstock.storage.connection.error_meaning import may_repeat
 
 __all__ = ["NOTE_SECONDS", "TOLD_SECONDS", "Troubles"]
 

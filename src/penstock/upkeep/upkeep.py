@@ -28,7 +28,8 @@ from typing import TypeVar
 from penstock.clock import system
 from penstock.errors import PartitionUnavailable
 from penstock.storage.catalogue import resize
-from penstock.storage.connection.database import Connection, ConnectionLost, Database
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.loads import loads as load
 from penstock.storage.upkeep import sweep
 from penstock.storage.upkeep.prune import prune

@@ -22,7 +22,8 @@ from penstock.engine.link import Link
 from penstock.engine.source import NOTHING, Source
 from penstock.policy.claim_size import ClaimSize
 from penstock.policy.slot_shares import Grant
-from penstock.storage.connection.database import Connection, Database, DatabaseError
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.error_meaning import DatabaseError
 from penstock.storage.work import workers
 from penstock.storage.work.claim import Lease
 from penstock.storage.work.settle import End, note_started

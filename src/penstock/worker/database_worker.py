@@ -18,7 +18,8 @@ from penstock.clock import system, ticks
 from penstock.engine.conversation import Holder
 from penstock.engine.throttled_log import ThrottledLog
 from penstock.errors import PenstockError, SchemaMismatch
-from penstock.storage.connection.database import Connection, Database, stops
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.error_meaning import stop_error
 from penstock.storage.inspect.health import divided_tasks
 from penstock.storage.work import workers
 from penstock.worker.backlog import Backlog
@@ -208,7 +209,7 @@ class DatabaseWorker:
             except SchemaMismatch:
                 raise
             except Exception as error:
-                explained = stops(error, self.database.breaker.label)
+                explained = stop_error(error, self.database.breaker.label)
                 if self._is_alone() or self._stop_request.is_made:
                     if explained is not None:
                         raise explained from error

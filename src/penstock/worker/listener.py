@@ -15,7 +15,8 @@ from contextlib import suppress
 from penstock.clock import system
 from penstock.engine.throttled_log import ThrottledLog
 from penstock.errors import PenstockError
-from penstock.storage.connection.database import Database, DatabaseError, with_remedy
+from penstock.storage.connection.database import Database
+from penstock.storage.connection.error_meaning import DatabaseError, with_remedy
 from penstock.storage.connection.listen import hears_itself, listen, notify, wait_for_notification
 
 __all__ = ["Listener"]

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from penstock.engine.conversation import Conversation
-from penstock.storage.connection.database import DatabaseError, first_line, is_about_data
+from penstock.storage.connection.error_meaning import DatabaseError, first_line, is_about_data
 from penstock.storage.upkeep.sweep import unblock_next
 from penstock.storage.work.exchange import Turn
 from penstock.worker.ended_jobs import EndedJobs

@@ -20,7 +20,8 @@ from typing import Literal
 
 from penstock.clock import ticks
 from penstock.errors import PenstockError
-from penstock.storage.connection.database import Connection, DatabaseError
+from penstock.storage.connection.database import Connection
+from penstock.storage.connection.error_meaning import DatabaseError
 from penstock.storage.work.exchange import settled_by
 from penstock.storage.work.settle import End, settle_alone, split_alone
 from penstock.task.verdict import Verdict

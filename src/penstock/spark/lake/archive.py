@@ -25,7 +25,8 @@ from penstock.spark.data_source.penstock_source import register
 from penstock.spark.lake.consistency import LakeComparison
 from penstock.spark.lake.open_lake import Lake, open_lake
 from penstock.spark.lake.parquet_lake import LAKE_COLUMNS
-from penstock.storage.connection.database import Connection, ConnectionLost, Database
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.history.archive import Archiving, archiving, read_identity, read_queue_names, read_slices
 from penstock.storage.history.lake_writings import Writing, read_writings
 

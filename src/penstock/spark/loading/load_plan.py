@@ -20,7 +20,7 @@ from penstock.shards.shard_urls import ShardUrls, find_shards
 from penstock.spark.data_source.options import refuse_unknown
 from penstock.spark.loading.column_types import argument_problem, key_problem, reserved_problem
 from penstock.storage.catalogue.queues import find_queue
-from penstock.storage.connection.database import checked_urls
+from penstock.storage.connection.urls import checked_urls
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

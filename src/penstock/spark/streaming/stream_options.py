@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from penstock.errors import InvalidInput
 from penstock.model.limits import checked_count, checked_name, checked_seconds
 from penstock.spark.data_source.options import refuse_unknown
-from penstock.storage.connection.database import checked_urls
+from penstock.storage.connection.urls import checked_urls
 
 __all__ = ["StreamOptions", "read_stream_options"]
 

@@ -29,8 +29,9 @@ from penstock.spark.data_source.error_codes import encode_errors
 from penstock.spark.data_source.options import refuse_unknown
 from penstock.spark.tables.columns import read_table_name
 from penstock.spark.tables.row_filter import KEY_HEX, RowFilter
-from penstock.storage.connection.database import Database, checked_urls
+from penstock.storage.connection.database import Database
 from penstock.storage.connection.schema_name import split_schema
+from penstock.storage.connection.urls import checked_urls
 from penstock.storage.history.bulk import Part, SlicesGone, parts, read
 from penstock.storage.history.lake_writings import writings_of
 

@@ -1,12 +1,17 @@
-"""Connections: lending them, watching them, and what an error of the server means.
+"""Connections: checking them out, watching them, and what an error of the server means.
 
-database             connections to lend, and what to do when one breaks
+database             connections to check out, and calls that are repeated when one breaks
+pool                 the connections that are checked out and come back
+connecting           making one, in the time that is left
 flow                 a connection that is watched while somebody waits for an answer on it
 breaker              whether a database answers
 sessions             what became of a session that was cut off
 listen               being woken
 callers_transaction  acts in a transaction that is not ours
-sqlstate, refusals   what each error means, and the names of those that others tell apart
+one_transaction      statements that are one transaction without BEGIN and COMMIT
+error_meaning        what an error means for whoever called: lost, denied, about data, of another schema
+sqlstate, refusals   what each code means, and the names of the errors that others tell apart
+urls                 reading and checking the URLs of databases
 addresses            where a database is, apart from who connects
 schema_name          which schema is meant
 queries              the SQL of the program, by name

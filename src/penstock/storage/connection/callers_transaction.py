@@ -16,7 +16,7 @@ from psycopg.rows import tuple_row
 
 from penstock.errors import InvalidInput
 from penstock.model.encoding import encode_result
-from penstock.storage.connection.database import mismatch
+from penstock.storage.connection.error_meaning import schema_mismatch
 from penstock.storage.connection.queries import query
 from penstock.storage.work.settle import Succeeded, succeeded_parameters
 
@@ -104,7 +104,7 @@ def callers_session(connection: psycopg.Connection[Any] | psycopg.AsyncConnectio
     try:
         yield
     except psycopg.Error as error:
-        if (told := mismatch(error, "the caller's database")) is not None:
+        if (told := schema_mismatch(error, "the caller's database")) is not None:
             raise told from error
         raise
     except UnicodeEncodeError:

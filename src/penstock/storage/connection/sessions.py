@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from penstock.deadline import current_deadline
-from penstock.storage.connection.database import Connection, ConnectionCut, Database
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.error_meaning import ConnectionCut
 from penstock.storage.connection.flow import Session, session_of
 from penstock.storage.connection.queries import query
 

@@ -20,7 +20,8 @@ from typing import Any
 from uuid import uuid4
 
 from penstock.errors import PenstockError
-from penstock.storage.connection.database import Connection, ConnectionLost, Database
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.connection.queries import query
 from penstock.storage.history.bulk import Part, parts
 from penstock.storage.history.lake_writings import (

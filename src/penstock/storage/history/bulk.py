@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from psycopg import sql
 
 from penstock.errors import PartitionUnavailable, PenstockError
-from penstock.storage.connection.database import Connection, utf8_conninfo
+from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 from penstock.storage.connection.schema_name import SCHEMA
+from penstock.storage.connection.urls import utf8_conninfo
 
 if TYPE_CHECKING:
     import pyarrow as pa

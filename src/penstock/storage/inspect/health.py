@@ -10,7 +10,8 @@ from typing import Any
 from psycopg import sql
 
 from penstock.deadline import current_deadline
-from penstock.storage.connection.database import Connection, ConnectionLost, Database
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.connection.queries import query
 
 __all__ = [

@@ -18,9 +18,9 @@ import msgspec
 
 from penstock.clock import Clock, system
 from penstock.errors import PartitionUnavailable, PenstockError
-from penstock.storage.connection.database import utf8_conninfo
 from penstock.storage.connection.queries import query
 from penstock.storage.connection.schema_name import split_schema
+from penstock.storage.connection.urls import utf8_conninfo
 from penstock.storage.enqueue.write import RANGE
 
 if TYPE_CHECKING:

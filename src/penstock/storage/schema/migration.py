@@ -15,7 +15,8 @@ from psycopg.pq import TransactionStatus
 
 from penstock.clock import system
 from penstock.errors import PenstockError
-from penstock.storage.connection.database import Connection, first_line
+from penstock.storage.connection.database import Connection
+from penstock.storage.connection.error_meaning import first_line
 from penstock.storage.connection.flow import schema_of
 from penstock.storage.connection.queries import query
 from penstock.storage.schema.files import OURS, Schema

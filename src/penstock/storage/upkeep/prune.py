@@ -26,7 +26,8 @@ from psycopg import errors, sql
 from penstock.errors import PenstockError
 from penstock.model.state import OUTCOME, State
 from penstock.storage.catalogue.roles import owns_tables
-from penstock.storage.connection.database import Connection, Database, DatabaseError, first_line, is_about_data
+from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.error_meaning import DatabaseError, first_line, is_about_data
 from penstock.storage.connection.flow import schema_of
 from penstock.storage.connection.queries import query
 from penstock.storage.inspect.control import bury_dead

@@ -15,7 +15,8 @@ import psycopg
 from psycopg import sql
 
 from penstock.storage.connection.arrays import array_text
-from penstock.storage.connection.database import Connection, DatabaseError, first_line, is_about_data
+from penstock.storage.connection.database import Connection
+from penstock.storage.connection.error_meaning import DatabaseError, first_line, is_about_data
 from penstock.storage.connection.flow import schema_of
 from penstock.storage.enqueue.write import RANGE
 

@@ -16,7 +16,9 @@ import msgspec
 
 from penstock.clock import system
 from penstock.storage.connection.arrays import array_text
-from penstock.storage.connection.database import Connection, DatabaseError, first_line, is_about_data, one_transaction
+from penstock.storage.connection.database import Connection
+from penstock.storage.connection.error_meaning import DatabaseError, first_line, is_about_data
+from penstock.storage.connection.one_transaction import one_transaction
 from penstock.storage.connection.queries import query
 from penstock.storage.work.claim import Lease
 from penstock.storage.work.owner import Choice, choice_parameters

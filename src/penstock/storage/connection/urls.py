@@ -1,0 +1,66 @@
+"""The URLs of databases: whether the driver can read them, and what Penstock adds to what they say."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import psycopg
+
+from penstock.errors import InvalidInput
+from penstock.storage.connection.schema_name import split_schema
+
+__all__ = ["ENCODING", "checked_url", "checked_urls", "pooled_by_environment", "utf8_conninfo", "writable_conninfo"]
+
+# Whatever a role or the environment says: arguments are UTF-8 on the wire.
+ENCODING = "UTF8"
+
+
+def checked_url(url: object) -> str:
+    """A URL the driver can read, or InvalidInput; what is quoted of it never holds a password."""
+    if not isinstance(url, str) or ("://" not in url and "=" not in url):
+        raise InvalidInput("url", "a PostgreSQL URL is needed, such as postgresql://localhost/jobs")
+    if url.count("://") > 1:
+        raise InvalidInput("url", "it holds several URLs; write App(shards=[url, url]), or PENSTOCK_URL='url url'")
+    try:
+        parts = psycopg.conninfo.conninfo_to_dict(split_schema(url).conninfo)
+    except psycopg.Error:
+        parts = None
+    # An @ or / of a password that is not written as %40 or %2F ends up in the name of the host or the database.
+    named = "" if parts is None else f"{parts.get('host') or ''}{parts.get('dbname') or ''}"
+    if parts is None or "@" in named:
+        raise InvalidInput(
+            "url", "it cannot be read; write postgresql://user:password@host:5432/database, special characters as %XX"
+        )
+    return url
+
+
+def checked_urls(text: object) -> list[str]:
+    """The URLs of shards from one text, a line each, or with spaces or commas between them."""
+    # A comma also stands between several hosts of one URL: only one before a further URL parts them.
+    urls = re.split(r"\s*\n\s*|[\s,]+(?=\w+://)", text.strip()) if isinstance(text, str) else [text]
+    if len(set(urls)) < len(urls):
+        raise InvalidInput("shards", "the same URL is given twice; each shard is a database of its own")
+    return [checked_url(each) for each in urls]
+
+
+def writable_conninfo(url: str) -> str:
+    """The URL with which that one of several hosts is found that takes writes, unless the user says otherwise."""
+    parts = psycopg.conninfo.conninfo_to_dict(url)
+    hosts = str(parts.get("host") or parts.get("hostaddr") or "")
+    if "," not in hosts or "target_session_attrs" in parts or "PGTARGETSESSIONATTRS" in os.environ:
+        return url
+    return psycopg.conninfo.make_conninfo(url, target_session_attrs="read-write")
+
+
+def utf8_conninfo(url: str) -> str:
+    """The same database for another driver, in sessions that speak UTF-8."""
+    return psycopg.conninfo.make_conninfo(split_schema(url).conninfo, client_encoding=ENCODING)
+
+
+def pooled_by_environment() -> bool | None:
+    """Whether $PENSTOCK_POOLED says that databases are behind a transaction pooler; None where it says nothing."""
+    said = os.environ.get("PENSTOCK_POOLED", "").strip()
+    if said not in ("", "0", "1"):
+        raise InvalidInput("PENSTOCK_POOLED", "must be 1 (behind a transaction pooler) or 0 (direct), or not be set")
+    return None if not said else said == "1"
