@@ -17,6 +17,7 @@ from tests.shards.place import Place
 from penstock import App, NotFound, PartitionUnavailable
 from penstock.admin.doctor import doctor
 from penstock.errors import ResultTimeout
+from penstock.storage.connection import flow
 
 
 def test_figures_of_a_queue_are_added_up_over_all_shards(place: Place) -> None:
@@ -89,6 +90,13 @@ def test_a_question_to_a_shard_that_hangs_is_answered_by_the_others(place: Place
     second.go_down()
 
 
+@pytest.fixture
+def heard_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a server takes its time to say that it was told to cancel a statement."""
+    monkeypatch.setattr(flow, "GRACE_SECONDS", 30.0)
+
+
+@pytest.mark.usefixtures("heard_out")
 @pytest.mark.parametrize("table", ["job", "ready", "tally", "lease"])
 def test_a_question_to_a_shard_with_a_locked_table_is_answered_by_the_others(
     place: Place, shard_urls: list[str], caplog: pytest.LogCaptureFixture, table: str
@@ -109,6 +117,7 @@ def test_a_question_to_a_shard_with_a_locked_table_is_answered_by_the_others(
         assert app.stats("q").queue_length == 8
 
 
+@pytest.mark.usefixtures("heard_out")
 @pytest.mark.parametrize("table", ["job", "ready", "queue"])
 def test_a_question_to_the_only_database_with_a_locked_table_is_refused_in_time(database_url: str, table: str) -> None:
     with App(database_url, request_timeout=2.0) as app, psycopg.connect(database_url) as connection:
