@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock.model.rate import burst_of, checked_rate, rate_text
+from penstock.model.rate import checked_rate, rate_text
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,3 @@ def test_what_is_no_rate_is_refused_with_an_example(text: object) -> None:
     with pytest.raises(InvalidInput, match="/s'") as refused:
         checked_rate("per_key_rate", text)
     assert refused.value.field == "per_key_rate"
-
-
-def test_a_second_s_worth_may_start_together_and_at_least_one() -> None:
-    assert [burst_of(rate) for rate in (0.001, 0.9, 1.0, 2.9, 100.0)] == [1, 1, 1, 2, 100]

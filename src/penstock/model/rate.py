@@ -11,7 +11,7 @@ import re
 from penstock.errors import InvalidInput
 from penstock.model.limits import shown
 
-__all__ = ["MOST_STARTS_A_SECOND", "burst_of", "checked_rate", "rate_text", "starts_a_second"]
+__all__ = ["MOST_STARTS_A_SECOND", "checked_rate", "rate_text", "starts_a_second"]
 
 MOST_STARTS_A_SECOND = 1_000_000.0
 LEAST_STARTS_A_SECOND = 1 / (366 * 86_400)
@@ -48,8 +48,3 @@ def rate_text(rate: float) -> str:
         (f"{rate * seconds:.12g}/{unit}" for unit, seconds in UNITS.items() if rate * seconds >= 1),
         f"{rate * 86_400:.12g}/d",
     )
-
-
-def burst_of(rate: float) -> int:
-    """How many may start together after a pause."""
-    return max(1, int(rate))

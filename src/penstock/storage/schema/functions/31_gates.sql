@@ -10,14 +10,6 @@ begin
              where partition_id = p_partition);
 end $$;
 
--- What the bucket of a rate holds: it fills evenly, up to a second's worth of starts and at least one, and was left so
--- that it is full at p_full_at.
-create or replace function @schema@.tokens(p_rate double precision, p_full_at timestamptz, p_now timestamptz) returns double precision
-language sql immutable parallel safe
-begin atomic
-    select greatest(1, floor(p_rate)) - p_rate * greatest(0, extract(epoch from p_full_at - p_now)::double precision);
-end;
-
 -- Enters a partition's gate: how many its limit lets start (none, while an earlier place of it goes on), how many its rate
 -- (null: any number), and when the rate's bucket is full (now, where it is already). Whoever holds a gate of a higher number does not wait at this one: two
 -- would wait for each other. Locks: the partition's row, against nobody but those who enter.

@@ -200,7 +200,7 @@ begin
                 end if;
                 if v_got >= v_gate.tokens and (v_gate.free is null or v_gate.free > v_got) then
                     v_opens_at := least(v_opens_at, v_gate.full_at
-                        - (greatest(1, floor(v_gate.rate)) - 1) / v_gate.rate * interval '1 second');
+                        - (@schema@.burst_of(v_gate.rate) - 1) / v_gate.rate * interval '1 second');
                 end if;
             end if;
             if v_got >= v_gate.free or v_taken < p_slots then

@@ -52,6 +52,6 @@ begin
       from @schema@.partition as p join @schema@.queue as q on q.id = p.queue_id
      cross join lateral (select s.full_at from @schema@.spent as s where s.partition_id = p.id order by s.id desc limit 1) as last
      cross join lateral (
-           select clock_timestamp() + greatest(1, floor(q.rate)) / q.rate * interval '1 second' as full_at) as empty
+           select clock_timestamp() + @schema@.burst_of(q.rate) / q.rate * interval '1 second' as full_at) as empty
      where q.id = p_queue and last.full_at > empty.full_at;
 end $$;

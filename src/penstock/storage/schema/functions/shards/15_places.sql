@@ -60,7 +60,7 @@ create or replace function @schema@.spend_rate(p_partition int) returns void
 language sql
 begin atomic
     insert into @schema@.spent (partition_id, full_at)
-    select o.id, clock_timestamp() + greatest(1, floor(q.rate)) / q.rate * interval '1 second'
+    select o.id, clock_timestamp() + @schema@.burst_of(q.rate) / q.rate * interval '1 second'
       from @schema@.partition as p
       join @schema@.partition as o on o.queue_id = p.queue_id and o.number = p.number and o.id <> p.id
       join @schema@.queue as q on q.id = p.queue_id and q.rate is not null

@@ -1,4 +1,4 @@
--- What leaves a shard that is being drained.
+-- What leaves a shard that is being drained, or the earlier place of a partition that moved.
 
 -- Puts what cannot end on this shard into the outbox, as it is, some of each kind; how many jobs. Delays and retries,
 -- children, dead letters; of queues without an owner what is paused, or of a task that nobody here knows; and of
