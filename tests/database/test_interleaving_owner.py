@@ -22,7 +22,7 @@ from penstock.storage.catalogue.queues import set_paused
 from penstock.storage.connection.queries import query
 from penstock.storage.upkeep import sweep
 from penstock.storage.work import owner as storage
-from penstock.storage.work.owner import Choice, Holding, Look, LookWish, choice_parameters
+from penstock.storage.work.owner import ChosenJobs, Look, LookWish, Ownership, lease_parameters
 
 
 @pytest.fixture
@@ -31,18 +31,18 @@ def owned(scene: Scene) -> Owned:
 
 
 @pytest.fixture
-def holding(owned: Owned) -> Holding:
+def ownership(owned: Owned) -> Ownership:
     (held,) = storage.share(owned.connection, owned.worker)
     return held
 
 
-def lease(owned: Owned, holding: Holding, jobs: Sequence[int]) -> Step:
+def lease(owned: Owned, ownership: Ownership, jobs: Sequence[int]) -> Step:
     """The owner's claim: the ids it got."""
     server = owned.scene.one("select penstock.this_server()")
-    choice = Choice.of(owned.worker, holding.partition_id, holding.epoch, server, jobs, len(jobs))
+    choice = ChosenJobs.of(owned.worker, ownership.partition_id, ownership.epoch, server, jobs, len(jobs))
 
     def act(connection: Connection) -> list[int]:
-        rows = connection.execute(query("lease_chosen"), choice_parameters(owned.worker, TOKEN, [choice])).fetchall()
+        rows = connection.execute(query("lease_chosen"), lease_parameters(owned.worker, TOKEN, [choice])).fetchall()
         return [row[4] * 1024 + position for row in rows for position in range(1024) if _has(row, position)]
 
     return act
@@ -85,12 +85,14 @@ def run(owned: Owned, order: str, a: Sequence[Step], b: Sequence[Step]) -> Playe
 
 
 @pytest.mark.parametrize("order", list(orders(2, 3)))
-def test_what_a_new_owner_sees_as_ready_the_last_one_never_leases(owned: Owned, holding: Holding, order: str) -> None:
+def test_what_a_new_owner_sees_as_ready_the_last_one_never_leases(
+    owned: Owned, ownership: Ownership, order: str
+) -> None:
     key = owned.key(0, 1)
     (job,) = owned.enqueue([key])
     heir = owned.scene.register(("t",), owned.entry)
     owned.connection.execute("delete from penstock.worker where id = %s", [owned.worker])
-    claim = transaction(lease(owned, holding, [job]))
+    claim = transaction(lease(owned, ownership, [job]))
     played = run(owned, order, claim, [*transaction(take_over(heir)), look_as(heir)])
     got, seen = played.a[0], played.b[2]
     if seen is not None:
@@ -102,7 +104,7 @@ def test_what_a_new_owner_sees_as_ready_the_last_one_never_leases(owned: Owned, 
 
 @pytest.mark.parametrize("order", list(orders(2, 3)))
 def test_what_is_leased_while_a_partition_is_given_up_is_seen_by_who_takes_it(
-    owned: Owned, holding: Holding, order: str
+    owned: Owned, ownership: Ownership, order: str
 ) -> None:
     key = owned.key(0, 1)
     (job,) = owned.enqueue([key])
@@ -110,9 +112,9 @@ def test_what_is_leased_while_a_partition_is_given_up_is_seen_by_who_takes_it(
     owned.connection.execute("delete from penstock.worker_task where worker_id = %s", [owned.worker])
 
     def give_up(connection: Connection) -> None:
-        storage.give_up(connection, owned.worker, [holding.partition_id])
+        storage.give_up(connection, owned.worker, [ownership.partition_id])
 
-    claim = transaction(lease(owned, holding, [job]))
+    claim = transaction(lease(owned, ownership, [job]))
     played = run(owned, order, claim, [*transaction(give_up), look_as(heir)])
     got, seen = played.a[0], played.b[2]
     if seen is not None:
@@ -121,7 +123,7 @@ def test_what_is_leased_while_a_partition_is_given_up_is_seen_by_who_takes_it(
 
 
 @pytest.mark.parametrize("order", list(orders(2, 4)))
-def test_a_settle_beside_a_take_over_counts_once_or_not_at_all(owned: Owned, holding: Holding, order: str) -> None:
+def test_a_settle_beside_a_take_over_counts_once_or_not_at_all(owned: Owned, ownership: Ownership, order: str) -> None:
     key = owned.key(0, 1)
     first, second = owned.enqueue([key, key])
     (held,) = owned.lease([first])
@@ -157,14 +159,14 @@ def test_a_take_over_beside_a_resize_serves_every_partition(owned: Owned, order:
     assert not any(each.is_surplus for each in held)
     (seen,) = storage.look(owned.connection, [LookWish(held[0], None, [0] * 10, 100, with_others=True)])
     assert ready_in(seen) == {job}
-    assert seen.maps is not None
-    assert max(seen.maps.partitions) == 2
+    assert seen.key_maps is not None
+    assert max(seen.key_maps.partitions) == 2
 
 
 def test_shares_differ_by_one_at_most_and_cover_everything(scene: Scene) -> None:
     owned = Owned(scene, partitions=7)
     crew = [owned.worker, *(scene.register(("t", "u"), owned.entry) for _ in range(2))]
-    held: dict[int, list[Holding]] = {}
+    held: dict[int, list[Ownership]] = {}
     for _ in range(3):
         for worker in crew:
             held[worker] = storage.share(owned.connection, worker)
@@ -175,9 +177,9 @@ def test_shares_differ_by_one_at_most_and_cover_everything(scene: Scene) -> None
     assert sorted(each.partition_id for some in held.values() for each in some) == list(owned.entry.partition_ids)
 
 
-def test_nothing_of_a_paused_queue_is_leased(owned: Owned, holding: Holding) -> None:
+def test_nothing_of_a_paused_queue_is_leased(owned: Owned, ownership: Ownership) -> None:
     (job,) = owned.enqueue([owned.key(0, 1)])
     set_paused(owned.connection, "o", is_paused=True)
-    assert lease(owned, holding, [job])(owned.connection) == []
+    assert lease(owned, ownership, [job])(owned.connection) == []
     set_paused(owned.connection, "o", is_paused=False)
-    assert lease(owned, holding, [job])(owned.connection) == [job]
+    assert lease(owned, ownership, [job])(owned.connection) == [job]

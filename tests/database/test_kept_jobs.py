@@ -119,8 +119,8 @@ def test_an_owner_sees_a_kept_job_run_once(owned: Owned) -> None:
     first, _ = owned.enqueue([key, key])
     owned.lease([first])
     keep(owned.scene)
-    (holding,) = storage.share(owned.connection, owned.worker)
-    (seen,) = storage.look(owned.connection, [LookWish(holding, None, [0] * 10, 100, with_others=True)])
+    (ownership,) = storage.share(owned.connection, owned.worker)
+    (seen,) = storage.look(owned.connection, [LookWish(ownership, None, [0] * 10, 100, with_others=True)])
     assert seen.running == [(first, key)]
 
 
@@ -131,7 +131,7 @@ def test_an_owner_sees_what_runs_though_its_table_goes_in_the_middle_of_the_look
     owned.lease([first])
     owned.connection.execute("select setval('penstock.range_number', high + 1) from penstock.job_part where low = 0")
     prune(owned.scene.database, dict.fromkeys(DAYS, 99.0), budget_seconds=0.0)
-    (holding,) = storage.share(owned.connection, owned.worker)
+    (ownership,) = storage.share(owned.connection, owned.worker)
     looker = owned.scene.connect()
     steps: list[Step] = [
         lambda c: c.execute("begin isolation level repeatable read read only"),
@@ -143,7 +143,7 @@ def test_an_owner_sees_what_runs_though_its_table_goes_in_the_middle_of_the_look
     pruned = prune(owned.scene.database, dict.fromkeys(DAYS, 99.0))
     assert stored(owned.scene, first) == ["kept"], "it was moved meanwhile"
     assert "job_0" in pruned.waits_for
-    where = {"partition": holding.partition_id}
+    where = {"partition": ownership.partition_id}
     assert [row[:2] for row in looker.execute(query("read_running"), where)] == [(first, key)]
     looker.execute("commit")
     assert prune(owned.scene.database, dict.fromkeys(DAYS, 99.0)).job_parts == [0]

@@ -13,7 +13,7 @@ from penstock.engine.owner import Owner
 from penstock.storage.inspect import control
 from penstock.storage.upkeep import sweep
 from penstock.storage.work.exchange import exchange
-from penstock.storage.work.owner import Choice
+from penstock.storage.work.owner import ChosenJobs
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 
@@ -28,13 +28,13 @@ class Owning:
         self.leases: dict[int, int] = {}
         self._now = 0.0
 
-    def choose(self, wanted: int = 10) -> list[Choice]:
+    def choose(self, wanted: int = 10) -> list[ChosenJobs]:
         self._now += 10.0
         self.owner.share(self.connection, self.owned.worker, self._now)
         self.owner.look(self.connection, wanted, self._now)
         return self.owner.choose(wanted, 0, 0, self._now)
 
-    def lease(self, choices: list[Choice]) -> list[int]:
+    def lease(self, choices: list[ChosenJobs]) -> list[int]:
         """What of it got leases."""
         turn = exchange(self.connection, self.owned.worker, "w", [], [], None, choices)
         self.owner.note_leased(choices, turn, self._now)
@@ -48,7 +48,7 @@ class Owning:
         return self.lease(self.choose(wanted)) or self.lease(self.choose(wanted))
 
     def end(self, job: int, end: str = "discarded") -> None:
-        partition = self.owner.holdings[0].partition_id
+        partition = self.owner.ownerships[0].partition_id
         self.owner.note_end(partition, job, end, self._now)
         self.owned.end([(self.leases.pop(job), job)], end)
 

@@ -16,7 +16,7 @@ from penstock.routing.key_hash import partition_of
 from penstock.storage import Connection
 from penstock.storage.catalogue import resize
 from penstock.storage.catalogue.queues import find_queue
-from penstock.storage.catalogue.resize import OpenMaps
+from penstock.storage.catalogue.resize import OpenKeyMaps
 from penstock.storage.connection.queries import query
 from penstock.storage.enqueue.write import Child
 from penstock.storage.inspect import control
@@ -48,7 +48,7 @@ class Seen(NamedTuple):
 
 
 def open_maps(connection: Connection, queue: int) -> Seen:
-    maps = OpenMaps.of(connection.execute(query("open_maps"), {"queue": queue}).fetchall())
+    maps = OpenKeyMaps.of(connection.execute(query("open_maps"), {"queue": queue}).fetchall())
     number: dict[int, int] = dict(connection.execute("select id, number from penstock.partition").fetchall())
     partitions = {epoch: len(partitions) for epoch, partitions in maps.partitions.items()}
     return Seen(partitions, {(epoch, number[partition]) for epoch, partition in maps.open}, maps.held)

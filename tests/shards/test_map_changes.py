@@ -16,7 +16,7 @@ from penstock.shards.identity import read_digest
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue import resize
 from penstock.storage.catalogue.queues import QueueEntry, find_queue
-from penstock.storage.catalogue.resize import OpenMaps
+from penstock.storage.catalogue.resize import OpenKeyMaps
 from penstock.storage.connection.queries import query
 
 SILENT: list[Database] = []
@@ -115,10 +115,10 @@ def maps_of(shards: Databases, number: int) -> list[tuple[Any, ...]]:
     )
 
 
-def open_maps(shards: Databases, number: int) -> OpenMaps:
+def open_maps(shards: Databases, number: int) -> OpenKeyMaps:
     queue = entry_on(shards, number).id
     rows = shards.of(number).run(lambda c: c.execute(query("open_maps"), {"queue": queue}).fetchall())
-    return OpenMaps.of(rows)
+    return OpenKeyMaps.of(rows)
 
 
 def without(shards: Databases, number: int) -> Databases:

@@ -24,7 +24,7 @@ from penstock.storage.connection.error_meaning import DatabaseError, is_cancelle
 from penstock.storage.connection.flow import Session, session_of
 from penstock.storage.connection.sessions import confirm_replicated, stop_turns
 from penstock.storage.work import workers
-from penstock.storage.work.claim import Lease, others_than
+from penstock.storage.work.claim import Lease, leases_not_from
 from penstock.storage.work.exchange import Turn, exchange, held_leases, settled_by
 from penstock.storage.work.settle import End, Succeeded
 
@@ -161,7 +161,7 @@ class Conversation:
         turn.lost = self._find_lost(connection, turn.lost, settlement.attempts())
         held = sorted(held_leases(connection, self.holder.worker), key=lambda lease: lease.id)
         # A job that was split off into a lease of its own is known: it belongs to the lease it was taken under.
-        turn.leases = others_than(known, held)
+        turn.leases = leases_not_from(known, held)
         return turn
 
     def _settle(

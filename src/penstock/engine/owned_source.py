@@ -36,9 +36,9 @@ class OwnedSource:
 
     def look(self, connection: Connection, wanted: int, now: float) -> None:
         self._owner.share(connection, self._worker, now)
-        for holding in self._owner.holdings:
+        for ownership in self._owner.ownerships:
             # A resize may have added it.
-            self._queue_of[holding.partition_id] = holding.queue_id
+            self._queue_of[ownership.partition_id] = ownership.queue_id
         if wanted > 0:
             self._owner.look(connection, wanted, now)
         else:

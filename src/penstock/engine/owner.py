@@ -18,7 +18,7 @@ from penstock.storage.enqueue.write import RANGE
 from penstock.storage.work import owner as storage
 from penstock.storage.work.claim import Lease, LeasedJob
 from penstock.storage.work.exchange import Turn
-from penstock.storage.work.owner import Choice, Holding, Look, LookWish, ReadyRow
+from penstock.storage.work.owner import ChosenJobs, Look, LookWish, Ownership, ReadyRow
 from penstock.storage.work.set_aside import set_aside
 
 __all__ = ["OwnedPartition", "Owner"]
@@ -47,7 +47,7 @@ WORTH_ASKING = 64
 class OwnedPartition:
     """A partition that is the owner's, and how far it has read it."""
 
-    holding: Holding
+    ownership: Ownership
     roster: Roster
     is_fair: bool
     read_to: list[int] = field(default_factory=lambda: [0] * 10)
@@ -102,7 +102,7 @@ class Owner:
     @property
     def surplus(self) -> list[int]:
         """Partitions that others should have."""
-        return [each.holding.partition_id for each in self._partitions.values() if each.holding.is_surplus]
+        return [each.ownership.partition_id for each in self._partitions.values() if each.ownership.is_surplus]
 
     def look_again(self) -> None:
         """Look at everything at the next turn."""
@@ -121,29 +121,29 @@ class Owner:
             return
         self._shared_at = now
         self._worker = worker
-        holdings = {each.partition_id: each for each in storage.share(connection, worker)}
+        ownerships = {each.partition_id: each for each in storage.share(connection, worker)}
         rules = storage.read_queue_rules(connection, self._tasks)
         for partition_id in list(self._partitions):
-            held = holdings.get(partition_id)
-            if held is None or held.epoch != self._partitions[partition_id].holding.epoch:
+            held = ownerships.get(partition_id)
+            if held is None or held.epoch != self._partitions[partition_id].ownership.epoch:
                 del self._partitions[partition_id]
-        for partition_id, holding in holdings.items():
-            if holding.queue_id not in rules:
+        for partition_id, ownership in ownerships.items():
+            if ownership.queue_id not in rules:
                 continue
             known = self._partitions.get(partition_id)
-            now_rules, is_refused = rules[holding.queue_id]
+            now_rules, is_refused = rules[ownership.queue_id]
             if known is None:
                 roster = Roster(now_rules, partition_id, now)
-                self._partitions[partition_id] = OwnedPartition(holding, roster, now_rules.is_fair)
+                self._partitions[partition_id] = OwnedPartition(ownership, roster, now_rules.is_fair)
             else:
-                known.holding = holding
+                known.ownership = ownership
                 known.roster.rules = now_rules
             self._partitions[partition_id].is_withheld = now_rules.paused or is_refused
 
     @property
-    def holdings(self) -> list[Holding]:
+    def ownerships(self) -> list[Ownership]:
         """The partitions that are this worker's."""
-        return [partition.holding for partition in self._partitions.values()]
+        return [partition.ownership for partition in self._partitions.values()]
 
     def give_up(self, connection: Connection, worker: int, partitions: Iterable[int]) -> None:
         """Let others have these partitions at once."""
@@ -175,7 +175,7 @@ class Owner:
         self._is_reading = any(each.roster.startable < wanted for each in self._partitions.values())
         if not due:
             return
-        wishes = [LookWish(p.holding, p.as_of, p.read_to, p.rows, with_others) for p, with_others in due]
+        wishes = [LookWish(p.ownership, p.as_of, p.read_to, p.rows, with_others) for p, with_others in due]
         looks = storage.look(connection, wishes)
         if looks[0].server != self._server:
             # A promoted standby, or a restored backup. Snapshots of another server do not show what was written since
@@ -196,16 +196,16 @@ class Owner:
         partition = self._partitions.get(partition_id)
         return partition is None or partition.roster.rules.per_key != 1 or partition.roster.rules.limit is not None
 
-    def choose(self, slots: int, ahead: int, waiting: int, now: float) -> list[Choice]:
+    def choose(self, slots: int, ahead: int, waiting: int, now: float) -> list[ChosenJobs]:
         """Choose who starts next: a job for each of `slots` at once, and `ahead` more that follow within moments, where
         `waiting` do already.
         """
-        choices: list[Choice] = []
+        choices: list[ChosenJobs] = []
         partitions = list(self._partitions.values())
         if partitions:
             # Start each time with another partition, so that none waits behind a full one.
             first = partitions[0]
-            self._partitions[first.holding.partition_id] = self._partitions.pop(first.holding.partition_id)
+            self._partitions[first.ownership.partition_id] = self._partitions.pop(first.ownership.partition_id)
         for each in partitions:
             wanted = slots + ahead
             if wanted <= 0:
@@ -218,20 +218,20 @@ class Owner:
             jobs = self._pick(each, slots, wanted, now)
             if jobs:
                 each.is_noted_idle = False
-                choices.append(self._make_choice(each.holding, jobs, slots))
+                choices.append(self._make_choice(each.ownership, jobs, slots))
                 used = min(slots, len(jobs))
                 slots -= used
                 ahead -= len(jobs) - used
         return choices
 
-    def _make_choice(self, holding: Holding, jobs: Sequence[int], slots: int) -> Choice:
-        return Choice.of(self._worker, holding.partition_id, holding.epoch, self._server, jobs, slots)
+    def _make_choice(self, ownership: Ownership, jobs: Sequence[int], slots: int) -> ChosenJobs:
+        return ChosenJobs.of(self._worker, ownership.partition_id, ownership.epoch, self._server, jobs, slots)
 
     def _is_closed(self, partition: OwnedPartition) -> bool:
-        holding = partition.holding
-        return partition.is_withheld or holding.is_surplus or holding.queue_id in self.withheld
+        ownership = partition.ownership
+        return partition.is_withheld or ownership.is_surplus or ownership.queue_id in self.withheld
 
-    def note_leased(self, choices: Sequence[Choice], turn: Turn, now: float) -> None:
+    def note_leased(self, choices: Sequence[ChosenJobs], turn: Turn, now: float) -> None:
         """Note which jobs of a turn's choices were leased."""
         got: dict[int, set[int]] = {}
         for lease in turn.chosen:
@@ -241,7 +241,7 @@ class Owner:
             partition = self._partitions.get(choice.partition_id)
             if partition is None:
                 continue
-            if choice.partition_id not in turn.held_partitions:
+            if choice.partition_id not in turn.owned_partitions:
                 del self._partitions[choice.partition_id]
                 self._shared_at = 0.0
                 continue
@@ -294,7 +294,7 @@ class Owner:
         """Note in the database which partitions have nothing that could start: other workers go by it."""
         for each in self._partitions.values():
             if each.as_of is not None and each.is_read and not each.is_noted_idle and each.roster.is_idle(now):
-                storage.note_quiet(connection, worker, each.holding, each.as_of, self._server)
+                storage.note_idle(connection, worker, each.ownership, each.as_of, self._server)
                 each.is_noted_idle = True
 
     def patience(self, now: float) -> float:
@@ -342,16 +342,16 @@ class Owner:
         ):
             # Somebody else wrote their ends, or rescued them from a holder that died. What became of them is not known:
             # the partition is read anew.
-            del self._partitions[partition.holding.partition_id]
+            del self._partitions[partition.ownership.partition_id]
             self.look_again()
             return
-        facts = storage.only_key(
+        facts = storage.read_single_keys(
             connection, [row for row in seen.rows if row.members is None and row.high - row.low >= WORTH_ASKING]
         )
         mixed = [row for row in seen.rows if row.members is not None or _bounds(row) not in facts]
         # A whole range of one key costs no more than a job.
         read = len(facts) + (self._add_mixed(connection, partition, mixed) if mixed else 0)
-        tasks = self._tasks[partition.holding.queue_id]
+        tasks = self._tasks[partition.ownership.queue_id]
         for row in seen.rows:
             if partition.postponed:
                 # A postponed job that was written anew meanwhile is in the roster again.
@@ -389,17 +389,17 @@ class Owner:
             partition.has_others = bool(elsewhere or seen.held or seen.halted)
             if partition.unknown:
                 self._look_for_unknown(connection, partition)
-        if seen.maps is not None:
-            partition.newest_key_map = max(seen.maps.partitions, default=0)
-            partition.roster.set_key_maps(seen.maps.partitions, seen.maps.open, seen.maps.held)
-            partition.has_others |= len(seen.maps.partitions) > 1
+        if seen.key_maps is not None:
+            partition.newest_key_map = max(seen.key_maps.partitions, default=0)
+            partition.roster.set_key_maps(seen.key_maps.partitions, seen.key_maps.open, seen.key_maps.held)
+            partition.has_others |= len(seen.key_maps.partitions) > 1
         if any(row.epoch > partition.newest_key_map for row in seen.rows):
             partition.has_others, partition.others_at = True, 0.0
 
     def _look_for_unknown(self, connection: Connection, partition: OwnedPartition) -> None:
         """See whether jobs without a handler here still wait: one that does not is let go, and found gone."""
         some = dict(islice(partition.unknown.items(), MOST_UNKNOWN))
-        ready = storage.still_ready(connection, partition.holding.partition_id, some)
+        ready = storage.still_ready(connection, partition.ownership.partition_id, some)
         partition.roster.add([each for job, each in some.items() if job not in ready])
         for job, each in some.items():
             del partition.unknown[job]
@@ -416,7 +416,7 @@ class Owner:
             set_aside(connection, stored.unreadable)
         if with_args:
             partition.read_ahead.update(stored)
-        tasks = self._tasks[partition.holding.queue_id]
+        tasks = self._tasks[partition.ownership.queue_id]
         by_range = {row.range: row for row in rows}
         row_of = by_range if len(by_range) == len(rows) else None
         of_job = {} if row_of else {row.range * RANGE + p: row for row in rows for p in row.positions}

@@ -13,7 +13,7 @@ from typing import Protocol
 from penstock.storage.connection.database import Connection
 from penstock.storage.work.claim import Lease, LeasedJob
 from penstock.storage.work.exchange import ClaimWish, Turn
-from penstock.storage.work.owner import Choice
+from penstock.storage.work.owner import ChosenJobs
 
 __all__ = ["NOTHING", "Source", "Wish"]
 
@@ -23,7 +23,7 @@ class Wish:
     """What a turn is to take: whatever a claim finds, or the jobs that an owner chose."""
 
     claim: ClaimWish | None = None
-    choices: Sequence[Choice] = ()
+    choices: Sequence[ChosenJobs] = ()
 
     def __bool__(self) -> bool:
         return self.claim is not None or bool(self.choices)

@@ -20,7 +20,7 @@ from penstock.storage.catalogue.queues import find_queue
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 
-__all__ = ["OpenMaps", "close", "drain", "draining", "is_drained", "list_rest", "resize"]
+__all__ = ["OpenKeyMaps", "close", "drain", "draining", "is_drained", "list_rest", "resize"]
 
 # Of a partition with more keys left, all that moved from it wait; a list of so many is read by each look of an owner.
 MOST_KEYS = 20_000
@@ -28,7 +28,7 @@ MOST_KEYS = 20_000
 JOBS_A_CALL = 20_000
 
 
-class OpenMaps(NamedTuple):
+class OpenKeyMaps(NamedTuple):
     """What jobs wait for that were routed by a later map.
 
     `partitions` by epoch, in order of number, of every map that is not drained and the current one; `open` are the

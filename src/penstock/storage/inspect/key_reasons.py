@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.model.rules import QueueRules
 from penstock.storage.catalogue.queues import rules_of
-from penstock.storage.catalogue.resize import OpenMaps
+from penstock.storage.catalogue.resize import OpenKeyMaps
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 from penstock.storage.inspect.jobs import find_job
@@ -45,7 +45,7 @@ class HeldBack(NamedTuple):
     behind_task: str | None
     # What its partition's owner has handlers for.
     owner_knows: list[str]
-    maps: OpenMaps
+    maps: OpenKeyMaps
 
 
 def why_not_started(connection: Connection, job_id: int) -> HeldBack | None:
@@ -57,7 +57,7 @@ def why_not_started(connection: Connection, job_id: int) -> HeldBack | None:
         row
     )
     rules = rules_of(json.loads(stored), weights, is_paused)
-    maps = OpenMaps.of(connection.execute(query("open_maps"), {"queue": queue}).fetchall())
+    maps = OpenKeyMaps.of(connection.execute(query("open_maps"), {"queue": queue}).fetchall())
     running_on = find_job(connection, running[0]).worker if running else None
     waits_for = None if retry is None else msgspec.json.decode(retry, type=HoldingRetry)
     behind_task = None if behind is None else find_job(connection, behind).task

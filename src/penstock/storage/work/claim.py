@@ -20,7 +20,7 @@ from penstock.storage.connection.error_meaning import DatabaseError, first_line,
 from penstock.storage.connection.flow import schema_of
 from penstock.storage.enqueue.write import RANGE
 
-__all__ = ["Lease", "LeasedJob", "Stored", "members_of", "others_than", "parts_of", "read_facts", "read_jobs"]
+__all__ = ["Lease", "LeasedJob", "Stored", "leases_from", "leases_not_from", "members_of", "read_facts", "read_jobs"]
 
 _JOB: LiteralString = "id, args::text, key, attributes::text"
 # A range this well filled is read by its bounds; the others by their ids.
@@ -69,8 +69,8 @@ class Lease:
         return members_of(self.low, self.high, self.members)
 
 
-class Span(Protocol):
-    """Some jobs of a range: a lease, or what is ready of it."""
+class RangeMembers(Protocol):
+    """Some jobs of one range: those of a lease, or of a row that is ready."""
 
     @property
     def range(self) -> int: ...
@@ -85,16 +85,16 @@ class Span(Protocol):
 
 
 def members_of(low: int, high: int, members: str | None) -> Sequence[int]:
-    """Which positions of a range are meant."""
+    """Which positions of a range a row means: those of its member bitmap, or all between its bounds."""
     if members is None:
         return range(low, high)
     return [position for position in range(low, high) if members[position] == "1"]
 
 
-def parts_of(whole: Iterable[Lease], leases: Iterable[Lease]) -> list[Lease]:
-    """Which of the leases are what is left of the others, or were split from them."""
+def leases_from(known: Iterable[Lease], leases: Iterable[Lease]) -> list[Lease]:
+    """Those of `leases` that are what is left of a known lease, or were split from one."""
     by_claim: dict[tuple[int, int], list[set[int]]] = {}
-    for each in whole:
+    for each in known:
         by_claim.setdefault((each.token, each.range), []).append(set(each.positions))
     return [
         lease
@@ -103,10 +103,10 @@ def parts_of(whole: Iterable[Lease], leases: Iterable[Lease]) -> list[Lease]:
     ]
 
 
-def others_than(whole: Iterable[Lease], leases: Sequence[Lease]) -> list[Lease]:
-    """Which of the leases are not."""
-    known = {lease.id for lease in parts_of(whole, leases)}
-    return [lease for lease in leases if lease.id not in known]
+def leases_not_from(known: Iterable[Lease], leases: Sequence[Lease]) -> list[Lease]:
+    """Those of `leases` that come from none of the known ones: nobody has heard of them yet."""
+    ids = {lease.id for lease in leases_from(known, leases)}
+    return [lease for lease in leases if lease.id not in ids]
 
 
 class Stored(dict[int, tuple[Any, ...]]):
@@ -122,20 +122,20 @@ class Stored(dict[int, tuple[Any, ...]]):
         self.unreadable.update(others.unreadable)
 
 
-def read_jobs(connection: Connection, leases: Sequence[Span], *, with_task: bool = False) -> Stored:
+def read_jobs(connection: Connection, leases: Sequence[RangeMembers], *, with_task: bool = False) -> Stored:
     """The jobs of these leases, by id."""
     return read_facts(connection, _JOB if not with_task else _JOB + ", task", leases)
 
 
-def read_facts(connection: Connection, columns: LiteralString, spans: Sequence[Span]) -> Stored:
-    """Columns of the jobs of these spans, the first of them the id, by id."""
+def read_facts(connection: Connection, columns: LiteralString, some: Sequence[RangeMembers]) -> Stored:
+    """Columns of these jobs, by id; the first column is the id."""
     bounds = []
     ids: list[int] = []
-    for span in spans:
-        if span.members is None and span.high - span.low >= _WORTH_BOUNDS:
-            bounds.append((span.range * RANGE + span.low, span.range * RANGE + span.high))
+    for each in some:
+        if each.members is None and each.high - each.low >= _WORTH_BOUNDS:
+            bounds.append((each.range * RANGE + each.low, each.range * RANGE + each.high))
         else:
-            ids += [span.range * RANGE + position for position in span.positions]
+            ids += [each.range * RANGE + position for position in each.positions]
     jobs = Stored()
     cursor = connection.cursor(binary=True)
     for low, high in bounds:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from dataclasses import replace as replaced
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -21,7 +20,7 @@ from penstock.storage.connection.error_meaning import DatabaseError, first_line,
 from penstock.storage.connection.one_transaction import one_transaction
 from penstock.storage.connection.queries import query
 from penstock.storage.work.claim import Lease
-from penstock.storage.work.owner import Choice, choice_parameters
+from penstock.storage.work.owner import ChosenJobs, lease_parameters
 from penstock.storage.work.set_aside import set_ends_aside
 from penstock.storage.work.settle import End, Succeeded, succeeded_parameters
 
@@ -31,16 +30,20 @@ __all__ = ["FROM_THE_START", "ClaimWish", "Turn", "exchange", "held_leases", "se
 log = logging.getLogger("penstock")
 
 FEW_ENDED = 64
-# Where the first claim of a partition begins, for each priority: before all, those too that came from another shard.
+# The `pos` from which the first claim of a partition looks, one a priority: before all rows. What was carried from
+# another shard stands before what was written here, and has a negative one.
 FROM_THE_START = (-(1 << 62),) * 10
 
 
 @dataclass(slots=True)
 class ClaimWish:
-    """What a worker would take: partitions in the order to try, ten start positions each, and how much."""
+    """What a worker would take: partitions in the order to try, and how much.
+
+    `starts` are ten for each partition, one a priority: the `pos` from which ready rows are looked for.
+    """
 
     partitions: Sequence[int]
-    positions: Sequence[int]
+    starts: Sequence[int]
     slots: int
     ahead: int
     # Whether the worker holds a job that was rescued twice: it is given no second one meanwhile.
@@ -49,17 +52,17 @@ class ClaimWish:
 
 @dataclass(slots=True)
 class Turn:
-    """What came of it: pairs (lease, position) that were not held, children of what ended, new leases."""
+    """What came of a turn: pairs (lease, position) that were not held any more, children of what ended, new leases."""
 
     lost: list[tuple[int, int]] = field(default_factory=list)
-    # Likewise, those that were set aside instead of ended.
+    # Pairs (lease, position) that were set aside, since their end could not be written.
     aside: list[tuple[int, int]] = field(default_factory=list)
     children: list[int] = field(default_factory=list)
     leases: list[Lease] = field(default_factory=list)
     # Seconds until a rate lets more start, where that is what was waited for.
     opens_in: float | None = None
-    # Of the partitions that something was chosen from, those still their owner's; and the leases of what was chosen.
-    held_partitions: set[int] = field(default_factory=set)
+    # The partitions of the chosen jobs that are still their owner's, and the leases on those jobs.
+    owned_partitions: set[int] = field(default_factory=set)
     chosen: list[Lease] = field(default_factory=list)
     # Whose turn it was, and so whose leases these are.
     holder: int = 0
@@ -77,13 +80,13 @@ def exchange(
     succeeded: Sequence[Succeeded],
     ends: Sequence[End],
     wish: ClaimWish | None,
-    choices: Sequence[Choice] = (),
+    choices: Sequence[ChosenJobs] = (),
     freed: Sequence[int] = (),
     number: int | None = None,
 ) -> Turn:
     """Settle and claim. Nothing is done twice if it is repeated: what was settled before is simply not held.
 
-    `freed` are partitions with a limit in which this ends jobs: places it does not take again are offered to others.
+    `freed` are partitions with a limit in which this ends jobs: what it does not claim there is offered to others.
     `number` is what the worker's turns bear behind a pooler (`penstock.storage.connection.sessions`).
     """
     try:
@@ -93,7 +96,7 @@ def exchange(
             raise
         log.warning("a turn was refused and is repeated piece by piece: %s", first_line(error))
     turn = Turn()
-    units: list[Succeeded | End] = [*(replaced(each, is_whole=False) for each in succeeded), *ends]
+    units: list[Succeeded | End] = [*(replace(each, is_whole=False) for each in succeeded), *ends]
     _settle_in_pieces(connection, worker, name, units, turn)
     for claim in ("claim", "claim_unread"):
         try:
@@ -156,14 +159,14 @@ def _exchange(
     succeeded: Sequence[Succeeded],
     ends: Sequence[End],
     wish: ClaimWish | None,
-    choices: Sequence[Choice] = (),
+    choices: Sequence[ChosenJobs] = (),
     freed: Sequence[int] = (),
     *,
     number: int | None = None,
     claim: str = "claim",
 ) -> Turn:
     settled, others, children, claimed = None, None, None, None
-    held, chosen = None, None
+    owned, chosen = None, None
     token = system.random_token()
     is_one_statement = not (succeeded or ends or choices or number is not None)
     with one_transaction(connection, is_one_statement=is_one_statement):
@@ -181,7 +184,7 @@ def _exchange(
         if succeeded or ends:
             # One by one is a look-up a job, by ranges a walk through all children of a range: few and many want each.
             if sum(len(each.positions) for each in succeeded) + len(ends) <= FEW_ENDED:
-                parents = array_text(_ended(succeeded, ends))
+                parents = array_text(_list_final(succeeded, ends))
                 children = connection.execute(query("children_of_jobs"), {"parents": parents})
             else:
                 ranges = array_text({each.range for each in succeeded} | {each.range for each in ends})
@@ -193,7 +196,7 @@ def _exchange(
                     "worker": worker,
                     "token": token,
                     "partitions": array_text(wish.partitions),
-                    "positions": array_text(wish.positions),
+                    "positions": array_text(wish.starts),
                     "slots": wish.slots,
                     "ahead": wish.ahead,
                     "has_suspect": wish.has_suspect,
@@ -203,15 +206,15 @@ def _exchange(
         elif freed:
             connection.execute(query("wake_gates"), {"settled": array_text(freed)})
         if choices:
-            parameters = choice_parameters(worker, token, choices)
-            held = connection.execute(query("held_partitions"), parameters)
+            parameters = lease_parameters(worker, token, choices)
+            owned = connection.execute(query("owned_partitions"), parameters)
             chosen = connection.execute(query("lease_chosen"), parameters)
     turn = Turn(holder=worker)
     for cursor in (settled, others):
         if cursor is not None:
             turn.lost += [(lease, position) for lease, position in cursor.fetchall()]
     if children is not None and (pairs := children.fetchall()):
-        ended = set(_ended(succeeded, ends))
+        ended = set(_list_final(succeeded, ends))
         turn.children = [child for parent, child in pairs if parent in ended]
     if claimed is not None:
         for each in claimed.fetchall():
@@ -221,16 +224,16 @@ def _exchange(
                 lease = Lease(*each[:13])
                 lease.only_job = None if each[13] is None else each[13:]
                 turn.leases.append(lease)
-    if held is not None and chosen is not None:
-        row = held.fetchone()
-        turn.held_partitions = set(row[0] if row else ())
+    if owned is not None and chosen is not None:
+        row = owned.fetchone()
+        turn.owned_partitions = set(row[0] if row else ())
         turn.chosen = [Lease(*each) for each in chosen.fetchall()]
     for lease in (*turn.leases, *turn.chosen):
         lease.token = token
     return turn
 
 
-def _ended(succeeded: Sequence[Succeeded], ends: Sequence[End]) -> list[int]:
+def _list_final(succeeded: Sequence[Succeeded], ends: Sequence[End]) -> list[int]:
     """The jobs that will not run again."""
     ended = [each.range * 1024 + position for each in succeeded for position in each.positions]
     return ended + [end.range * 1024 + end.position for end in ends if end.end not in ("retry", "snooze", "release")]

@@ -1,4 +1,4 @@
--- name: held_partitions
+-- name: owned_partitions
 -- See @schema@.held_partitions. Locks: rows of partitions for share.
 select @schema@.held_partitions(%(owner)s, %(server)s, %(partitions)s::int[], %(epochs)s::bigint[])
 

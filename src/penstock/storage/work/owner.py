@@ -2,8 +2,8 @@
 chose.
 
 A look is one snapshot: the rows not read so far, what others still run, which retries hold their keys. Rows are found
-by place, from where the last look ended, and those that were written since before that place by the transaction that
-wrote them: each is read once, and none is passed over because its transaction committed late.
+in the order of the partition (`ready.pos`), from where the last look ended. A transaction that commits late writes rows
+before that point: those are found by the transaction that wrote them. So each row is read once, and none is missed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import psycopg
 
 from penstock.model.rules import QueueRules
 from penstock.storage.catalogue.queues import rules_of
-from penstock.storage.catalogue.resize import OpenMaps
+from penstock.storage.catalogue.resize import OpenKeyMaps
 from penstock.storage.connection.arrays import array_text, members_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
@@ -25,21 +25,21 @@ from penstock.storage.enqueue.write import RANGE
 from penstock.storage.work.claim import Stored, members_of, read_facts
 
 __all__ = [
-    "Choice",
-    "Holding",
+    "ChosenJobs",
     "JobFacts",
     "Look",
     "LookWish",
+    "Ownership",
     "ReadyRow",
-    "choice_parameters",
     "give_up",
     "has_work_of_others",
+    "lease_parameters",
     "leave_crews",
     "look",
-    "note_quiet",
-    "only_key",
+    "note_idle",
     "read_partitions",
     "read_queue_rules",
+    "read_single_keys",
     "read_waiting",
     "share",
     "still_ready",
@@ -49,8 +49,8 @@ __all__ = [
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 
 
-class Holding(NamedTuple):
-    """A partition that a worker owns; surplus: more than its share."""
+class Ownership(NamedTuple):
+    """A partition that a worker owns, in an owner epoch; `is_surplus`: it is more than the worker's share."""
 
     partition_id: int
     queue_id: int
@@ -88,13 +88,13 @@ class JobFacts(NamedTuple):
 
 @dataclass(slots=True)
 class LookWish:
-    """What to look for: from the places given, one a priority; and what is new since a snapshot."""
+    """What to look for: rows of a partition from `starts` on, one `pos` a priority, and rows newer than a snapshot."""
 
-    holding: Holding
+    ownership: Ownership
     before: str | None
-    places: Sequence[int]
+    starts: Sequence[int]
     rows: int
-    # Also what anybody runs, which retries hold their keys, which keys are halted.
+    # Whether to look, too, at what anybody runs, which retries hold their keys, and which keys are halted.
     with_others: bool
 
 
@@ -106,7 +106,7 @@ class Look:
     # Which server's snapshot that is.
     server: str
     rows: list[ReadyRow] = field(default_factory=list)
-    # By priority: how many rows came of those not read so far, and the place after the last of them.
+    # By priority: how many rows came of those not read so far, and the `pos` after the last of them.
     found: list[int] = field(default_factory=lambda: [0] * 10)
     ends: list[int] = field(default_factory=lambda: [0] * 10)
     running: list[tuple[int, bytes | None]] | None = None
@@ -114,39 +114,40 @@ class Look:
     unstarted: set[int] = field(default_factory=set)
     held: list[tuple[int, bytes | None]] | None = None
     halted: list[bytes] | None = None
-    maps: OpenMaps | None = None
+    key_maps: OpenKeyMaps | None = None
 
 
 @dataclass(slots=True)
-class Choice:
-    """Jobs of one partition that may start, as ranges and maps of members; flagged are those beyond the slots.
+class ChosenJobs:
+    """Jobs of one partition that its owner lets start. The leases on them may be given to another worker.
 
-    `owner` is the worker that owns the partition, and chose. Who is given the leases may be another.
+    `members` are the same jobs by range: its number, their member bitmap, and whether they are ahead, which means that
+    no slot is free for them yet.
     """
 
     owner: int
     partition_id: int
     epoch: int
-    # Where it was looked at what may start: on another server nothing of it is leased.
+    # The server that was looked at: on another nothing of it is leased.
     server: str
     jobs: list[int]
-    parts: list[tuple[int, str, bool]]
+    members: list[tuple[int, str, bool]]
 
     @classmethod
-    def of(cls, owner: int, partition_id: int, epoch: int, server: str, jobs: Sequence[int], slots: int) -> Choice:
+    def of(cls, owner: int, partition_id: int, epoch: int, server: str, jobs: Sequence[int], slots: int) -> ChosenJobs:
         """The first `slots` of the jobs start at once, the others within moments."""
-        parts = []
+        members = []
         for is_ahead, some in ((False, jobs[:slots]), (True, jobs[slots:])):
             by_range: dict[int, list[int]] = {}
             for job in some:
                 by_range.setdefault(job // RANGE, []).append(job % RANGE)
-            parts += [(number, members_text(positions), is_ahead) for number, positions in by_range.items()]
-        return cls(owner, partition_id, epoch, server, list(jobs), parts)
+            members += [(number, members_text(positions), is_ahead) for number, positions in by_range.items()]
+        return cls(owner, partition_id, epoch, server, list(jobs), members)
 
 
-def choice_parameters(holder: int, token: int, choices: Sequence[Choice]) -> dict[str, Any]:
+def lease_parameters(holder: int, token: int, choices: Sequence[ChosenJobs]) -> dict[str, Any]:
     """What penstock.lease_chosen takes; the choices are one owner's, made from looks at one server."""
-    parts = [part for choice in choices for part in choice.parts]
+    members = [each for choice in choices for each in choice.members]
     return {
         "owner": choices[0].owner,
         "holder": holder,
@@ -154,15 +155,15 @@ def choice_parameters(holder: int, token: int, choices: Sequence[Choice]) -> dic
         "server": choices[0].server,
         "partitions": array_text([choice.partition_id for choice in choices]),
         "epochs": array_text([choice.epoch for choice in choices]),
-        "ranges": array_text([number for number, _, _ in parts]),
-        "masks": array_text([mask for _, mask, _ in parts]),
-        "aheads": array_text(["t" if is_ahead else "f" for _, _, is_ahead in parts]),
+        "ranges": array_text([number for number, _, _ in members]),
+        "masks": array_text([bitmap for _, bitmap, _ in members]),
+        "aheads": array_text(["t" if is_ahead else "f" for _, _, is_ahead in members]),
     }
 
 
-def share(connection: Connection, worker: int) -> list[Holding]:
-    """Take what is due to this worker; all that it holds."""
-    return [Holding(*row) for row in connection.execute(query("share_partitions"), {"worker": worker}).fetchall()]
+def share(connection: Connection, worker: int) -> list[Ownership]:
+    """Take ownership of what is due to this worker; all that it owns."""
+    return [Ownership(*row) for row in connection.execute(query("share_partitions"), {"worker": worker}).fetchall()]
 
 
 def give_up(connection: Connection, worker: int, partitions: Iterable[int]) -> None:
@@ -181,26 +182,26 @@ def look(connection: Connection, wishes: Sequence[LookWish]) -> list[Look]:
         connection.execute("begin isolation level repeatable read read only")
         connection.execute(query("hold_tables_of_jobs"))
         as_of = connection.execute(query("read_snapshot"))
-        asked = [_ask(connection, wish) for wish in wishes]
+        cursors_of = [_send_look(connection, wish) for wish in wishes]
         maps = {
             queue: connection.execute(query("open_maps"), {"queue": queue})
-            for queue in {wish.holding.queue_id for wish in wishes if wish.with_others}
+            for queue in {wish.ownership.queue_id for wish in wishes if wish.with_others}
         }
         connection.execute("commit")
     snapshot = as_of.fetchone()
-    maps_of = {queue: OpenMaps.of(cursor.fetchall()) for queue, cursor in maps.items()}
+    maps_of = {queue: OpenKeyMaps.of(cursor.fetchall()) for queue, cursor in maps.items()}
     assert snapshot is not None  # noqa: S101
     as_of_snapshot, server = snapshot
-    looks = [_answer(as_of_snapshot, server, cursors) for cursors in asked]
+    looks = [_read_look(as_of_snapshot, server, cursors) for cursors in cursors_of]
     for wish, seen in zip(wishes, looks, strict=True):
         if wish.with_others:
-            seen.maps = maps_of[wish.holding.queue_id]
+            seen.key_maps = maps_of[wish.ownership.queue_id]
     return looks
 
 
-def _ask(connection: Connection, wish: LookWish) -> dict[str, Cursor]:
-    holding = wish.holding
-    where = {"partition": holding.partition_id, "queue": holding.queue_id, "from": array_text(wish.places)}
+def _send_look(connection: Connection, wish: LookWish) -> dict[str, Cursor]:
+    ownership = wish.ownership
+    where = {"partition": ownership.partition_id, "queue": ownership.queue_id, "from": array_text(wish.starts)}
     cursors = {"next": connection.execute(query("read_next_rows"), {**where, "rows": wish.rows})}
     if wish.before is not None:
         cursors["new"] = connection.execute(query("read_new_rows"), {**where, "before": wish.before})
@@ -211,7 +212,7 @@ def _ask(connection: Connection, wish: LookWish) -> dict[str, Cursor]:
     return cursors
 
 
-def _answer(as_of: str, server: str, cursors: dict[str, Cursor]) -> Look:
+def _read_look(as_of: str, server: str, cursors: dict[str, Cursor]) -> Look:
     seen = Look(as_of, server)
     if "new" in cursors:
         seen.rows = [ReadyRow(*row) for row in cursors["new"].fetchall()]
@@ -229,15 +230,15 @@ def _answer(as_of: str, server: str, cursors: dict[str, Cursor]) -> Look:
     return seen
 
 
-def only_key(connection: Connection, rows: Sequence[ReadyRow]) -> dict[tuple[int, int], JobFacts]:
-    """Of whole spans, those whose jobs are all of one key, task and tenant: their facts, by first and last job."""
+def read_single_keys(connection: Connection, rows: Sequence[ReadyRow]) -> dict[tuple[int, int], JobFacts]:
+    """Of rows without a member bitmap, those of one key, task and tenant: their facts, by first and last job."""
     if not rows:
         return {}
     parameters = {
         "lows": array_text([row.range * RANGE + row.low for row in rows]),
         "highs": array_text([row.range * RANGE + row.high for row in rows]),
     }
-    found = connection.execute(query("only_key"), parameters).fetchall()
+    found = connection.execute(query("read_single_keys"), parameters).fetchall()
     return {(low, high - 1): JobFacts(low, key, task, tenant) for low, high, key, task, tenant in found}
 
 
@@ -255,14 +256,14 @@ def read_waiting(connection: Connection, rows: Sequence[ReadyRow], *, with_args:
     return read_facts(connection, stored + ", " + tenant, rows)
 
 
-def note_quiet(connection: Connection, worker: int, holding: Holding, as_of: str, server: str) -> None:
+def note_idle(connection: Connection, worker: int, ownership: Ownership, as_of: str, server: str) -> None:
     """Say that nothing of a partition could start, as of a snapshot of this server."""
     connection.execute(
-        query("note_quiet"),
+        query("note_idle"),
         {
             "worker": worker,
-            "partition": holding.partition_id,
-            "epoch": holding.epoch,
+            "partition": ownership.partition_id,
+            "epoch": ownership.epoch,
             "as_of": as_of,
             "server": server,
         },
@@ -270,7 +271,7 @@ def note_quiet(connection: Connection, worker: int, holding: Holding, as_of: str
 
 
 def has_work_of_others(connection: Connection, worker: int) -> bool:
-    """Whether partitions that this worker does not hold have jobs that could start."""
+    """Whether partitions that this worker does not own have jobs that could start."""
     row = connection.execute(query("has_work_of_others"), {"worker": worker}).fetchone()
     return bool(row and row[0])
 

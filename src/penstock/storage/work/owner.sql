@@ -64,7 +64,7 @@ select s.range * 1024 + m, j.key
 -- The keys of a queue that wait for a person.
 select key from @schema@.halted where queue_id = %(queue)s
 
--- name: note_quiet
+-- name: note_idle
 -- As of a snapshot nothing in this partition can start, if it is still this owner's. Locks: the row of `quiet`.
 insert into @schema@.quiet (partition_id, as_of, server)
 select %(partition)s, %(as_of)s::pg_snapshot, %(server)s
@@ -72,7 +72,7 @@ select %(partition)s, %(as_of)s::pg_snapshot, %(server)s
 on conflict (partition_id) do update set as_of = excluded.as_of, server = excluded.server
 
 -- name: has_work_of_others
--- Whether partitions that others hold, or nobody, have ready jobs that their owner has not found to wait for something.
+-- Whether partitions that others own, or nobody, have ready jobs that their owner has not found to wait for something.
 -- Index: ready_changed.
 select exists (
     select from @schema@.worker_task as t
@@ -86,8 +86,8 @@ select exists (
               and (n.as_of is null or not pg_visible_in_snapshot(r.changed, n.as_of)) limit 1) as r
      where t.worker_id = %(worker)s)
 
--- name: only_key
--- Of spans of ids, those whose jobs are all of one key, task and tenant: their first job. The last and the middle one are
+-- name: read_single_keys
+-- Of intervals of ids, those whose jobs are all of one key, task and tenant: their first job. The last and the middle one are
 -- looked at first, so that ranges of many keys cost next to nothing. Index: the primary key of job.
 select g.low, g.high, f.key, f.task, f.attributes ->> 'tenant'
   from unnest(%(lows)s::bigint[], %(highs)s::bigint[]) as g(low, high)

@@ -99,7 +99,7 @@ def succeeded_parameters(worker: int, name: str, done: Sequence[Succeeded]) -> d
 
 
 @contextmanager
-def _impatient(connection: Connection) -> Iterator[None]:
+def _wait_briefly_for_locks(connection: Connection) -> Iterator[None]:
     """A transaction that does not wait long for locks."""
     with connection.transaction():
         connection.execute("select set_config('lock_timeout', '1s', true)")
@@ -109,7 +109,7 @@ def _impatient(connection: Connection) -> Iterator[None]:
 def settle_alone(connection: Connection, worker: int, name: str, end: End) -> Literal["settled", "not held", "busy"]:
     """Settle one job in a transaction of its own, without waiting long for somebody who has its lease locked."""
     try:
-        with _impatient(connection):
+        with _wait_briefly_for_locks(connection):
             lost = connection.execute(
                 query("settle_ended_if_leased"),
                 {"worker": worker, "name": name, "ends": msgspec.json.encode([end]).decode()},
@@ -145,7 +145,7 @@ def split_alone(
 ) -> int | Literal["busy"] | None:
     """The same without waiting long for somebody who has the lease locked."""
     try:
-        with _impatient(connection):
+        with _wait_briefly_for_locks(connection):
             return split_lease(connection, worker, lease, token, job_id)
     except errors.LockNotAvailable:
         return "busy"
