@@ -1,6 +1,20 @@
 """Decisions that need neither the database nor a clock.
 
-When to try again, when a cron is due, how much to claim, what may start next in a partition that has an owner.
+backoff       how long a failed job waits before its next attempt
+cron          when a cron is due
+claim_size    how many jobs a worker claims at once
+batch_rows    how many jobs a batch handler is given at once
+slot_shares   who may claim for a worker's slots, where it serves several databases
+rate          how often jobs may start
+roster        what may start next in one owned partition; around it:
+  waiting_job   what it has to know of a job
+  job_sequence  the waiting jobs of one key, priority and key map, in order
+  key           what is known of one key
+  ready_keys    the keys that could start a job, in the order in which they do
+  key_holds     what keeps a key from going on
+  key_maps      which keys wait for an older key map
+  allowance     how many jobs its limit and rates let start
+
 Time and randomness are handed in, so that every decision can be repeated and tested.
 """
 

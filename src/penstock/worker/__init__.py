@@ -1,4 +1,28 @@
-"""Running jobs: see `penstock.worker.worker`."""
+"""Running jobs, in this process, until there is nothing left to do or somebody says stop.
+
+worker              the worker as a whole; on each database it has a
+database_worker     that registers there, and has a
+  conductor           settles and takes jobs, turn after turn
+  served_queues       the queues it takes from, and which of them are closed just now
+  worker_leases       the leases it knows of
+  backlog             jobs that were taken and have not started, and those that ended since
+  ended_jobs          those that ended, sorted for settling
+  reporting           what a turn committed: told to counts, log, hooks and upkeep
+  worker_heartbeat    renews its row; hears which jobs and queues are to stop
+  listener            hears producers
+  split_leases        finds out whether a handler's own transaction ended its job
+  stop_request        whether it was told to stop, and until when it may wait
+slot_pool           the slots, which run the jobs of all database workers:
+  claimed_job         a job, from claim to settled end
+  running             calls its handler
+  threads             run plain handlers
+  event_loop          runs async ones
+  handler_process     runs those with executor="process"; handler_process_main is what that process does
+  context             what a handler may know and say
+hooks               functions of the application, called when something becomes of a job
+watchdog            finds handlers that do not come back
+idle_rounds         finds out that nothing is left to do anywhere
+"""
 
 from penstock.worker.context import Context
 from penstock.worker.hooks import Event, Hooks

@@ -1,15 +1,6 @@
 """A worker: runs the jobs of some queues in this process until it is told to stop, or there is nothing left to do.
 
-database worker   does the worker's share on one database, in a thread of its own; it has
-  conductor         settles and takes jobs, turn after turn
-  backlog           jobs that were taken and not started
-  heartbeat         renews the worker's row, so that nobody takes it for dead
-  listener          is notified by producers
-slot pool         the slots, which run the jobs of all database workers
-threads           run plain handlers; a handler process runs those declared with executor="process"
-event loop        runs async handlers
-watchdog          finds handlers that do not come back, and a blocked event loop
-idle rounds       finds out whether all database workers are idle in the same moment
+Its parts are listed in `penstock.worker`.
 """
 
 from __future__ import annotations
