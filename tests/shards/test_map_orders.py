@@ -143,6 +143,8 @@ class Stage:
             self.judge()
             while self.end_one():
                 self.judge()
+            if self.waiting is None and self.shards.lead.run(lambda c: resize.is_drained(c, self.queue)):
+                break
         assert sorted(self.done) == sorted(each.id for each in self.jobs)
 
 
