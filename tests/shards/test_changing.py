@@ -10,7 +10,7 @@ from tests.shards.place import Place
 
 from penstock import App, NotFound, PartitionUnavailable
 from penstock.model import QueueDefinition
-from penstock.shards.identity import read_digest
+from penstock.shards.membership import read_digest
 from penstock.storage.catalogue.queues import declare_queue
 
 LATER = datetime.now(UTC) + timedelta(days=1)

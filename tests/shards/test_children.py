@@ -11,10 +11,10 @@ from tests.system.facts import eventually
 
 from penstock.client.producer import Producer
 from penstock.errors import InvalidInput
-from penstock.shards import duties
+from penstock.shards import upkeep_duties
 from penstock.shards.databases import Databases
-from penstock.shards.duties import Duty
 from penstock.shards.parents import forget_ends, tell_children
+from penstock.shards.upkeep_duties import Duty
 from penstock.storage.upkeep.prune import prune
 from penstock.storage.upkeep.sweep import unblock_all
 from penstock.storage.upkeep.tables_ahead import rotate_slice
@@ -243,7 +243,7 @@ def test_a_sweep_waits_for_what_upkeep_is_about_to_commit(place: Place, monkeypa
         return 0
 
     is_done = threading.Event()
-    monkeypatch.setattr(duties, "DUTIES", [Duty("slow", act)])
+    monkeypatch.setattr(upkeep_duties, "DUTIES", [Duty("slow", act)])
     upkeep = SharedUpkeep(place.app.databases)
     upkeep.start()
     has_begun.wait()

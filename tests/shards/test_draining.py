@@ -23,7 +23,7 @@ from penstock.routing.key_hash import partition_of
 from penstock.shards import carrying, draining, map_changes
 from penstock.shards.databases import Databases
 from penstock.shards.idempotency_keys import carry_keys
-from penstock.shards.identity import read_digest, read_shards
+from penstock.shards.membership import read_digest, read_shards
 from penstock.storage.catalogue import resize
 from penstock.storage.catalogue.queues import find_queue
 from penstock.storage.catalogue.resize import OpenKeyMaps
@@ -564,7 +564,7 @@ def send(world: World, shard: int, rows: int) -> int:
 
 def begin(world: World, shard: int) -> None:
     """As far as nothing is sent yet."""
-    draining.begin(world.shards, shard)
+    draining.begin_draining(world.shards, shard)
     for queue in ("o", "p"):
         map_changes.change(
             world.shards,
@@ -702,14 +702,14 @@ def test_a_child_takes_along_how_its_parents_ended(world: World) -> None:
 def test_nobody_has_to_ask_a_drained_shard_for_idempotency_keys(world: World) -> None:
     begin(world, 2)
     for _ in range(3):
-        draining.go_on(world.shards)
+        draining.advance_draining(world.shards)
     assert states(world.shards)[2] == "draining"
-    assert {(each.queue, each.kind) for each in draining.left(world.shards, 2)} == {
+    assert {(each.queue, each.kind) for each in draining.count_left(world.shards, 2)} == {
         ("o", "idempotency keys"),
         ("p", "idempotency keys"),
     }
     carry_keys(world.shards)
-    draining.go_on(world.shards)
+    draining.advance_draining(world.shards)
     assert states(world.shards)[2] == "drained"
 
 

@@ -16,7 +16,7 @@ from penstock import App
 from penstock.admin.doctor import doctor
 from penstock.errors import InvalidInput, SchemaMismatch
 from penstock.shards import joining
-from penstock.shards.identity import read_digest, read_identity, reserve_shard
+from penstock.shards.membership import read_digest, read_membership, reserve_shard
 from penstock.storage.connection.addresses import plain_address
 
 
@@ -205,13 +205,13 @@ def test_a_shard_that_missed_changes_is_caught_up(shard_urls: list[str]) -> None
     with App(shards=shard_urls) as app:
         app.queue("q", partitions=2)
         behind = app.databases.of(2)
-        before = behind.run(read_identity).version
+        before = behind.run(read_membership).version
         app.databases.lead.run(
             lambda c: c.execute(
                 "update penstock.queue set rules = '{\"max_length\": 9}', version = penstock.next_version()"
             )
         )
-        assert behind.run(read_identity).version == before
+        assert behind.run(read_membership).version == before
         app.databases.level()
         assert behind.run(lambda c: c.execute("select max_length from penstock.queue").fetchone()) == (9,)
 

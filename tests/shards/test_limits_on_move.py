@@ -18,11 +18,11 @@ from tests.system.facts import eventually
 from penstock import App
 from penstock.errors import PartitionUnavailable
 from penstock.shards import draining
-from penstock.shards.duties import maps
 from penstock.shards.idempotency_keys import carry_keys
+from penstock.shards.upkeep_duties import advance_maps
 from penstock.storage.catalogue.queues import find_queue
 from penstock.storage.enqueue.write import Span, drive, write_spans
-from penstock.upkeep.shared import SharedUpkeep
+from penstock.upkeep.shared_upkeep import SharedUpkeep
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 
@@ -46,7 +46,7 @@ class Moved(Place):
     def go_on(self) -> None:
         """The rounds of upkeep that are about maps: places are shut, told of, and what is left is carried."""
         for _ in range(3):
-            maps(self.app.databases)
+            advance_maps(self.app.databases)
 
     def write_late(self, shard: int) -> int:
         """A job of a producer that goes by the map of before, which put the partition on this shard."""
@@ -275,7 +275,7 @@ def test_a_rate_starts_with_nothing_where_the_old_place_came_back_before_that_wa
     assert len(q.succeed(1)) == 1
     q.move(2)
     q.enqueue(2)
-    draining.leave(q.app.databases)
+    draining.empty_left_places(q.app.databases)
     q.move(1)
     assert q.claim(2, 5) == []
 
@@ -285,13 +285,13 @@ def test_a_rate_starts_with_nothing_where_the_old_shard_is_drained(make: Callabl
     q.enqueue(1)
     assert len(q.succeed(1)) == 1
     q.execute(1, "delete from penstock.worker_task")
-    draining.begin(q.app.databases, 1)
+    draining.begin_draining(q.app.databases, 1)
 
     def is_drained() -> bool:
         for shard in (1, 2):
             q.execute(shard, "select penstock.close_maps()")
         carry_keys(q.app.databases)
-        draining.go_on(q.app.databases)
+        draining.advance_draining(q.app.databases)
         return q.execute(2, "select state from penstock.shard where number = 1") == [("drained",)]
 
     eventually(is_drained, "the shard is drained")

@@ -12,7 +12,7 @@ from penstock.errors import InvalidInput, NotFound, PartitionUnavailable
 from penstock.routing.key_hash import partition_of
 from penstock.shards import map_changes
 from penstock.shards.databases import Databases
-from penstock.shards.identity import read_digest
+from penstock.shards.membership import read_digest
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue import resize
 from penstock.storage.catalogue.queues import QueueEntry, find_queue
@@ -155,9 +155,9 @@ def test_nobody_writes_by_an_old_map_once_anybody_may_by_the_new_one(shards: Dat
 def test_a_map_is_not_opened_before_every_shard_of_the_old_one_has_learned_it(shards: Databases) -> None:
     begin(shards)
     silent = without(shards, 2)
-    assert map_changes.go_on(silent) == {}
+    assert map_changes.advance_changes(silent) == {}
     assert accepted(shards, range(1, 4)) == {1: set(), 2: {1}}
-    assert map_changes.go_on(shards) == {}
+    assert map_changes.advance_changes(shards) == {}
     assert accepted(shards, range(1, 4)) == {1: {2}, 2: {2}}
     assert len(set(shards.each(read_digest))) == 1
 
@@ -188,7 +188,7 @@ def test_a_resize_that_was_killed_anywhere_goes_on(
         with pytest.raises(Killed):
             map_changes.change(shards, "o", lambda c: resize.resize(c, "o", 3))
     assert entry_on(shards, 1).epoch == 2
-    map_changes.go_on(shards)
+    map_changes.advance_changes(shards)
     shards.level()
     assert accepted(shards, range(1, 4)) == {1: {2}, 2: {2}}
     assert len(set(shards.each(read_digest))) == 1
@@ -200,7 +200,7 @@ def test_a_change_is_undone_where_a_shard_dies_in_between_and_it_goes_on_by_the_
     begin(shards)
     silent = without(shards, 2)
     shards.lead.run(lambda c: c.execute("update penstock.queue_map set set_at = set_at - interval '6 s'"))
-    undone = map_changes.go_on(silent)
+    undone = map_changes.advance_changes(silent)
     assert isinstance(undone["o"], PartitionUnavailable)
     assert undone["o"].shard == 2
     assert "are as they were" in str(undone["o"])

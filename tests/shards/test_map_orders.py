@@ -134,7 +134,7 @@ class Stage:
     def settle(self) -> None:
         """Let everything run, with upkeep in between."""
         for _ in range(20):
-            map_changes.go_on(self.shards)
+            map_changes.advance_changes(self.shards)
             self.shards.each(resize.close)
             map_changes.tell_left(self.shards)
             self.shards.change(resize.drain)
@@ -228,7 +228,7 @@ def test_a_delayed_job_that_becomes_ready_beside_a_move_in_every_order_is_nowher
         for who in order:
             stage.do((acts if who == "A" else move).pop(0))
         stage.jobs.append(Written(row[0], stage.step, stage.step))
-        map_changes.go_on(stage.shards)
+        map_changes.advance_changes(stage.shards)
         stage.shards.each(sweep.promote)
         while carrying.carry(stage.shards):
             pass

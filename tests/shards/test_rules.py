@@ -9,7 +9,7 @@ import pytest
 from tests.upgrade.next_rules import NextRules, newer_program
 
 from penstock import App, SchemaMismatch
-from penstock.shards.identity import read_digest
+from penstock.shards.membership import read_digest
 from penstock.storage.catalogue.queues import find_queue, set_limits
 
 

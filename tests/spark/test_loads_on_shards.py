@@ -14,7 +14,7 @@ from tests.system.facts import eventually
 
 from penstock import App, InvalidInput, PartitionUnavailable, PenstockError, QueueFull
 from penstock.shards import publishing
-from penstock.shards.publishing import MapChanged, Published, find_published, roll_loads
+from penstock.shards.publishing import MapChanged, Published, find_published, publish_all_decided
 from penstock.shards.shard_urls import ShardUrls, find_shards, join_urls
 from penstock.spark.loading import load_plan
 from penstock.storage import Database
@@ -90,7 +90,7 @@ def killed_after_the_decision(monkeypatch: pytest.MonkeyPatch, loader: Loader, *
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(publishing, "roll_load", die)
+        patch.setattr(publishing, "publish_decided", die)
         with pytest.raises(Killed):
             loader.publish("l", *stages)
 
@@ -128,7 +128,7 @@ def test_a_load_is_published_on_each_shard_once_in_its_order_g8(loader: Loader) 
     assert loader.publish("m", loader.stage(5, partition=there)).rows == 1
     assert (visible(lead), visible(other)) == ([1, 2], [1, 2, 3, 4, 5])
     assert [one(each, "select count(*) from penstock.load_hold") for each in (lead, other)] == [0, 0]
-    assert roll_loads(loader.app.databases) == 0
+    assert publish_all_decided(loader.app.databases) == 0
 
 
 def test_a_driver_killed_after_its_decision_is_gone_on_with_by_upkeep_g8(
@@ -143,9 +143,9 @@ def test_a_driver_killed_after_its_decision_is_gone_on_with_by_upkeep_g8(
     do(other, "update penstock.load_hold set created_at = now() - interval '9 days'")
     with other.connection() as connection:
         assert forget_stages(connection) == 0
-    assert roll_loads(loader.app.databases) == 1
+    assert publish_all_decided(loader.app.databases) == 1
     assert (visible(lead), visible(other)) == ([1], [2, 3])
-    assert roll_loads(loader.app.databases) == 0
+    assert publish_all_decided(loader.app.databases) == 0
     assert (visible(lead), visible(other)) == ([1], [2, 3])
 
 
@@ -170,7 +170,7 @@ def test_many_go_on_with_a_load_at_once_and_it_is_published_once_g8(
 
     def roll() -> None:
         start.wait()
-        roll_loads(loader.app.databases)
+        publish_all_decided(loader.app.databases)
 
     threads = [threading.Thread(target=roll) for _ in range(6)]
     for thread in threads:
@@ -189,15 +189,15 @@ def test_what_a_dead_driver_held_is_let_go_of_and_can_not_be_decided_any_more_g8
     stages = [loader.stage(1, partition=here), loader.stage(2, 3, partition=there)]
     attempt = killed_before_the_decision(monkeypatch, loader, *stages)
     # It may still come back: a minute passes first.
-    assert roll_loads(loader.app.databases) == 0
+    assert publish_all_decided(loader.app.databases) == 0
     do(other, "update penstock.load_hold set created_at = now() - interval '61 seconds'")
-    assert roll_loads(loader.app.databases) == 1
+    assert publish_all_decided(loader.app.databases) == 1
     assert one(other, "select count(*) from penstock.load_hold") == 0
     # The dead one comes back with its decision.
     commit = publishing._Commit(
         loader.app.databases, lead, "l", "q", 0, False, None, None, loader.by_shard(stages[0]), 0, attempt
     )
-    with pytest.raises(publishing._Again, match="given up"):
+    with pytest.raises(publishing._NotDecided, match="given up"):
         commit.decide()
     assert (visible(lead), visible(other)) == ([], [])
     # Its stages are still there: held again, they are published under another attempt.
@@ -214,10 +214,10 @@ def test_held_stages_are_kept_while_the_shard_that_decides_is_away_g8(
     do(other, "update penstock.load_range set created_at = now() - interval '9 days'")
     do(other, "update penstock.load_hold set created_at = now() - interval '9 days'")
     with away(lead):
-        assert roll_loads(loader.app.databases) == 0
+        assert publish_all_decided(loader.app.databases) == 0
         with other.connection() as connection:
             assert forget_stages(connection) == 0
-    eventually(lambda: roll_loads(loader.app.databases) == 1, "upkeep goes on with it")
+    eventually(lambda: publish_all_decided(loader.app.databases) == 1, "upkeep goes on with it")
     assert visible(other) == [2]
 
 
@@ -239,20 +239,20 @@ def test_a_shard_that_is_away_after_the_decision_follows_when_it_is_back_g8(
     here, there = places(loader.app)
     lead, other = loader.app.databases
     stages = [loader.stage(1, partition=here), loader.stage(2, partition=there)]
-    real = publishing.roll_load
+    real = publishing.publish_decided
 
     def roll_without_it(shards: object, name: str) -> None:
         with away(other):
             real(loader.app.databases, name)
 
     with monkeypatch.context() as patch:
-        patch.setattr(publishing, "roll_load", roll_without_it)
+        patch.setattr(publishing, "publish_decided", roll_without_it)
         with pytest.raises(PartitionUnavailable, match="is decided, and what lies on shard 2 becomes visible when"):
             loader.publish("l", *stages)
     assert (visible(lead), visible(other)) == ([1], [])
     # Spark aborts a load whose commit raised: what was decided stays.
     publishing.drop_stages(loader.app.databases, {2: [stages[1][0]]})
-    eventually(lambda: roll_loads(loader.app.databases) == 1, "upkeep goes on with it")
+    eventually(lambda: publish_all_decided(loader.app.databases) == 1, "upkeep goes on with it")
     assert visible(other) == [2]
 
 
@@ -306,7 +306,7 @@ def test_the_batches_of_a_stream_are_published_in_order_on_each_shard(
     other = loader.app.databases.of(2)
     first, second = loader.stage(1, partition=there), loader.stage(2, partition=there)
     with monkeypatch.context() as patch:
-        patch.setattr(publishing, "roll_load", lambda *_: None)
+        patch.setattr(publishing, "publish_decided", lambda *_: None)
         loader.publish("s", first, batch=0, origin="o")
     assert visible(other) == []
     loader.publish("s", second, batch=1, origin="o")
@@ -343,7 +343,7 @@ def test_a_held_map_is_not_closed_until_the_load_is_published_by_it_g5(
     for database in (lead, other):
         do(database, "select penstock.close_maps()")
     assert (one(lead, closed), one(other, closed)) == (1, 0)
-    assert roll_loads(app.databases) == 1
+    assert publish_all_decided(app.databases) == 1
     assert visible(other) == [1, 2]
     assert one(other, "select count(*) from penstock.ready where epoch = 1") == 2
     do(other, "select penstock.close_maps()")

@@ -22,8 +22,8 @@ from tests.system.facts import eventually
 import penstock.spark as ps
 from penstock import App, PartitionUnavailable
 from penstock.routing import home_of
-from penstock.shards.duties import DUTIES
-from penstock.shards.publishing import roll_loads
+from penstock.shards.publishing import publish_all_decided
+from penstock.shards.upkeep_duties import DUTIES
 from penstock.spark.lake.parquet_lake import ParquetLake
 
 
@@ -170,7 +170,7 @@ if where == "before the decision":
     publishing._Commit._asked = lambda self, database, name, parameters: (
         die() if name == "publish_load" else asked(self, database, name, parameters))
 elif where == "after the decision":
-    publishing.roll_load = die
+    publishing.publish_decided = die
 writer.commit([staged])
 die()
 """
@@ -186,7 +186,7 @@ def test_a_killed_driver_has_loaded_everywhere_or_nowhere_and_its_repeat_complet
     visible = [len(ready(each)) for each in shard_urls]
     if where == "before the decision":
         assert visible == [0, 0]
-        assert roll_loads(app.databases) == 0
+        assert publish_all_decided(app.databases) == 0
         assert [len(ready(each)) for each in shard_urls] == [0, 0]
     elif where == "after the decision":
         assert visible == [500, 0]
@@ -196,7 +196,7 @@ def test_a_killed_driver_has_loaded_everywhere_or_nowhere_and_its_repeat_complet
 
 
 def test_upkeep_of_any_worker_goes_on_with_loads() -> None:
-    assert any(duty.act is roll_loads for duty in DUTIES)
+    assert any(duty.act is publish_all_decided for duty in DUTIES)
 
 
 def test_rows_that_may_lie_anywhere_are_loaded_while_a_shard_is_away(

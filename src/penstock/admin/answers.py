@@ -15,15 +15,15 @@ from penstock.errors import PartitionUnavailable
 from penstock.shards.databases import Answers, Databases
 from penstock.storage import Connection
 
-__all__ = ["asked_everywhere", "refuse_missing", "some_jobs", "unavailable"]
+__all__ = ["ask_everywhere", "refuse_missing", "some_jobs", "unavailable"]
 
 log = logging.getLogger("penstock")
 T = TypeVar("T")
 
 
-def asked_everywhere(databases: Databases, act: Callable[[Connection], T]) -> Answers[T]:
+def ask_everywhere(databases: Databases, act: Callable[[Connection], T]) -> Answers[T]:
     """What the shards that are there say; an error where none is, a line in the log where one is not."""
-    return _told(databases.each(act, writes=False))
+    return _refuse_or_log_missing(databases.each(act, writes=False))
 
 
 def unavailable(answers: Answers[Any]) -> list[str]:
@@ -45,7 +45,7 @@ def some_jobs(count: int) -> str:
     return "1 job" if count == 1 else f"{count} jobs"
 
 
-def _told(answers: Answers[T]) -> Answers[T]:
+def _refuse_or_log_missing(answers: Answers[T]) -> Answers[T]:
     if answers.missing:
         first = answers.missing[min(answers.missing)]
         if not answers.given:

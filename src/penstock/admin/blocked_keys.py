@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.admin.answers import asked_everywhere
+from penstock.admin.answers import ask_everywhere
 from penstock.errors import NotFound
 from penstock.model.blocked_key import BlockedKey
 from penstock.model.limits import key_from_bytes, key_to_bytes
@@ -16,7 +16,7 @@ __all__ = ["blocked_keys", "release"]
 def blocked_keys(databases: Databases, queue: str) -> list[BlockedKey]:
     """The keys of a queue that are held or halted, those that have waited longest first."""
     id_ = databases.read(lambda connection: find_queue(connection, queue)).id
-    found = [blocked for each in asked_everywhere(databases, lambda c: read_blocked_keys(c, id_)) for blocked in each]
+    found = [blocked for each in ask_everywhere(databases, lambda c: read_blocked_keys(c, id_)) for blocked in each]
     if not found:
         return []
     # A key whose partition moved is held on one shard, and its jobs wait on another.
@@ -25,7 +25,9 @@ def blocked_keys(databases: Databases, queue: str) -> list[BlockedKey]:
     for counts in databases.each(lambda connection: count_behind(connection, id_, keys), writes=False):
         for key, count in counts.items():
             behind[key] += count
-    return [_shown(blocked, behind[blocked.key]) for blocked in sorted(found, key=lambda blocked: blocked.since)]
+    return [
+        _to_blocked_key(blocked, behind[blocked.key]) for blocked in sorted(found, key=lambda blocked: blocked.since)
+    ]
 
 
 def release(databases: Databases, queue: str, key: str | bytes | int) -> None:
@@ -42,7 +44,7 @@ def release(databases: Databases, queue: str, key: str | bytes | int) -> None:
     )
 
 
-def _shown(found: Blocked, waiting: int) -> BlockedKey:
+def _to_blocked_key(found: Blocked, waiting: int) -> BlockedKey:
     if found.until is not None:
         reason = f"held by job {found.job_id}, which runs again at {found.until.isoformat(timespec='seconds')}"
     elif found.can_retry:

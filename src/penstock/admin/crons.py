@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from penstock.admin.answers import asked_everywhere
+from penstock.admin.answers import ask_everywhere
 from penstock.errors import NotFound, PartitionUnavailable
 from penstock.model.cron import Cron
 from penstock.model.limits import DEFAULT_PRIORITY, checked_name, key_from_bytes
@@ -64,12 +64,12 @@ def write_cron(databases: Databases, declared: CronDefinition) -> None:
 def read_crons(databases: Databases) -> list[Cron]:
     """Every entry, by name."""
     rows: dict[str, crons.CronRow] = {}
-    for each in asked_everywhere(databases, crons.read):
+    for each in ask_everywhere(databases, crons.read):
         for row in each:
             known = rows.get(row.name)
             if known is None or (row.moves, not row.is_leaving) > (known.moves, not known.is_leaving):
                 rows[row.name] = row
-    return [_shown(rows[name]) for name in sorted(rows)]
+    return [_to_cron(rows[name]) for name in sorted(rows)]
 
 
 def pause_cron(databases: Databases, name: str) -> None:
@@ -103,13 +103,13 @@ def run_cron(databases: Databases, name: str) -> int:
         queue = databases.read(lambda connection: catalogue.find_queue(connection, row.queue))
         home = databases.of(crons.home_of(queue, row.key))
         # Not repeated after a lost answer: a person asked for it and sees that it failed.
-        job_id = _enqueued(home, queue, row)
+        job_id = _enqueue(home, queue, row)
         if job_id is not None:
             return job_id
     raise PartitionUnavailable(f"queue {row.queue!r} gets another map of its keys just now: call again")
 
 
-def _enqueued(home: Database, queue: catalogue.QueueEntry, row: crons.CronRow) -> int | None:
+def _enqueue(home: Database, queue: catalogue.QueueEntry, row: crons.CronRow) -> int | None:
     try:
         with home.connection() as connection:
             ids = crons.enqueue(connection, [crons.Firing(queue, row, {})], DEFAULT_PRIORITY, home.shard)
@@ -147,7 +147,7 @@ def _unknown(name: str) -> NotFound:
     return NotFound(f"there is no cron {name!r}: see app.crons() or `penstock crons`")
 
 
-def _shown(row: crons.CronRow) -> Cron:
+def _to_cron(row: crons.CronRow) -> Cron:
     return Cron(
         name=row.name,
         expression=row.expression,

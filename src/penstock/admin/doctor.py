@@ -36,12 +36,12 @@ def doctor(databases: Sequence[Database]) -> list[Check]:
 
 
 def _doctor(databases: Sequence[Database]) -> list[Check]:
-    examined = side_by_side(_examined, databases)
+    examined = side_by_side(_examine, databases)
     checks = [check for each, _ in examined for check in each]
     return checks + check_together([(each, facts) for each, (_, facts) in zip(databases, examined, strict=True)])
 
 
-def _examined(database: Database) -> tuple[list[Check], CatalogueFacts | None]:
+def _examine(database: Database) -> tuple[list[Check], CatalogueFacts | None]:
     checks: list[Check] = []
     facts = None
     try:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from penstock.admin.naming_shards import find_shard
 from penstock.model.drain import Drain, DrainRest
-from penstock.shards import draining as storage
 from penstock.shards.databases import Databases
-from penstock.shards.identity import read_identity, read_shards
+from penstock.shards.draining import advance_draining, begin_draining, count_left
 from penstock.shards.map_changes import tell_left
+from penstock.shards.membership import read_membership, read_shards
 from penstock.storage.catalogue import resize
 from penstock.upkeep import SharedUpkeep
 
@@ -40,24 +40,24 @@ def drain_shard(databases: Databases, shard: int | str) -> Drain:
     entry = find_shard(databases, shard)
     if entry.state not in ("draining", "drained"):
         # Nothing is begun where one of those that have to take part does not answer.
-        databases.each(read_identity).all()
-        storage.begin(databases, entry.number)
+        databases.each(read_membership).all()
+        begin_draining(databases, entry.number)
     refused = None
     if entry.state != "drained":
-        storage.go_on(databases)
+        advance_draining(databases)
         databases.each(resize.close)
         tell_left(databases)
         databases.change(resize.drain)
         upkeep = SharedUpkeep(databases)
         upkeep.sweep()
-        storage.go_on(databases)
+        advance_draining(databases)
         refused = upkeep.errors.get("carry")
     return _progress(databases, entry.number, refused)
 
 
 def _progress(databases: Databases, number: int, refused: str | None) -> Drain:
     state = next(entry.state for entry in databases.read(read_shards) if entry.number == number)
-    rest = [] if state == "drained" else storage.left(databases, number)
+    rest = [] if state == "drained" else count_left(databases, number)
     return Drain(
         shard=str(number),
         state=state,

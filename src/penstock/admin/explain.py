@@ -62,19 +62,19 @@ def _explain(connection: Connection, job_id: int) -> Explanation:
             return _carried(connection, job, *way)
         job = find_job(connection, job_id)
     if job.state in FINAL:
-        return _said(job, f"finished: {job.state}", finished_at=job.finished_at, error=job.error)
+        return _explanation(job, f"finished: {job.state}", finished_at=job.finished_at, error=job.error)
     if job.state is State.SCHEDULED and job.run_at is None:
-        return _said(job, f"paused: load {job.load!r} starts no jobs until it is resumed", load=job.load)
+        return _explanation(job, f"paused: load {job.load!r} starts no jobs until it is resumed", load=job.load)
     if job.state is State.SCHEDULED:
         why = "retry" if job.failures else "delay"
         is_late = job.run_at is not None and job.run_at <= database_now(connection)
         failing = _failing(connection, "next_due", "promote") if is_late else {}
-        return _said(job, f"scheduled: due at {job.run_at} ({why})", failing, run_at=job.run_at, why=why)
+        return _explanation(job, f"scheduled: due at {job.run_at} ({why})", failing, run_at=job.run_at, why=why)
     if job.state is State.BLOCKED:
         parents = open_parents(connection, job_id)
         named = ", ".join(map(str, parents[:10])) or "parents that have just ended: upkeep lets it go"
         failing = {} if parents else _failing(connection, "unblock_untold", "unblock")
-        return _said(job, f"blocked by {named}", failing, parents=parents)
+        return _explanation(job, f"blocked by {named}", failing, parents=parents)
     return _running(connection, job)
 
 
@@ -90,8 +90,8 @@ def _running(connection: Connection, job: Job) -> Explanation:
         reason += "" if holder.workers_alive else "; no worker is alive: start one"
         failing = _failing(connection, "rescue")
     if is_asked_to_stop(connection, job.id):
-        return _said(job, f"{reason}, asked to stop", failing, worker=job.worker)
-    return _said(job, reason, failing, worker=job.worker, since=job.started_at)
+        return _explanation(job, f"{reason}, asked to stop", failing, worker=job.worker)
+    return _explanation(job, reason, failing, worker=job.worker, since=job.started_at)
 
 
 def _failing(connection: Connection, *duties: str) -> dict[str, str]:
@@ -106,7 +106,7 @@ def _carried(connection: Connection, job: Job, shard: int, state: str) -> Explan
     reason = (
         f"on its way to shard {shard}, where it will be {becomes}: upkeep carries it as soon as that shard takes it"
     )
-    return _said(job, reason + refused, shard=shard, becomes=becomes, refused=trouble.error if trouble else None)
+    return _explanation(job, reason + refused, shard=shard, becomes=becomes, refused=trouble.error if trouble else None)
 
 
 def _ready(job: Job, waiting: Waiting, held: HeldBack | None) -> Explanation:
@@ -116,40 +116,48 @@ def _ready(job: Job, waiting: Waiting, held: HeldBack | None) -> Explanation:
         "jobs_before": waiting.jobs_before,
     }
     if waiting.is_paused:
-        return _said(job, f"paused: queue {job.queue!r} gives out no jobs until it is resumed", **facts)
+        return _explanation(job, f"paused: queue {job.queue!r} gives out no jobs until it is resumed", **facts)
     by_key = None if held is None else key_reason(job.id, job.task, held)
     if by_key is not None and held is not None and (held.halted_by is not None or held.retry is not None):
-        return _said(job, by_key[0], **by_key[1], **facts)
+        return _explanation(job, by_key[0], **by_key[1], **facts)
     if not waiting.workers:
-        return _said(job, f"no worker: none that is alive serves queue {job.queue!r}", **facts)
+        return _explanation(job, f"no worker: none that is alive serves queue {job.queue!r}", **facts)
     if not waiting.workers_that_know:
-        return _said(job, f"no worker that is alive knows task {job.task!r} of queue {job.queue!r}", **facts)
+        return _explanation(job, f"no worker that is alive knows task {job.task!r} of queue {job.queue!r}", **facts)
     if waiting.is_parked:
-        return _said(job, f"a worker that knows task {job.task!r} has just come: it is let back in line", **facts)
+        return _explanation(
+            job, f"a worker that knows task {job.task!r} has just come: it is let back in line", **facts
+        )
     if waiting.earlier_shard is not None:
         shard = waiting.earlier_shard
         reason = f"partition moved: what it left on shard {shard} goes first, for its limit or rate counts there too"
-        return _said(job, reason, earlier_shard=shard, **facts)
+        return _explanation(job, reason, earlier_shard=shard, **facts)
     if by_key is not None and not by_key[0].startswith("rate"):
-        return _said(job, by_key[0], **by_key[1], **facts)
+        return _explanation(job, by_key[0], **by_key[1], **facts)
     if waiting.limit is not None and waiting.running is not None and waiting.running >= waiting.limit:
         named = ", ".join(map(str, waiting.holders)) + (", ..." if waiting.running > len(waiting.holders) else "")
         reason = f"limit {waiting.running} of {waiting.limit}: held by {named}"
-        return _said(job, reason, limit=waiting.limit, running=waiting.running, held_by=waiting.holders, **facts)
+        return _explanation(job, reason, limit=waiting.limit, running=waiting.running, held_by=waiting.holders, **facts)
     if waiting.rate is not None and waiting.rate_opens_in:
         rate, opens_in = rate_text(waiting.rate), waiting.rate_opens_in
-        return _said(job, f"rate {rate}: the next may start in {opens_in:.1f} s", rate=rate, opens_in=opens_in, **facts)
+        return _explanation(
+            job, f"rate {rate}: the next may start in {opens_in:.1f} s", rate=rate, opens_in=opens_in, **facts
+        )
     if by_key is not None:
-        return _said(job, by_key[0], **by_key[1], **facts)
+        return _explanation(job, by_key[0], **by_key[1], **facts)
     if held is not None:
-        return _said(job, f"ready: worker {held.owner} starts it as soon as it has a free slot", **facts)
+        return _explanation(job, f"ready: worker {held.owner} starts it as soon as it has a free slot", **facts)
     if waiting.jobs_before:
         least = "at least " if waiting.is_behind_more else ""
-        return _said(job, f"waiting behind {least}{waiting.jobs_before} jobs of priority {waiting.priority}", **facts)
-    return _said(job, "ready: next of its priority, taken as soon as a worker has a free slot", **facts)
+        return _explanation(
+            job, f"waiting behind {least}{waiting.jobs_before} jobs of priority {waiting.priority}", **facts
+        )
+    return _explanation(job, "ready: next of its priority, taken as soon as a worker has a free slot", **facts)
 
 
-def _said(job: Job, reason: str, failing: Mapping[str, str] = MappingProxyType({}), **detail: Any) -> Explanation:
+def _explanation(
+    job: Job, reason: str, failing: Mapping[str, str] = MappingProxyType({}), **detail: Any
+) -> Explanation:
     """`failing`: duties of upkeep that this job waits for."""
     if failing:
         reason += "".join(f"; upkeep's {duty} fails: {error}" for duty, error in failing.items())

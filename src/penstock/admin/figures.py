@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from penstock.admin.answers import asked_everywhere, unavailable
+from penstock.admin.answers import ask_everywhere, unavailable
 from penstock.errors import PartitionUnavailable
 from penstock.model.shard import Shard
 from penstock.model.stats import Stats
 from penstock.model.worker import WorkerInfo
 from penstock.shards.databases import Databases
 from penstock.shards.health import ShardFacts, shard_facts
-from penstock.shards.identity import ShardEntry, read_shards
+from penstock.shards.membership import ShardEntry, read_shards
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue.queues import QueueEntry, read_queues
 from penstock.storage.inspect import health as storage
@@ -36,10 +36,10 @@ def all_stats(databases: Databases) -> list[Stats]:
 def workers(databases: Databases) -> list[WorkerInfo]:
     """Every worker not declared dead; one that works on several shards is one."""
     found: dict[str, WorkerInfo] = {}
-    for each in asked_everywhere(databases, read_workers):
+    for each in ask_everywhere(databases, read_workers):
         for instance, info in each:
             known = found.get(instance)
-            found[instance] = info if known is None else _joined(known, info)
+            found[instance] = info if known is None else _join_shards_of_worker(known, info)
     return sorted(found.values(), key=lambda info: (info.started_at, info.name))
 
 
@@ -72,10 +72,12 @@ def answers(database: Database) -> bool:
 
 
 def _stats(databases: Databases, queues: Sequence[QueueEntry]) -> list[Stats]:
-    places = [place for queue in queues for place in zip(queue.partition_ids, queue.partition_shards, strict=True)]
+    partition_shards = [
+        each for queue in queues for each in zip(queue.partition_ids, queue.partition_shards, strict=True)
+    ]
 
     def read(database: Database) -> dict[int, Figures]:
-        partitions = [id_ for id_, shard in places if shard == database.shard]
+        partitions = [id_ for id_, shard in partition_shards if shard == database.shard]
 
         def act(connection: Connection) -> dict[int, Figures]:
             return read_figures(connection, partitions)
@@ -91,7 +93,7 @@ def _stats(databases: Databases, queues: Sequence[QueueEntry]) -> list[Stats]:
     ]
 
 
-def _joined(one: WorkerInfo, other: WorkerInfo) -> WorkerInfo:
+def _join_shards_of_worker(one: WorkerInfo, other: WorkerInfo) -> WorkerInfo:
     return replace(
         one,
         started_at=min(one.started_at, other.started_at),

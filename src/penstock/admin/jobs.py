@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from penstock.admin.answers import asked_everywhere, refuse_missing, some_jobs
+from penstock.admin.answers import ask_everywhere, refuse_missing, some_jobs
 from penstock.errors import InvalidInput
 from penstock.model.job import Job
 from penstock.model.limits import checked_count, checked_job_id, checked_name, checked_run_at, key_to_bytes
@@ -46,9 +46,7 @@ def jobs(databases: Databases, *, limit: int = 100, before: int | str | None = N
     checked_count("limit", limit, most=MOST_LISTED)
     upper = None if before is None else checked_job_id(before, "before")
     selection = _selection(databases, **filters)
-    return _newest(
-        list(asked_everywhere(databases, lambda c: list_jobs(c, selection, limit=limit, before=upper))), limit
-    )
+    return _newest(list(ask_everywhere(databases, lambda c: list_jobs(c, selection, limit=limit, before=upper))), limit)
 
 
 def cancel(

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 
-from penstock.admin.answers import asked_everywhere, refuse_missing, some_jobs
+from penstock.admin.answers import ask_everywhere, refuse_missing, some_jobs
 from penstock.errors import NotFound, PartitionUnavailable
 from penstock.model.limits import checked_count, checked_name
 from penstock.model.load import Load
 from penstock.shards.databases import Answers, Databases
-from penstock.shards.publishing import roll_load
+from penstock.shards.publishing import publish_decided
 from penstock.storage import Connection
 from penstock.storage.loads import loads as storage
 
@@ -27,7 +27,7 @@ def loads(databases: Databases, limit: int = 100) -> list[Load]:
     """The newest loads."""
     checked_count("limit", limit, most=MOST_LISTED)
     made: dict[str, datetime] = {}
-    for each in asked_everywhere(databases, lambda connection: storage.newest_loads(connection, limit)):
+    for each in ask_everywhere(databases, lambda connection: storage.newest_loads(connection, limit)):
         for name, created_at in each:
             made[name] = max(made.get(name, created_at), created_at)
     names = sorted(made, key=lambda name: made[name], reverse=True)[:limit]
@@ -68,7 +68,7 @@ def _on_all(
 
     # What was decided and is not published everywhere yet belongs to it; where its shard is away, that says so below.
     with suppress(PartitionUnavailable):
-        roll_load(databases, name, waits=False)
+        publish_decided(databases, name, waits=False)
     answers = databases.each(work)
     counts = [count for count in answers if count is not None]
     if not counts and not answers.missing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.errors import InvalidInput, NotFound
 from penstock.shards.databases import Databases
-from penstock.shards.identity import ShardEntry, read_shards
+from penstock.shards.membership import ShardEntry, read_shards
 from penstock.storage.connection.addresses import plain_address
 from penstock.storage.connection.urls import checked_url
 

@@ -10,7 +10,7 @@ the face
     shard_urls        the databases by their URLs, for processes that are told where they are
 
 who belongs together
-    identity          what a database is among the shards, and which its catalogue knows
+    membership        what a database is among the shards, and which its catalogue knows
     joining           how databases become the shards of one system, and are known again
     health            what a shard tells of itself, and whether several fit together
     ids               ids of all shards grow alike
@@ -26,7 +26,7 @@ what moves
 what spans several
     parents           children hear how parents on other shards ended
     publishing        a load becomes visible everywhere or nowhere
-    duties            what of all this workers do over and over
+    upkeep_duties     what of all this workers do over and over
 """
 
 from penstock.shards.databases import Answers, Databases

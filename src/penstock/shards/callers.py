@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from penstock.errors import InvalidInput
 from penstock.shards.databases import Databases
-from penstock.shards.identity import read_identity
+from penstock.shards.membership import read_membership
 
 __all__ = ["Caller", "Callers"]
 
@@ -33,7 +33,7 @@ class Callers:
 
     def check(self, connection: Any, number: int, system: str) -> Caller:
         """The shard of a connection, by what that said; InvalidInput where it is none of these."""
-        if number not in self._shards or system != self._shards.read(read_identity).system:
+        if number not in self._shards or system != self._shards.read(read_membership).system:
             raise InvalidInput(
                 "connection",
                 "it leads to a database that is no shard of this app; connect to one of "

@@ -72,21 +72,21 @@ def _carry_from(shards: Databases, database: Database, refusals: list[Exception]
 
 
 def _carry_some(shards: Databases, database: Database, target: Database) -> int:
-    """Carry the next jobs to one shard: written there while they are held here, then let go.
+    """Carry the next jobs to one shard: they are written there while their rows are locked here, then deleted here.
 
-    Those that their key waits for are let go when everybody has heard that it waits for them there.
+    A job that its key waits for is deleted here only after every shard was told that the key waits for it there.
     """
 
     def act(connection: Connection) -> int:
-        # Before anything is read: whoever is late is known by it.
+        # Read before the outbox is: the target refuses what arrives more than ten minutes after it.
         as_of = target.ask(lambda there: there.execute(query("read_clock")).fetchone(), timeout=ANSWER_SECONDS)
         with connection.transaction():
-            if not _one(connection, "begin_carrying"):
+            if not _query_value(connection, "begin_carrying"):
                 return 0
             which = {"shard": target.shard, "limit": BATCH}
             for (job,) in connection.execute(query("set_aside_unsent"), which).fetchall():
                 log.error("job %d was set aside: it is in no table of jobs. Repair and retry it, or cancel it", job)
-            found = _one(connection, "read_outbox", shard=target.shard, limit=BATCH)
+            found = _query_value(connection, "read_outbox", shard=target.shard, limit=BATCH)
             jobs = [] if found is None else json.loads(found)
             if not jobs:
                 return 0
@@ -129,6 +129,6 @@ def _forget(shards: Databases, database: Database, names: tuple[str, str, str, s
         database.ask(lambda connection: act(connection, kept=kept, gone=gone, shard=number), timeout=ANSWER_SECONDS)  # noqa: B023
 
 
-def _one(connection: Connection, name: str, **parameters: Any) -> Any:
+def _query_value(connection: Connection, name: str, **parameters: Any) -> Any:
     row = connection.execute(query(name), parameters).fetchone()
     return row[0] if row else None

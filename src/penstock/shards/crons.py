@@ -31,11 +31,11 @@ def write_where_it_is(shards: Databases, name: str, home: Database, write: Calla
         shards.sole.run(write)
         return
     found = shards.each(lambda connection: crons.read(connection, name))
-    places = [number for number, rows in found.given.items() if rows and not rows[0].is_leaving]
-    if not places:
+    numbers = [number for number, rows in found.given.items() if rows and not rows[0].is_leaving]
+    if not numbers:
         found.all()
-    at_home = home.shard in places or not places
-    (home if at_home else shards.of(places[0])).ask(write)
+    at_home = home.shard in numbers or not numbers
+    (home if at_home else shards.of(numbers[0])).ask(write)
 
 
 def move_crons(shards: Databases) -> int:

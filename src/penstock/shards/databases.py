@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from penstock.deadline import current_deadline, in_this_call, within
 from penstock.errors import NotFound, PartitionUnavailable, SchemaMismatch
 from penstock.forking import renew_in_children
-from penstock.shards.identity import read_identity, read_shards
+from penstock.shards.membership import read_membership, read_shards
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import DatabaseError
 from penstock.storage.connection.queries import query
@@ -226,7 +226,7 @@ class Databases:
 
     def find_lead(self) -> None:
         """Learn which shards are drained, and so which one leads, from the newest catalogue there is."""
-        told = self.each(lambda connection: (read_identity(connection).version, read_shards(connection)), timeout=3.0)
+        told = self.each(lambda connection: (read_membership(connection).version, read_shards(connection)), timeout=3.0)
         if told.given:
             _, entries = max(told, key=lambda each: each[0])
             self.note_drained([entry.number for entry in entries if entry.state == "drained"])
@@ -241,8 +241,8 @@ class Databases:
         told: dict[int, dict[str, Any]] = {}
 
         def take(database: Database) -> int:
-            known = database.ask(read_identity, timeout=3.0).version
-            newest = lead.ask(read_identity, timeout=3.0).version
+            known = database.ask(read_membership, timeout=3.0).version
+            newest = lead.ask(read_membership, timeout=3.0).version
             if database is lead or known == newest:
                 return newest
             if known > newest:
@@ -271,8 +271,8 @@ class Databases:
             if former.breaker.is_down:
                 continue
             try:
-                known = lead.run(read_identity, timeout=3.0).version
-                if former.run(read_identity, timeout=3.0).version > known:
+                known = lead.run(read_membership, timeout=3.0).version
+                if former.run(read_membership, timeout=3.0).version > known:
                     told = former.run(lambda connection: _catalogue_since(connection, known), timeout=3.0)  # noqa: B023
                     lead.run(lambda connection: _take_catalogue(connection, told), timeout=10.0)  # noqa: B023
             except PartitionUnavailable:

@@ -1,12 +1,13 @@
 """Draining a shard: everything leaves it, while it and all others run; see `schema/functions/shards/96_drain.sql`.
 
-    begin   nothing is placed there any more
-    go_on   its partitions are taken over by others, what cannot end there is sent; it is drained when nothing is left
-    left    what is left there, by queue and kind
-    leave   the same with what a partition that moved left on a shard that stays, where its queue has a limit or a rate
+    begin_draining     nothing is placed there any more
+    advance_draining   others take over its partitions, what cannot end there is sent; drained when nothing is left
+    count_left         what is left there, by queue and kind
+    empty_left_places  carries what a partition that moved left on a shard that stays, where its queue has a limit or a
+                       rate
 
-`go_on` and `leave` are upkeep's too: anybody may call them, any number of times, at once, and whatever was killed goes
-on by them.
+`advance_draining` and `empty_left_places` are upkeep's, too: anybody may call them, any number of times, at once, and
+whatever was killed goes on by them.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from typing import Any, NamedTuple
 from penstock.errors import InvalidInput
 from penstock.shards.carrying import carry
 from penstock.shards.databases import Databases
-from penstock.shards.identity import read_shards
 from penstock.shards.map_changes import change
+from penstock.shards.membership import read_shards
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.queries import query
 from penstock.storage.connection.refusals import InvalidParameterValue, LockNotAvailable
 
-__all__ = ["Rest", "begin", "go_on", "leave", "left"]
+__all__ = ["Rest", "advance_draining", "begin_draining", "count_left", "empty_left_places"]
 
 ANSWER_SECONDS = 5.0
 # So many rows of each kind are sent at once, and so often in one call: upkeep has other duties.
@@ -41,11 +42,11 @@ class Rest(NamedTuple):
     left: int
 
 
-def begin(shards: Databases, number: int) -> bool:
+def begin_draining(shards: Databases, number: int) -> bool:
     """Place nothing on a shard from now on; False where that was so. InvalidInput where there is no other."""
 
     def act(connection: Connection) -> bool:
-        return bool(_asked(connection, name="begin_draining", shard=number))
+        return bool(_query_value(connection, name="begin_draining", shard=number))
 
     try:
         return shards.change(act)
@@ -53,41 +54,43 @@ def begin(shards: Databases, number: int) -> bool:
         raise InvalidInput("shard", str(error.diag.message_primary).removeprefix("InvalidInput: shard: ")) from None
 
 
-def go_on(shards: Databases) -> int:
+def advance_draining(shards: Databases) -> int:
     """Go on with every shard that is being drained; how much was done."""
     entries = shards.read(read_shards)
     return sum(
-        _go_on(shards, entry.number) for entry in entries if entry.state == "draining" and entry.number in shards
+        _advance_shard(shards, entry.number)
+        for entry in entries
+        if entry.state == "draining" and entry.number in shards
     )
 
 
-def leave(shards: Databases) -> int:
+def empty_left_places(shards: Databases) -> int:
     """Shut the earlier places of partitions that moved and carry what is left there; how many jobs."""
 
     def act(database: Database) -> int:
-        is_left = database.ask(partial(_asked, name="has_places_left"), timeout=ANSWER_SECONDS)
+        is_left = database.ask(partial(_query_value, name="has_places_left"), timeout=ANSWER_SECONDS)
         return _send_and_carry(shards, database) if is_left else 0
 
     return sum(shards.each_database(act))
 
 
-def left(shards: Databases, number: int) -> list[Rest]:
+def count_left(shards: Databases, number: int) -> list[Rest]:
     """What is left on a shard, and what on others keeps it from being let go."""
     database = shards.of(number)
     rests = [Rest(*row) for row in database.ask(lambda c: c.execute(query("left_on_shard")).fetchall())]
     for queue in shards.read(lambda c: c.execute(query("queues_not_carried")).fetchall()):
         if not any(rest[:2] == (queue[0], "idempotency keys") for rest in rests):
             rests.append(Rest(queue[0], "idempotency keys", 0))
-    coming, waited_for = _others(shards, database)
+    coming, waited_for = _count_ties(shards, database)
     rests += [Rest("", kind, n) for kind, n in (("coming", coming), ("waited for", waited_for)) if n]
     return rests
 
 
-def _go_on(shards: Databases, number: int) -> int:
+def _advance_shard(shards: Databases, number: int) -> int:
     database, done = shards.of(number), 0
     for (queue,) in shards.lead.ask(lambda c: c.execute(query("queues_on_shard"), {"shard": number}).fetchall()):
         done += change(shards, queue, partial(_vacate, queue=queue, shard=number))
-    return done + _send_and_carry(shards, database) + _end(shards, database)
+    return done + _send_and_carry(shards, database) + _end_if_drained(shards, database)
 
 
 def _send_and_carry(shards: Databases, database: Database) -> int:
@@ -102,7 +105,7 @@ def _send_and_carry(shards: Databases, database: Database) -> int:
 
 def _send_off(connection: Connection) -> int:
     try:
-        return int(_asked(connection, name="send_off", rows=ROWS))
+        return int(_query_value(connection, name="send_off", rows=ROWS))
     except LockNotAvailable:
         return 0  # Somebody holds what is next in turn.
 
@@ -112,17 +115,17 @@ def _vacate(connection: Connection, *, queue: str, shard: int) -> bool:
     return bool(row and row[0])
 
 
-def _end(shards: Databases, database: Database) -> bool:
+def _end_if_drained(shards: Databases, database: Database) -> bool:
     """Say that a shard is drained, if it is."""
-    is_vacant = partial(_asked, name="is_vacant")
+    is_vacant = partial(_query_value, name="is_vacant")
     if not database.ask(is_vacant, timeout=ANSWER_SECONDS) or not _are_keys_carried(shards):
         return False
-    if not database.ask(partial(_asked, name="seal_shard"), timeout=ANSWER_SECONDS):
+    if not database.ask(partial(_query_value, name="seal_shard"), timeout=ANSWER_SECONDS):
         return False
     # Once more: until now somebody may have written to it.
-    if not database.ask(is_vacant, timeout=ANSWER_SECONDS) or any(_others(shards, database)):
+    if not database.ask(is_vacant, timeout=ANSWER_SECONDS) or any(_count_ties(shards, database)):
         return False
-    end = partial(_asked, name="end_draining", shard=database.shard)
+    end = partial(_query_value, name="end_draining", shard=database.shard)
     if shards.lead is not database:
         is_ended = bool(shards.change(end))
         shards.learn_drained()
@@ -131,9 +134,9 @@ def _end(shards: Databases, database: Database) -> bool:
 
     def hand_over(connection: Connection) -> bool:
         with connection.transaction():
-            decided = _asked(connection, name="loads_decided")
+            decided = _query_value(connection, name="loads_decided")
             heir.ask(
-                lambda there: there.execute(query("take_loads"), {"given": _text(decided)}), timeout=ANSWER_SECONDS
+                lambda there: there.execute(query("take_loads"), {"given": _to_json(decided)}), timeout=ANSWER_SECONDS
             )
             return bool(end(connection))
 
@@ -146,25 +149,27 @@ def _are_keys_carried(shards: Databases) -> bool:
     return not shards.lead.ask(lambda c: c.execute(query("queues_not_carried")).fetchall(), timeout=ANSWER_SECONDS)
 
 
-def _others(shards: Databases, database: Database) -> tuple[int, int]:
+def _count_ties(shards: Databases, database: Database) -> tuple[int, int]:
     """How many jobs are on their way to a shard, and how many there are waited for by children elsewhere."""
     coming, parents = 0, set[int]()
     for other in shards:
         if other is not database and other.shard not in shards.drained:
-            coming += other.ask(partial(_asked, name="sent_to_shard", shard=database.shard), timeout=ANSWER_SECONDS)
+            coming += other.ask(
+                partial(_query_value, name="sent_to_shard", shard=database.shard), timeout=ANSWER_SECONDS
+            )
             rows = other.ask(
                 lambda c: c.execute(query("parents_on_shard"), {"shard": database.shard}).fetchall(),
                 timeout=ANSWER_SECONDS,
             )
             parents.update(row[0] for row in rows)
-    ask = partial(_asked, name="parents_not_forwarded", ids=array_text(sorted(parents)))
+    ask = partial(_query_value, name="parents_not_forwarded", ids=array_text(sorted(parents)))
     return coming, database.ask(ask, timeout=ANSWER_SECONDS) if parents else 0
 
 
-def _text(given: Any) -> str:
+def _to_json(given: Any) -> str:
     return given if isinstance(given, str) else given.decode() if isinstance(given, bytes) else json.dumps(given)
 
 
-def _asked(connection: Connection, *, name: str, **parameters: Any) -> Any:
+def _query_value(connection: Connection, *, name: str, **parameters: Any) -> Any:
     row = connection.execute(query(name), parameters).fetchone()
     return row[0] if row else None

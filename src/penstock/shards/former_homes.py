@@ -33,26 +33,26 @@ def ask_former_homes(
         entry = entries[span.queue_id]
         if entry.former and span.idempotency_keys:
             span.known = {}
-            for (epoch, home), keys in _former(entry, span, shard).items():
-                span.known.update(_asked(shards, entry, home, epoch, sorted(keys), deadline))
+            for (epoch, home), keys in _group_by_former_home(entry, span, shard).items():
+                span.known.update(_ask_until_closed(shards, entry, home, epoch, sorted(keys), deadline))
 
 
-def _former(entry: QueueEntry, span: Span, shard: int) -> dict[tuple[int, int], set[str]]:
+def _group_by_former_home(entry: QueueEntry, span: Span, shard: int) -> dict[tuple[int, int], set[str]]:
     """The keys to ask for, by epoch and shard."""
-    asked: dict[tuple[int, int], set[str]] = {}
-    for index, once in enumerate(span.idempotency_keys or ()):
+    to_ask: dict[tuple[int, int], set[str]] = {}
+    for index, idempotency_key in enumerate(span.idempotency_keys or ()):
         stored = span.stored_idempotency_key(index)
-        if once is None or stored is None:
+        if idempotency_key is None or stored is None:
             continue
         key = span.keys[index] if span.keys else None
         for former in entry.former:
-            home = route(KeyMap(former.shards, former.homes, entry.is_owned), key, once).shard
+            home = route(KeyMap(former.shards, former.homes, entry.is_owned), key, idempotency_key).shard
             if home is not None and home != shard:
-                asked.setdefault((former.epoch, home), set()).add(stored)
-    return asked
+                to_ask.setdefault((former.epoch, home), set()).add(stored)
+    return to_ask
 
 
-def _asked(
+def _ask_until_closed(
     shards: Databases, entry: QueueEntry, home: int, epoch: int, keys: list[str], deadline: Deadline
 ) -> dict[str, int]:
     database = shards.of(home)

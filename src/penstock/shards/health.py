@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.model.check import Check, checked
-from penstock.shards.identity import read_digest, read_identity, read_shards
+from penstock.shards.membership import read_digest, read_membership, read_shards
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.queries import query
 
@@ -41,8 +41,8 @@ class CatalogueFacts:
 def catalogue_facts(connection: Connection) -> CatalogueFacts:
     """What a database says of the catalogue."""
     known = [(entry.number, entry.identity, entry.state) for entry in read_shards(connection)]
-    identity = read_identity(connection)
-    return CatalogueFacts(*identity[:3], *read_digest(connection), known)
+    member = read_membership(connection)
+    return CatalogueFacts(*member[:3], *read_digest(connection), known)
 
 
 def shard_facts(connection: Connection) -> ShardFacts:

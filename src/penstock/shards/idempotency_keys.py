@@ -115,17 +115,17 @@ def forget_carried_keys(shards: Databases) -> int:
             if not rows:
                 break
             after = rows[-1][0]
-            gone = _forgotten(shards, [row[0] for row in rows])
+            gone = _find_forgotten(shards, [row[0] for row in rows])
             if gone:
                 database.run(lambda c: c.execute(query("let_go_keys_of_jobs"), {"ids": gone}))  # noqa: B023
                 forgotten += len(gone)
     return forgotten
 
 
-def _forgotten(shards: Databases, job_ids: Sequence[int]) -> list[int]:
+def _find_forgotten(shards: Databases, job_ids: Sequence[int]) -> list[int]:
     by_shard: dict[int, list[int]] = defaultdict(list)
     for job_id in job_ids:
-        by_shard[(job_id >> 10) & 1023].append(job_id)
+        by_shard[shards.number_of(job_id)].append(job_id)
     gone: list[int] = []
     for number, ids in by_shard.items():
         try:

@@ -14,18 +14,18 @@ from penstock.deadline import current_deadline
 from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, SchemaMismatch
 from penstock.model.limits import MOST_SHARDS
 from penstock.shards.databases import Databases
-from penstock.shards.identity import (
-    Identity,
+from penstock.shards.ids import read_range_number
+from penstock.shards.membership import (
+    Membership,
     ShardEntry,
     end_joining,
     enter_shard,
     read_digest,
-    read_identity,
+    read_membership,
     read_shards,
     reserve_shard,
     take_up_shard,
 )
-from penstock.shards.ids import read_range_number
 from penstock.storage.connection.addresses import at_address, plain_address
 from penstock.storage.connection.database import Database
 from penstock.storage.connection.error_meaning import ConnectionLost
@@ -75,21 +75,21 @@ def join(databases: Sequence[Database], silent: Collection[Database], *, are_our
     if not present:
         first = next(iter(silent))
         raise first.unavailable(ConnectionError(first.breaker.reason or "no shard answers"))
-    known = {database: database.run(read_identity) for database in present}
+    known = {database: database.run(read_membership) for database in present}
     further: list[Database] = []
-    if any(identity.identity is None for identity in known.values()):
-        if are_ours and any(identity.identity and database.run(read_shards) for database, identity in known.items()):
-            further = [database for database, identity in known.items() if identity.identity is None]
+    if any(member.identity is None for member in known.values()):
+        if are_ours and any(member.identity and database.run(read_shards) for database, member in known.items()):
+            further = [database for database, member in known.items() if member.identity is None]
             databases = [database for database in databases if database not in further]
-            known = {database: identity for database, identity in known.items() if database not in further}
+            known = {database: member for database, member in known.items() if database not in further}
         else:
             known = _take_up(databases, silent, known)
     _refuse_strangers(known)
     newest = max(known, key=lambda database: known[database].version)
     entries = {entry.number: entry for entry in newest.run(read_shards)}
-    for database, identity in known.items():
-        _refuse_replaced(database, identity, entries.get(identity.number))
-        database.join(identity.number, is_alone=len(entries) < 2 and len(databases) == 1)
+    for database, member in known.items():
+        _refuse_replaced(database, member, entries.get(member.number))
+        database.join(member.number, is_alone=len(entries) < 2 and len(databases) == 1)
     for database in silent:
         address = plain_address(database.url)
         number = next((entry.number for entry in entries.values() if entry.address == address), None)
@@ -129,8 +129,8 @@ def add(shards: Databases, database: Database, *, is_embedded: bool = False) -> 
 
     It gets its number on the lead first, then is told who it is, and only then is anything placed on it.
     """
-    known, address = database.run(read_identity), plain_address(database.url)
-    ours = shards.lead.run(read_identity)
+    known, address = database.run(read_membership), plain_address(database.url)
+    ours = shards.lead.run(read_membership)
     if known.identity is not None and known.system != ours.system:
         raise InvalidInput("url", f"the database at {database.address} belongs to another system; give an empty one")
     entries = {entry.number: entry for entry in shards.lead.run(read_shards)}
@@ -151,7 +151,7 @@ def add(shards: Databases, database: Database, *, is_embedded: bool = False) -> 
         newest = max(shards.each(read_range_number))
         database.run(lambda c: take_up_shard(c, number, identity, system))
         database.run(lambda c: c.execute(query("start_ranges_after"), {"range": newest}))
-        known = database.run(read_identity)
+        known = database.run(read_membership)
     _refuse_replaced(database, known, entries.get(known.number))
     database.join(known.number, is_alone=False)
     shards.add(database)
@@ -175,10 +175,10 @@ def _refuse_unreachable(shards: Databases, database: Database) -> None:
 
 
 def _take_up(
-    databases: Sequence[Database], silent: Collection[Database], known: dict[Database, Identity]
-) -> dict[Database, Identity]:
+    databases: Sequence[Database], silent: Collection[Database], known: dict[Database, Membership]
+) -> dict[Database, Membership]:
     """Give numbers to the databases of a new system, or to those that join one that was alone."""
-    if silent and all(identity.identity is None for identity in known.values()):
+    if silent and all(member.identity is None for member in known.values()):
         raise PartitionUnavailable(
             f"the database at {next(iter(silent)).address} does not answer; "
             "a new system is set up when all its shards do: start again then"
@@ -186,17 +186,17 @@ def _take_up(
     first = min(known, key=lambda database: (known[database].identity is None, databases.index(database)))
     if known[first].identity is None:
         _try_taking_up(first, 1, str(uuid.uuid4()), is_alone=len(databases) == 1)
-        known[first] = first.run(read_identity)
+        known[first] = first.run(read_membership)
     system = known[first].system
     if system is None:
         return known
     is_set_up = bool(first.run(read_shards))
-    taken = {identity.number for identity in known.values() if identity.identity is not None}
+    taken = {member.number for member in known.values() if member.identity is not None}
     for database in databases:
         if database in known and known[database].identity is None:
             if is_set_up:
                 # Another program that starts at this moment may have set it up: it has numbered all by then.
-                known[database] = database.run(read_identity)
+                known[database] = database.run(read_membership)
                 if known[database].identity is not None:
                     continue
                 raise InvalidInput(
@@ -206,7 +206,7 @@ def _take_up(
                 )
             number = next(number for number in range(1, MOST_SHARDS + 1) if number not in taken)
             _try_taking_up(database, number, system, is_alone=False)
-            known[database] = database.run(read_identity)
+            known[database] = database.run(read_membership)
             taken.add(number)
     return known
 
@@ -223,8 +223,8 @@ def _try_taking_up(database: Database, number: int, system: str, *, is_alone: bo
             ) from None
 
 
-def _refuse_strangers(known: dict[Database, Identity]) -> None:
-    systems = {identity.system: database for database, identity in known.items()}
+def _refuse_strangers(known: dict[Database, Membership]) -> None:
+    systems = {member.system: database for database, member in known.items()}
     if len(systems) > 1:
         one, other = list(systems.values())[:2]
         raise SchemaMismatch(
@@ -232,27 +232,27 @@ def _refuse_strangers(known: dict[Database, Identity]) -> None:
             "give the shards of one system, or a database without queues for a new shard"
         )
     by_number: dict[int, Database] = {}
-    for database, identity in known.items():
-        other_one = by_number.setdefault(identity.number, database)
+    for database, member in known.items():
+        other_one = by_number.setdefault(member.number, database)
         if other_one is not database:
             raise SchemaMismatch(
-                f"the databases at {other_one.address} and {database.address} are both shard {identity.number}: "
+                f"the databases at {other_one.address} and {database.address} are both shard {member.number}: "
                 "is one a copy of the other? give each shard once"
             )
 
 
-def _refuse_replaced(database: Database, identity: Identity, entry: ShardEntry | None) -> None:
-    if entry is not None and entry.identity != identity.identity:
+def _refuse_replaced(database: Database, member: Membership, entry: ShardEntry | None) -> None:
+    if entry is not None and entry.identity != member.identity:
         raise SchemaMismatch(
-            f"the database at {database.address} is not the one that the catalogue knows as shard {identity.number}: "
+            f"the database at {database.address} is not the one that the catalogue knows as shard {member.number}: "
             "give the URL of that one; a lost shard is brought back from its backup (see the runbook for a lost shard)"
         )
 
 
-def _enter(shards: Databases, known: dict[Database, Identity], entries: dict[int, ShardEntry]) -> None:
-    for database, identity in known.items():
-        if identity.number not in entries and identity.identity is not None:
-            number, name, address = identity.number, identity.identity, plain_address(database.url)
+def _enter(shards: Databases, known: dict[Database, Membership], entries: dict[int, ShardEntry]) -> None:
+    for database, member in known.items():
+        if member.number not in entries and member.identity is not None:
+            number, name, address = member.number, member.identity, plain_address(database.url)
             shards.lead.run(lambda c: enter_shard(c, number, name, address))  # noqa: B023
 
 

@@ -11,7 +11,7 @@ from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.queries import query
 
-__all__ = ["at_job", "holders", "locate"]
+__all__ = ["at_job", "find_shards_of", "locate"]
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ def at_job(
     try:
         return do(shards.of_job(job_id))
     except (NotFound, PartitionUnavailable) as error:
-        if isinstance(error, PartitionUnavailable) and number not in _drained(shards):
+        if isinstance(error, PartitionUnavailable) and number not in _learn_drained(shards):
             raise
         # It may have been carried to where its key lives by now.
         found = locate(shards, job_id)
@@ -45,14 +45,14 @@ def find_forward(connection: Connection, job_id: int) -> int | None:
     return row[0] if row else None
 
 
-def holders(shards: Databases, ids: Sequence[int]) -> dict[int, int]:
+def find_shards_of(shards: Databases, ids: Sequence[int]) -> dict[int, int]:
     """The shards on which these jobs are, of those that answer: for jobs that were written by one that is drained."""
 
     def act(connection: Connection) -> list[int]:
         return [row[0] for row in connection.execute(query("are_here"), {"ids": array_text(ids)}).fetchall()]
 
     found = shards.each(act, timeout=ANSWER_SECONDS)
-    return {id_: number for number, held in found.given.items() for id_ in held}
+    return {id_: number for number, here in found.given.items() for id_ in here}
 
 
 def locate(shards: Databases, job_id: int) -> Database:
@@ -60,25 +60,25 @@ def locate(shards: Databases, job_id: int) -> Database:
     number = shards.number_of(job_id)
     is_drained = number not in shards or number in shards.drained
     # A drained shard may be gone, and with it the knowledge where it sent its jobs.
-    if is_drained and (held := holders(shards, [job_id])):
-        return shards.of(held[job_id])
+    if is_drained and (found := find_shards_of(shards, [job_id])):
+        return shards.of(found[job_id])
     written = shards.of_job(job_id)
     if shards.sole is not None or is_drained:
         return written
     database, seen = written, {written.shard}
     while True:
-        place = database.ask(lambda connection: find_forward(connection, job_id))
-        if place is None:
+        target = database.ask(lambda connection: find_forward(connection, job_id))
+        if target is None:
             return written
-        if place == database.shard or place in seen:
+        if target == database.shard or target in seen:
             return database
-        seen.add(place)
-        if place not in shards:
-            raise NotFound(f"job {job_id} was carried to shard {place}, which is not among the databases of this app")
-        database = shards.of(place)
+        seen.add(target)
+        if target not in shards:
+            raise NotFound(f"job {job_id} was carried to shard {target}, which is not among the databases of this app")
+        database = shards.of(target)
 
 
-def _drained(shards: Databases) -> frozenset[int]:
+def _learn_drained(shards: Databases) -> frozenset[int]:
     """The shards that hold nothing any more, if somebody can tell."""
     try:
         return shards.learn_drained()

@@ -7,8 +7,8 @@
     tell_left  each shard tells the others what is left there of maps before, until that is nothing
     tell_shut  and which partitions that moved are shut there: their new places may wait for that
 
-All but the first are upkeep's too: `go_on`, `tell_left` and `tell_shut` may be called by anybody, any number of
-times, at once, and a change that was killed anywhere goes on by them.
+All but the first are upkeep's, too: `advance_changes`, `tell_left` and `tell_shut` may be called by anybody, any number
+of times, at once, and a change that was killed anywhere goes on by them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.queries import query
 from penstock.storage.connection.refusals import ObjectInUse
 
-__all__ = ["change", "go_on", "move", "tell_left", "tell_left_of", "tell_shut"]
+__all__ = ["advance_changes", "change", "move", "tell_left", "tell_left_of", "tell_shut"]
 
 # So long nobody can write to a queue at most because a shard does not answer.
 PATIENCE_SECONDS = 5.0
@@ -62,7 +62,7 @@ def change(shards: Databases, name: str, act: Callable[[Connection], bool]) -> b
     shards.level().all()
     deadline = shards.lead.clock.monotonic() + shards.lead.request_timeout
     while True:
-        go_on(shards)
+        advance_changes(shards)
         try:
             is_changed = shards.change(act)
             break
@@ -72,12 +72,12 @@ def change(shards: Databases, name: str, act: Callable[[Connection], bool]) -> b
             shards.lead.clock.sleep(PAUSE_SECONDS)
     epoch = shards.lead.run(lambda connection: find_queue(connection, name)).epoch
     while True:
-        undone = go_on(shards)
+        undone = advance_changes(shards)
         has_opened = shards.lead.run(lambda connection: _has_opened(connection, name, epoch))
         if has_opened:
             return is_changed
         if has_opened is None:
-            raise undone.get(name) or _silent(name, "a shard")
+            raise undone.get(name) or _not_learned(name, "a shard")
         shards.lead.clock.sleep(PAUSE_SECONDS)
 
 
@@ -88,7 +88,7 @@ def move(connection: Connection, name: str, numbers: Sequence[int], to: Sequence
     return bool(row and row[0])
 
 
-def go_on(shards: Databases) -> dict[str, PartitionUnavailable]:
+def advance_changes(shards: Databases) -> dict[str, PartitionUnavailable]:
     """Open the maps that may be, and undo those that waited too long: by queue the shard that did not answer."""
     lead = shards.lead
     unopened = lead.ask(_read_unopened, timeout=ANSWER_SECONDS)
@@ -102,11 +102,11 @@ def go_on(shards: Databases) -> dict[str, PartitionUnavailable]:
     for each in unopened:
         behind = [number for number in each.shards if known.given.get(number, {}).get(each.queue_id, 0) < each.epoch]
         if not behind:
-            shards.change(lambda connection: _set(connection, "open_map", each))  # noqa: B023
+            shards.change(lambda connection: _change_state(connection, "open_map", each))  # noqa: B023
         elif each.seconds > PATIENCE_SECONDS and shards.change(
-            lambda connection: _set(connection, "undo_map", each)  # noqa: B023
+            lambda connection: _change_state(connection, "undo_map", each)  # noqa: B023
         ):
-            undone[each.name] = _silent(
+            undone[each.name] = _not_learned(
                 each.name, f"shard {behind[0]}", known.missing.get(behind[0]) or missing.get(behind[0])
             )
     return undone
@@ -156,7 +156,7 @@ def _tell_for_sure(connection: Connection, shard: int, left: Sequence[Left]) -> 
             raise PartitionUnavailable("a shard has not learned the newest maps yet: it is told when it has")
 
 
-def _silent(name: str, who: str, error: PartitionUnavailable | None = None) -> PartitionUnavailable:
+def _not_learned(name: str, who: str, error: PartitionUnavailable | None = None) -> PartitionUnavailable:
     reason = f": {error}" if error is not None else "; call again"
     return PartitionUnavailable(
         f"the partitions of queue {name!r} are as they were: {who} did not learn the change in time{reason}",
@@ -177,7 +177,7 @@ def _read_epochs(connection: Connection, queues: Sequence[int]) -> dict[int, int
     return dict(connection.execute(query("read_epochs"), {"queues": array_text(queues)}).fetchall())
 
 
-def _set(connection: Connection, name: str, each: Unopened) -> bool:
+def _change_state(connection: Connection, name: str, each: Unopened) -> bool:
     row = connection.execute(query(name), {"queue": each.queue_id, "epoch": each.epoch}).fetchone()
     return bool(row and row[0])
 

@@ -10,20 +10,23 @@ from penstock.storage.connection.queries import query
 from penstock.storage.connection.refusals import InvalidParameterValue
 
 __all__ = [
-    "Identity",
+    "Membership",
     "ShardEntry",
     "end_joining",
     "enter_shard",
     "read_digest",
-    "read_identity",
+    "read_membership",
     "read_shards",
     "reserve_shard",
     "take_up_shard",
 ]
 
 
-class Identity(NamedTuple):
-    """What a database is among the shards; without an identity no app has taken it up yet."""
+class Membership(NamedTuple):
+    """What a database is among the shards: its number, its identity, the system, the version of its catalogue.
+
+    The identity is a random id that never comes again. Where there is none, no app has made the database a shard yet.
+    """
 
     number: int
     identity: str | None
@@ -40,11 +43,11 @@ class ShardEntry(NamedTuple):
     state: str
 
 
-def read_identity(connection: Connection) -> Identity:
+def read_membership(connection: Connection) -> Membership:
     """What a database is among the shards, and the version of its catalogue."""
     row = connection.execute(query("read_identity")).fetchone()
     assert row is not None  # noqa: S101
-    return Identity(row[0], None if row[1] is None else str(row[1]), None if row[2] is None else str(row[2]), row[3])
+    return Membership(row[0], None if row[1] is None else str(row[1]), None if row[2] is None else str(row[2]), row[3])
 
 
 def read_shards(connection: Connection) -> list[ShardEntry]:

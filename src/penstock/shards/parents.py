@@ -12,7 +12,7 @@ from functools import partial
 
 from penstock.errors import NotFound, PartitionUnavailable
 from penstock.shards.databases import Databases
-from penstock.shards.locating import holders, locate
+from penstock.shards.locating import find_shards_of, locate
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.queries import query
@@ -106,7 +106,7 @@ def _ends_elsewhere(
     by_shard: dict[int, list[int]] = {}
     # Those of a drained shard are where they were carried to, or have ended there: then it is asked while it is there.
     of_drained = [id_ for id_ in ids if (number := shards.number_of(id_)) not in shards or number in shards.drained]
-    carried_to = holders(shards, of_drained) if of_drained else {}
+    carried_to = find_shards_of(shards, of_drained) if of_drained else {}
     for id_ in ids:
         by_shard.setdefault(carried_to.get(id_, shards.number_of(id_)), []).append(id_)
     # Again for those that were carried away, and on from there.

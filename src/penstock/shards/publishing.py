@@ -21,14 +21,23 @@ from typing import Any, NamedTuple
 
 from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, QueueFull
 from penstock.shards.databases import Databases
-from penstock.shards.identity import read_shards
+from penstock.shards.membership import read_shards
 from penstock.storage.catalogue.queues import find_queue
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import DatabaseError
 from penstock.storage.connection.queries import query
 from penstock.storage.connection.refusals import ConfigurationLimitExceeded, InvalidParameterValue
 
-__all__ = ["MapChanged", "Published", "Stages", "drop_stages", "find_published", "publish", "roll_load", "roll_loads"]
+__all__ = [
+    "MapChanged",
+    "Published",
+    "Stages",
+    "drop_stages",
+    "find_published",
+    "publish",
+    "publish_all_decided",
+    "publish_decided",
+]
 
 log = logging.getLogger("penstock")
 
@@ -62,7 +71,7 @@ class Published:
     origin: str | None = None
 
 
-class _Again(Exception):
+class _NotDecided(Exception):
     """Nothing was decided, for a reason that passes."""
 
 
@@ -105,7 +114,7 @@ class _Commit:
             "rows": list(held.values()),
             **self._parameters(self.lead.shard),
         }
-        return Published(*self._asked(self.lead, "publish_load", parameters))
+        return Published(*self._ask(self.lead, "publish_load", parameters))
 
     def take_back(self) -> None:
         """Let go of what is held, unless it was decided after all. What cannot be done now is left to upkeep."""
@@ -124,7 +133,7 @@ class _Commit:
 
     def _hold(self, number: int) -> int:
         parameters = {"home": self.lead.shard, **self._parameters(number)}
-        return int(self._asked(self.shards.of(number), "hold_stages", parameters)[0])
+        return int(self._ask(self.shards.of(number), "hold_stages", parameters)[0])
 
     def _parameters(self, shard: int) -> dict[str, Any]:
         stages = self.stages.get(shard, ())
@@ -140,18 +149,18 @@ class _Commit:
             "counts": [count for _, count in stages],
         }
 
-    def _asked(self, database: Database, name: str, parameters: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _ask(self, database: Database, name: str, parameters: Mapping[str, Any]) -> tuple[Any, ...]:
         def ask(connection: Connection) -> tuple[Any, ...]:
             try:
                 row = connection.execute(query(name), parameters).fetchone()
             except DatabaseError as error:
-                raise self._told(connection, error) from None
+                raise self._explain_refusal(connection, error) from None
             assert row is not None  # noqa: S101
             return row
 
         return database.run(ask)
 
-    def _told(self, connection: Connection, error: DatabaseError) -> Exception:
+    def _explain_refusal(self, connection: Connection, error: DatabaseError) -> Exception:
         said = str(error.diag.message_primary)
         if isinstance(error, ConfigurationLimitExceeded):
             most = find_queue(connection, self.queue).rules.max_length
@@ -165,7 +174,7 @@ class _Commit:
             )
         if error.sqlstate == _KEYS_MOVED:
             return MapChanged(f"load {self.load!r} was not published: {said}; run it again under the same name")
-        return _Again(said) if error.sqlstate in _AGAIN else error
+        return _NotDecided(said) if error.sqlstate in _AGAIN else error
 
 
 def publish(
@@ -209,7 +218,7 @@ def publish(
         try:
             decided = commit.decide()
             break
-        except _Again as reason:
+        except _NotDecided as reason:
             commit.take_back()
             if clock.monotonic() > deadline:
                 raise PartitionUnavailable(f"load {name!r} was not published: {reason}; run it again") from None
@@ -222,7 +231,7 @@ def publish(
         commit.take_back()
     elif not commit.others:
         return decided
-    roll_load(shards, name)
+    publish_decided(shards, name)
     found = find_published(shards, name, queue, batch, is_stream=is_stream)
     assert found is not None  # noqa: S101
     return Published(decided.is_new, found.rows, found.duplicates, found.bad_rows, found.published_at)
@@ -241,22 +250,22 @@ def find_published(shards: Databases, name: str, queue: str, batch: int, *, is_s
             kind = "a stream into" if was_stream else "a load into"
             raise InvalidInput("load", f"{name!r} names {kind} queue {other!r} already; choose another name")
     decided = [row[2:] for row in known if row[6] is not None]
-    # Where its home is gone, those that followed it know their own part.
+    # Where the shard that decided is gone, those that followed it know their own part.
     chosen = [row for row in decided if row[0]] or decided
     if not chosen:
         return None
-    rows, duplicates, bad_rows = (sum(row[place] for row in chosen) for place in (1, 2, 3))
+    rows, duplicates, bad_rows = (sum(row[column] for row in chosen) for column in (1, 2, 3))
     return Published(False, rows, duplicates, bad_rows, min(row[4] for row in chosen), chosen[0][5])
 
 
-def roll_load(shards: Databases, name: str, *, waits: bool = True) -> None:
+def publish_decided(shards: Databases, name: str, *, waits: bool = True) -> None:
     """Publish what was decided of a load on every shard; `PartitionUnavailable` where one is away."""
-    for home in shards:
+    for decider in shards:
         try:
-            missing = _publish_parts(home, shards, name, waits=waits).missing
+            missing = _publish_parts(decider, shards, name, waits=waits).missing
         except PartitionUnavailable:
             # Only the shard that leads decides; others did where they led once.
-            if home is shards.lead:
+            if decider is shards.lead:
                 raise
             continue
         for shard, error in missing.items():
@@ -266,8 +275,8 @@ def roll_load(shards: Databases, name: str, *, waits: bool = True) -> None:
             )
 
 
-def roll_loads(shards: Databases) -> int:
-    """Go on with loads that were decided, and let go of stages that nobody will decide about; how many of both.
+def publish_all_decided(shards: Databases) -> int:
+    """Publish every load that was decided, and release stages that nobody will decide about; how many of both.
 
     Safe in any number of workers at once; a shard that is away is passed over.
     """
@@ -275,8 +284,8 @@ def roll_loads(shards: Databases) -> int:
     for database in shards:
         with contextlib.suppress(PartitionUnavailable):
             done += _publish_parts(database, shards).done
-            for attempt, number in database.ask(_old_holds, timeout=SHORT_SECONDS):
-                done += _let_go(shards, database, attempt, number)
+            for attempt, number in database.ask(_read_old_holds, timeout=SHORT_SECONDS):
+                done += _release_undecided(shards, database, attempt, number)
     return done
 
 
@@ -291,19 +300,19 @@ def drop_stages(shards: Databases, stages: Mapping[int, Sequence[str]]) -> None:
 
 
 @dataclass(slots=True)
-class _Rolled:
+class _Progress:
     """How many parts were published, and the shards that were away."""
 
     done: int = 0
     missing: dict[int, PartitionUnavailable] = field(default_factory=dict)
 
 
-def _publish_parts(home: Database, shards: Databases, name: str | None = None, *, waits: bool = False) -> _Rolled:
+def _publish_parts(decider: Database, shards: Databases, name: str | None = None, *, waits: bool = False) -> _Progress:
     """Publish what was decided at a shard and follows on others, of one load or of all."""
-    rolled = _Rolled()
+    progress = _Progress()
     timeout = None if waits else SHORT_SECONDS
-    for part in home.ask(lambda c: _unpublished(c, name), timeout=timeout):
-        if part.shard in rolled.missing:
+    for part in decider.ask(lambda c: _read_unpublished(c, name), timeout=timeout):
+        if part.shard in progress.missing:
             continue
         try:
             rows, duplicates = shards.of(part.shard).run(
@@ -312,20 +321,22 @@ def _publish_parts(home: Database, shards: Databases, name: str | None = None, *
                 waits=waits,
             )
         except PartitionUnavailable as error:
-            rolled.missing[part.shard] = error
+            progress.missing[part.shard] = error
             continue
         except DatabaseError as error:
             if name is not None:
                 raise
             log.error("load %r: shard %d refuses what was decided: %s", part.name, part.shard, error)
             continue
-        home.ask(lambda c: _note_published(c, part, rows, duplicates), timeout=timeout)  # noqa: B023
-        rolled.done += 1
-    return rolled
+        decider.ask(lambda c: _note_published(c, part, rows, duplicates), timeout=timeout)  # noqa: B023
+        progress.done += 1
+    return progress
 
 
-def _let_go(shards: Databases, database: Database, attempt: str, number: int) -> bool:
-    """Let go of what a commit holds if its home says that it was not decided; it stays while that does not answer."""
+def _release_undecided(shards: Databases, database: Database, attempt: str, number: int) -> bool:
+    """Release what an attempt holds on a database, if the shard that would have decided it says that it was not. While
+    that shard does not answer, it stays held.
+    """
     with contextlib.suppress(PartitionUnavailable):
         if shards.of(number).ask(lambda c: _abort(c, attempt), timeout=SHORT_SECONDS):
             database.ask(lambda c: _release(c, attempt), timeout=SHORT_SECONDS)
@@ -337,7 +348,7 @@ def _learn_lead(shards: Databases) -> None:
     shards.note_drained([entry.number for entry in shards.read(read_shards) if entry.state == "drained"])
 
 
-def _unpublished(connection: Connection, name: str | None) -> list[_Part]:
+def _read_unpublished(connection: Connection, name: str | None) -> list[_Part]:
     return [_Part(*row) for row in connection.execute(query("unpublished_parts"), {"name": name})]
 
 
@@ -351,9 +362,9 @@ def _note_published(connection: Connection, part: _Part, rows: int, duplicates: 
     connection.execute(query("note_published"), {**part._asdict(), "rows": rows, "duplicates": duplicates})
 
 
-def _old_holds(connection: Connection) -> list[tuple[str, int]]:
+def _read_old_holds(connection: Connection) -> list[tuple[str, int]]:
     rows = connection.execute(query("old_holds"), {"seconds": HOLD_SECONDS}).fetchall()
-    return [(attempt, home) for attempt, home in rows]
+    return [(attempt, decider) for attempt, decider in rows]
 
 
 def _abort(connection: Connection, attempt: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from penstock.errors import PartitionUnavailable
 from penstock.shards import joining
 from penstock.shards.databases import Databases
-from penstock.shards.identity import read_identity
+from penstock.shards.membership import read_membership
 from penstock.storage import Database
 from penstock.storage.connection.urls import checked_urls
 
@@ -59,7 +59,7 @@ def find_shards(option: object) -> ShardUrls:
         for database in joining.further_shards(shards, lambda url: Database(url, pool_size=1)):
             further.append(database)
             shards.add(database)
-            if not _answers(database):
+            if not _does_answer(database):
                 silent.append(database)
         return ShardUrls(
             {database.shard: database.url for database in shards},
@@ -88,17 +88,17 @@ def share_out(numbers: Sequence[int], slot: int, slots: int, *, is_exclusive: bo
     if not is_exclusive:
         start = slot % len(numbers)
         return [*numbers[start:], *numbers[:start]]
-    places = range(slot % slots, max(slots, len(numbers)), slots)
-    return list(dict.fromkeys(numbers[place % len(numbers)] for place in places))
+    indexes = range(slot % slots, max(slots, len(numbers)), slots)
+    return list(dict.fromkeys(numbers[index % len(numbers)] for index in indexes))
 
 
 def _greet(database: Database, timeout: float | None, _: bool) -> None:
-    database.run(read_identity, timeout=timeout)
+    database.run(read_membership, timeout=timeout)
 
 
-def _answers(database: Database) -> bool:
+def _does_answer(database: Database) -> bool:
     try:
-        database.run(read_identity, timeout=joining.FIRST_CONTACT_SECONDS)
+        database.run(read_membership, timeout=joining.FIRST_CONTACT_SECONDS)
     except PartitionUnavailable:
         return False
     return True

@@ -23,15 +23,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from penstock.shards import draining
 from penstock.shards.carrying import carry, clean
 from penstock.shards.crons import move_crons
 from penstock.shards.databases import Databases
+from penstock.shards.draining import advance_draining, empty_left_places
 from penstock.shards.idempotency_keys import carry_keys, forget_carried_keys
 from penstock.shards.ids import level_ids
-from penstock.shards.map_changes import go_on, tell_left, tell_shut
+from penstock.shards.map_changes import advance_changes, tell_left, tell_shut
 from penstock.shards.parents import forget_ends, tell_children
-from penstock.shards.publishing import roll_loads
+from penstock.shards.publishing import publish_all_decided
 
 __all__ = ["DUTIES", "Duty", "shared_duties"]
 
@@ -43,9 +43,9 @@ FORGET_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Duty:
-    """Something to be done for all shards, every so many seconds; `busy_seconds`: while it finds something to do.
+    """What upkeep does for all shards every `seconds`, or every `busy_seconds` while there is something to do.
 
-    What it returns says how much it did.
+    What `act` returns says how much it did.
     """
 
     name: str
@@ -54,15 +54,15 @@ class Duty:
     busy_seconds: float | None = None
 
 
-def level(shards: Databases) -> int:
+def level_catalogues(shards: Databases) -> int:
     """Carry what is new in the catalogue to every shard."""
     shards.level()
     return 0
 
 
-def maps(shards: Databases) -> int:
+def advance_maps(shards: Databases) -> int:
     """Bring changes of maps further, and tell each shard what is left of old ones and what is shut on the others."""
-    return len(go_on(shards)) + draining.leave(shards) + tell_left(shards) + tell_shut(shards)
+    return len(advance_changes(shards)) + empty_left_places(shards) + tell_left(shards) + tell_shut(shards)
 
 
 def carry_all(shards: Databases) -> int:
@@ -76,17 +76,17 @@ def carry_all(shards: Databases) -> int:
 
 # In this order; each on its own time.
 DUTIES: list[Duty] = [
-    Duty("level", level),
+    Duty("level", level_catalogues),
     Duty("ids", level_ids),
-    Duty("maps", maps, CARRY_SECONDS),
+    Duty("maps", advance_maps, CARRY_SECONDS),
     Duty("carry", carry_all, CARRY_SECONDS),
     Duty("clean", clean, FORGET_SECONDS),
     Duty("keys", carry_keys),
     Duty("let go", forget_carried_keys, FORGET_SECONDS),
     Duty("parents", tell_children, busy_seconds=PARENTS_SECONDS),
     Duty("crons", move_crons),
-    Duty("loads", roll_loads),
-    Duty("drain", draining.go_on, busy_seconds=CARRY_SECONDS),
+    Duty("loads", publish_all_decided),
+    Duty("drain", advance_draining, busy_seconds=CARRY_SECONDS),
     Duty("forget", forget_ends, FORGET_SECONDS),
 ]
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from penstock.errors import PenstockError
 from penstock.model.limits import DEFAULT_PRIORITY
 from penstock.policy.cron import Schedule
-from penstock.shards.identity import read_identity
+from penstock.shards.membership import read_membership
 from penstock.storage.catalogue import crons
 from penstock.storage.catalogue import queues as catalogue
 from penstock.storage.connection.database import Connection
@@ -67,7 +67,7 @@ def _fire_in_pieces(connection: Connection, due: list[crons.DueCron], refused: l
 
 
 def _fire(connection: Connection, due: list[crons.DueCron]) -> int:
-    here = read_identity(connection).number
+    here = read_membership(connection).number
     queues = {queue.id: queue for queue in catalogue.read_queues(connection)}
     now = crons.database_now(connection)
     is_held: dict[int, bool] = {}

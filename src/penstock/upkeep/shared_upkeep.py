@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from penstock.clock import system
 from penstock.errors import PartitionUnavailable
 from penstock.shards.databases import Databases
-from penstock.shards.duties import Duty, shared_duties
+from penstock.shards.upkeep_duties import Duty, shared_duties
 from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.upkeep.sweep import note_trouble
 from penstock.upkeep.troubles import Troubles
@@ -32,7 +32,7 @@ class SharedUpkeep:
 
     def __init__(self, databases: Databases, also: Sequence[Callable[[], None]] = ()) -> None:
         self._databases = databases
-        self._also = [Duty(getattr(act, "__name__", "duty"), _alone(act)) for act in also]
+        self._also = [Duty(getattr(act, "__name__", "duty"), _as_duty(act)) for act in also]
         self._stopped = threading.Event()
         self._next: dict[str, float] = {}
         # Held while something is done: a sweep that went past what the thread is about to commit would miss it.
@@ -99,7 +99,7 @@ class SharedUpkeep:
         self._databases.each(lambda c: note_trouble(c, duty, error, seconds), timeout=ASK_SECONDS)
 
 
-def _alone(act: Callable[[], None]) -> Callable[[Databases], int]:
+def _as_duty(act: Callable[[], None]) -> Callable[[Databases], int]:
     def run(_: Databases) -> int:
         act()
         return 0

@@ -36,7 +36,7 @@ from penstock.storage.upkeep.prune import prune
 from penstock.storage.upkeep.tables_ahead import make_ahead, open_daily_slice
 from penstock.storage.work import workers
 from penstock.upkeep.cron import fire_crons
-from penstock.upkeep.shared import SharedUpkeep
+from penstock.upkeep.shared_upkeep import SharedUpkeep
 from penstock.upkeep.troubles import Troubles
 
 __all__ = ["Upkeep"]
@@ -178,7 +178,7 @@ class Upkeep:
         with self._unblocking:
             while self._children and system.monotonic() < deadline:
                 some = [self._children.popleft() for _ in range(min(len(self._children), CHILDREN))]
-                found = self._try("unblock", functools.partial(self._database.run, _next_of(some), timeout=5.0))
+                found = self._try("unblock", functools.partial(self._database.run, _unblock_act(some), timeout=5.0))
                 # Where it could not be done the next look at everything that is blocked finds them.
                 self._children.extend(found[1] if found is not None else [])
             return not self._children
@@ -231,5 +231,5 @@ class Upkeep:
             self._database.run(lambda connection: sweep.note_trouble(connection, duty, error, seconds), timeout=5.0)
 
 
-def _next_of(children: Sequence[int]) -> Callable[[Connection], tuple[int, list[int]]]:
+def _unblock_act(children: Sequence[int]) -> Callable[[Connection], tuple[int, list[int]]]:
     return lambda connection: sweep.unblock_next(connection, children)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 
 from penstock.errors import InvalidInput, PenstockError
-from penstock.shards.publishing import MapChanged, find_published, roll_load
+from penstock.shards.publishing import MapChanged, find_published, publish_decided
 from penstock.shards.shard_urls import join_urls
 from penstock.spark.data_source.error_codes import decode_errors
 from penstock.spark.data_source.penstock_source import register
@@ -75,7 +75,7 @@ def load(
     if plan.published is None:
         _write(df, columns, options, plan)
     else:
-        roll_load(app.databases, plan.name)
+        publish_decided(app.databases, plan.name)
     published = find_published(app.databases, plan.name, queue, 0, is_stream=False)
     if published is None:
         raise PenstockError(f"load {plan.name!r} is not there though Spark said that it was written; load it again")

@@ -145,13 +145,13 @@ def _bad_row_error(staged: StageReport) -> InvalidInput:
 
 
 def _publish(plan: LoadPlan, name: str, batch: int, staged: Sequence[StageReport]) -> None:
-    from penstock.shards.publishing import find_published, publish, roll_load
+    from penstock.shards.publishing import find_published, publish, publish_decided
     from penstock.spark.loading.bad_rows import write_bad_rows
     from penstock.spark.loading.row_order import order_tasks
 
     if plan.published is not None:
         with plan.shards.open() as shards:
-            roll_load(shards, name)
+            publish_decided(shards, name)
         log.warning(
             "load %r was published at %s with %d rows: nothing was loaded again",
             name,

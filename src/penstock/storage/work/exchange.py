@@ -31,7 +31,7 @@ log = logging.getLogger("penstock")
 
 FEW_ENDED = 64
 # The `pos` from which the first claim of a partition looks, one a priority: before all rows. What was carried from
-# another shard stands before what was written here, and has a negative one.
+# another shard stands before what was written here, and has a negative one (`before` in 65_arrive.sql).
 FROM_THE_START = (-(1 << 62),) * 10
 
 
