@@ -15,10 +15,11 @@ from penstock.clock import system, ticks
 from penstock.engine.conversation import Conversation, Holder
 from penstock.engine.heartbeat import Heartbeat
 from penstock.engine.link import Link, wait_as_long_as_a_request
-from penstock.storage.connection import flow as flow_module
+from penstock.storage.connection import flow_watch
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import is_lost
-from penstock.storage.connection.flow import Flow, Flows, Session
+from penstock.storage.connection.flow import Flow, Session
+from penstock.storage.connection.flow_watch import FlowWatch
 from penstock.storage.work import workers
 
 
@@ -191,8 +192,8 @@ class Numbered(Flow):
 def test_a_session_that_has_the_number_of_one_that_is_gone_is_not_ended(
     database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch, is_left: bool
 ) -> None:
-    monkeypatch.setattr(flow_module, "LEAST_SECONDS", 0.0)
-    flows = Flows(lease_seconds=0.0)
+    monkeypatch.setattr(flow_watch, "LEAST_SECONDS", 0.0)
+    flows = FlowWatch(lease_seconds=0.0)
     with (
         Numbered.connect(database_url, autocommit=True) as stranger,
         psycopg.connect(database_url, autocommit=True) as probe,
@@ -207,7 +208,7 @@ def test_a_session_that_has_the_number_of_one_that_is_gone_is_not_ended(
             stranger.on_cut(gone)
         else:
             stranger.waiting_since = system.monotonic() - 3600
-        dead = flows.find_out(probe)
+        dead = flows.end_dead(probe)
         assert [each.process for each in dead] == ([] if is_left else [process])
         assert stranger.is_cut is not is_left
         assert not flows.has_left

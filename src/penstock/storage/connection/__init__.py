@@ -3,7 +3,8 @@
 database             connections to check out, and calls that are repeated when one breaks
 pool                 the connections that are checked out and come back
 connecting           making one, in the time that is left
-flow                 a connection that is watched while somebody waits for an answer on it
+flow                 a connection that is watched, and keeps the deadline of its call
+flow_watch           which connections are dead, and the sessions they leave behind
 breaker              whether a database answers
 sessions             what became of a session that was cut off
 listen               being woken

@@ -2,12 +2,12 @@
 
 A call that fails, or that takes long, makes a probe look: a connection of its own, and a commit that writes nothing but
 itself, which have a few seconds. Only what the probe finds counts, so that one cut connection or one slow statement
-does not condemn a server. While a database is
-down nobody tries: whoever would wait for it is told at once, and the probe goes on looking until it is back. Where a
-server says nothing (it is stopped), or commits nothing (its disk hangs, or the standby it waits for is gone), the
-sockets in use are shut, for nobody else would ever wake those who wait on them.
+does not condemn a server. While a database is down nobody tries: whoever would wait for it is told at once, and the
+probe goes on looking until it is back. Where a server says nothing (it is stopped), or commits nothing (its disk hangs,
+or the standby it waits for is gone), the sockets in use are shut, for nobody else would ever wake those who wait on
+them.
 
-A connection that is dead while the others live is found out by the probe, too: see `penstock.storage.connection.flow`.
+A connection that is dead while the others live is found out by the probe, too: see `flow_watch`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import psycopg
 from psycopg.abc import PQGen
 
 from penstock.clock import Clock, system
-from penstock.storage.connection.flow import Flows
+from penstock.storage.connection.flow_watch import FlowWatch
 from penstock.storage.connection.sqlstate import decide
 
 __all__ = ["Breaker", "Health"]
@@ -67,7 +67,7 @@ class Breaker:
         self.label = label
         self._clock = clock
         # Every connection to the database.
-        self.flows = Flows(lease_seconds)
+        self.flows = FlowWatch(lease_seconds)
         self.health: Health = "up"
         self.reason = ""
         # Since when each connection that is out is used, by the thing that holds it; kept by those who call.
@@ -114,7 +114,7 @@ class Breaker:
             self.flows.cut_overdue()
             if has_doubt:
                 self._doubt.clear()
-            elif not (self.is_down or self._has_long_call() or self.flows.silent() or self.flows.has_left):
+            elif not (self.is_down or self._has_long_call() or self.flows.has_silent or self.flows.has_left):
                 continue
             if self._closed.is_set():
                 return
@@ -140,7 +140,7 @@ class Breaker:
                 return "up", _first_line(error), False  # It is there, and busy: who waits in vain is told.
             return "down", _first_line(error), False
         try:
-            for dead in self.flows.find_out(connection):
+            for dead in self.flows.end_dead(connection):
                 log.warning(
                     "a connection to %s got no answer for %.1f s, and its session %d does nothing: it is made anew",
                     self.label,

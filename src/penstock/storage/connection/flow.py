@@ -1,18 +1,7 @@
-"""A flow: a connection that is watched while somebody waits for an answer on it.
+"""A flow: a connection that is watched while somebody waits for an answer on it, and keeps the deadline of its call.
 
-A TCP connection can die without a word: a firewall forgot it, a machine is gone, a proxy acknowledges for the dead.
-Then whoever waits on it waits for ever, and what the session holds stays locked, while every other connection is well.
-So a flow knows since when an answer is waited for, and a watcher (the breaker of its database) asks about it on
-another connection. After a third of a lease, five seconds at most:
-
-    the session works, or waits for a lock    it is waited for
-    it is idle, or gone                       the answer was lost: the socket is cut, the session ended
-    it waits for the client                   the question was lost: the same, once a lease has passed
-
-and a flow that carries a lease is cut after a lease, whatever its session does. Whatever cut a connection, the session
-that it leaves behind is ended once it is seen to do nothing. Whoever waited hears that the
-connection is lost, and goes on with a new one. Settings of the system (keepalives, `tcp_user_timeout`) are only an aid:
-they see what the nearest proxy sees, and differ from system to system.
+It knows since when an answer is waited for, so that a dead one can be found out (see `flow_watch`), and which session
+it has on the server. Whatever cut a connection, whoever waited on it hears that it is lost, and goes on with a new one.
 """
 
 from __future__ import annotations
@@ -24,7 +13,6 @@ import threading
 from collections.abc import Callable, Generator
 from datetime import datetime
 from typing import Any, NamedTuple, Self, TypeVar
-from weakref import WeakSet
 
 import psycopg
 from psycopg.abc import PQGen, Query
@@ -33,15 +21,13 @@ from psycopg.rows import Row
 
 from penstock.clock import system
 from penstock.deadline import Deadline
-from penstock.forking import let_go
-from penstock.storage.connection.queries import query, texts_in
+from penstock.storage.connection.queries import texts_in
 from penstock.storage.connection.schema_name import SCHEMA
 
 __all__ = [
     "CommitUnsure",
     "DeadlinePassed",
     "Flow",
-    "Flows",
     "Session",
     "SessionEnded",
     "has_done",
@@ -52,14 +38,8 @@ __all__ = [
 RV = TypeVar("RV")
 # The driver wakes so often to see whether the program was interrupted.
 INTERVAL_SECONDS = 0.1
-# Nobody is suspected before so long, however short the lease: a busy machine is not a dead one.
-LEAST_SECONDS = 1.0
 # When the time of a call is up, the server has so long to say what became of its statement.
 GRACE_SECONDS = 0.5
-# And nobody is trusted for longer, however long it is.
-MOST_SECONDS = 5.0
-# So long it is looked whether a session that was cut is gone.
-LEFT_SECONDS = 60.0
 # Where the server waits for its standbys, and where a prepared statement is checked against the tables it uses: the
 # messages themselves are in the server's language.
 SYNCHRONOUS_WAIT = "SyncRepWaitForLSN"
@@ -238,34 +218,6 @@ class Flow(psycopg.Connection[tuple[Any, ...]]):
                 handle.close()
 
 
-class Dead(NamedTuple):
-    """A session that owed an answer for so long, and was ended."""
-
-    process: int
-    seconds: float
-
-
-class SessionState(NamedTuple):
-    """What a server process does, for how long it has, and what it waits for."""
-
-    state: str | None
-    wait_event_type: str | None
-    seconds: float | None
-    started_at: datetime
-
-    @property
-    def is_at_work(self) -> bool:
-        """Whether it will answer: it computes, or waits for a lock or a disk. Where that is not shown, it may."""
-        return self.state in (None, "disabled") or (self.state == "active" and self.wait_event_type != "Client")
-
-    def owes(self, waited_seconds: float, lease_seconds: float) -> bool:
-        """Whether nothing will come from a session that is not at work; what it has just sent may be on its way."""
-        if self.state == "active":
-            # It waits for its client: so it does, too, while something large travels slowly.
-            return waited_seconds > max(lease_seconds, LEAST_SECONDS)
-        return (self.seconds or 0.0) > LEAST_SECONDS
-
-
 def schema_of(connection: psycopg.Connection[Any]) -> str:
     """The schema that a connection means; one that is not ours means the one that everybody does."""
     return connection.schema if isinstance(connection, Flow) else SCHEMA
@@ -279,120 +231,6 @@ def session_of(connection: psycopg.Connection[Any]) -> Session | None:
 def has_done(connection: psycopg.Connection[Any]) -> bool:
     """Whether something that a connection was lent for is done already, whatever becomes of the rest."""
     return isinstance(connection, Flow) and connection.has_done
-
-
-class Flows:
-    """All connections to one database."""
-
-    def __init__(self, lease_seconds: float) -> None:
-        self._lease_seconds = lease_seconds
-        self._flows: WeakSet[Flow] = WeakSet()
-        # Sessions whose connection was cut, and when: where the flow is dead they do not hear of it.
-        self._left: dict[Session, float] = {}
-        self._lock = threading.Lock()
-
-    @property
-    def has_left(self) -> bool:
-        """Whether there may be sessions to end that nobody talks to any more."""
-        return bool(self._left)
-
-    @property
-    def ask_seconds(self) -> float:
-        """After how long without an answer the server is asked about a session."""
-        return min(max(self._lease_seconds / 3, LEAST_SECONDS), MOST_SECONDS)
-
-    def add(self, flow: Flow) -> None:
-        """Watch a connection from now on."""
-        flow.on_cut = self._note_left
-        with self._lock:
-            self._flows.add(flow)
-
-    def cut_all(self) -> None:
-        """The server hangs: nobody else would ever wake those who wait for it."""
-        for flow in self._all():
-            flow.cut()
-
-    def leave_to_parent(self) -> None:
-        """In a forked child: these are the parent's, which goes on with them."""
-        for flow in self._flows:
-            if not flow.closed:
-                let_go(flow.fileno())
-
-    def cut_overdue(self) -> None:
-        """Cut what carries a lease and has had no answer for as long as that lasts."""
-        now = monotonic()
-        for flow in self._all():
-            since = flow.waiting_since
-            if since is not None and flow.cut_after is not None and now - since > flow.cut_after:
-                flow.cut()
-
-    def silent(self) -> list[Flow]:
-        """Those on which an answer has been due for so long that the server is to be asked about them."""
-        before = monotonic() - self.ask_seconds
-        return [
-            flow
-            for flow in self._all()
-            if (since := flow.waiting_since) is not None and since < before and flow.asked_at < before
-        ]
-
-    def find_out(self, connection: psycopg.Connection[tuple[Any, ...]]) -> list[Dead]:
-        """Ask, on another connection, what the sessions do from which no answer comes; end those that do nothing.
-
-        Where a pooler stands between nobody knows whose session is whose, and nothing is concluded.
-        """
-        asked: dict[int, tuple[Flow, float]] = {}
-        for flow in self.silent():
-            # Its user may close it meanwhile.
-            with contextlib.suppress(psycopg.Error):
-                if (since := flow.waiting_since) is not None:
-                    asked[flow.info.backend_pid] = (flow, since)
-        left = dict(self._left)
-        if not asked and not left:
-            return []
-        pids = [*asked, *(session.pid for session in left)]
-        rows = connection.execute(query("session_states"), {"pids": pids}).fetchall()
-        states = {process: SessionState(*rest) for process, *rest in rows}
-        if connection.info.backend_pid not in states:
-            self._left.clear()
-            return []
-        now = monotonic()
-        for session, cut_at in left.items():
-            state = _state_of(session.pid, session, states)
-            is_idle = state is not None and not state.is_at_work and (state.seconds or 0.0) > LEAST_SECONDS
-            if is_idle and session.pid not in asked:
-                self._end(connection, session)
-            if state is None or is_idle or now - cut_at > LEFT_SECONDS:
-                self._left.pop(session, None)
-        dead: list[Dead] = []
-        for process, (flow, since) in asked.items():
-            state = _state_of(process, flow.session, states)
-            if state is not None and state.is_at_work:
-                flow.asked_at = now
-            elif flow.waiting_since == since and (state is None or state.owes(now - since, self._lease_seconds)):
-                flow.cut()
-                # One that has not told when it began has done nothing yet that would have to be undone.
-                if state is not None and flow.session is not None:
-                    self._end(connection, flow.session)
-                dead.append(Dead(process, now - since))
-        return dead
-
-    @staticmethod
-    def _end(connection: psycopg.Connection[tuple[Any, ...]], session: Session) -> None:
-        connection.execute(query("end_backend"), {"pid": session.pid, "started_at": session.started_at})
-
-    def _note_left(self, session: Session) -> None:
-        self._left[session] = monotonic()
-
-    def _all(self) -> list[Flow]:
-        with self._lock:
-            return list(self._flows)
-
-
-def _state_of(process: int, session: Session | None, states: dict[int, SessionState]) -> SessionState | None:
-    """What a session does; None where it is gone, though its number may be another's by now."""
-    state = states.get(process)
-    is_another = state is not None and session is not None and state.started_at != session.started_at
-    return None if is_another else state
 
 
 def _ends_session(error: psycopg.Error) -> bool:
