@@ -23,7 +23,7 @@ def written(run: Archiving, number: int) -> Writing:
     """A slice as if it had been put into a lake, faithfully."""
     writing = run.begin_writing(number, "lake", "/lake", "slice")
     assert writing is not None
-    return writing.holding(run.count(number))
+    return writing.with_content(run.count(number))
 
 
 def test_what_an_archive_took_is_let_go_by_an_archive_alone(scene: Scene) -> None:
@@ -179,7 +179,7 @@ def test_a_slice_is_dropped_only_if_it_is_what_its_writing_holds_and_nothing_goe
         wrong = [Sum(1, writing.checksum), Sum(2, writing.checksum ^ 1), Sum(0, 0)]
         for sum_ in wrong:
             with pytest.raises(PenstockError, match=r"slice 1 has 2 jobs .* nothing was dropped"):
-                run.let_go(1, writing.holding(sum_), DAYS)
+                run.let_go(1, writing.with_content(sum_), DAYS)
         with pytest.raises(PenstockError, match="nothing was dropped"):
             run.let_go(1, None, DAYS)
     # Somebody reads it: what was verified stays so, nothing is forgotten, and the next run goes on from there.

@@ -12,7 +12,7 @@ from tests.fault.stage import ROOT, Stage
 from tests.fault.tally import brought, came_to
 
 from penstock.storage import Database
-from penstock.storage.upkeep.prune import HELD, prune
+from penstock.storage.upkeep.prune import LOCKED, prune
 from penstock.storage.upkeep.tables_ahead import rotate_slice
 
 NOTHING_KEPT = dict.fromkeys(("succeeded", "failed", "cancelled", "discarded", "expired"), 0.0)
@@ -34,7 +34,7 @@ def turn_over(database: Database) -> int:
             connection.execute(PASS_TABLE)
             rotate_slice(connection)
         pruned = prune(database, NOTHING_KEPT, budget_seconds=1.0)
-    except HELD:
+    except LOCKED:
         return 0
     return len(pruned.slices) + len(pruned.job_parts)
 

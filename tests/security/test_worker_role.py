@@ -21,7 +21,7 @@ from tests.system.cli_runs import CommandLine
 from penstock import PenstockError, admin
 from penstock.storage import Connection, Database
 from penstock.storage.history.archive import archiving
-from penstock.storage.history.bulk import Part, Table, parts, read
+from penstock.storage.history.bulk import RangeInterval, Table, read, split_interval
 from penstock.storage.inspect.jobs import find_job
 from penstock.storage.upkeep.prune import prune
 from penstock.storage.upkeep.tables_ahead import make_ahead, rotate_slice
@@ -204,7 +204,7 @@ def test_a_worker_archives_and_a_reader_reads_what_is_set_apart(realm: Realm, sc
         counts: dict[Table, int] = {"finished": 5, "jobs": 4, "failures": 0}
         with realm.connect("reader") as reader:
             for table, count in counts.items():
-                pieces = parts(reader, Part(table, 0, 0), 2)
+                pieces = split_interval(reader, RangeInterval(table, 0, 0), 2)
                 batches = [b for piece in pieces for b in read(realm.url("reader"), piece.statement(["id"], []))]
                 assert sum(batch.num_rows for batch in batches) == count, table
         assert archive.count(1).jobs == 3

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from tests.spark.past import Past, live
 
 from penstock import App, Job
-from penstock.storage.history.bulk import Condition, Part
+from penstock.storage.history.bulk import Condition, RangeInterval
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_only_rows_that_were_chosen_leave_postgresql(spark: SparkSession, app: A
     assert both.count() == sum(row.outcome == "failed" for row in rows) * 2 + sum(row.queue == "007" for row in rows)
     assert history.where("outcome = 'failed'").count() < history.count() == len(rows)
     # Rows of other queues are left where they are: neither unfolded nor looked up.
-    statement = Part("finished", 0, 2**53 - 1).statement(["id"], [Condition("queue", "=", "nothing")])
+    statement = RangeInterval("finished", 0, 2**53 - 1).statement(["id"], [Condition("queue", "=", "nothing")])
     with app.database.connection() as connection:
         lines = [row[0] for row in connection.execute(f"explain (analyze, costs off) {statement}".encode())]
     assert any("Index Cond: (name = 'nothing'::text)" in line for line in lines)

@@ -21,7 +21,7 @@ from penstock.routing import shard_of
 from penstock.shards.publishing import publish
 from penstock.storage.catalogue.queues import find_queue
 from penstock.storage.connection.schema_name import split_schema
-from penstock.storage.history.bulk import Part, read
+from penstock.storage.history.bulk import RangeInterval, read
 from penstock.storage.loads.stage import Stage, StagedRange
 
 
@@ -159,7 +159,7 @@ def test_a_load_and_a_read_of_history_mean_the_schema_of_the_url(environments: l
     publish(shards, "load", "q", 0, {shard: [("stage", 1)]}, homes=entry.homes, is_stream=False)
     one.work()
     assert one.ran == ["loaded"] * 3
-    statement = Part("finished", 0, 2**53 - 1).statement(["id"], [], "staging")
+    statement = RangeInterval("finished", 0, 2**53 - 1).statement(["id"], [], "staging")
     assert sum(batch.num_rows for batch in read(url, statement)) == 3
     assert other.app.loads() == []
 

@@ -135,9 +135,13 @@ def _ready(job: Job, waiting: Waiting, held: HeldBack | None) -> Explanation:
     if by_key is not None and not by_key[0].startswith("rate"):
         return _explanation(job, by_key[0], **by_key[1], **facts)
     if waiting.limit is not None and waiting.running is not None and waiting.running >= waiting.limit:
-        named = ", ".join(map(str, waiting.holders)) + (", ..." if waiting.running > len(waiting.holders) else "")
+        named = ", ".join(map(str, waiting.running_jobs)) + (
+            ", ..." if waiting.running > len(waiting.running_jobs) else ""
+        )
         reason = f"limit {waiting.running} of {waiting.limit}: held by {named}"
-        return _explanation(job, reason, limit=waiting.limit, running=waiting.running, held_by=waiting.holders, **facts)
+        return _explanation(
+            job, reason, limit=waiting.limit, running=waiting.running, held_by=waiting.running_jobs, **facts
+        )
     if waiting.rate is not None and waiting.rate_opens_in:
         rate, opens_in = rate_text(waiting.rate), waiting.rate_opens_in
         return _explanation(

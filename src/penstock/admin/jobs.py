@@ -189,7 +189,7 @@ def _each(
 
     def work(connection: Connection, count: Callable[[int], None]) -> None:
         for selection, state in zip(selections, states, strict=True):
-            is_whole = selection.is_by_place and selection.partitions is not None
+            is_whole = selection.reads_no_job and selection.partitions is not None
             if is_whole and preview:
                 count(_count(connection, selection.partitions or (), state))
             elif is_whole and may_purge and state in _WAITING:

@@ -70,7 +70,7 @@ def _fire(connection: Connection, due: list[crons.DueCron]) -> int:
     here = read_membership(connection).number
     queues = {queue.id: queue for queue in catalogue.read_queues(connection)}
     now = crons.database_now(connection)
-    is_held: dict[int, bool] = {}
+    has_map: dict[int, bool] = {}
     firings: list[crons.Firing] = []
     advanced: list[tuple[str, datetime, datetime]] = []
     for entry in due:
@@ -79,9 +79,9 @@ def _fire(connection: Connection, due: list[crons.DueCron]) -> int:
             continue  # A newer program fires it.
         if crons.home_of(queue, entry.key) != here:
             continue  # It moves.
-        if queue.id not in is_held:
-            is_held[queue.id] = crons.hold_map(connection, queue)
-        if not is_held[queue.id]:
+        if queue.id not in has_map:
+            has_map[queue.id] = crons.lock_key_map(connection, queue)
+        if not has_map[queue.id]:
             continue  # Its queue gets another map: the next round knows.
         try:
             instants, upcoming = _instants(Schedule(entry.expression, entry.timezone), entry.next_at, now)

@@ -22,7 +22,7 @@ from penstock.storage.enqueue.write import RANGE
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from penstock.storage.history.bulk import Part
+    from penstock.storage.history.bulk import RangeInterval
     from penstock.storage.history.lake_writings import Writing
 
 __all__ = ["ArchivedSlices"]
@@ -38,7 +38,7 @@ class ArchivedSlices:
         self._format = format_
 
     def read(
-        self, writings: Sequence[Writing], part: Part, schema: StructType, row_filter: RowFilter
+        self, writings: Sequence[Writing], part: RangeInterval, schema: StructType, row_filter: RowFilter
     ) -> Iterator[pa.RecordBatch]:
         """The rows of these writings that a part would have had."""
         if not writings:
@@ -80,7 +80,7 @@ class ArchivedSlices:
         return system, root
 
 
-def _build_filter(part: Part, row_filter: RowFilter) -> ds.Expression:
+def _build_filter(part: RangeInterval, row_filter: RowFilter) -> ds.Expression:
     found = (ds.field("id") >= part.low * RANGE) & (ds.field("id") < part.high * RANGE)
     for name in ("queue", "task", "outcome"):
         value = getattr(row_filter, name)

@@ -102,7 +102,7 @@ class ParquetLake:
         rows.write.partitionBy(*FOLDERS).option("compression", "zstd").parquet(self._files.path(writing.folder))
         found = compute_checksum(self.read([writing.folder]))
         sizes = [each.size for each in self._files.list_files(writing.folder) if each.path.endswith(".parquet")]
-        return writing.holding(found, len(sizes), sum(sizes))
+        return writing.with_content(found, len(sizes), sum(sizes))
 
     def is_intact(self, writing: Writing) -> bool:
         """Whether the files of a writing, read again, are what they were."""

@@ -55,7 +55,7 @@ class TableLake:
     def write(self, writing: Writing, rows: DataFrame) -> Writing:
         """Append a slice's rows and read them back: the writing, with what the table holds of it."""
         self._append(rows.withColumn("slice", f.lit(writing.folder)))
-        return writing.holding(compute_checksum(self.read([writing.folder])))
+        return writing.with_content(compute_checksum(self.read([writing.folder])))
 
     def is_intact(self, writing: Writing) -> bool:
         """Whether the rows of a writing are what they were."""

@@ -32,7 +32,7 @@ from penstock.spark.tables.row_filter import KEY_HEX, RowFilter
 from penstock.storage.connection.database import Database
 from penstock.storage.connection.schema_name import split_schema
 from penstock.storage.connection.urls import checked_urls
-from penstock.storage.history.bulk import Part, SlicesGone, parts, read
+from penstock.storage.history.bulk import RangeInterval, SlicesGone, read, split_interval
 from penstock.storage.history.lake_writings import writings_of
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ ASK_SECONDS = 10.0
 class TablePartition(InputPartition):
     """The interval of a shard's table that one task reads. `name` is what errors call the shard."""
 
-    part: Part
+    part: RangeInterval
     shard: int
     url: str = field(repr=False)
     name: str
@@ -76,7 +76,7 @@ class TableReader(DataSourceReader):
             table = read_table_name(options)
             refuse_unknown(options, _OPTIONS, "a table")
             self._filter = RowFilter.from_options(table, options)
-            self._whole = Part(table, 0, 0, only=int(options["slice"]) if "slice" in options else None)
+            self._whole = RangeInterval(table, 0, 0, only=int(options["slice"]) if "slice" in options else None)
             # By shard: the slices that `ps.history` found in its database.
             self._hot_slices = msgspec.json.decode(options.get("hot_slices", "{}"), type=dict[int, tuple[int, ...]])
 
@@ -98,7 +98,7 @@ class TableReader(DataSourceReader):
         whole = replace(self._whole, hot=self._hot_slices.get(database.shard, ()))
         count = None if self._count is None else shards.share_of(self._count)
         # Where one of several shards is down it is not waited for: the error comes at once.
-        found = shards.ask(database, lambda connection: parts(connection, whole, count), timeout=ASK_SECONDS)
+        found = shards.ask(database, lambda connection: split_interval(connection, whole, count), timeout=ASK_SECONDS)
         name = shards.named(database.shard, "shard {}") or "the database"
         return [TablePartition(part, database.shard, database.url, name) for part in found]
 
@@ -127,7 +127,7 @@ class TableReader(DataSourceReader):
                 yield from self._read_archived(partition.url, gone.slices, part)
                 part = part.without(gone.slices)
 
-    def _read_archived(self, url: str, slices: Sequence[int], part: Part) -> Iterator[pa.RecordBatch]:
+    def _read_archived(self, url: str, slices: Sequence[int], part: RangeInterval) -> Iterator[pa.RecordBatch]:
         if "lake" in self._options:
             from penstock.spark.lake.archived_slices import ArchivedSlices
 

@@ -22,10 +22,13 @@ __all__ = [
     "database_now",
     "due",
     "enqueue",
-    "hold_map",
     "home_of",
+    "lock_key_map",
+    "pause",
+    "read",
+    "remove",
+    "write",
 ]
-__all__ += ["pause", "read", "remove", "write"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +79,13 @@ def home_of(queue: QueueEntry, key: bytes | None) -> int:
 
 def due(connection: Connection, after: DueCron | None = None) -> list[DueCron]:
     """Some entries that are due, locked, those after this one; what others fire is passed over."""
-    place = {"next_at": after and after.next_at, "name": after and after.name}
-    return [DueCron(*row) for row in connection.execute(query("due_crons"), place).fetchall()]
+    last = {"next_at": after and after.next_at, "name": after and after.name}
+    return [DueCron(*row) for row in connection.execute(query("due_crons"), last).fetchall()]
 
 
 def advance(connection: Connection, fired: Sequence[tuple[str, datetime, datetime]]) -> None:
     """Note that entries have fired: their names, when they are due next, and the last instant they fired for."""
-    names, next_at, last_at = ([row[part] for row in fired] for part in range(3))
+    names, next_at, last_at = ([row[column] for row in fired] for column in range(3))
     connection.execute(query("advance_crons"), {"names": names, "next_at": next_at, "last_at": last_at})
 
 
@@ -130,9 +133,9 @@ def remove(connection: Connection, name: str) -> bool:
     return connection.execute(query("remove_cron"), {"name": name}).fetchone() is not None
 
 
-def hold_map(connection: Connection, queue: QueueEntry) -> bool:
-    """Hold the map by which an entry is at home until the transaction ends; False where the queue has another."""
-    row = connection.execute(query("hold_cron_map"), {"queue_id": queue.id, "epoch": queue.epoch}).fetchone()
+def lock_key_map(connection: Connection, queue: QueueEntry) -> bool:
+    """Lock the key map by which an entry is at home until the transaction ends; False where the queue has another."""
+    row = connection.execute(query("lock_cron_map"), {"queue_id": queue.id, "epoch": queue.epoch}).fetchone()
     return bool(row and row[0])
 
 

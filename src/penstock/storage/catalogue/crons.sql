@@ -39,6 +39,6 @@ update @schema@.cron set is_paused = %(is_paused)s, next_at = case when %(is_pau
 -- Remove an entry. Locks: its row.
 delete from @schema@.cron where name = %(name)s returning name
 
--- name: hold_cron_map
+-- name: lock_cron_map
 -- Holds the map by which an entry is at home; false where the queue has another by now. See @schema@.lock_map.
 select @schema@.lock_map(%(queue_id)s, %(epoch)s)

@@ -93,7 +93,7 @@ def declare_queue(connection: Connection, declared: QueueDefinition, avoid: Sequ
                 "name": declared.name,
                 "partitions": declared.partitions,
                 "avoid": array_text(avoid),
-                **_written(declared.rules, {}),
+                **_rule_columns(declared.rules, {}),
             },
         )
     except errors.UniqueViolation:
@@ -119,10 +119,10 @@ def announce_task(connection: Connection, queue_id: int, name: str, max_attempts
 def read_queues(connection: Connection, name: str | None = None) -> list[QueueEntry]:
     """Every queue, or the one of that name."""
     rows = connection.execute(query("read_queues"), {"name": name}).fetchall()
-    return [_entry(row) for row in rows]
+    return [_to_entry(row) for row in rows]
 
 
-def _entry(row: Sequence[Any]) -> QueueEntry:
+def _to_entry(row: Sequence[Any]) -> QueueEntry:
     id_, name, rules, weights, is_paused, is_owned, epoch, count, ids, names, shards, homes, version, former = row
     stored = json.loads(rules)
     return QueueEntry(
@@ -183,15 +183,15 @@ def set_limits(connection: Connection, name: str, options: Mapping[str, Any]) ->
         entry = find_queue(connection, name)
         queue = {"queue_id": entry.id}
         changed = entry.rules.changed(name, options)
-        written = _written(changed, entry.stored_rules)
-        connection.execute(query("set_rules"), {"name": name, "version": row and row[0], **written})
+        columns = _rule_columns(changed, entry.stored_rules)
+        connection.execute(query("set_rules"), {"name": name, "version": row and row[0], **columns})
         if changed.rate is not None and changed.rate != entry.rules.rate:
             connection.execute(query("fit_buckets"), queue)
     # After the commit: a worker that looked before it and has fallen asleep since is seen now.
     connection.execute(query("wake_queue"), queue)
 
 
-def _written(rules: QueueRules, stored: Mapping[str, Any]) -> dict[str, str | None]:
+def _rule_columns(rules: QueueRules, stored: Mapping[str, Any]) -> dict[str, str | None]:
     """The columns of a queue's row that hold its rules, over what they held."""
     weights = None if rules.weights is None else json.dumps(rules.weights)
     return {"rules": json.dumps(rules.to_json(stored)), "weights": weights}

@@ -34,7 +34,7 @@ __all__ = [
 _REMEDY = "pass a psycopg connection or cursor, or a SQLAlchemy session or connection that uses psycopg 3"
 
 
-def _beneath(given: Any) -> Any:
+def _find_driver_connection(given: Any) -> Any:
     """The driver's connection under whatever was handed in."""
     if isinstance(given, (psycopg.Cursor, psycopg.AsyncCursor)):
         return given.connection
@@ -60,7 +60,7 @@ def is_async(given: Any) -> bool:
 
 def connection_beneath(given: Any) -> psycopg.Connection[Any]:
     """The psycopg connection under it, or InvalidInput."""
-    found = _beneath(given)
+    found = _find_driver_connection(given)
     if isinstance(found, psycopg.AsyncConnection):
         raise InvalidInput("connection", "it is asynchronous; use aenqueue, aenqueue_many or asettle with it")
     if not isinstance(found, psycopg.Connection):
@@ -72,7 +72,7 @@ async def async_connection_beneath(given: Any) -> psycopg.AsyncConnection[Any]:
     """The asynchronous psycopg connection under it, or InvalidInput."""
     if hasattr(given, "sync_session"):  # AsyncSession: begins its transaction first
         given = await given.connection()
-    found = _beneath(given)
+    found = _find_driver_connection(given)
     if not isinstance(found, psycopg.AsyncConnection):
         raise InvalidInput("connection", f"{type(given).__name__} is not asynchronous; {_REMEDY}")
     return found
@@ -104,8 +104,8 @@ def callers_session(connection: psycopg.Connection[Any] | psycopg.AsyncConnectio
     try:
         yield
     except psycopg.Error as error:
-        if (told := schema_mismatch(error, "the caller's database")) is not None:
-            raise told from error
+        if (refusal := schema_mismatch(error, "the caller's database")) is not None:
+            raise refusal from error
         raise
     except UnicodeEncodeError:
         encoding = connection.info.parameter_status("client_encoding")

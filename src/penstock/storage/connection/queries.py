@@ -53,16 +53,16 @@ _QUERIES = _load()
 
 
 @cache
-def _filled(schema: str) -> dict[str, LiteralString]:
+def _fill_schema(schema: str) -> dict[str, LiteralString]:
     return {name: text.replace(PLACEHOLDER, schema) for name, text in _QUERIES.items()}
 
 
-QUERIES = _filled(SCHEMA)
+QUERIES = _fill_schema(SCHEMA)
 
 
 def query(name: str, schema: str = SCHEMA) -> LiteralString:
     """The text of a query. An unknown name is a programming error and shows when the module is imported."""
-    return QUERIES[name] if schema == SCHEMA else _filled(schema)[name]
+    return QUERIES[name] if schema == SCHEMA else _fill_schema(schema)[name]
 
 
 @cache

@@ -23,7 +23,7 @@ from penstock.errors import PenstockError
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.connection.queries import query
-from penstock.storage.history.bulk import Part, parts
+from penstock.storage.history.bulk import RangeInterval, split_interval
 from penstock.storage.history.lake_writings import (
     State,
     Sum,
@@ -33,7 +33,7 @@ from penstock.storage.history.lake_writings import (
     read_writings,
     verify_writing,
 )
-from penstock.storage.upkeep.prune import HELD, detach
+from penstock.storage.upkeep.prune import LOCKED, detach
 from penstock.storage.upkeep.tables_ahead import rotate_slice
 
 __all__ = ["Archiving", "archiving", "read_identity", "read_queue_names", "read_slices"]
@@ -71,7 +71,7 @@ def archiving(database: Database, wait_seconds: float, location: str = "") -> It
         if not database.is_pooled:
             connection.execute("set lock_timeout = '100ms'")
         archive = Archiving(database, connection, wait_seconds)
-        # Before the lock is taken for good: the transaction that holds it would count among the possible writers.
+        # Before the lock is taken for good: the transaction that has it would count among the possible writers.
         archive.close()
         try:
             with guard.transaction():
@@ -93,7 +93,7 @@ def _tell_others_to_wait(guard: Connection) -> None:
 
 
 class Archiving:
-    """One run. `waits_for` names what somebody held for too long, and is left for the next run."""
+    """One run of the archive. `waits_for` names tables that others had locked for too long: the next run takes them."""
 
     def __init__(self, database: Database, connection: Connection, wait_seconds: float) -> None:
         self._database = database
@@ -109,7 +109,7 @@ class Archiving:
             with self._connection.transaction():
                 self._connection.execute(query("be_impatient"))
                 row = self._connection.execute(query("take_duty_of_archiving"), {"location": location}).fetchone()
-        except HELD:
+        except LOCKED:
             # One without its lock is in the middle of an act.
             raise PenstockError(_IS_RUNNING) from None
         assert row is not None  # noqa: S101
@@ -124,7 +124,7 @@ class Archiving:
                 if not self._connection.execute(query("prove_duty_of_archiving"), duty).fetchall():
                     raise PenstockError(_LOST_DUTY)
                 yield self._connection
-        except HELD as error:
+        except LOCKED as error:
             said = str(error).strip().splitlines()[0]
             raise PenstockError(f"the archive was kept from going on ({said}); run it again") from error
 
@@ -136,8 +136,8 @@ class Archiving:
 
     def close(self) -> None:
         """Let what ends from now on go to a new slice, and note who may still write to the old one."""
-        if self._one("has_ended"):
-            while not self._done_unless_held(lambda: rotate_slice(self._connection)) and self._has_time():
+        if self._query_value("has_ended"):
+            while not self._try_unless_locked(lambda: rotate_slice(self._connection)) and self._has_time():
                 pass
         self._connection.execute(query("note_closed"))
 
@@ -173,7 +173,7 @@ class Archiving:
         folder = f"{name}-{number:06}-{duty:06}-{identity.hex}"
         writing = Writing(str(identity), number, duty, lake, location, folder, "begun")
         with self.acting() as connection:
-            if not self._one("has_rows_of_slice", number=number):
+            if not self._query_value("has_rows_of_slice", number=number):
                 return None
             add_writing(connection, writing)
         return writing
@@ -204,19 +204,21 @@ class Archiving:
 
     def count(self, number: int) -> Sum:
         """Count a slice that stands alone, and take its checksum, by several connections at a time."""
-        pieces = parts(self._connection, Part("finished", 0, 0, only=number), 4 * _COUNTERS)
+        intervals = split_interval(self._connection, RangeInterval("finished", 0, 0, only=number), 4 * _COUNTERS)
 
-        def count_part(part: Part) -> Sum:
+        def count_interval(interval: RangeInterval) -> Sum:
             with self._database.connection() as connection:
                 row = connection.execute(
-                    query("checksum_slice"), {"number": number, "low": part.low, "high": part.high}, prepare=False
+                    query("checksum_slice"),
+                    {"number": number, "low": interval.low, "high": interval.high},
+                    prepare=False,
                 ).fetchone()
             assert row is not None  # noqa: S101
             return Sum(*row)
 
         jobs, checksum = 0, 0
         with ThreadPoolExecutor(_COUNTERS, "penstock-count") as threads:
-            for found in threads.map(count_part, pieces):
+            for found in threads.map(count_interval, intervals):
                 jobs += found.jobs
                 checksum ^= found.checksum
         return Sum(jobs, checksum)
@@ -226,20 +228,21 @@ class Archiving:
 
         False where somebody still reads it: then its writing counts as verified, and the next run drops it.
         """
-        held = Sum(0, 0) if writing is None else writing.sum
+        written = Sum(0, 0) if writing is None else writing.sum
         with self.acting() as connection:
-            connection.execute(query("hold_slice"), {"number": number})
+            connection.execute(query("lock_slice"), {"number": number})
             counted = self.count(number)
-            if counted != held:
-                place = "the lake" if writing is None else f"{writing.folder} in {writing.location}"
+            if counted != written:
+                where = "the lake" if writing is None else f"{writing.folder} in {writing.location}"
                 raise PenstockError(
                     f"slice {number} has {counted.jobs} jobs with checksum {counted.checksum:x}, and what was written "
-                    f"to {place} has {held.jobs} with {held.checksum:x}; nothing was dropped, run the archive again"
+                    f"to {where} has {written.jobs} with {written.checksum:x}; nothing was dropped, run the archive "
+                    "again"
                 )
             if writing is not None and not verify_writing(connection, writing):
                 raise PenstockError(_LOST_DUTY)
             which = {"number": number, "days": min(retention.values())}
-            while not self._done_unless_held(lambda: self._drop(which)):
+            while not self._try_unless_locked(lambda: self._drop(which)):
                 if not self._has_time():
                     self.waits_for.append(f"finished_{number}")
                     return False
@@ -254,12 +257,12 @@ class Archiving:
         return read_slices(self._connection)
 
     def _standing(self, number: int) -> str:
-        return str(self._one("standing_of_slice", number=number))
+        return str(self._query_value("standing_of_slice", number=number))
 
-    def _done_unless_held(self, act: Callable[[], object]) -> bool:
+    def _try_unless_locked(self, act: Callable[[], object]) -> bool:
         try:
             act()
-        except HELD:
+        except LOCKED:
             self._pause()
             return False
         return True
@@ -270,7 +273,7 @@ class Archiving:
     def _pause(self) -> None:
         self._database.clock.sleep(_PAUSE_SECONDS)
 
-    def _one(self, name: str, **parameters: object) -> Any:
+    def _query_value(self, name: str, **parameters: object) -> Any:
         row = self._connection.execute(query(name), parameters).fetchone()
         return None if row is None else row[0]
 

@@ -67,7 +67,7 @@ select jobs, checksum from @schema@.checksum_slice(%(number)s, %(low)s, %(high)s
 -- Whether a slice has any row. See @schema@.has_rows.
 select @schema@.has_rows(%(number)s)
 
--- name: hold_slice
+-- name: lock_slice
 -- Keep everybody from changing a slice until this transaction ends. See @schema@.hold_slice.
 select @schema@.hold_slice(%(number)s)
 

@@ -1,7 +1,7 @@
-"""Reading in bulk: history, waiting jobs and failures as Arrow batches, in parts that are read side by side.
+"""Reading in bulk: history, waiting jobs and failures as Arrow batches, in intervals that are read side by side.
 
-A part is an interval of range numbers and is read by one statement. A job moves from table to table, but stays in its
-range: read in one snapshot it is met once, whatever happens meanwhile. The statements call functions
+An interval of range numbers is read by one statement. A job moves from table to table, but stays in its range: read in
+one snapshot it is met once, whatever happens meanwhile. The statements call functions
 (`schema/functions/73_read_in_bulk.sql`) that are inlined: a column nobody asks for costs nothing, and conditions are
 met before arguments are looked up.
 """
@@ -26,7 +26,7 @@ from penstock.storage.connection.urls import utf8_conninfo
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Condition", "Part", "SlicesGone", "parts", "read"]
+__all__ = ["Condition", "RangeInterval", "SlicesGone", "read", "split_interval"]
 
 Table = Literal["finished", "jobs", "failures"]
 Operator = Literal["=", "<", "<=", ">", ">=", "in"]
@@ -57,7 +57,7 @@ class Condition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RangeInterval:
     """An interval of ranges [low, high) of one table.
 
     Of history: slice `only`, or all slices without those of `cold`; those of `hot`, and all that came after, must be
@@ -71,7 +71,7 @@ class Part:
     hot: tuple[int, ...] = ()
     cold: tuple[int, ...] = ()
 
-    def without(self, slices: Sequence[int]) -> Part:
+    def without(self, slices: Sequence[int]) -> RangeInterval:
         """The same, not counting on these slices."""
         return replace(self, cold=(*self.cold, *slices))
 
@@ -94,15 +94,15 @@ class Part:
         return text.as_string(None)
 
 
-def parts(connection: Connection, part: Part, count: int | None) -> list[Part]:
-    """A part cut into about `count` of the same size, or into as many as its size suggests."""
-    name = {"finished": "history_bounds", "jobs": "waiting_bounds", "failures": "failure_bounds"}[part.table]
+def split_interval(connection: Connection, interval: RangeInterval, count: int | None) -> list[RangeInterval]:
+    """An interval cut into about `count` of the same size, or into as many as its size suggests."""
+    name = {"finished": "history_bounds", "jobs": "waiting_bounds", "failures": "failure_bounds"}[interval.table]
     row = connection.execute(
-        query(name), {"parts": count, "only": part.only, "cold": list(part.cold)}, prepare=False
+        query(name), {"parts": count, "only": interval.only, "cold": list(interval.cold)}, prepare=False
     ).fetchone()
     bounds = row[0] if row is not None and row[0] is not None else []
     lows = [0, *bounds]
-    return [replace(part, low=low, high=high) for low, high in zip(lows, [*bounds, _BEYOND_ALL], strict=True)]
+    return [replace(interval, low=low, high=high) for low, high in zip(lows, [*bounds, _BEYOND_ALL], strict=True)]
 
 
 def read(url: str, statement: str, name: str = "the database") -> Iterator[pa.RecordBatch]:

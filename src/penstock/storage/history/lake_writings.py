@@ -50,7 +50,7 @@ class Writing:
         """What it holds, or is to hold."""
         return Sum(self.jobs, self.checksum)
 
-    def holding(self, sum_: Sum, files: int = 0, bytes_: int = 0) -> Writing:
+    def with_content(self, sum_: Sum, files: int = 0, bytes_: int = 0) -> Writing:
         """The same, with what was found in it."""
         return replace(self, jobs=sum_.jobs, checksum=sum_.checksum, files=files, bytes=bytes_)
 

@@ -48,12 +48,12 @@ class Cancelled:
 
 def cancel_jobs(connection: Connection, ids: Sequence[int]) -> Cancelled:
     """Cancel these jobs; those in neither list have ended, are unknown, or moved just now."""
-    masks: dict[int, list[str]] = {}
+    bitmaps: dict[int, list[str]] = {}
     for id_ in sorted(ids):
-        masks.setdefault(id_ // RANGE, ["0"] * RANGE)[id_ % RANGE] = "1"
+        bitmaps.setdefault(id_ // RANGE, ["0"] * RANGE)[id_ % RANGE] = "1"
     rows = connection.execute(
         query("cancel_in_ranges"),
-        {"ranges": array_text(masks), "masks": "{" + ",".join("".join(mask) for mask in masks.values()) + "}"},
+        {"ranges": array_text(bitmaps), "masks": "{" + ",".join("".join(bits) for bits in bitmaps.values()) + "}"},
     ).fetchall()
     result = Cancelled()
     for number, ended, asked in rows:
@@ -164,12 +164,12 @@ def _purge_partition(connection: Connection, partition: int, state: State, until
 
 def _purge(connection: Connection, name: str, where: dict[str, int], children: set[int]) -> int:
     """One kind of row to the end; how many jobs. Their children are added to those given."""
-    total, place = 0, 0
+    total, start = 0, 0
     while True:
-        row = connection.execute(query(name), {**where, "from": place, "limit": _ROWS}).fetchone()
+        row = connection.execute(query(name), {**where, "from": start, "limit": _ROWS}).fetchone()
         if row is None or row[0] is None:
             return total
-        place, jobs, ranges = row
+        start, jobs, ranges = row
         total += jobs
         children.update(_children_of(connection, ranges))
 

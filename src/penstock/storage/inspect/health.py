@@ -48,8 +48,8 @@ __all__ = [
 class Waiting:
     """What holds a ready job back. `is_behind_more`: more rows stand before it than were counted.
 
-    `holders` are some of the jobs that run in its partition, where that has a limit; `rate_opens_in` the seconds until
-    its rate lets the next one start; `earlier_shard` where its partition was before and is not worked off yet.
+    `running_jobs` are some of the jobs that run in its partition, where that has a limit; `rate_opens_in` the seconds
+    until its rate lets the next one start; `earlier_shard` where its partition was before and is not worked off yet.
     """
 
     is_paused: bool
@@ -61,7 +61,7 @@ class Waiting:
     is_behind_more: bool
     limit: int | None
     running: int | None
-    holders: list[int]
+    running_jobs: list[int]
     rate: float | None
     rate_opens_in: float | None
     earlier_shard: int | None

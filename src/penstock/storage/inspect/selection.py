@@ -69,7 +69,7 @@ class Selection:
     can_retry: bool = False
 
     @property
-    def is_by_place(self) -> bool:
+    def reads_no_job(self) -> bool:
         """Whether only the queue and the state are asked for, so that no job needs to be read."""
         return (self.task, self.key, self.load, self.tag) == (None, None, None, None)
 
@@ -110,10 +110,10 @@ def look(connection: Connection, selection: Selection, before: int) -> Look:
     elif selection.load is not None:
         return _look_at_load(connection, selection, before)
     elif selection.partitions is not None:
-        found = _merged([_look_at_state(connection, selection, state, before) for state in State])
+        found = _merge([_look_at_state(connection, selection, state, before) for state in State])
     else:
         return _look_at_jobs(connection, selection, before)
-    if selection.is_by_place or not found.ids:
+    if selection.reads_no_job or not found.ids:
         return found
     rows = connection.execute(
         query("narrow_jobs"), {**selection.parameters(), "ids": array_text(found.ids)}, prepare=False
@@ -146,10 +146,10 @@ def _look_at_state(connection: Connection, selection: Selection, state: State, b
         return _look_at_ids(connection, _BLOCKED, selection, before)
     if state is State.FAILED:
         dead = _look_at_ids(connection, _DEAD, selection, before)
-        return dead if selection.can_retry else _merged([dead, _look_at_ranges(connection, selection, state, before)])
+        return dead if selection.can_retry else _merge([dead, _look_at_ranges(connection, selection, state, before)])
     found = _look_at_ranges(connection, selection, state, before)
     # What is on its way to another shard waits as what is ready does.
-    return _merged([found, _look_at_ids(connection, _OUTBOX, selection, before)]) if state is State.READY else found
+    return _merge([found, _look_at_ids(connection, _OUTBOX, selection, before)]) if state is State.READY else found
 
 
 def _look_at_ids(connection: Connection, names: tuple[str, str], selection: Selection, before: int) -> Look:
@@ -193,7 +193,7 @@ def _pick(ranges: Sequence[int], sizes: Sequence[int], cut_at: int | None) -> tu
     return list(picked), None if cut_at is None else (cut_at + 1) * RANGE
 
 
-def _merged(found: Sequence[Look]) -> Look:
+def _merge(found: Sequence[Look]) -> Look:
     floor = max(each.floor or 0 for each in found)
     ids = sorted({id_ for each in found for id_ in each.ids if id_ >= floor}, reverse=True)
     return Look(ids, floor or None)

@@ -1,8 +1,8 @@
 """Writing stages: jobs in bulk, from Arrow tables, where nobody can claim them until they are published.
 
 Each call is one short transaction on a connection of its own: it draws range numbers, copies the jobs, and notes the
-ranges under the stage's name. It takes one of a few places first, so that a hundred Spark tasks do not become a
-hundred connections. This is the one place that speaks to the database by another driver: Arrow's own copies columns
+ranges under the stage's name. The writers of a load share a few connections, so that a hundred Spark tasks do not
+become a hundred connections: whoever finds them all taken waits. It uses Arrow's own driver, which copies columns
 without making a Python object of each value.
 """
 
@@ -45,37 +45,40 @@ class StagedRange:
 
 
 class Stage:
-    """What one task writes. `load` names the load whose writers share `places` connections."""
+    """What one task writes. `load` names the load whose writers share so many `connections`."""
 
     def __init__(
-        self, url: str, name: str, load: str, places: int, clock: Clock = system, shard: int | None = None
+        self, url: str, name: str, load: str, connections: int, clock: Clock = system, shard: int | None = None
     ) -> None:
         self._url = url
         self._schema = split_schema(url).schema
         self._shard = shard
         self._name = name
         self._load = load
-        self._places = places
+        self._connections = connections
         self._clock = clock
 
     def write(self, jobs: pa.Table, ranges: Sequence[StagedRange]) -> None:
         """Write jobs, which follow each other range by range; their ids and times are given here."""
-        with closing(self._entered()) as connection, closing(connection.cursor()) as cursor:
+        with closing(self._enter()) as connection, closing(connection.cursor()) as cursor:
             try:
                 cursor.execute(query("draw_staged_ranges", self._schema), (len(ranges),))
                 numbers = cursor.fetch_arrow_table().column("range").to_pylist()
                 cursor.execute(query("stage_time", self._schema))
                 cursor.adbc_ingest(
-                    "job", _numbered(jobs, ranges, numbers, cursor.fetchone()[0]), "append", db_schema_name=self._schema
+                    "job",
+                    _number_jobs(jobs, ranges, numbers, cursor.fetchone()[0]),
+                    "append",
+                    db_schema_name=self._schema,
                 )
                 noted = [{"range": number, **asdict(each)} for number, each in zip(numbers, ranges, strict=True)]
                 cursor.execute(query("stage_ranges", self._schema), (self._name, msgspec.json.encode(noted).decode()))
                 connection.commit()
             except Exception as error:
-                raise PenstockError(f"jobs could not be staged: {_said(error)}") from None
+                raise PenstockError(f"jobs could not be staged: {_describe(error)}") from None
 
-    def _entered(self) -> Any:
-        """A connection in a transaction that holds one of the places; waits for one, without a connection."""
+    def _enter(self) -> Any:
+        """One of the load's connections, in a transaction that keeps it; where all are taken, wait without one."""
         import adbc_driver_postgresql.dbapi as driver
 
         deadline = self._clock.monotonic() + CONNECT_SECONDS
@@ -85,16 +88,18 @@ class Stage:
             try:
                 connection = driver.connect(utf8_conninfo(self._url))
                 with closing(connection.cursor()) as cursor:
-                    cursor.execute(query("enter_stage", self._schema), (self._load, self._places))
+                    cursor.execute(query("enter_stage", self._schema), (self._load, self._connections))
                     is_entered = cursor.fetchone()[0]
             except driver.Error as error:
                 # Nothing is written yet: a session that is lost here costs a moment.
                 _close(connection)
                 if connection is not None and not isinstance(error, driver.OperationalError):
-                    raise PenstockError(f"jobs could not be staged: {_said(error)}") from None
+                    raise PenstockError(f"jobs could not be staged: {_describe(error)}") from None
                 if self._clock.monotonic() >= deadline:
                     which = "the database" if self._shard is None else f"shard {self._shard}"
-                    raise PartitionUnavailable(f"{which} does not answer: {_said(error)}", shard=self._shard) from None
+                    raise PartitionUnavailable(
+                        f"{which} does not answer: {_describe(error)}", shard=self._shard
+                    ) from None
             else:
                 if is_entered:
                     return connection
@@ -110,7 +115,7 @@ def _close(connection: Any) -> None:
             connection.close()
 
 
-def _numbered(jobs: pa.Table, ranges: Sequence[StagedRange], numbers: Sequence[int], at: datetime) -> pa.Table:
+def _number_jobs(jobs: pa.Table, ranges: Sequence[StagedRange], numbers: Sequence[int], at: datetime) -> pa.Table:
     import numpy as np
     import pyarrow as pa
 
@@ -122,7 +127,7 @@ def _numbered(jobs: pa.Table, ranges: Sequence[StagedRange], numbers: Sequence[i
     return jobs.append_column("id", pa.array(ids, pa.int64())).append_column("enqueued_at", ats)
 
 
-def _said(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     """The first line of what the driver says, without the statement it goes on to quote."""
     lines = str(error).strip().splitlines()
     return lines[0][:500] if lines else type(error).__name__

@@ -33,7 +33,7 @@ from penstock.storage.connection.queries import query
 from penstock.storage.inspect.control import bury_dead
 from penstock.storage.upkeep.tables_ahead import make_ahead, open_daily_slice
 
-__all__ = ["HELD", "Pruned", "detach", "prune"]
+__all__ = ["LOCKED", "Pruned", "detach", "prune"]
 
 PATIENCE_SECONDS = 0.1
 # Of a table of jobs that is let go, at most so many are kept, or a twentieth where that is more.
@@ -43,8 +43,8 @@ _BATCH = 5_000
 PAGES = 200
 _DAY = 86_400
 
-# What an act on a table that somebody holds ends with; it is tried again later.
-HELD = (errors.LockNotAvailable, errors.QueryCanceled, errors.ObjectNotInPrerequisiteState, errors.DeadlockDetected)
+# What an act on a table that somebody has locked ends with; it is tried again later.
+LOCKED = (errors.LockNotAvailable, errors.QueryCanceled, errors.ObjectNotInPrerequisiteState, errors.DeadlockDetected)
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ def detach(database: Database, connection: Connection, parent: str, table: str, 
                 sql.Identifier(schema_of(connection), parent), sql.Identifier(schema_of(connection), table)
             )
         )
-    except HELD:
+    except LOCKED:
         return False
     finally:
         if timer is not None:
@@ -107,7 +107,7 @@ def detach(database: Database, connection: Connection, parent: str, table: str, 
 
 
 def drop(connection: Connection, table: str, removal: str, which: Mapping[str, int]) -> None:
-    """Drop a table and remove what is noted about it. Raises one of HELD where somebody reads it."""
+    """Drop a table and remove what is noted about it. Raises one of LOCKED where somebody reads it."""
     with connection.transaction():
         connection.execute(query("be_impatient"))
         connection.execute(query("drop_table"), {"table": table})
@@ -134,20 +134,20 @@ class _Pruning:
         self._damaged: list[str] = []
 
     def run(self) -> None:
-        with self._unless_held("tables ahead"):
+        with self._unless_locked("tables ahead"):
             make_ahead(self._connection, max(self._days))
             open_daily_slice(self._connection)
         self._run("note_closed")
         self._bury()
-        with self._unless_held("finished"):
+        with self._unless_locked("finished"):
             for slice_ in self._rows("slices_to_let_go"):
                 with self._unless_damaged(f"finished_{slice_[0]}"):
                     self._let_slice_go(*slice_)
-        with self._unless_held("job"):
+        with self._unless_locked("job"):
             for part in self._rows("job_parts_to_let_go"):
                 with self._unless_damaged(f"job_{part[0]}"):
                     self._let_jobs_go(*part)
-        with self._unless_held("job_kept"):
+        with self._unless_locked("job_kept"):
             self._walk("clean_kept", {})
         if self._damaged:
             raise PenstockError("; ".join(self._damaged))
@@ -224,10 +224,10 @@ class _Pruning:
         return True
 
     @contextmanager
-    def _unless_held(self, what: str) -> Iterator[None]:
+    def _unless_locked(self, what: str) -> Iterator[None]:
         try:
             yield
-        except HELD:
+        except LOCKED:
             self._pruned.waits_for.append(what)
 
     @contextmanager
