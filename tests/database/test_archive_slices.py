@@ -30,10 +30,10 @@ def test_what_an_archive_took_is_let_go_by_an_archive_alone(scene: Scene) -> Non
     jobs = finish(scene, 3)
     scene.enqueue()
     with archiving(scene.database, wait_seconds=5.0) as run:
-        assert run.taken() == [1]
+        assert run.list_taken() == [1]
         for _ in range(2):
             prune(scene.database, AT_ONCE)
-        assert run.taken() == [1]
+        assert run.list_taken() == [1]
         assert run.set_apart(1)
     # As if it had been killed here. The slice is in no attached table, and its jobs are still wanted: they outlive the
     # table they were written to.
@@ -46,12 +46,12 @@ def test_what_an_archive_took_is_let_go_by_an_archive_alone(scene: Scene) -> Non
         assert counted.jobs == len(jobs)
         assert run.count(1) == counted
         assert run.let_go(1, written(run, 1), DAYS)
-        assert (run.taken(), run.waits_for) == ([], [])
+        assert (run.list_taken(), run.waits_for) == ([], [])
     assert 1 not in read_slices(scene.connection)
     # Nothing has ended since: there is nothing to close, or to take.
     before = read_slices(scene.connection)
     with archiving(scene.database, wait_seconds=5.0) as run:
-        assert run.taken() == []
+        assert run.list_taken() == []
     assert read_slices(scene.connection) == before
 
 
@@ -127,7 +127,7 @@ def test_whoever_lost_the_duty_changes_nothing_more_g8(scene: Scene) -> None:
     writing = written(first, 1)
     end_guard(scene)
     with archiving(scene.database, wait_seconds=5.0) as second:
-        assert second.taken() == [1]
+        assert second.list_taken() == [1]
         acts: list[Callable[[], object]] = [
             lambda: first.set_apart(1),
             lambda: first.begin_writing(1, "lake", "/lake", "slice"),
@@ -202,7 +202,7 @@ def test_a_slice_is_dropped_only_if_it_is_what_its_writing_holds_and_nothing_goe
 def test_a_prune_that_lost_its_duty_carries_nothing_from_what_an_archive_took(scene: Scene) -> None:
     finish(scene, 2)
     with archiving(scene.database, wait_seconds=5.0) as run:
-        assert run.taken() == [1]
+        assert run.list_taken() == [1]
         with pytest.raises(psycopg.errors.LockNotAvailable, match="slice 1 was taken by an archive"):
             scene.connection.execute("select penstock.carry(1, '{9,9,9,9,9}', 200)")
         assert run.count(1).jobs == 2

@@ -197,7 +197,7 @@ def test_the_owners_functions_touch_no_table_but_those_they_are_for(realm: Realm
 def test_a_worker_archives_and_a_reader_reads_what_is_set_apart(realm: Realm, scene: Scene) -> None:
     finish(scene, 3)
     with archiving(scene.database, wait_seconds=5.0) as archive:
-        assert archive.taken() == [1]
+        assert archive.list_taken() == [1]
         assert archive.set_apart(1)
         finish(scene, 2)
         scene.enqueue(4)
@@ -209,7 +209,7 @@ def test_a_worker_archives_and_a_reader_reads_what_is_set_apart(realm: Realm, sc
                 assert sum(batch.num_rows for batch in batches) == count, table
         assert archive.count(1).jobs == 3
         assert archive.let_go(1, written(archive, 1), DAYS)
-        assert (archive.taken(), archive.waits_for) == ([], [])
+        assert (archive.list_taken(), archive.waits_for) == ([], [])
     assert "finished_1" not in tables(scene, "finished")
 
 

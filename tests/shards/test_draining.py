@@ -314,8 +314,8 @@ def test_a_key_that_moves_twice_on_its_way_keeps_its_order(world: World, empty_d
 
 @pytest.mark.parametrize(
     "killed_in",
-    [(draining, "change"), (draining, "carry"), (draining, "_end"), (carrying, "_take"), (carrying, "tell_left_of"),
-     (map_changes, "_set"), (Databases, "level"), (Databases, "find_lead")],
+    [(draining, "change"), (draining, "carry"), (draining, "_end_if_drained"), (carrying, "_take"),
+     (carrying, "tell_left_of"), (map_changes, "_change_state"), (Databases, "level"), (Databases, "find_lead")],
     ids=lambda each: each[1],
 )  # fmt: skip
 @pytest.mark.parametrize("shard", [1, 2])

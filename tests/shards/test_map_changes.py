@@ -184,7 +184,7 @@ def test_a_resize_that_was_killed_anywhere_goes_on(
     with monkeypatch.context() as patched:
         patched.setattr(Databases, "level", level)
         if killed_in == "open":
-            patched.setattr(map_changes, "_set", die)
+            patched.setattr(map_changes, "_change_state", die)
         with pytest.raises(Killed):
             map_changes.change(shards, "o", lambda c: resize.resize(c, "o", 3))
     assert entry_on(shards, 1).epoch == 2
@@ -245,7 +245,7 @@ def test_whoever_asked_is_told_that_somebody_else_undid_the_change(
         shards.lead.run(lambda c: c.execute("select penstock.undo_map(%s, 2)", [queue]))
         return {}
 
-    monkeypatch.setattr(map_changes, "go_on", undo)
+    monkeypatch.setattr(map_changes, "advance_changes", undo)
     with pytest.raises(PartitionUnavailable, match="are as they were"):
         map_changes.change(shards, "o", lambda c: resize.resize(c, "o", 3))
 

@@ -165,9 +165,9 @@ schema = StructType([StructField("id", LongType())])
 writer = LoadWriter(schema, False, {"url": url, "queue": "orders", "task": "t", "load": "l"})
 staged = writer.write(iter([pa.record_batch({"id": list(range(1000))})]))
 assert len(staged.ranges) == 2
-asked = publishing._Commit._asked
+asked = publishing._Commit._ask
 if where == "before the decision":
-    publishing._Commit._asked = lambda self, database, name, parameters: (
+    publishing._Commit._ask = lambda self, database, name, parameters: (
         die() if name == "publish_load" else asked(self, database, name, parameters))
 elif where == "after the decision":
     publishing.publish_decided = die

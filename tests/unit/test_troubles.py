@@ -21,7 +21,7 @@ class World:
         """Fail every two seconds for so long."""
         until = self.clock.monotonic() + seconds
         while self.clock.monotonic() < until:
-            self.troubles.failed("carry", error)
+            self.troubles.note_failure("carry", error)
             self.clock.advance(2.0)
 
 
@@ -33,7 +33,7 @@ def world(caplog: pytest.LogCaptureFixture) -> World:
 
 def test_a_lock_that_is_held_for_a_moment_is_not_told(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.fail(psycopg.errors.LockNotAvailable("held"), TOLD_SECONDS)
-    world.troubles.done("carry")
+    world.troubles.note_done("carry")
     assert (world.noted, caplog.messages) == ([], [])
 
 
@@ -45,7 +45,7 @@ def test_what_lasts_is_told_once_noted_while_it_lasts_and_taken_back(
     assert [message for message in caplog.messages if "fails in the same way" in message] == caplog.messages
     assert len(caplog.messages) == 1
     assert world.troubles.errors == {"carry": "held"}
-    world.troubles.done("carry")
+    world.troubles.note_done("carry")
     assert world.noted[2:] == [("carry", None)]
     assert world.troubles.errors == {}
 

@@ -199,7 +199,7 @@ def _timeouts(connection: Connection) -> Check:
     untimed = health.tasks_without_timeout(connection)
     if not untimed:
         return Check("timeouts", True, "every task of a live worker has one")
-    # Many handlers need none; where one hangs it is good to have been told.
+    # Never wrong: many handlers need no timeout. It is shown for the day on which one hangs.
     advice = "a handler that hangs keeps its slot, and its worker does not notice: give tasks that wait for others one"
     return Check("timeouts", True, "none for " + ", ".join(f"{queue}/{task}" for queue, task in untimed), advice)
 

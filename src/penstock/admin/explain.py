@@ -27,7 +27,7 @@ from penstock.storage.inspect.health import (
     why_waiting,
 )
 from penstock.storage.inspect.jobs import find_job
-from penstock.storage.inspect.key_reasons import HeldBack, why_not_started
+from penstock.storage.inspect.key_reasons import KeyFacts, why_not_started
 
 __all__ = ["explain"]
 
@@ -57,9 +57,9 @@ def _explain(connection: Connection, job_id: int) -> Explanation:
             break
         waiting = why_waiting(connection, job_id, job.task)
         if waiting is not None:
-            return _ready(job, waiting, why_not_started(connection, job_id))
+            return _explain_ready(job, waiting, why_not_started(connection, job_id))
         if (way := on_its_way(connection, job_id)) is not None:
-            return _carried(connection, job, *way)
+            return _explain_carried(connection, job, *way)
         job = find_job(connection, job_id)
     if job.state in FINAL:
         return _explanation(job, f"finished: {job.state}", finished_at=job.finished_at, error=job.error)
@@ -75,10 +75,10 @@ def _explain(connection: Connection, job_id: int) -> Explanation:
         named = ", ".join(map(str, parents[:10])) or "parents that have just ended: upkeep lets it go"
         failing = {} if parents else _failing(connection, "unblock_untold", "unblock")
         return _explanation(job, f"blocked by {named}", failing, parents=parents)
-    return _running(connection, job)
+    return _explain_running(connection, job)
 
 
-def _running(connection: Connection, job: Job) -> Explanation:
+def _explain_running(connection: Connection, job: Job) -> Explanation:
     reason = f"running on {job.worker} since {job.started_at}"
     failing: dict[str, str] = {}
     holder = holder_of_job(connection, job.id)
@@ -99,7 +99,7 @@ def _failing(connection: Connection, *duties: str) -> dict[str, str]:
     return {each.duty: each.error for each in troubles(connection) if each.duty in duties}
 
 
-def _carried(connection: Connection, job: Job, shard: int, state: str) -> Explanation:
+def _explain_carried(connection: Connection, job: Job, shard: int, state: str) -> Explanation:
     trouble = next((each for each in troubles(connection) if each.duty == "carry"), None)
     refused = f"; it is not taken there since {trouble.seconds:.0f} s: {trouble.error}" if trouble else ""
     becomes = {"dead": "a dead letter"}.get(state, state)
@@ -109,7 +109,7 @@ def _carried(connection: Connection, job: Job, shard: int, state: str) -> Explan
     return _explanation(job, reason + refused, shard=shard, becomes=becomes, refused=trouble.error if trouble else None)
 
 
-def _ready(job: Job, waiting: Waiting, held: HeldBack | None) -> Explanation:
+def _explain_ready(job: Job, waiting: Waiting, key_facts: KeyFacts | None) -> Explanation:
     facts: dict[str, Any] = {
         "workers": waiting.workers,
         "workers_that_know_the_task": waiting.workers_that_know,
@@ -117,8 +117,12 @@ def _ready(job: Job, waiting: Waiting, held: HeldBack | None) -> Explanation:
     }
     if waiting.is_paused:
         return _explanation(job, f"paused: queue {job.queue!r} gives out no jobs until it is resumed", **facts)
-    by_key = None if held is None else key_reason(job.id, job.task, held)
-    if by_key is not None and held is not None and (held.halted_by is not None or held.retry is not None):
+    by_key = None if key_facts is None else key_reason(job.id, job.task, key_facts)
+    if (
+        by_key is not None
+        and key_facts is not None
+        and (key_facts.halted_by is not None or key_facts.retry is not None)
+    ):
         return _explanation(job, by_key[0], **by_key[1], **facts)
     if not waiting.workers:
         return _explanation(job, f"no worker: none that is alive serves queue {job.queue!r}", **facts)
@@ -149,8 +153,8 @@ def _ready(job: Job, waiting: Waiting, held: HeldBack | None) -> Explanation:
         )
     if by_key is not None:
         return _explanation(job, by_key[0], **by_key[1], **facts)
-    if held is not None:
-        return _explanation(job, f"ready: worker {held.owner} starts it as soon as it has a free slot", **facts)
+    if key_facts is not None:
+        return _explanation(job, f"ready: worker {key_facts.owner} starts it as soon as it has a free slot", **facts)
     if waiting.jobs_before:
         least = "at least " if waiting.is_behind_more else ""
         return _explanation(

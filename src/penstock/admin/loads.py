@@ -66,7 +66,7 @@ def _on_all(
     def work(connection: Connection) -> int | None:
         return (act(connection, name) or 0) if storage.has_load(connection, name) else None
 
-    # What was decided and is not published everywhere yet belongs to it; where its shard is away, that says so below.
+    # What was decided and is not published everywhere belongs to the load. A shard that is away is in `missing` below.
     with suppress(PartitionUnavailable):
         publish_decided(databases, name, waits=False)
     answers = databases.each(work)

@@ -159,7 +159,7 @@ class Databases:
 
         call = current_deadline()
         if call is not None and timeout is None and not writes and self.sole is None:
-            # A question is answered without those that take longer, and may go on with what the others said.
+            # A slow shard may take half of the call's time: the rest is for what is done with the others' answers.
             timeout = max(call.left(), 0.0) / 2
 
         def ask(database: Database) -> T:
@@ -178,7 +178,7 @@ class Databases:
                 answers.given[database.shard] = act(database)
                 database.is_left_out = False
             except PartitionUnavailable as error:
-                # One on which nothing is left may be gone: nobody waits for it.
+                # A drained shard may be gone, and has nothing to say: it is not missing.
                 if database.shard not in self._drained:
                     answers.missing[database.shard] = error
                     database.is_left_out = True
@@ -276,7 +276,7 @@ class Databases:
                     told = former.run(lambda connection: _catalogue_since(connection, known), timeout=3.0)  # noqa: B023
                     lead.run(lambda connection: _take_catalogue(connection, told), timeout=10.0)  # noqa: B023
             except PartitionUnavailable:
-                # It refuses to be changed until it has heard.
+                # The new lead refuses changes (next_version) until it has taken this over.
                 continue
 
     def close(self) -> None:

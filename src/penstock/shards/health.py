@@ -63,7 +63,7 @@ def check_together(examined: Sequence[tuple[Database, CatalogueFacts | None]]) -
         return []
     catalogue = _catalogue(found)
     if not catalogue.ok:
-        # Something may have changed between two looks: again, and last at the one that leads, which knows first.
+        # A change may have come between the looks: look again, at the lead last, where changes commit first.
         ordered = sorted(told, key=lambda each: each[1].number, reverse=True)
         catalogue = _catalogue([database.run(catalogue_facts) for database, _ in ordered])
     return [catalogue, _shards(found)]

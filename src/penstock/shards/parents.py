@@ -104,7 +104,8 @@ def _ends_elsewhere(
 ) -> Iterator[tuple[Database, dict[int, bool]]]:
     """How those of these jobs ended that have, shard by shard, as far as they answer."""
     by_shard: dict[int, list[int]] = {}
-    # Those of a drained shard are where they were carried to, or have ended there: then it is asked while it is there.
+    # Jobs of a drained shard are on the shards they were carried to. What ended on it is known by it alone: it is asked
+    # as long as it is there.
     of_drained = [id_ for id_ in ids if (number := shards.number_of(id_)) not in shards or number in shards.drained]
     carried_to = find_shards_of(shards, of_drained) if of_drained else {}
     for id_ in ids:

@@ -197,7 +197,7 @@ def publish(
     """
     shards.read(lambda connection: find_queue(connection, queue))
     if any(number != shards.lead.shard for number in stages):
-        # What is held is checked by the catalogue of its own shard.
+        # A shard checks its stages against its own catalogue, which has to be as new as the lead's.
         shards.level()
     clock = shards.lead.clock
     deadline = clock.monotonic() + shards.lead.request_timeout
@@ -264,7 +264,7 @@ def publish_decided(shards: Databases, name: str, *, waits: bool = True) -> None
         try:
             missing = _publish_parts(decider, shards, name, waits=waits).missing
         except PartitionUnavailable:
-            # Only the shard that leads decides; others did where they led once.
+            # Only the lead decides. Another shard may have decided something while it led: it is asked if it answers.
             if decider is shards.lead:
                 raise
             continue

@@ -35,7 +35,7 @@ class SharedUpkeep:
         self._also = [Duty(getattr(act, "__name__", "duty"), _as_duty(act)) for act in also]
         self._stopped = threading.Event()
         self._next: dict[str, float] = {}
-        # Held while something is done: a sweep that went past what the thread is about to commit would miss it.
+        # One duty at a time: a sweep beside one that has not committed yet would miss what that commits.
         self._doing = threading.Lock()
         self._troubles = Troubles(self._note_trouble)
         self._thread = threading.Thread(target=self._run, name="penstock-shared-upkeep", daemon=True)
@@ -84,12 +84,12 @@ class SharedUpkeep:
                 done = duty.act(self._databases)
         except Exception as error:
             if isinstance(error, (PartitionUnavailable, *ConnectionLost)) and self._has_shard_down():
-                # That is told where it is found out.
+                # The breaker has logged that; each duty would say it again.
                 log.debug("upkeep's %s could not reach a shard: %s", duty.name, error)
             elif not self._stopped.is_set():
-                self._troubles.failed(duty.name, error)
+                self._troubles.note_failure(duty.name, error)
             return 0
-        self._troubles.done(duty.name)
+        self._troubles.note_done(duty.name)
         return done
 
     def _has_shard_down(self) -> bool:

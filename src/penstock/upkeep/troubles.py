@@ -19,9 +19,9 @@ __all__ = ["NOTE_SECONDS", "TOLD_SECONDS", "Troubles"]
 
 log = logging.getLogger("penstock")
 
-# So long the same failure is nothing to speak of.
+# A failure that has lasted for less is not told.
 TOLD_SECONDS = 10.0
-# So often it is noted again: what was noted long ago has ended with whoever noted it.
+# So often it is noted again: a note that is much older was left by a worker that has ended.
 NOTE_SECONDS = 30.0
 
 
@@ -42,7 +42,7 @@ class Troubles:
         # By duty: what went wrong the last time.
         self.errors: dict[str, str] = {}
 
-    def failed(self, duty: str, error: BaseException) -> None:
+    def note_failure(self, duty: str, error: BaseException) -> None:
         """A duty raised this."""
         now = self._clock.monotonic()
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -64,7 +64,7 @@ class Troubles:
         failing.noted_at = now
         self._note(duty, said, lasted)
 
-    def done(self, duty: str) -> None:
+    def note_done(self, duty: str) -> None:
         """A duty was done."""
         self.errors.pop(duty, None)
         failing = self._failing.pop(duty, None)

@@ -77,7 +77,7 @@ class Upkeep:
         # Children that are to be looked at, appended by any thread; the lock is held while some of them are.
         self._children: deque[int] = deque()
         self._unblocking = threading.Lock()
-        # Held while something is done: a sweep that went past what the thread is about to commit would miss it.
+        # One duty at a time: a sweep beside one that has not committed yet would miss what that commits.
         self._doing = threading.Lock()
         self._troubles = Troubles(self._note_trouble)
 
@@ -179,12 +179,12 @@ class Upkeep:
             while self._children and system.monotonic() < deadline:
                 some = [self._children.popleft() for _ in range(min(len(self._children), CHILDREN))]
                 found = self._try("unblock", functools.partial(self._database.run, _unblock_act(some), timeout=5.0))
-                # Where it could not be done the next look at everything that is blocked finds them.
+                # Where this failed, `_unblock` finds them: it looks at everything that is blocked.
                 self._children.extend(found[1] if found is not None else [])
             return not self._children
 
     def _list_rest(self) -> None:
-        # Looks through the jobs that a resize left behind, some each time; as rarely as that takes long.
+        # Looks through some of the jobs that a resize left behind; so rarely that it takes a twentieth of the time.
         started_at = system.monotonic()
         self._do(resize.list_rest)
         self._list_seconds = max(SWEEP_SECONDS, 20 * (system.monotonic() - started_at))
@@ -218,12 +218,12 @@ class Upkeep:
             done = act()
         except Exception as error:
             if self._database.breaker.is_down:
-                # That is told where it is found out.
+                # The breaker has logged that; each duty would say it again.
                 log.debug("upkeep could not reach the database: %s", error)
             elif not self._is_stopping:
-                self._troubles.failed(duty, error)
+                self._troubles.note_failure(duty, error)
             return None
-        self._troubles.done(duty)
+        self._troubles.note_done(duty)
         return done
 
     def _note_trouble(self, duty: str, error: str | None, seconds: float) -> None:

@@ -166,7 +166,7 @@ class _ShardArchive:
         for writing in verified.values():
             if writing.identity not in listed:
                 self._add_to_manifest(writing)
-        for number in run.taken():
+        for number in run.list_taken():
             if not run.set_apart(number):
                 continue
             earlier = verified.get(number)

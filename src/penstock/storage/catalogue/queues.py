@@ -187,7 +187,7 @@ def set_limits(connection: Connection, name: str, options: Mapping[str, Any]) ->
         connection.execute(query("set_rules"), {"name": name, "version": row and row[0], **columns})
         if changed.rate is not None and changed.rate != entry.rules.rate:
             connection.execute(query("fit_buckets"), queue)
-    # After the commit: a worker that looked before it and has fallen asleep since is seen now.
+    # After the commit: a worker that read the old limits and fell asleep before it is seen now, and woken.
     connection.execute(query("wake_queue"), queue)
 
 

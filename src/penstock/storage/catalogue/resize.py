@@ -22,7 +22,8 @@ from penstock.storage.connection.queries import query
 
 __all__ = ["OpenKeyMaps", "close", "drain", "draining", "is_drained", "list_rest", "resize"]
 
-# Of a partition with more keys left, all that moved from it wait; a list of so many is read by each look of an owner.
+# The keys left in a partition are listed up to so many: each look of an owner reads the list. Where more are left,
+# every key that moved from the partition waits.
 MOST_KEYS = 20_000
 # What one call looks at: upkeep has other duties.
 JOBS_A_CALL = 20_000

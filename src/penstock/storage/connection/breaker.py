@@ -70,7 +70,7 @@ class Breaker:
         self.flows = FlowWatch(lease_seconds)
         self.health: Health = "up"
         self.reason = ""
-        # Since when each connection that is out is used, by the thing that holds it; kept by those who call.
+        # Since when each connection is checked out, by the id of its Checkout, which writes it down.
         self.calls: dict[int, float] = {}
         self._doubt = threading.Event()
         self._is_up = threading.Event()
@@ -94,7 +94,7 @@ class Breaker:
                 self._watcher = threading.Thread(target=self._watch, name="penstock-health", daemon=True)
                 self._watcher.start()
 
-    def failed(self) -> None:
+    def note_failure(self) -> None:
         """A call could not reach the database: look whether anybody can."""
         self.watch()
         self._doubt.set()
@@ -155,7 +155,7 @@ class Breaker:
         except ProbeUnanswered as error:
             return "down", _first_line(error), True
         except psycopg.Error as error:
-            # One that is cancelled, by a role's timeout say, was an answer.
+            # The server has answered, if only that the probe was cancelled, by a role's timeout say.
             if error.sqlstate is None or decide(error.sqlstate) == "lost":
                 return "down", _first_line(error), False
         finally:

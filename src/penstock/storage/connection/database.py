@@ -126,7 +126,7 @@ class Database:
             self._configure(connection)
         except ConnectionLost as error:
             if is_lost(error):
-                self.breaker.failed()
+                self.breaker.note_failure()
             raise
         return connection
 
@@ -158,7 +158,7 @@ class Database:
                     try:
                         done = act(connection)
                     except BaseException:
-                        # Of an act of several statements those before the one that failed are committed.
+                        # Each statement outside a transaction is committed by itself: those before the failed one are.
                         if call is not None and writes and has_done(connection):
                             call.note_written()
                         raise
@@ -168,16 +168,17 @@ class Database:
             except LockHeld as error:
                 raise self.unavailable(error) from error
             except DatabaseError as error:
-                # Whoever changes something says itself, in its statements, how long it waits for locks.
-                is_impatient = writes and isinstance(error, psycopg.errors.LockNotAvailable)
-                if is_impatient or not may_repeat(error):
+                # A write sets its own lock_timeout: where that has run out, it has waited as long as it wants to.
+                has_waited_for_lock = writes and isinstance(error, psycopg.errors.LockNotAvailable)
+                if has_waited_for_lock or not may_repeat(error):
                     raise
                 if call is not None and writes and is_begun and is_lost(error):
                     call.note_written()
-                # One that takes no writes is read: only who would write to it is told at once.
+                # A database that is known to be read-only is as good as down for an act that it refused as a write.
                 is_refused = isinstance(error, psycopg.errors.ReadOnlySqlTransaction) and not self.breaker.is_writable
                 is_given_up = not waits and (self.breaker.is_down or is_refused)
-                # The answers on the way to what fails each time renew a deadline that counts from the last one.
+                # Where the deadline counts from the last answer, the statements before the one that fails renew it each
+                # time: so it also counts how long the act has been failing.
                 now = self.clock.monotonic()
                 if failing_since is None or now - began_at > deadline.seconds:
                     failing_since = now
@@ -233,7 +234,7 @@ class Database:
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
-            # Whoever is just connecting to one that hangs would be waited for.
+            # Closing waits for connections that are just being made: where the database is down, not at all.
             pool.close(0.0 if self.breaker.is_down else 0.5)
         self.breaker.close()
         self.breaker = Breaker(self._target, self.breaker.label, self.clock, self.lease_seconds)
@@ -267,14 +268,14 @@ class Database:
                     configure=self._configure,
                     open=True,
                 )
-                # Of a single one whoever waits for it would hear only when it goes back.
+                # A pool of one caches nothing: whoever waits for the connection is served by the pool alone.
                 self._pool = CachingPool(pool, caches=self.pool_size > 1)
             return self._pool
 
     def _configure(self, connection: Flow) -> None:
         self.breaker.flows.add(connection)
         connection.use_schema(self.schema)
-        connection.add_notice_handler(connection.heed)
+        connection.add_notice_handler(connection.note_remark)
         connection.adapters.register_loader("json", RawJson)
         connection.adapters.register_loader("json", RawJsonBinary)
         connection.adapters.register_loader("jsonb", RawJson)

@@ -95,7 +95,7 @@ class Flow(psycopg.Connection[tuple[Any, ...]]):
 
     schema = SCHEMA
 
-    # The server's side of it. A pooler's tells nothing.
+    # The server process that answers it; behind a pooler that says nothing, for the next statement may have another.
     session: Session | None = None
     # Since when an answer is waited for, in monotonic seconds.
     waiting_since: float | None = None
@@ -104,11 +104,12 @@ class Flow(psycopg.Connection[tuple[Any, ...]]):
     asked_at = 0.0
     # Told which session was left behind when it is cut.
     on_cut: Callable[[Session], None] | None = None
-    # Of the call that it is lent to: who waits on it looks at the clock.
+    # Of the call that has checked it out: whoever waits for an answer stops waiting then.
     deadline: Deadline | None = None
     # Whether a statement of that call has ended outside a transaction: what it wrote is committed.
     has_done = False
-    # The newest id that it has seen on this server: another may be a copy of former days, with smaller ones.
+    # An id below all that are drawn from now on. It is true of this session's server only: one restored from a backup
+    # may draw smaller ones.
     newest_id: int | None = None
     # Until when the server may say what became of a statement that was cancelled.
     _grace_until = 0.0
@@ -135,7 +136,7 @@ class Flow(psycopg.Connection[tuple[Any, ...]]):
         """Wait until the time of the call is up, and then for the server to hear that nobody does any more."""
         left = deadline.left()
         if left <= 0.0:
-            # After a cancelled statement its transaction is rolled back, its pipeline ended.
+            # A statement was cancelled: the driver still rolls its transaction back, or ends its pipeline.
             if self._grace_until > monotonic():
                 return self._hear_out(deadline, gen, interval)
             self.waiting_since = None
@@ -169,7 +170,7 @@ class Flow(psycopg.Connection[tuple[Any, ...]]):
         if psycopg.capabilities.has_cancel_safe():
             self.cancel_safe(timeout=GRACE_SECONDS / 2)
         else:
-            # An older libpq waits for a server that says nothing: in a thread that can be left behind.
+            # An older libpq has no timeout for this: a thread asks, and is left behind where the server says nothing.
             threading.Thread(target=self.pgconn.get_cancel().cancel, daemon=True).start()
 
     def _wait(self, gen: PQGen[RV], interval: float, timeout: float | None) -> RV:
@@ -191,8 +192,8 @@ class Flow(psycopg.Connection[tuple[Any, ...]]):
         finally:
             self.waiting_since = None
 
-    def heed(self, notice: psycopg.errors.Diagnostic) -> None:
-        """Take in what the server remarks on the way."""
+    def note_remark(self, notice: psycopg.errors.Diagnostic) -> None:
+        """Note where the server remarks, beside its answer, that it has given up waiting for its standby."""
         if notice.source_function == SYNCHRONOUS_WAIT:
             self._is_alone = True
 
@@ -229,7 +230,7 @@ def session_of(connection: psycopg.Connection[Any]) -> Session | None:
 
 
 def has_done(connection: psycopg.Connection[Any]) -> bool:
-    """Whether something that a connection was lent for is done already, whatever becomes of the rest."""
+    """Whether a statement of the call that has checked a connection out is committed, whatever becomes of the rest."""
     return isinstance(connection, Flow) and connection.has_done
 
 

@@ -33,9 +33,9 @@ __all__ = ["DeadSession", "FlowWatch"]
 
 # Nobody is suspected before so long, however short the lease: a busy machine is not a dead one.
 LEAST_SECONDS = 1.0
-# And nobody is trusted for longer, however long it is.
+# After so long the server is asked, however long the lease.
 MOST_SECONDS = 5.0
-# So long it is looked whether a session that was cut is gone.
+# For so long after a cut it is looked whether the session has gone.
 LEFT_SECONDS = 60.0
 monotonic = system.monotonic
 
@@ -63,7 +63,7 @@ class SessionState(NamedTuple):
     def is_dead(self, waited_seconds: float, lease_seconds: float) -> bool:
         """Whether nothing will come from a session that is not at work; what it has just sent may be on its way."""
         if self.state == "active":
-            # It waits for its client: so it does, too, while something large travels slowly.
+            # It waits for its client, as it does while something large travels slowly: it is given a lease.
             return waited_seconds > max(lease_seconds, LEAST_SECONDS)
         return (self.seconds or 0.0) > LEAST_SECONDS
 
@@ -74,7 +74,7 @@ class FlowWatch:
     def __init__(self, lease_seconds: float) -> None:
         self._lease_seconds = lease_seconds
         self._flows: WeakSet[Flow] = WeakSet()
-        # Sessions whose connection was cut, and when: where the flow is dead they do not hear of it.
+        # Sessions whose connection was cut, and when: over a dead connection the server does not hear of the cut.
         self._left: dict[Session, float] = {}
         self._lock = threading.Lock()
 
@@ -162,7 +162,7 @@ class FlowWatch:
                 flow.asked_at = now
             elif flow.waiting_since == since and (state is None or state.is_dead(now - since, self._lease_seconds)):
                 flow.cut()
-                # One that has not told when it began has done nothing yet that would have to be undone.
+                # A session whose start is not known is still being set up: it has done nothing, and is left alone.
                 if state is not None and flow.session is not None:
                     self._end(connection, flow.session)
                 dead.append(DeadSession(process, now - since))

@@ -68,7 +68,7 @@ class Checkout:
         self._pool = pool
         self._breaker = breaker
         self._clock = clock
-        # Until when a connection is waited for; and, where it is bounded, until when the block may take.
+        # Until when a connection is waited for. Where it is bounded, statements in the block end then, too.
         self._deadline = deadline
         self._is_bounded = is_bounded
 
@@ -83,11 +83,11 @@ class Checkout:
                 break
             except IndexError:
                 pass
-            # In steps: a database that dies meanwhile is not waited for to the end.
+            # In steps: where the breaker finds the database down meanwhile, nobody waits on.
             try:
                 self._connection = self._pool.driver_pool.getconn(max(min(deadline.left(), STEP_SECONDS), 0.001))
             except PoolTimeout:
-                breaker.failed()
+                breaker.note_failure()
                 if deadline.left() <= 0.0:
                     raise PoolTimeout(self._describe_shortage()) from None
             else:
@@ -130,8 +130,8 @@ class Checkout:
             pool.cached.append((connection, self._since))
             return
         if is_late or isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
-            # A cancel that was asked for may still be on its way, and nobody else should meet it; or its session may
-            # have begun while the database was read-only, and would stay so.
+            # Late: a cancel of its statement may still be on its way, and would hit whoever has it next. Read-only: its
+            # session may have begun while the database took no writes, and would go on refusing them.
             connection.close()
         pool.driver_pool.putconn(connection)
         if is_late and isinstance(error, psycopg.errors.QueryCanceled):
@@ -139,7 +139,7 @@ class Checkout:
                 f"a statement was cancelled after {self._deadline.seconds:g} s, as another transaction holds a lock"
             ) from error
         if error is not None and is_lost(error):
-            self._breaker.failed()
+            self._breaker.note_failure()
         if error is not None and (refusal := schema_mismatch(error, self._breaker.label)):
             raise refusal from error
 

@@ -81,7 +81,8 @@ def archiving(database: Database, wait_seconds: float, location: str = "") -> It
                 yield archive
                 archive.end()
         except ConnectionLost:
-            # Without its lock an archive goes on until somebody takes the duty from it; it may have come to its end.
+            # The lock is lost with the guard's connection. The archive goes on without it, for its acts prove the duty
+            # by its token; it has failed only if it did not come to its end.
             if not archive.has_ended:
                 raise
 
@@ -110,7 +111,7 @@ class Archiving:
                 self._connection.execute(query("be_impatient"))
                 row = self._connection.execute(query("take_duty_of_archiving"), {"location": location}).fetchone()
         except LOCKED:
-            # One without its lock is in the middle of an act.
+            # An archive that has lost its lock is in the middle of an act, and has the duty's row locked.
             raise PenstockError(_IS_RUNNING) from None
         assert row is not None  # noqa: S101
         self._duty = (row[0], row[1])
@@ -150,7 +151,7 @@ class Archiving:
             connection.execute(query("wait_for_duty_of_pruning"))
             connection.execute(query("take_slices"))
 
-    def taken(self) -> list[int]:
+    def list_taken(self) -> list[int]:
         """The slices to put into the lake and let go of, oldest first; those of an earlier run as well."""
         return [row[0] for row in self._rows("taken_slices")]
 

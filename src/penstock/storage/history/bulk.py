@@ -32,7 +32,7 @@ Table = Literal["finished", "jobs", "failures"]
 Operator = Literal["=", "<", "<=", ">", ">=", "in"]
 
 _BATCH_BYTES = 4 * 1024 * 1024
-# Times 1,024 it still is a bigint.
+# Above every range number; times 1,024 it is still a bigint.
 _BEYOND_ALL = 2**53 - 1
 _GONE = re.compile(r"slices of history are gone: ([\d,]+);")
 _DROPPED = re.compile(r'"\w+\.finished_\d+"')
@@ -126,11 +126,11 @@ def read(url: str, statement: str, name: str = "the database") -> Iterator[pa.Re
                         yield batch
             return
         except (driver.Error, OSError, pa.ArrowException) as error:
-            # What goes wrong on the way, not at once, comes from Arrow: an error without a code.
+            # An error after the first batch is raised by Arrow, and has no SQLSTATE.
             said = str(error).strip()
             if gone := _GONE.search(said):
                 raise SlicesGone([int(number) for number in gone[1].split(",")]) from None
-            # A slice was dropped after this statement's snapshot was taken: a new one knows that.
+            # A slice was dropped after this statement's snapshot was taken: the next snapshot does not have it.
             if is_new and _DROPPED.search(said):
                 continue
             first = said.splitlines()[0][:500] if said else type(error).__name__

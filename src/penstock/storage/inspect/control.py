@@ -125,7 +125,7 @@ def purge(connection: Connection, partitions: Sequence[int], state: State) -> in
     until = newest_id(connection) // RANGE
     total = 0
     children: set[int] = set()
-    # Again until nothing is found: a row that a claim was cutting just then is passed over.
+    # Again until nothing is found: rows that a claim has locked just then are passed over.
     while found := sum(_purge_partition(connection, partition, state, until, children) for partition in partitions):
         total += found
     # Not before: a child that is let go to wait in this state would be met by the purge that let it go.

@@ -30,7 +30,7 @@ _RANGES = 5_000
 _HISTORY = 20_000
 # Ranges of a load, which are mostly full.
 _LOAD_RANGES = 5
-# Jobs a look takes apart.
+# Jobs that one look gives, or reads to see whether they match.
 _JOBS = 5_000
 
 

@@ -101,7 +101,8 @@ def cancel_load(connection: Connection, name: str) -> int:
     connection.execute(query("mark_load_cancelled"), {"load": load})
     ended = _cancel_waiting(connection, load)
     while True:
-        # Nothing waits: what is not ended runs. A retry that was decided before its job was asked waits again.
+        # Nothing waits any more: what has not ended runs, and is asked to stop. A job whose retry was settled before it
+        # was asked waits again: so look once more.
         for number, size in connection.execute(query("running_ranges_of_load"), {"load": load}).fetchall():
             cancel_jobs(connection, range(number * RANGE, number * RANGE + size))
         found = _cancel_waiting(connection, load)

@@ -61,7 +61,7 @@ def promote(connection: Connection) -> int:
         try:
             row = connection.execute(query("promote"), {"limit": limit}).fetchone()
         except errors.QueryCanceled:
-            # So many take longer than a statement of this role may.
+            # The role's statement_timeout is too short for so many.
             if limit == 1:
                 raise
             limit //= 2

@@ -21,7 +21,7 @@ _STEP = 1_024
 
 def make_ahead(connection: Connection, kept_days: float = 30.0) -> None:
     """Make tables of jobs and slices, so that three of each lie ahead. Raises LockNotAvailable where one is held."""
-    # Not until three lie ahead: after the last number there is nothing to make a table for.
+    # At most three a call, not until three lie ahead: beyond the last range number there is no table to make.
     for _ in range(TABLES_AHEAD):
         row = connection.execute(query("read_room")).fetchone()
         assert row is not None  # noqa: S101

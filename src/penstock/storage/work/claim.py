@@ -58,7 +58,7 @@ class Lease:
     only_job: LeasedJob | None = None
     # Jobs of it that have not been settled; kept by the worker.
     left: int = 0
-    # Whether the server is another than the one that gave it, and may take ended jobs of it for running.
+    # Whether another server answers than the one that gave it: that one may show jobs as running that have ended.
     is_in_doubt: bool = False
     # Monotonic seconds of when the worker got it.
     taken_at: float = 0.0

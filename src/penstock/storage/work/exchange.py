@@ -46,7 +46,7 @@ class ClaimWish:
     starts: Sequence[int]
     slots: int
     ahead: int
-    # Whether the worker holds a job that was rescued twice: it is given no second one meanwhile.
+    # Whether the worker holds a job that was rescued twice: until it has ended, it is given no second one.
     has_suspect: bool = False
 
 
@@ -59,7 +59,7 @@ class Turn:
     aside: list[tuple[int, int]] = field(default_factory=list)
     children: list[int] = field(default_factory=list)
     leases: list[Lease] = field(default_factory=list)
-    # Seconds until a rate lets more start, where that is what was waited for.
+    # Seconds until a rate lets more start, where the rate is what kept the claim from more.
     opens_in: float | None = None
     # The partitions of the chosen jobs that are still their owner's, and the leases on those jobs.
     owned_partitions: set[int] = field(default_factory=set)
@@ -182,7 +182,7 @@ def _exchange(
                 {"worker": worker, "name": name, "ends": msgspec.json.encode(ends).decode()},
             )
         if succeeded or ends:
-            # One by one is a look-up a job, by ranges a walk through all children of a range: few and many want each.
+            # Children of few jobs are looked up job by job; of many, by walking through all children of their ranges.
             if sum(len(each.positions) for each in succeeded) + len(ends) <= FEW_ENDED:
                 parents = array_text(_list_final(succeeded, ends))
                 children = connection.execute(query("children_of_jobs"), {"parents": parents})

@@ -110,7 +110,7 @@ class Look:
     found: list[int] = field(default_factory=lambda: [0] * 10)
     ends: list[int] = field(default_factory=lambda: [0] * 10)
     running: list[tuple[int, bytes | None]] | None = None
-    # Of those that run, the ones that may come back without having started.
+    # Those of `running` that may be ready again: leased ahead and not started, or of a worker that is gone.
     unstarted: set[int] = field(default_factory=set)
     held: list[tuple[int, bytes | None]] | None = None
     halted: list[bytes] | None = None
