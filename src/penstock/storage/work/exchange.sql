@@ -1,6 +1,6 @@
 -- name: owned_partitions
--- See @schema@.held_partitions. Locks: rows of partitions for share.
-select @schema@.held_partitions(%(owner)s, %(server)s, %(partitions)s::int[], %(epochs)s::bigint[])
+-- See @schema@.owned_partitions. Locks: rows of partitions for share.
+select @schema@.owned_partitions(%(owner)s, %(server)s, %(partitions)s::int[], %(epochs)s::bigint[])
 
 -- name: lease_chosen
 -- See @schema@.lease_chosen. Locks: rows of partitions for share, then ready rows by range. Index: ready_of_range.

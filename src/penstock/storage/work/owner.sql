@@ -68,7 +68,7 @@ select key from @schema@.halted where queue_id = %(queue)s
 -- As of a snapshot nothing in this partition can start, if it is still this owner's. Locks: the row of `quiet`.
 insert into @schema@.quiet (partition_id, as_of, server)
 select %(partition)s, %(as_of)s::pg_snapshot, %(server)s
- where @schema@.held_partitions(%(worker)s, %(server)s, array[%(partition)s::int], array[%(epoch)s::bigint]) <> '{}'
+ where @schema@.owned_partitions(%(worker)s, %(server)s, array[%(partition)s::int], array[%(epoch)s::bigint]) <> '{}'
 on conflict (partition_id) do update set as_of = excluded.as_of, server = excluded.server
 
 -- name: has_work_of_others

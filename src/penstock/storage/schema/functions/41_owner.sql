@@ -1,8 +1,8 @@
--- Owner: where a queue has rules about keys, each partition is held by one worker at a time, which decides in memory
+-- Owner: where a queue has rules about keys, each partition is owned by one worker at a time, which decides in memory
 -- what starts next. It only reads ahead; a job gets its lease when it starts. Whoever is not the owner any more is told
 -- so before it has taken anything: the row of the partition is locked first and looked at by the next statement.
 
--- Brings a worker to its share of the partitions of the queues it serves: takes what nobody alive holds, as long as it
+-- Brings a worker to its share of the partitions of the queues it serves: takes what nobody alive owns, as long as it
 -- has less than its share, and says which of its own are more than that. The shares differ by one at most; who has the
 -- one more depends on the queue, so that many small queues are spread too. Partitions that a resize removed are
 -- shared out by themselves: most of them are empty. Only who knows the most tasks of the queue has a share: while a new
@@ -21,7 +21,7 @@ begin
         select k.*, count(*) filter (where k.is_able) over (partition by k.queue_id) as size,
                row_number() over (partition by k.queue_id, k.is_able order by k.worker_id) - 1 as place
           from knowing as k
-    ), held as (
+    ), owned as (
         select p.queue_id, p.state = 'current' as is_current, count(*) as n,
                count(*) filter (where p.owner_id = p_worker) as mine
           from @schema@.partition as p join @schema@.queue as q on q.id = p.queue_id
@@ -31,7 +31,7 @@ begin
                'share', case when c.is_able
                              then h.n / c.size + ((c.place + h.queue_id) % c.size < h.n % c.size)::int else 0 end))
       into v_shares
-      from crew as c join held as h on h.queue_id = c.queue_id where c.worker_id = p_worker;
+      from crew as c join owned as h on h.queue_id = c.queue_id where c.worker_id = p_worker;
 
     with share as (
         select s.* from json_to_recordset(v_shares) as s(queue int, is_current boolean, mine int, share int)
@@ -79,9 +79,9 @@ begin atomic
       from pg_database as d where d.datname = current_database();
 end;
 
--- Which of these partitions a worker holds, in these epochs, and goes on holding until this transaction ends; without
+-- Which of these partitions a worker owns, in these epochs, and goes on owning until this transaction ends; without
 -- those of a queue that is paused. None, if it looked at them on another server.
-create or replace function @schema@.held_partitions(p_worker bigint, p_server text, p_partitions int[], p_epochs bigint[]) returns int[]
+create or replace function @schema@.owned_partitions(p_worker bigint, p_server text, p_partitions int[], p_epochs bigint[]) returns int[]
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if p_server is distinct from @schema@.this_server() then
@@ -105,13 +105,13 @@ returns setof @schema@.claimed
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_none constant bit(1024) := repeat('0', 1024)::bit(1024);
-    v_held int[] := @schema@.held_partitions(p_owner, p_server, p_partitions, p_epochs);
+    v_owned int[] := @schema@.owned_partitions(p_owner, p_server, p_partitions, p_epochs);
 begin
-    if v_held = '{}' or (p_holder <> p_owner and not exists (select from @schema@.worker where id = p_holder)) then
+    if v_owned = '{}' or (p_holder <> p_owner and not exists (select from @schema@.worker where id = p_holder)) then
         return;
     end if;
-    delete from @schema@.quiet where partition_id = any (v_held);
-    perform from @schema@.ready where range = any (p_ranges) and partition_id = any (v_held) order by range, low for update;
+    delete from @schema@.quiet where partition_id = any (v_owned);
+    perform from @schema@.ready where range = any (p_ranges) and partition_id = any (v_owned) order by range, low for update;
     return query
     with given as (
         select g.* from unnest(p_ranges, p_masks, p_aheads) as g(range, mask, is_ahead)
@@ -123,7 +123,7 @@ begin
          cross join lateral (
                select ctid as tid, partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at, epoch, task
                  from @schema@.ready
-                where range = g.range and partition_id = any (v_held) offset 0) as r
+                where range = g.range and partition_id = any (v_owned) offset 0) as r
     ), cut as (
         select tid, (array_agg(map))[1] & ~bit_or(part) as rest from met where part <> v_none group by tid
     ), gone as (
