@@ -44,10 +44,10 @@ log = logging.getLogger("penstock")
 # By shard, in the order their jobs have: each stage with its ranges.
 Stages = Mapping[int, Sequence[tuple[str, int]]]
 
-# What the functions of loads raise.
+# What the functions of loads raise; what is passing is tried again.
 _STAGES_ARE_GONE = "PS002"
 _KEYS_MOVED = "PS003"
-_AGAIN = frozenset({"PS004", "PS005", "55P03"})
+_PASSING = frozenset({"PS004", "PS005", "55P03"})
 # From hold to decision it takes milliseconds: whoever holds something for so long may be dead.
 HOLD_SECONDS = 60.0
 # What upkeep, and whoever clears up behind itself, waits for a shard.
@@ -174,7 +174,7 @@ class _Commit:
             )
         if error.sqlstate == _KEYS_MOVED:
             return MapChanged(f"load {self.load!r} was not published: {said}; run it again under the same name")
-        return _NotDecided(said) if error.sqlstate in _AGAIN else error
+        return _NotDecided(said) if error.sqlstate in _PASSING else error
 
 
 def publish(
