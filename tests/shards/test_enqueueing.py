@@ -92,6 +92,13 @@ def scene(shard_urls: list[str], request: pytest.FixtureRequest) -> Iterator[Sce
     scene.close()
 
 
+@pytest.fixture
+def all_depths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every shard's depths are waited for: on a busy machine those of the failing one come later than a call waits,
+    which then goes to the sound one and meets no fault. Not for shards that hang."""
+    monkeypatch.setattr(depths, "OTHERS_SECONDS", 30.0)
+
+
 def rows(count: int) -> list[dict[str, int]]:
     return [{"n": n} for n in range(count)]
 
@@ -125,6 +132,7 @@ def test_g11_a_call_without_a_key_moves_on_whole(scene: Scene, fault: str, faili
     assert scene.counted() == once(count)
 
 
+@pytest.mark.usefixtures("all_depths")
 @COUNTS
 @pytest.mark.parametrize("cut", ["answered", "racing", "unsent"])
 def test_g1_a_call_whose_answer_is_lost_is_found_or_moved_and_written_once(scene: Scene, cut: Cut, count: int) -> None:
@@ -142,6 +150,7 @@ def test_g1_a_call_whose_answer_is_lost_is_found_or_moved_and_written_once(scene
         assert shard_of(ids[0]) == scene.sound
 
 
+@pytest.mark.usefixtures("all_depths")
 @COUNTS
 def test_g11_a_lost_answer_that_cannot_be_found_out_is_told_as_unknown(scene: Scene, count: int) -> None:
     task = task_on(scene.app, partitions=2)
