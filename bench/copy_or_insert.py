@@ -12,7 +12,10 @@ from bench.run import Run
 from bench.server import connect, wal_position
 from bench.workload import ARGUMENTS, TASK, declare
 from penstock.storage.connection.database import Connection, Database
-from penstock.storage.enqueue.write import FEW, Receipt, Span, drive, write_few, write_spans
+from penstock.storage.enqueue.job_group import Destination, JobGroup
+from penstock.storage.enqueue.receipts import Receipt
+from penstock.storage.enqueue.steps import drive
+from penstock.storage.enqueue.write import FEW, write_few, write_groups
 from penstock.task.arguments import Arguments
 
 QUESTION = "From how many jobs a call on is COPY faster than one statement?"
@@ -37,12 +40,12 @@ def measure(run: Run) -> None:
             database = Database(url)
             with database.connect() as connection:
                 for size in SIZES:
-                    span = Span(queue, partition, 5, TASK, args=args[:size], places=range(size))
-                    one, other = _alternate(connection, span, seconds)
+                    group = JobGroup(Destination(queue, partition, 5, TASK), range(size), args[:size])
+                    one, other = _alternate(connection, group, seconds)
                     by_statement[size].append(one)
                     by_copy[size].append(other)
                     if size in wal:
-                        wal[size].append(_wal_bytes(connection, span))
+                        wal[size].append(_wal_bytes(connection, group))
     for size in SIZES:
         name = f"{size:>5,} jobs: one statement"
         run.compare(name, "µs/job", by_statement[size], "COPY", by_copy[size])
@@ -54,38 +57,38 @@ def measure(run: Run) -> None:
     run.note(f"{crossing}; FEW is {FEW}: calls below it are one statement")
 
 
-def _alternate(connection: Connection, span: Span, seconds: float) -> tuple[float, float]:
+def _alternate(connection: Connection, group: JobGroup, seconds: float) -> tuple[float, float]:
     """Microseconds a job by one statement and by COPY: the medians of calls that take turns."""
-    ids = [0] * len(span.args)
+    ids = [0] * len(group.args)
     times: tuple[list[float], list[float]] = ([], [])
     until = time.perf_counter() + seconds
     while time.perf_counter() < until or len(times[0]) < 10:
         began = time.perf_counter()
-        _by_statement(connection, span, ids)
+        _by_statement(connection, group, ids)
         between = time.perf_counter()
-        _by_copy(connection, span, ids)
+        _by_copy(connection, group, ids)
         times[0].append(between - began)
         times[1].append(time.perf_counter() - between)
     # The first few plan and prepare.
     return tuple(median(each[4:]) * 1e6 / len(ids) for each in times)  # type: ignore[return-value]
 
 
-def _wal_bytes(connection: Connection, span: Span) -> tuple[float, float]:
+def _wal_bytes(connection: Connection, group: JobGroup) -> tuple[float, float]:
     """Bytes of WAL a job by one statement and by COPY."""
-    ids = [0] * len(span.args)
+    ids = [0] * len(group.args)
     found = []
     for write in (_by_statement, _by_copy):
         before = wal_position(connection)
         for _ in range(WAL_JOBS // len(ids)):
-            write(connection, span, ids)
+            write(connection, group, ids)
         found.append((wal_position(connection) - before) / WAL_JOBS)
     return found[0], found[1]
 
 
-def _by_statement(connection: Connection, span: Span, ids: list[int]) -> None:
-    drive(connection, write_few(span, ids, Receipt(token=123_456_789_012_345)))
+def _by_statement(connection: Connection, group: JobGroup, ids: list[int]) -> None:
+    drive(connection, write_few(group, ids, Receipt(token=123_456_789_012_345)))
 
 
-def _by_copy(connection: Connection, span: Span, ids: list[int]) -> None:
+def _by_copy(connection: Connection, group: JobGroup, ids: list[int]) -> None:
     with connection.transaction():
-        drive(connection, write_spans([span], ids, Receipt()))
+        drive(connection, write_groups([group], ids, Receipt()))

@@ -15,7 +15,9 @@ from penstock.shards.databases import Databases
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue.queues import QueueEntry, declare_queue
 from penstock.storage.connection.queries import query
-from penstock.storage.enqueue.write import Child, Span, drive, write_spans
+from penstock.storage.enqueue.job_group import Destination, IdempotencyKeys, JobGroup, Parents
+from penstock.storage.enqueue.steps import drive
+from penstock.storage.enqueue.write import write_groups
 from penstock.storage.work.settle import Succeeded, succeeded_parameters
 from penstock.storage.work.workers import full_name, register
 
@@ -69,23 +71,19 @@ class Scene:
     ) -> list[int]:
         """Jobs of one call; their ids."""
         queue = queue or self.queue
-        span = Span(
-            queue.id,
-            queue.partition_ids[partition],
-            priority,
-            task,
-            run_at,
+        group = JobGroup(
+            Destination(queue.id, queue.partition_ids[partition], priority, task, run_at),
+            range(count),
             args=[b'{"n":%d}' % n for n in range(count)],
-            places=range(count),
             keys=None if key is None else [key] * count,
             attributes=None if attributes is None else [attributes] * count,
-            idempotency_keys=None if idempotency_key is None else [idempotency_key] * count,
-            children=None if after is None else {n: Child(list(after), runs_on_failure) for n in range(count)},
+            idempotency_keys=None if idempotency_key is None else IdempotencyKeys([idempotency_key] * count),
+            parents=None if after is None else {n: Parents(list(after), runs_on_failure) for n in range(count)},
         )
         ids = [0] * count
         actor = connection or self.connection
         with actor.transaction():
-            drive(actor, write_spans([span], ids))
+            drive(actor, write_groups([group], ids))
         return ids
 
     def claim(

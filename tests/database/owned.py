@@ -12,7 +12,9 @@ from penstock.model.queue import QueueDefinition
 from penstock.routing.key_hash import partition_of
 from penstock.storage import Connection
 from penstock.storage.catalogue.queues import declare_queue, find_queue
-from penstock.storage.enqueue.write import Span, drive, write_spans
+from penstock.storage.enqueue.job_group import Destination, IdempotencyKeys, JobGroup, Parents
+from penstock.storage.enqueue.steps import drive
+from penstock.storage.enqueue.write import write_groups
 
 __all__ = ["Owned", "Row"]
 
@@ -57,25 +59,26 @@ class Owned:
         run_at: datetime | None = None,
         number: int | None = None,
         connection: Connection | None = None,
-        **options: Any,
+        idempotency_keys: Sequence[str] | None = None,
+        parents: dict[int, Parents] | None = None,
     ) -> list[int]:
         """Jobs of these keys in one call, all of one partition."""
         entry = self.entry
         if number is None:
             (number,) = {0 if key is None else partition_of(key, entry.partition_count) for key in keys}
-        span = Span(
-            *(entry.id, entry.partition_ids[number], 5, "", run_at),
+        group = JobGroup(
+            Destination(entry.id, entry.partition_ids[number], 5, "", run_at, epoch=entry.epoch),
+            range(len(keys)),
             args=[b"{}" for _ in keys],
-            places=range(len(keys)),
             keys=list(keys),
-            epoch=entry.epoch,
             tasks=list(tasks or ["t"] * len(keys)),
-            **options,
+            idempotency_keys=None if idempotency_keys is None else IdempotencyKeys(list(idempotency_keys)),
+            parents=parents,
         )
         ids = [0] * len(keys)
         actor = connection or self.connection
         with actor.transaction():
-            assert drive(actor, write_spans([span], ids))
+            assert drive(actor, write_groups([group], ids))
         return ids
 
     def lease(self, jobs: Sequence[int], *, is_ahead: bool = False) -> list[tuple[int, int]]:

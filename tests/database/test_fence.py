@@ -19,7 +19,9 @@ from penstock.model.queue import QueueDefinition
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue.queues import QueueEntry, declare_queue
 from penstock.storage.connection.callers_transaction import settle_in
-from penstock.storage.enqueue.write import Span, drive, write_spans
+from penstock.storage.enqueue.job_group import Destination, JobGroup
+from penstock.storage.enqueue.steps import drive
+from penstock.storage.enqueue.write import write_groups
 from penstock.storage.upkeep import sweep
 from penstock.storage.work import owner as owner_storage
 from penstock.storage.work import workers
@@ -70,18 +72,13 @@ class Restored:
 
 
 def _enqueue(connection: Connection, queue: QueueEntry, count: int) -> list[int]:
-    owned: dict[str, Any] = {}
+    group = JobGroup(Destination(queue.id, queue.partition_ids[0], 5, "t"), range(count), [b"{}"] * count)
     if queue.is_owned:
-        owned = {"keys": [b"%d" % n for n in range(count)], "epoch": queue.epoch, "tasks": ["t"] * count}
-    span = Span(
-        *(queue.id, queue.partition_ids[0], 5, "" if queue.is_owned else "t"),
-        args=[b"{}"] * count,
-        places=range(count),
-        **owned,
-    )
+        group.destination = group.destination._replace(task="", epoch=queue.epoch)
+        group.keys, group.tasks = [b"%d" % n for n in range(count)], ["t"] * count
     ids = [0] * count
     with connection.transaction():
-        drive(connection, write_spans([span], ids))
+        drive(connection, write_groups([group], ids))
     return ids
 
 

@@ -13,7 +13,7 @@ from tests.database.stepwise import Step, orders, play, transaction
 from penstock.storage import Connection
 from penstock.storage.catalogue.resize import resize
 from penstock.storage.connection.queries import query
-from penstock.storage.enqueue.write import Child
+from penstock.storage.enqueue.job_group import Parents
 from penstock.storage.inspect.control import retry_job
 from penstock.storage.inspect.jobs import find_job
 from penstock.storage.upkeep import sweep
@@ -77,7 +77,7 @@ def test_a_kept_child_becomes_ready_once(owned: Owned) -> None:
     """G2, G3: it was written into `ready` twice, and no worker of the queue went on."""
     key = owned.key(0, 1)
     (parent,) = owned.enqueue([key])
-    (child,) = owned.enqueue([key], children={0: _after(parent)})
+    (child,) = owned.enqueue([key], parents={0: _after(parent)})
     (held,) = owned.lease([parent])
     owned.scene.worker = owned.worker
     owned.scene.succeed([held])
@@ -149,5 +149,5 @@ def test_an_owner_sees_what_runs_though_its_table_goes_in_the_middle_of_the_look
     assert prune(owned.scene.database, dict.fromkeys(DAYS, 99.0)).job_parts == [0]
 
 
-def _after(parent: int) -> Child:
-    return Child([parent], runs_on_failure=False)
+def _after(parent: int) -> Parents:
+    return Parents([parent], runs_on_failure=False)

@@ -11,7 +11,7 @@ from tests.database.owned import Owned, Row
 from penstock.routing.key_hash import partition_of
 from penstock.storage.catalogue.queues import announce_task
 from penstock.storage.catalogue.resize import resize
-from penstock.storage.enqueue.write import Child
+from penstock.storage.enqueue.job_group import Parents
 from penstock.storage.inspect import control
 from penstock.storage.inspect.jobs import find_job
 from penstock.storage.upkeep import sweep
@@ -96,7 +96,7 @@ def test_more_delays_than_one_promotion_routes_anew_all_become_ready(owned: Owne
 def test_a_child_takes_its_place_by_the_map_of_the_time_its_parents_ended(owned: Owned) -> None:
     key = owned.key(0, 2, moves_to=(2, 3))
     (parent,) = owned.enqueue([key])
-    (child,) = owned.enqueue([key], tasks=["u"], children={0: Child([parent], False)})
+    (child,) = owned.enqueue([key], tasks=["u"], parents={0: Parents([parent], False)})
     resize(owned.connection, "o", 3)
     held = owned.lease([parent])
     owned.end(held, "discarded")
@@ -113,7 +113,7 @@ def test_a_child_takes_its_place_by_the_map_of_the_time_its_parents_ended(owned:
 def test_a_child_with_a_later_time_waits_for_it_and_takes_its_place_then(owned: Owned) -> None:
     key = owned.key(0, 2, moves_to=(2, 3))
     (parent,) = owned.enqueue([key])
-    (child,) = owned.enqueue([key], run_at=LATER, children={0: Child([parent], True)})
+    (child,) = owned.enqueue([key], run_at=LATER, parents={0: Parents([parent], True)})
     owned.end(owned.lease([parent]), "discarded")
     sweep.unblock_all(owned.connection)
     assert owned.row(child, "scheduled") == (0, None, None, "")

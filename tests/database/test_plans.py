@@ -23,7 +23,7 @@ from penstock.storage import Connection
 from penstock.storage.catalogue.queues import QueueEntry, find_queue
 from penstock.storage.connection.arrays import array_text, members_text
 from penstock.storage.connection.queries import query
-from penstock.storage.enqueue.write import Child
+from penstock.storage.enqueue.job_group import Parents
 from penstock.storage.work.claim import Lease, read_jobs
 from penstock.storage.work.settle import End
 
@@ -375,7 +375,7 @@ def test_a_kept_or_missing_job_is_looked_for_in_few_pages_among_200_tables(scene
     key = owned.key(0, 1)
     jobs = owned.enqueue([key] * 8)
     held = owned.lease(jobs[:4])
-    children = [owned.enqueue([key], children={0: Child(jobs[:1], True)})[0] for _ in range(2)]
+    children = [owned.enqueue([key], parents={0: Parents(jobs[:1], True)})[0] for _ in range(2)]
     owned.enqueue([key] * 4, run_at=datetime(2000, 1, 1, tzinfo=UTC) + timedelta(days=365_000))
     connection.execute("update penstock.scheduled set due_at = now(), epoch = 0")
     with connection.transaction():

@@ -10,7 +10,9 @@ import pytest
 from tests.database.conftest import Scene
 
 from penstock.errors import NotFound
-from penstock.storage.enqueue.write import Span, drive, write_few
+from penstock.storage.enqueue.job_group import Destination, JobGroup
+from penstock.storage.enqueue.steps import drive
+from penstock.storage.enqueue.write import write_few
 from penstock.storage.inspect.control import retry_job
 from penstock.storage.inspect.jobs import find_job
 from penstock.storage.upkeep.prune import Pruned, prune
@@ -77,8 +79,8 @@ def test_producers_alone_never_run_out_of_tables(scene: Scene, is_one_statement:
     scene.connection.execute("select setval('penstock.range_number', %s)", (high - 100 * 1024 + 1,))
     for _ in range(200):
         if is_one_statement:
-            span = Span(scene.queue.id, scene.queue.partition_ids[0], 5, "t", args=[b"{}"], places=[0])
-            drive(scene.connection, write_few(span, [0]))
+            group = JobGroup(Destination(scene.queue.id, scene.queue.partition_ids[0], 5, "t"), [0], [b"{}"])
+            drive(scene.connection, write_few(group, [0]))
         else:
             scene.enqueue()
     assert scene.one("select count(*) from penstock.job") == 200

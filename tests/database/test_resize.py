@@ -18,7 +18,7 @@ from penstock.storage.catalogue import resize
 from penstock.storage.catalogue.queues import find_queue
 from penstock.storage.catalogue.resize import OpenKeyMaps
 from penstock.storage.connection.queries import query
-from penstock.storage.enqueue.write import Child
+from penstock.storage.enqueue.job_group import Parents
 from penstock.storage.inspect import control
 from penstock.storage.upkeep import sweep
 
@@ -447,7 +447,7 @@ def acts_on_waiting_jobs(owned: Owned) -> dict[str, tuple[Callable[[], Any], Cal
 
     def block() -> None:
         (parent,) = owned.enqueue([key])
-        owned.enqueue([key], children={0: Child([parent], True)})
+        owned.enqueue([key], parents={0: Parents([parent], True)})
         owned.end(owned.lease([parent]), "discarded")
 
     def die() -> None:

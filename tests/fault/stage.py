@@ -28,7 +28,7 @@ from tests.judge.snapshot import Snapshot, has_open_jobs, read_snapshot
 
 from penstock import App
 from penstock.client.options import Options
-from penstock.client.pending import PLAIN, prepare
+from penstock.client.pending import PLAIN, PendingRows, prepare
 from penstock.errors import PenstockError
 
 __all__ = ["ROOT", "MakeStage", "OwnServer", "Stage", "batched", "eventually", "is_long_run", "is_stopped", "times"]
@@ -145,7 +145,8 @@ class Stage:
         definition = app.tasks["work"][task]
         with self.recorder.enqueuing(labels, "work") as ids:
             rows = [definition.arguments.encode({"label": label, **args}) for label in labels]
-            ids += app.sender.send_rows(definition, Options.checked(request_timeout=request_timeout), rows, None)
+            options = Options.checked(request_timeout=request_timeout)
+            ids += app.sender.send_rows(PendingRows(definition, options, rows))
         return ids
 
     def enqueue_steps(

@@ -188,17 +188,17 @@ def test_a_parent_that_goes_between_the_check_and_the_write_of_its_child_is_kept
     if is_heard_before:
         place.child(2, [parent])
     assert place.succeed(1) == [parent]
-    write = Producer._write
+    commit = Producer._commit
 
     def after_pruning(*given: object) -> None:
         tell_children(place.app.databases)
         forget_ends(place.app.databases)
         place.execute(2, "delete from penstock.parent_end")
         let_history_go(place, 1)
-        write(*given)  # type: ignore[arg-type]
+        commit(*given)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched:
-        patched.setattr(Producer, "_write", after_pruning)
+        patched.setattr(Producer, "_commit", after_pruning)
         child = _child_of(place, parent)
     assert place.execute(2, "select job_id from penstock.blocked where job_id = %s", child) == [(child,)]
     sweep(place)

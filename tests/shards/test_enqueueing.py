@@ -590,7 +590,9 @@ def test_what_a_call_waited_for_is_told_wherever_its_time_runs_out(scene: Scene,
     key = key_on(scene.app, 2)
     task.options(key=key).enqueue(n=-1)
     producer = scene.app.sender.producer
-    owner, name = (producer, "_find_queue_now") if when == "the map is learnt anew" else (producer, "_try")
+    assert producer is not None
+    owner: Any = producer._map_wait if when == "the map is learnt anew" else producer._committer
+    name = "_find_queue_now" if when == "the map is learnt anew" else "try_commit"
     act, seen = getattr(owner, name), 0
 
     def slowly(*args: Any) -> Any:

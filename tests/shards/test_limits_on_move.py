@@ -21,7 +21,9 @@ from penstock.shards import draining
 from penstock.shards.idempotency_keys import carry_keys
 from penstock.shards.upkeep_duties import advance_maps
 from penstock.storage.catalogue.queues import find_queue
-from penstock.storage.enqueue.write import Span, drive, write_spans
+from penstock.storage.enqueue.job_group import Destination, JobGroup
+from penstock.storage.enqueue.steps import drive
+from penstock.storage.enqueue.write import write_groups
 from penstock.upkeep.shared_upkeep import SharedUpkeep
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -55,8 +57,8 @@ class Moved(Place):
         )
         with self.database(shard).connect() as connection, connection.transaction():
             ids = [0]
-            span = Span(find_queue(connection, "q").id, partition, 4, "t", args=[b"{}"], places=range(1))
-            drive(connection, write_spans([span], ids))
+            group = JobGroup(Destination(find_queue(connection, "q").id, partition, 4, "t"), range(1), [b"{}"])
+            drive(connection, write_groups([group], ids))
         return ids[0]
 
 
@@ -227,8 +229,8 @@ def test_a_partition_that_moved_and_was_then_removed_is_worked_off_and_can_be_ad
     ((partition,),) = q.execute(1, "select id from penstock.partition where name = 'q__p1' and shard = 1")
     with q.database(1).connect() as connection, connection.transaction():
         ids = [0]
-        span = Span(find_queue(connection, "q").id, partition, 4, "t", args=[b"{}"], places=range(1))
-        drive(connection, write_spans([span], ids))
+        group = JobGroup(Destination(find_queue(connection, "q").id, partition, 4, "t"), range(1), [b"{}"])
+        drive(connection, write_groups([group], ids))
     q.app.resize("q", partitions=1)
     q.go_on()
     assert q.claim(1, 5) == ids

@@ -13,7 +13,9 @@ from tests.fault.proxy import Proxy
 
 from penstock import App
 from penstock.storage.catalogue.queues import find_queue
-from penstock.storage.enqueue.write import Span, drive, write_spans
+from penstock.storage.enqueue.job_group import Destination, JobGroup
+from penstock.storage.enqueue.steps import drive
+from penstock.storage.enqueue.write import write_groups
 from penstock.worker import Worked
 
 __all__ = ["TwoSites"]
@@ -42,9 +44,9 @@ class TwoSites:
         partition = queue.partition_ids[queue.partition_shards.index(shard)]
         rows = [json.dumps({"n": n, "at": shard, **args}).encode() for n in range(count)]
         ids = [0] * count
-        span = Span(queue.id, partition, 4, task, args=rows, places=range(count))
+        group = JobGroup(Destination(queue.id, partition, 4, task), range(count), rows)
         with connection.transaction():
-            drive(connection, write_spans([span], ids))
+            drive(connection, write_groups([group], ids))
         return ids
 
     def execute(self, shard: int, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:

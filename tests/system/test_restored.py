@@ -14,9 +14,9 @@ from tests.system.conftest import Working
 from tests.system.facts import eventually
 
 from penstock import App, Context
-from penstock.client import producer
+from penstock.client import committer
 from penstock.errors import LeaseLost
-from penstock.storage.enqueue import write as enqueue
+from penstock.storage.enqueue import steps
 
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "gated": {"limit": 100}, "owned": {"order": "key"}}
 
@@ -132,7 +132,7 @@ def test_g1_a_call_whose_answer_is_lost_is_written_once_by_who_knew_the_server_b
         note.enqueue(name="gone")
     backup.restore()
     of_other.enqueue(name="another")
-    drive = enqueue.drive
+    drive = steps.drive
     lost: list[bool] = []
 
     def lose_answer(connection: psycopg.Connection[Any], steps: Any) -> Any:
@@ -146,7 +146,7 @@ def test_g1_a_call_whose_answer_is_lost_is_written_once_by_who_knew_the_server_b
             raise psycopg.OperationalError("the answer was lost")
         return answer
 
-    monkeypatch.setattr(producer, "drive", lose_answer)
+    monkeypatch.setattr(committer, "drive", lose_answer)
     job = note.enqueue(name="once")
     assert _run(url, "select id from penstock.job where args->>'name' = 'once'") == [(job,)]
     app.close()

@@ -8,8 +8,7 @@ from typing import Any
 
 from penstock.app.access import Access
 from penstock.client.beside import beside
-from penstock.client.options import Options
-from penstock.client.pending import PendingJob, pending_rows
+from penstock.client.pending import PendingJob, PendingRows
 from penstock.client.producer import Producer
 from penstock.errors import InvalidInput, PartitionUnavailable, RequestTimeout
 from penstock.forking import renew_in_children
@@ -55,18 +54,16 @@ class AppSender:
         """Write jobs, all or nothing, on each shard by itself; their ids."""
         if self._access.testing is not None:
             return self._access.testing.enqueue(jobs)
-        is_bound = any(job.key is not None or job.options.idempotency_key is not None for job in jobs)
+        is_bound = any(job.is_bound for job in jobs)
         with self._access.begin_call(timeout):
             return self._open_producer_for(is_bound, len(jobs)).enqueue(jobs, connection, timeout)
 
-    def send_rows(
-        self, task: TaskDefinition, options: Options, args: list[bytes], keys: list[bytes | None] | None
-    ) -> list[int]:
+    def send_rows(self, rows: PendingRows) -> list[int]:
         """Write many jobs of one task that are alike but for their arguments and keys; their ids."""
         if self._access.testing is not None:
-            return self._access.testing.enqueue(pending_rows(task, options, args, keys))
-        with self._access.begin_call(options.request_timeout):
-            return self._open_producer_for(keys is not None, len(args)).enqueue_rows(task, options, args, keys)
+            return self._access.testing.enqueue(rows.to_jobs())
+        with self._access.begin_call(rows.options.request_timeout):
+            return self._open_producer_for(rows.keys is not None, len(rows.args)).enqueue_rows(rows)
 
     async def send_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
         """Write jobs inside an asynchronous caller's transaction; their ids."""

@@ -1,14 +1,14 @@
-"""A job that is not written yet: what `task.job(...)` gives, to be enqueued together with others."""
+"""Jobs that are not written yet: `task.job(...)`, to be enqueued together with others, and rows of one task."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.client.options import Options
 from penstock.task.definition import TaskDefinition
 
-__all__ = ["PLAIN", "PendingJob", "pending_rows", "prepare"]
+__all__ = ["PLAIN", "PendingJob", "PendingRows", "prepare"]
 
 PLAIN = Options()
 
@@ -22,6 +22,27 @@ class PendingJob:
     key: bytes | None
     options: Options
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether a key or an idempotency key decides on which database it is written."""
+        return self.key is not None or self.options.idempotency_key is not None
+
+
+class PendingRows(NamedTuple):
+    """Many jobs of one task with the same options, without an object for each; they have no idempotency keys."""
+
+    task: TaskDefinition
+    options: Options
+    args: list[bytes]
+    keys: list[bytes | None] | None = None
+
+    def to_jobs(self) -> list[PendingJob]:
+        """The same as single jobs."""
+        keys = self.keys
+        return [
+            PendingJob(self.task, each, keys[row] if keys else None, self.options) for row, each in enumerate(self.args)
+        ]
+
 
 def prepare(task: TaskDefinition, named: dict[str, Any], options: Options) -> PendingJob:
     """Bind and encode a job's arguments, and find its key."""
@@ -30,10 +51,3 @@ def prepare(task: TaskDefinition, named: dict[str, Any], options: Options) -> Pe
     if key is None and task.key is not None:
         key = task.key_of(named)
     return PendingJob(task, args_json, key, options)
-
-
-def pending_rows(
-    task: TaskDefinition, options: Options, args: list[bytes], keys: list[bytes | None] | None
-) -> list[PendingJob]:
-    """Rows of one task as single jobs."""
-    return [PendingJob(task, each, keys[i] if keys else None, options) for i, each in enumerate(args)]

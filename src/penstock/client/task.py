@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from penstock.client.beside import beside
 from penstock.client.options import Options
-from penstock.client.pending import PLAIN, PendingJob, pending_rows, prepare
+from penstock.client.pending import PLAIN, PendingJob, PendingRows, prepare
 from penstock.errors import InvalidInput
 from penstock.model.queue import QueueDefinition
 from penstock.storage.connection.callers_transaction import is_async
@@ -35,9 +35,7 @@ class Sender(Protocol):
     @property
     def request_timeout(self) -> float: ...
     def send(self, jobs: Sequence[PendingJob], connection: Any, timeout: float | None) -> list[int]: ...
-    def send_rows(
-        self, task: TaskDefinition, options: Options, args: list[bytes], keys: list[bytes | None] | None
-    ) -> list[int]: ...
+    def send_rows(self, rows: PendingRows) -> list[int]: ...
     async def send_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]: ...
     def register(self, task: TaskDefinition) -> None: ...
 
@@ -67,11 +65,11 @@ class Bound:
             return self._send([self._prepare(args, named)])[0]
         job = self._prepare(args, named)
         keys: list[bytes | None] | None = None if job.key is None else [job.key]
-        return self._sender.send_rows(self.definition, options, [job.args_json], keys)[0]
+        return self._sender.send_rows(PendingRows(self.definition, options, [job.args_json], keys))[0]
 
     def enqueue_many(self, rows: Iterable[Mapping[str, Any]]) -> list[int]:
         """Write a job for each dict of arguments, all or nothing; their ids, in order."""
-        return self._sender.send_rows(self.definition, self._options, *self._encode_many(rows))
+        return self._sender.send_rows(self._encode_many(rows))
 
     async def aenqueue(self, *args: Any, **named: Any) -> int:
         """`enqueue` for coroutines."""
@@ -80,18 +78,17 @@ class Bound:
     async def aenqueue_many(self, rows: Iterable[Mapping[str, Any]]) -> list[int]:
         """`enqueue_many` for coroutines."""
         connection = self._options.connection
-        args, keys = self._encode_many(rows)
+        pending = self._encode_many(rows)
         if connection is not None and is_async(connection):
-            jobs = pending_rows(self.definition, self._options, args, keys)
-            return await self._sender.send_in_async(jobs, connection)
-        return await beside(lambda: self._sender.send_rows(self.definition, self._options, args, keys), self._seconds)
+            return await self._sender.send_in_async(pending.to_jobs(), connection)
+        return await beside(lambda: self._sender.send_rows(pending), self._seconds)
 
     def _prepare(self, args: tuple[Any, ...], named: dict[str, Any]) -> PendingJob:
         bound = dict(self.definition.arguments.bind(args, named)) if args else named
         return prepare(self.definition, bound, self._options)
 
-    def _encode_many(self, rows: Iterable[Mapping[str, Any]]) -> tuple[list[bytes], list[bytes | None] | None]:
-        """The rows' arguments as JSON, and their keys."""
+    def _encode_many(self, rows: Iterable[Mapping[str, Any]]) -> PendingRows:
+        """A job for each dict of arguments: as JSON, with its key."""
         if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
             raise InvalidInput("rows", f"a list of dicts of arguments is needed, not {type(rows).__name__}")
         definition, options = self.definition, self._options
@@ -103,16 +100,16 @@ class Bound:
         rows = rows if isinstance(rows, list) else list(rows)
         args = definition.arguments.encode_many(rows)
         if options.key is not None:
-            return args, [options.key] * len(args)
+            return PendingRows(definition, options, args, [options.key] * len(args))
         if definition.key is None:
-            return args, None
+            return PendingRows(definition, options, args)
         keys: list[bytes | None] = []
         try:
             for row in rows:
                 keys.append(definition.key_of(dict(row)))  # noqa: PERF401  (its length names the row)
         except InvalidInput as error:
             raise InvalidInput(error.field, f"in row {len(keys)}: {error.problem}") from error
-        return args, keys
+        return PendingRows(definition, options, args, keys)
 
     def _send(self, jobs: Sequence[PendingJob]) -> list[int]:
         return self._sender.send(jobs, self._options.connection, self._options.request_timeout)

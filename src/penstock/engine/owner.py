@@ -14,7 +14,7 @@ from itertools import islice
 
 from penstock.policy.roster import Job, Roster
 from penstock.storage.connection.database import Connection
-from penstock.storage.enqueue.write import RANGE
+from penstock.storage.enqueue.job_group import RANGE
 from penstock.storage.work import owner as storage
 from penstock.storage.work.claim import Lease, LeasedJob
 from penstock.storage.work.exchange import Turn

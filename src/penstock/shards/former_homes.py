@@ -16,7 +16,7 @@ from penstock.routing.router import KeyMap, route
 from penstock.shards.databases import Databases
 from penstock.shards.idempotency_keys import ask_former_home
 from penstock.storage.catalogue.queues import QueueEntry
-from penstock.storage.enqueue.write import Span
+from penstock.storage.enqueue.job_group import JobGroup
 
 __all__ = ["ask_former_homes"]
 
@@ -24,27 +24,29 @@ PAUSE_SECONDS = 0.02
 
 
 def ask_former_homes(
-    shards: Databases, shard: int, spans: Iterable[Span], entries: Mapping[int, QueueEntry], deadline: Deadline
+    shards: Databases, shard: int, groups: Iterable[JobGroup], entries: Mapping[int, QueueEntry], deadline: Deadline
 ) -> None:
-    """Tell spans that are to be written on a shard which of their idempotency keys are known elsewhere. `entries` are
+    """Tell groups that are to be written on a shard which of their idempotency keys are known elsewhere. `entries` are
     their queues, by id.
     """
-    for span in spans:
-        entry = entries[span.queue_id]
-        if entry.former and span.idempotency_keys:
-            span.known = {}
-            for (epoch, home), keys in _group_by_former_home(entry, span, shard).items():
-                span.known.update(_ask_until_closed(shards, entry, home, epoch, sorted(keys), deadline))
+    for group in groups:
+        entry = entries[group.destination.queue_id]
+        if entry.former and group.idempotency_keys is not None:
+            holders: dict[str, int] = {}
+            for (epoch, home), keys in _group_by_former_home(entry, group, shard).items():
+                holders.update(_ask_until_closed(shards, entry, home, epoch, sorted(keys), deadline))
+            group.idempotency_keys.holders = holders
 
 
-def _group_by_former_home(entry: QueueEntry, span: Span, shard: int) -> dict[tuple[int, int], set[str]]:
-    """The keys to ask for, by epoch and shard."""
+def _group_by_former_home(entry: QueueEntry, group: JobGroup, shard: int) -> dict[tuple[int, int], set[str]]:
+    """The keys to ask for, as they are stored, by epoch and shard."""
     to_ask: dict[tuple[int, int], set[str]] = {}
-    for index, idempotency_key in enumerate(span.idempotency_keys or ()):
-        stored = span.stored_idempotency_key(index)
-        if idempotency_key is None or stored is None:
+    given = () if group.idempotency_keys is None else group.idempotency_keys.given
+    for row, idempotency_key in enumerate(given):
+        stored = group.stored_idempotency_key(row)
+        if stored is None:
             continue
-        key = span.keys[index] if span.keys else None
+        key = group.keys[row] if group.keys else None
         for former in entry.former:
             home = route(KeyMap(former.shards, former.homes, entry.is_owned), key, idempotency_key).shard
             if home is not None and home != shard:
@@ -55,6 +57,7 @@ def _group_by_former_home(entry: QueueEntry, span: Span, shard: int) -> dict[tup
 def _ask_until_closed(
     shards: Databases, entry: QueueEntry, home: int, epoch: int, keys: list[str], deadline: Deadline
 ) -> dict[str, int]:
+    """The jobs that have these keys on a former home, once nobody writes there by that map any more."""
     database = shards.of(home)
     ask = partial(ask_former_home, queue_id=entry.id, epoch=epoch, keys=keys)
     while (found := database.run(ask, writes=False)) is None:

@@ -16,7 +16,8 @@ from penstock.shards.locating import find_shards_of, locate
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.queries import query
-from penstock.storage.enqueue.write import Child, refused_parent
+from penstock.storage.enqueue.job_group import Parents
+from penstock.storage.enqueue.write import unknown_parent
 from penstock.storage.upkeep.sweep import children_of, unblock
 
 __all__ = ["check_parents", "forget_ends", "tell_children"]
@@ -27,8 +28,8 @@ BATCH = 1_000
 ASK_SECONDS = 3.0
 
 
-def check_parents(shards: Databases, children: Iterable[tuple[Child, int]]) -> None:
-    """Refuse children, each with the shard it goes to, whose parents are nowhere: each of those is asked for on the
+def check_parents(shards: Databases, waits: Iterable[tuple[Parents, int]]) -> None:
+    """Refuse parents, each with the shard their child goes to, that are nowhere: each of them is asked for on the
     shard that wrote it, and where it went from there. With one database the statement that writes the children does so.
 
     Where a parent is, how it ends is kept from now on for the shards that its children go to.
@@ -36,7 +37,7 @@ def check_parents(shards: Databases, children: Iterable[tuple[Child, int]]) -> N
     if shards.sole is not None:
         return
     by_shard: dict[int, set[tuple[int, int]]] = {}
-    for parent, to in {(parent, to) for child, to in children for parent in child.parents if parent > 0}:
+    for parent, to in {(parent, to) for parents, to in waits for parent in parents.stored}:
         number = shards.number_of(parent)
         if number not in shards or number in shards.drained:
             number = _carried_to(shards, parent)
@@ -50,13 +51,13 @@ def check_parents(shards: Databases, children: Iterable[tuple[Child, int]]) -> N
                 if parent in found:
                     elsewhere = found[parent]
                     if elsewhere is None:
-                        raise refused_parent(parent)
+                        raise unknown_parent(parent)
                     if elsewhere in shards:
                         went.setdefault(elsewhere, set()).add((parent, to))
         if not went:
             return
         by_shard = went
-    raise refused_parent(min(parent for pairs in by_shard.values() for parent, _ in pairs))
+    raise unknown_parent(min(parent for pairs in by_shard.values() for parent, _ in pairs))
 
 
 def _carried_to(shards: Databases, parent: int) -> int:
@@ -64,7 +65,7 @@ def _carried_to(shards: Databases, parent: int) -> int:
     try:
         return locate(shards, parent).shard
     except NotFound:
-        raise refused_parent(parent) from None
+        raise unknown_parent(parent) from None
 
 
 def tell_children(shards: Databases) -> int:

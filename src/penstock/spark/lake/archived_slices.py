@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from penstock.errors import PenstockError
 from penstock.spark.lake.parquet_lake import FOLDERS
 from penstock.spark.tables.row_filter import RowFilter
-from penstock.storage.enqueue.write import RANGE
+from penstock.storage.enqueue.job_group import RANGE
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

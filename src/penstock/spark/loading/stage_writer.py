@@ -22,7 +22,7 @@ from penstock.errors import PenstockError
 from penstock.routing.router import KeyMap, route, route_keys
 from penstock.spark.loading.job_columns import JobColumns
 from penstock.spark.loading.load_plan import LoadPlan
-from penstock.storage.enqueue.write import RANGE
+from penstock.storage.enqueue.job_group import RANGE
 from penstock.storage.loads.stage import Stage, StagedRange
 
 __all__ = ["StageWriter"]

@@ -18,7 +18,7 @@ from penstock.errors import InvalidInput, PenstockError
 from penstock.model.encoding import encode_result
 from penstock.model.limits import storable_text
 from penstock.spark.processing.row_outcome import Dead, Ok, Outcome, RetryAfter
-from penstock.storage.enqueue.write import RANGE
+from penstock.storage.enqueue.job_group import RANGE
 from penstock.storage.work.claim import Lease
 from penstock.storage.work.settle import End, Succeeded
 from penstock.task.definition import TaskDefinition

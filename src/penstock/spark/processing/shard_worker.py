@@ -35,7 +35,7 @@ from penstock.spark.claiming.worker_row import register_worker
 from penstock.spark.processing.batch_run import BatchResult, LeasedBatch, run_batch
 from penstock.spark.processing.work_plan import WorkPlan
 from penstock.storage.connection.database import Connection
-from penstock.storage.enqueue.write import RANGE
+from penstock.storage.enqueue.job_group import RANGE
 from penstock.storage.upkeep.sweep import unblock
 from penstock.storage.work import spark_slots as slots
 from penstock.storage.work import workers

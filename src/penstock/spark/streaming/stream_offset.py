@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from penstock.storage.enqueue.write import RANGE
+from penstock.storage.enqueue.job_group import RANGE
 from penstock.storage.work.claim import Lease, members_of
 from penstock.storage.work.settle import Succeeded
 

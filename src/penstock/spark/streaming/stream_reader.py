@@ -23,7 +23,7 @@ from penstock.spark.streaming.consumer import Consumer
 from penstock.spark.streaming.stream_offset import ClaimedRange, ShardOffset, StreamOffset
 from penstock.spark.streaming.stream_options import read_stream_options
 from penstock.storage.connection.database import Database
-from penstock.storage.enqueue.write import RANGE
+from penstock.storage.enqueue.job_group import RANGE
 from penstock.storage.work.claim import read_jobs
 from penstock.storage.work.set_aside import set_ends_aside
 from penstock.storage.work.settle import End

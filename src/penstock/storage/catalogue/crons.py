@@ -12,7 +12,9 @@ from penstock.routing.router import route
 from penstock.storage.catalogue.queues import QueueEntry, read_depths
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
-from penstock.storage.enqueue.write import Span, drive, write_few, write_spans
+from penstock.storage.enqueue.job_group import Destination, JobGroup
+from penstock.storage.enqueue.steps import drive
+from penstock.storage.enqueue.write import write_few, write_groups
 
 __all__ = [
     "CronRow",
@@ -144,30 +146,31 @@ def enqueue(connection: Connection, firings: Sequence[Firing], priority: int, sh
 
     The caller has opened a transaction, unless it is one job.
     """
-    # Jobs that become ranges together, by their places.
-    together: dict[tuple[int, str], list[int]] = {}
+    alike: dict[Destination, list[int]] = {}
     opened: dict[int, int] = {}
-    for place, (queue, entry, _) in enumerate(firings):
+    for index, (queue, entry, _) in enumerate(firings):
         partition = _partition(connection, queue, entry.key, shard, opened)
-        together.setdefault((partition, "" if queue.is_owned else entry.task), []).append(place)
-    spans = [
-        _span(partition, priority, task, places, [firings[place] for place in places])
-        for (partition, task), places in together.items()
-    ]
+        if queue.is_owned:
+            destination = Destination(queue.id, partition, priority, "", epoch=queue.epoch)
+        else:
+            destination = Destination(queue.id, partition, priority, entry.task)
+        alike.setdefault(destination, []).append(index)
+    groups = [_group(destination, indexes, firings) for destination, indexes in alike.items()]
     ids = [0] * len(firings)
-    steps = write_few(spans[0], ids) if len(firings) == 1 else write_spans(spans, ids)
+    steps = write_few(groups[0], ids) if len(firings) == 1 else write_groups(groups, ids)
     return ids if drive(connection, steps) else None
 
 
-def _span(partition: int, priority: int, task: str, places: list[int], firings: Sequence[Firing]) -> Span:
-    queue = firings[0].queue
-    span = Span(queue.id, partition, priority, task, places=places)
-    span.args = [firing.entry.args for firing in firings]
-    span.keys = [firing.entry.key for firing in firings]
-    span.attributes = [{"cron": firing.entry.name, **firing.attributes} for firing in firings]
-    if queue.is_owned:
-        span.epoch, span.tasks = queue.epoch, [firing.entry.task for firing in firings]
-    return span
+def _group(destination: Destination, indexes: list[int], all_firings: Sequence[Firing]) -> JobGroup:
+    firings = [all_firings[index] for index in indexes]
+    return JobGroup(
+        destination,
+        indexes,
+        args=[firing.entry.args for firing in firings],
+        keys=[firing.entry.key for firing in firings],
+        attributes=[{"cron": firing.entry.name, **firing.attributes} for firing in firings],
+        tasks=[firing.entry.task for firing in firings] if destination.is_owned else None,
+    )
 
 
 def _partition(connection: Connection, queue: QueueEntry, key: bytes | None, shard: int, opened: dict[int, int]) -> int:

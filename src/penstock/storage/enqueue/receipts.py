@@ -17,11 +17,12 @@ import msgspec
 from psycopg import errors
 
 from penstock.storage.connection.database import Connection, Database
-from penstock.storage.connection.flow import Session
+from penstock.storage.connection.flow import Flow, Session
 from penstock.storage.connection.queries import query
 from penstock.storage.connection.sessions import SessionLingers, confirm_replicated, end_session
+from penstock.storage.enqueue.job_group import RANGE
 
-__all__ = ["NOT_NOTED", "Receipt", "look_for"]
+__all__ = ["NOT_NOTED", "Receipt", "look_for", "newest_id", "newest_id_seen", "note_newest"]
 
 _encode = msgspec.json.Encoder().encode
 # A call that was looked for in vain is refused for longer than any pooler keeps a statement back.
@@ -94,3 +95,23 @@ def _find_or_void(connection: Connection, receipt: Receipt) -> int | None:
     except errors.LockNotAvailable as error:
         raise SessionLingers("the call that was cut off is still being written") from error
     return None if row is None or row[0] is None else int(row[0])
+
+
+def newest_id(connection: Connection) -> int:
+    """An id below all that are drawn from now on."""
+    row = connection.execute(query("newest_range")).fetchone()
+    return int(row[0]) * RANGE if row else 0
+
+
+def newest_id_seen(connection: Connection) -> int:
+    """The same, of what this session has seen; the server is asked once."""
+    assert isinstance(connection, Flow)  # noqa: S101
+    if connection.newest_id is None:
+        connection.newest_id = newest_id(connection)
+    return connection.newest_id
+
+
+def note_newest(connection: Connection, written_id: int) -> None:
+    """This session has written a job of that id."""
+    assert isinstance(connection, Flow)  # noqa: S101
+    connection.newest_id = written_id

@@ -15,3 +15,7 @@ select id from @schema@.job
 -- name: find_or_void_receipt
 -- Locks: the token, against the call that bears it.
 select @schema@.find_or_void_receipt(%(token)s, %(kept_seconds)s)
+
+-- name: newest_range
+-- The number that was drawn last, as of now: what is drawn later is higher.
+select last_value from @schema@.range_number

@@ -55,10 +55,6 @@ select @schema@.note_written(%(token)s, %(kept_seconds)s, @schema@.enqueue_few_i
            coalesce(%(run_at)s::timestamptz, now() + make_interval(secs => %(delay)s)), %(tasks)s::text[],
            %(keys)s::bytea[], %(args)s::json, %(attributes)s::jsonb))
 
--- name: note_written
--- See @schema@.note_written: the receipt of a large call, before its COMMIT.
-select @schema@.note_written(%(token)s, %(kept_seconds)s, %(first_id)s)
-
 -- name: enqueue_few_if_mapped
 -- See enqueue_few and enqueue_one_if_mapped.
 select @schema@.enqueue_few_if_mapped(%(queue)s, %(epoch)s, %(partition)s, %(priority)s,
@@ -92,24 +88,3 @@ select @schema@.block_jobs(%(ids)s::bigint[], %(partitions)s::int[], %(prioritie
 -- name: unknown_parents
 -- Which of these jobs are nowhere (any more): a child of theirs would wait for ever. Those of other shards are asked for there.
 select p from unnest(%(parents)s::bigint[]) as p where not @schema@.can_be_parent(p) limit 1
-
--- name: insert_idempotency_keys
--- Sorted by key, so that two calls with the same keys wait for each other in one order. Waits for the same key
--- in flight elsewhere. Returns the keys this call won.
-insert into @schema@.dedup (queue_id, idempotency_key, job_id)
-select q, k, id from unnest(%(queues)s::int[], %(keys)s::text[], %(ids)s::bigint[]) as g(q, k, id) order by q, k
-on conflict do nothing returning job_id
-
--- name: read_idempotency_keys
--- The jobs that hold these keys.
-select d.queue_id, d.idempotency_key, d.job_id
-  from unnest(%(queues)s::int[], %(keys)s::text[]) as g(q, k)
-  join @schema@.dedup as d on d.queue_id = g.q and d.idempotency_key = g.k
-
--- name: newest_range
--- The number that was drawn last, as of now: what is drawn later is higher.
-select last_value from @schema@.range_number
-
--- name: has_schema
--- Whether this database has been set up.
-select to_regclass('@schema@.catalogue') is not null

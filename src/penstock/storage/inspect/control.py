@@ -15,7 +15,8 @@ from penstock.model.state import FINAL, State
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
-from penstock.storage.enqueue.write import RANGE, newest_id
+from penstock.storage.enqueue.job_group import RANGE
+from penstock.storage.enqueue.receipts import newest_id
 from penstock.storage.inspect.jobs import find_job
 from penstock.storage.inspect.selection import Selection, looks
 from penstock.storage.upkeep.sweep import unblock

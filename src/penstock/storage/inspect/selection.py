@@ -20,7 +20,7 @@ from penstock.model.state import OUTCOME, State
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
-from penstock.storage.enqueue.write import RANGE
+from penstock.storage.enqueue.job_group import RANGE
 
 __all__ = ["Look", "Selection", "look", "looks"]
 

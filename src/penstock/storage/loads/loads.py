@@ -11,7 +11,7 @@ from penstock.errors import NotFound
 from penstock.model.load import Load
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
-from penstock.storage.enqueue.write import RANGE
+from penstock.storage.enqueue.job_group import RANGE
 from penstock.storage.inspect.control import cancel_jobs
 from penstock.storage.upkeep.sweep import rescue
 

@@ -21,7 +21,7 @@ from penstock.errors import PartitionUnavailable, PenstockError
 from penstock.storage.connection.queries import query
 from penstock.storage.connection.schema_name import split_schema
 from penstock.storage.connection.urls import utf8_conninfo
-from penstock.storage.enqueue.write import RANGE
+from penstock.storage.enqueue.job_group import RANGE
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,7 +18,7 @@ from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.error_meaning import DatabaseError, first_line, is_about_data
 from penstock.storage.connection.flow import schema_of
-from penstock.storage.enqueue.write import RANGE
+from penstock.storage.enqueue.job_group import RANGE
 
 __all__ = ["Lease", "LeasedJob", "Stored", "leases_from", "leases_not_from", "members_of", "read_facts", "read_jobs"]
 
