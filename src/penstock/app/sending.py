@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.app.access import Access
 from penstock.client.beside import beside
-from penstock.client.pending import PendingJob, PendingRows
+from penstock.client.pending import PendingJob, PendingRows, is_bound
 from penstock.client.producer import Producer
 from penstock.errors import InvalidInput, PartitionUnavailable, RequestTimeout
 from penstock.forking import renew_in_children
@@ -54,9 +54,8 @@ class AppSender:
         """Write jobs, all or nothing, on each shard by itself; their ids."""
         if self._access.testing is not None:
             return self._access.testing.enqueue(jobs)
-        is_bound = any(job.is_bound for job in jobs)
         with self._access.begin_call(timeout):
-            return self._open_producer_for(is_bound, len(jobs)).enqueue(jobs, connection, timeout)
+            return self._open_producer_for(any(map(is_bound, jobs)), len(jobs)).enqueue(jobs, connection, timeout)
 
     def send_rows(self, rows: PendingRows) -> list[int]:
         """Write many jobs of one task that are alike but for their arguments and keys; their ids."""
@@ -76,7 +75,7 @@ class AppSender:
         """Forget the producer; in a forked child its threads do not run."""
         self.producer = None
 
-    def _open_producer_for(self, is_bound: bool, count: int) -> Producer:
+    def _open_producer_for(self, has_bound: bool, count: int) -> Producer:
         """The producer; an error says that none of so many jobs was written. Those that a key or an idempotency key
         binds to a shard cannot go elsewhere.
         """
@@ -84,7 +83,7 @@ class AppSender:
             return self._open_producer()
         except PartitionUnavailable as error:
             error.written = [None] * count
-            if is_bound:
+            if has_bound:
                 raise
             refused = RequestTimeout(f"{error}; nothing was written", outcome="not written")
             refused.written = error.written

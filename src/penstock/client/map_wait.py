@@ -34,12 +34,12 @@ class MapWait:
         if any(new.epoch != old.epoch for new, old in zip(fresh, entries, strict=True)):
             return FIRST_PAUSE_SECONDS
         if call.deadline.left() <= pause:
-            raise self.refuse(call, write)
+            raise self.timed_out(call, write)
         self._clock.sleep(pause)
         return min(pause * 2, LONGEST_PAUSE_SECONDS)
 
     @staticmethod
-    def refuse(call: Call, write: PlannedWrite) -> PartitionUnavailable:
+    def timed_out(call: Call, write: PlannedWrite) -> PartitionUnavailable:
         """The error for a write whose maps were not opened in time."""
         return map_not_open(call, write, _queues_by_map(write))
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from penstock.client.options import Options
 from penstock.task.definition import TaskDefinition
 
-__all__ = ["PLAIN", "PendingJob", "PendingRows", "prepare"]
+__all__ = ["PLAIN", "PendingJob", "PendingRows", "is_bound", "prepare"]
 
 PLAIN = Options()
 
@@ -21,11 +21,6 @@ class PendingJob:
     args_json: bytes
     key: bytes | None
     options: Options
-
-    @property
-    def is_bound(self) -> bool:
-        """Whether a key or an idempotency key decides on which database it is written."""
-        return self.key is not None or self.options.idempotency_key is not None
 
 
 class PendingRows(NamedTuple):
@@ -51,3 +46,8 @@ def prepare(task: TaskDefinition, named: dict[str, Any], options: Options) -> Pe
     if key is None and task.key is not None:
         key = task.key_of(named)
     return PendingJob(task, args_json, key, options)
+
+
+def is_bound(job: PendingJob) -> bool:
+    """Whether a key or an idempotency key decides on which database a job is written."""
+    return job.key is not None or job.options.idempotency_key is not None

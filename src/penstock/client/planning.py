@@ -18,7 +18,7 @@ from typing import Any
 from penstock.client.call import Call, PlannedWrite, Waves
 from penstock.client.options import Options
 from penstock.client.pending import PendingJob, PendingRows
-from penstock.client.refusals import is_moving, lives_elsewhere, no_partition_there
+from penstock.client.refusals import key_elsewhere, moving_queue, no_partition_there
 from penstock.clock import system
 from penstock.errors import InvalidInput
 from penstock.routing.router import route, route_keys
@@ -105,7 +105,7 @@ class Planner:
         for number, indexes in alike.items():
             shard = entry.partition_shards[number]
             if caller is not None and shard != caller.shard:
-                raise lives_elsewhere(entry, number, shard, None, caller)
+                raise key_elsewhere(entry, number, shard, None, caller)
             _add(writes, entry, number, _group_rows(entry, number, rows, indexes))
         return [list(writes.values())]
 
@@ -131,14 +131,14 @@ class Planner:
                 free.setdefault(entry.name, []).append(index)
                 continue
             if caller is not None and shard != caller.shard:
-                raise lives_elsewhere(entry, number, shard, idempotency_key, caller)
+                raise key_elsewhere(entry, number, shard, idempotency_key, caller)
             taken.add(shard)
             if number is not None:
                 numbers[index] = number
             elif job.key is None:
                 homed.setdefault((entry.name, shard), []).append(index)
             else:
-                raise is_moving(entry, shard)
+                raise moving_queue(entry, shard)
         chosen: dict[tuple[str, int], int] = {}
         now = system.now()
 
@@ -192,7 +192,7 @@ def _partitions_at(entry: QueueEntry, shard: int) -> list[int]:
     """The partitions of a queue on the shard that remembers its idempotency keys, in order."""
     numbers = [number for number, each in enumerate(_current_shards(entry)) if each == shard]
     if not numbers:
-        raise is_moving(entry, shard)
+        raise moving_queue(entry, shard)
     return numbers
 
 

@@ -22,7 +22,7 @@ from penstock.client.callers_writer import CallersWriter
 from penstock.client.checks import Checks
 from penstock.client.committer import Committer
 from penstock.client.map_wait import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, MapWait
-from penstock.client.pending import PendingJob, PendingRows
+from penstock.client.pending import PendingJob, PendingRows, is_bound
 from penstock.client.planning import Planner
 from penstock.client.refusals import WritesFailed, check_size, locked_out, merge_errors, not_taken
 from penstock.deadline import in_this_call, within
@@ -113,7 +113,7 @@ class Producer:
             return self._planner.plan(call)
         except PartitionUnavailable as error:
             # The catalogue could not be read. Jobs that may go anywhere are no partition's.
-            if any(job.is_bound for job in call.jobs):
+            if any(is_bound(job) for job in call.jobs):
                 raise
             raise RequestTimeout(f"{error}; nothing was written", outcome="not written") from error
 
@@ -144,7 +144,7 @@ class Producer:
                     raise
                 if call.deadline.left() <= pause:
                     if awaits_map and call.deadline.left() <= 0.0:
-                        raise self._map_wait.refuse(call, write) from error
+                        raise self._map_wait.timed_out(call, write) from error
                     raise not_taken(self._databases, call, write, error) from error
                 awaits_map = False
                 # One that is not lost has rolled the write back: it is tried again there.
@@ -166,7 +166,7 @@ class Producer:
                     # What the time ran out for is the map, whatever was asked when it did.
                     if call.deadline.left() > 0.0:
                         raise
-                    raise self._map_wait.refuse(call, write) from error
+                    raise self._map_wait.timed_out(call, write) from error
             if len(waves) > 1 or len(waves[0]) > 1:
                 self._commit_waves(call, waves, avoid)
                 return

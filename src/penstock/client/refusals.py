@@ -18,11 +18,11 @@ __all__ = [
     "answer_lost",
     "check_size",
     "first_line",
-    "is_moving",
-    "lives_elsewhere",
+    "key_elsewhere",
     "locked_out",
     "map_not_open",
     "merge_errors",
+    "moving_queue",
     "no_partition_there",
     "not_taken",
 ]
@@ -37,7 +37,7 @@ def check_size(count: int) -> None:
 # While a call is planned
 
 
-def is_moving(entry: QueueEntry, shard: int) -> PartitionUnavailable:
+def moving_queue(entry: QueueEntry, shard: int) -> PartitionUnavailable:
     """A queue has no partition on the shard of its idempotency keys."""
     return PartitionUnavailable(
         f"queue {entry.name!r} has no partition on shard {shard}, which remembers its idempotency keys; it is "
@@ -55,7 +55,7 @@ def no_partition_there(entry: QueueEntry, shards: Sequence[int], caller: Caller)
     )
 
 
-def lives_elsewhere(
+def key_elsewhere(
     entry: QueueEntry, number: int | None, shard: int, idempotency_key: str | None, caller: Caller
 ) -> InvalidInput:
     """A job's key or idempotency key lives on another shard than the one the caller's connection leads to."""
