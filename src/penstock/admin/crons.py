@@ -46,8 +46,7 @@ def write_cron(databases: Databases, declared: CronDefinition) -> None:
     home = databases.of(crons.home_of(queue, declared.key))
 
     def write(connection: Connection) -> None:
-        crons.write(
-            connection,
+        entry = crons.CronEntry(
             name=declared.name,
             expression=declared.expression,
             timezone=declared.timezone,
@@ -57,6 +56,7 @@ def write_cron(databases: Databases, declared: CronDefinition) -> None:
             args=declared.args,
             next_at=schedule.next_after(crons.database_now(connection)),
         )
+        crons.write(connection, entry)
 
     write_where_it_is(databases, declared.name, home, write)
 

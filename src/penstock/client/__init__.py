@@ -1,4 +1,19 @@
-"""Producing jobs: declaring queues and tasks, and enqueuing."""
+"""Producing jobs: declaring queues and tasks, and enqueuing.
+
+task            queues and tasks as an application writes them down
+options         what may be said about a single job
+pending         jobs that are not written yet
+call            one call, and the writes that it is planned as
+planning        which jobs of a call are written where
+producer        writes a call, and keeps trying until its time is up
+committer       one try of a planned write; what became of it where the answer was lost
+callers_writer  a call in the transaction of its caller
+checks          what would refuse a call, before it is written
+map_wait        waiting for a key map that is not open yet
+refusals        what is said when a call cannot be done
+beside          a call of a coroutine, in a thread
+testing         jobs in memory, for users' own tests
+"""
 
 from penstock.client.pending import PendingJob
 from penstock.client.producer import Producer

@@ -10,12 +10,12 @@ from contextlib import suppress
 
 from penstock.client.call import Call, PlannedWrite
 from penstock.client.checks import Checks
-from penstock.client.refusals import answer_lost, first_line
+from penstock.client.refusals import answer_lost
 from penstock.errors import PartitionUnavailable
 from penstock.shards.databases import Databases
 from penstock.shards.former_homes import ask_former_homes
 from penstock.storage.connection.database import Connection, Database
-from penstock.storage.connection.error_meaning import ConnectionCut, DatabaseError, is_denial, is_drained
+from penstock.storage.connection.error_meaning import ConnectionCut, DatabaseError, first_line, is_denial, is_drained
 from penstock.storage.connection.flow import session_of
 from penstock.storage.connection.pool import refuse_cut
 from penstock.storage.enqueue.receipts import Receipt, look_for, newest_id_seen, note_newest

@@ -11,13 +11,12 @@ from penstock.shards.callers import Caller
 from penstock.shards.databases import Databases
 from penstock.storage.catalogue.queues import QueueEntry
 from penstock.storage.connection.database import Database
-from penstock.storage.connection.error_meaning import is_lost, with_remedy
+from penstock.storage.connection.error_meaning import first_line, is_lost, with_remedy
 
 __all__ = [
     "WritesFailed",
     "answer_lost",
     "check_size",
-    "first_line",
     "key_elsewhere",
     "locked_out",
     "map_not_open",
@@ -171,9 +170,3 @@ def merge_errors(call: Call, errors: Sequence[BaseException]) -> BaseException:
 
 def _count(write: PlannedWrite) -> str:
     return "1 job" if write.job_count == 1 else f"{write.job_count} jobs"
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of what an error says."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

@@ -35,7 +35,7 @@ def fire_crons(connection: Connection) -> int:
     told by an error when all the others have fired.
     """
     fired = 0
-    last: crons.DueCron | None = None
+    last: crons.CronEntry | None = None
     refused: list[str] = []
     while True:
         with connection.transaction():
@@ -49,7 +49,7 @@ def fire_crons(connection: Connection) -> int:
     return fired
 
 
-def _fire_in_pieces(connection: Connection, due: list[crons.DueCron], refused: list[str]) -> int:
+def _fire_in_pieces(connection: Connection, due: list[crons.CronEntry], refused: list[str]) -> int:
     """Fire these, by halves where that is refused; what is refused alone is added to `refused`."""
     if not due:
         return 0
@@ -66,7 +66,7 @@ def _fire_in_pieces(connection: Connection, due: list[crons.DueCron], refused: l
     return _fire_in_pieces(connection, due[:half], refused) + _fire_in_pieces(connection, due[half:], refused)
 
 
-def _fire(connection: Connection, due: list[crons.DueCron]) -> int:
+def _fire(connection: Connection, due: list[crons.CronEntry]) -> int:
     here = read_membership(connection).number
     queues = {queue.id: queue for queue in catalogue.read_queues(connection)}
     now = crons.database_now(connection)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -17,8 +17,8 @@ from penstock.storage.enqueue.steps import drive
 from penstock.storage.enqueue.write import write_few, write_groups
 
 __all__ = [
+    "CronEntry",
     "CronRow",
-    "DueCron",
     "Firing",
     "advance",
     "database_now",
@@ -34,8 +34,8 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class DueCron:
-    """An entry to fire."""
+class CronEntry:
+    """An entry as it is defined, and when it fires next."""
 
     name: str
     expression: str
@@ -51,7 +51,7 @@ class Firing(NamedTuple):
     """A job to write for an entry, and what else is to be known of it."""
 
     queue: QueueEntry
-    entry: DueCron | CronRow
+    entry: CronEntry | CronRow
     attributes: dict[str, Any]
 
 
@@ -79,10 +79,10 @@ def home_of(queue: QueueEntry, key: bytes | None) -> int:
     return queue.partition_shards[0] if shard is None else shard
 
 
-def due(connection: Connection, after: DueCron | None = None) -> list[DueCron]:
+def due(connection: Connection, after: CronEntry | None = None) -> list[CronEntry]:
     """Some entries that are due, locked, those after this one; what others fire is passed over."""
     last = {"next_at": after and after.next_at, "name": after and after.name}
-    return [DueCron(*row) for row in connection.execute(query("due_crons"), last).fetchall()]
+    return [CronEntry(*row) for row in connection.execute(query("due_crons"), last).fetchall()]
 
 
 def advance(connection: Connection, fired: Sequence[tuple[str, datetime, datetime]]) -> None:
@@ -91,32 +91,9 @@ def advance(connection: Connection, fired: Sequence[tuple[str, datetime, datetim
     connection.execute(query("advance_crons"), {"names": names, "next_at": next_at, "last_at": last_at})
 
 
-def write(
-    connection: Connection,
-    *,
-    name: str,
-    expression: str,
-    timezone: str,
-    queue_id: int,
-    task: str,
-    key: bytes | None,
-    args: bytes,
-    next_at: datetime,
-) -> None:
+def write(connection: Connection, entry: CronEntry) -> None:
     """Define an entry; the same definition again changes nothing."""
-    connection.execute(
-        query("write_cron"),
-        {
-            "name": name,
-            "expression": expression,
-            "timezone": timezone,
-            "queue_id": queue_id,
-            "task": task,
-            "key": key,
-            "args": args.decode(),
-            "next_at": next_at,
-        },
-    )
+    connection.execute(query("write_cron"), {**asdict(entry), "args": entry.args.decode()})
 
 
 def read(connection: Connection, name: str | None = None) -> list[CronRow]:
