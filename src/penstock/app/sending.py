@@ -39,12 +39,12 @@ class AppSender:
     def send_many(self, jobs: object, connection: Any, request_timeout: float | None) -> list[int]:
         """`app.enqueue_many`."""
         timeout = None if request_timeout is None else checked_seconds("request_timeout", request_timeout)
-        return self.send(_checked_pending(jobs), connection, timeout)
+        return self.send(_check_pending(jobs), connection, timeout)
 
     async def send_many_async(self, jobs: object, connection: Any, request_timeout: float | None) -> list[int]:
         """`app.aenqueue_many`."""
         if connection is not None and is_async(connection):
-            return await self.send_in_async(_checked_pending(jobs), connection)
+            return await self.send_in_async(_check_pending(jobs), connection)
         seconds = (
             self.request_timeout if request_timeout is None else checked_seconds("request_timeout", request_timeout)
         )
@@ -98,7 +98,7 @@ class AppSender:
         return producer
 
 
-def _checked_pending(jobs: object) -> list[PendingJob]:
+def _check_pending(jobs: object) -> list[PendingJob]:
     if isinstance(jobs, (str, bytes)) or not isinstance(jobs, Iterable):
         raise InvalidInput("jobs", f"a list of task.job(...) is needed, not {type(jobs).__name__}")
     checked = list(jobs)

@@ -5,6 +5,7 @@ options         what may be said about a single job
 pending         jobs that are not written yet
 call            one call, and the writes that it is planned as
 planning        which jobs of a call are written where
+grouping        from pending jobs to groups of one destination
 producer        writes a call, and keeps trying until its time is up
 committer       one try of a planned write; what became of it where the answer was lost
 callers_writer  a call in the transaction of its caller

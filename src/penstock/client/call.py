@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from penstock.client.pending import PendingJob, PendingRows
 from penstock.deadline import Deadline
+from penstock.errors import InvalidInput
 from penstock.storage.catalogue.queues import QueueEntry
 from penstock.storage.enqueue.job_group import JobGroup
 from penstock.storage.enqueue.write import is_few
 
-__all__ = ["Call", "PlannedWrite", "Waves"]
+__all__ = ["Call", "PlannedWrite", "Waves", "order_in_waves"]
 
 
 @dataclass(slots=True)
@@ -100,6 +101,35 @@ class Call:
             for index in write.indexes:
                 written[index] = self.ids[index]
         return written
+
+
+def order_in_waves(writes: list[PlannedWrite]) -> Waves:
+    """The writes in an order in which each comes after those that hold parents of its jobs."""
+    shard_of = {index: write.shard for write in writes for group in write.groups for index in group.indexes}
+    needs = {
+        write.shard: {
+            shard_of[index]
+            for group in write.groups
+            for parents in (group.parents or {}).values()
+            for index in parents.earlier
+            if shard_of.get(index, write.shard) != write.shard
+        }
+        for write in writes
+    }
+    waves: Waves = []
+    ahead: set[int] = set()
+    while len(ahead) < len(writes):
+        wave = [write for write in writes if write.shard not in ahead and needs[write.shard] <= ahead]
+        if not wave:
+            shards = " and ".join(str(write.shard) for write in writes if write.shard not in ahead)
+            raise InvalidInput(
+                "after",
+                f"jobs of this call on shards {shards} would have to be written before each other: make two calls, the "
+                "parents in the first, and pass their ids",
+            )
+        waves.append(wave)
+        ahead |= {write.shard for write in wave}
+    return waves
 
 
 def _bindings(groups: Sequence[JobGroup]) -> Iterator[bool]:

@@ -77,7 +77,7 @@ class Options:
             priority=None if priority is None else checked_priority(priority),
             run_at=None if run_at is None else checked_run_at(run_at),
             delay=None if delay is None else checked_delay("delay", delay),
-            after=_checked_parents(after),
+            after=_check_parents(after),
             runs_on_failure=on_parent_failure == "run",
             idempotency_key=idempotency_key,
             key=None if key is None else key_to_bytes(key),
@@ -87,7 +87,7 @@ class Options:
         )
 
 
-def _checked_parents(after: Sequence[int | str | PendingJob] | None) -> tuple[int | PendingJob, ...]:
+def _check_parents(after: Sequence[int | str | PendingJob] | None) -> tuple[int | PendingJob, ...]:
     if after is None:
         return ()
     if isinstance(after, (str, bytes, int)) or not isinstance(after, Sequence):
@@ -95,12 +95,12 @@ def _checked_parents(after: Sequence[int | str | PendingJob] | None) -> tuple[in
     if len(after) > MOST_PARENTS:
         raise InvalidInput("after", f"{len(after)} parents are too many; give at most {MOST_PARENTS}")
     return tuple(
-        checked_job_id(parent, "after") if isinstance(parent, (int, str)) else _checked_pending(parent)
+        checked_job_id(parent, "after") if isinstance(parent, (int, str)) else _check_pending(parent)
         for parent in after
     )
 
 
-def _checked_pending(parent: PendingJob) -> PendingJob:
+def _check_pending(parent: PendingJob) -> PendingJob:
     if not hasattr(parent, "args_json"):
         raise InvalidInput("after", f"a job id or task.job(...) is needed, not {type(parent).__name__}")
     return parent

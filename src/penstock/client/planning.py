@@ -11,21 +11,21 @@ that one's write comes first. Writes that would wait for each other are refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from penstock.client.call import Call, PlannedWrite, Waves
+from penstock.client.call import Call, PlannedWrite, Waves, order_in_waves
+from penstock.client.grouping import group_jobs, group_rows
 from penstock.client.options import Options
 from penstock.client.pending import PendingJob, PendingRows
 from penstock.client.refusals import key_elsewhere, moving_queue, no_partition_there
 from penstock.clock import system
-from penstock.errors import InvalidInput
 from penstock.routing.router import route, route_keys
 from penstock.shards.callers import Caller
 from penstock.shards.depths import Depths
 from penstock.storage.catalogue.queues import QueueEntry
-from penstock.storage.enqueue.job_group import Destination, EarlierJob, IdempotencyKeys, JobGroup, Parents
+from penstock.storage.enqueue.job_group import Destination, JobGroup
 
 __all__ = ["Planner"]
 
@@ -72,8 +72,8 @@ class Planner:
             entry = entries[queue]
             epoch = entry.epoch if entry.is_owned else None
             destination = Destination(entry.id, entry.partition_ids[number], priority, name, run_at, delay, epoch)
-            _add(writes, entry, number, _group_jobs(destination, together, jobs, entry, index_of))
-        return [list(writes.values())] if len(writes) == 1 else _order_in_waves(list(writes.values()))
+            _add(writes, entry, number, group_jobs(destination, together, jobs, entry, index_of))
+        return [list(writes.values())] if len(writes) == 1 else order_in_waves(list(writes.values()))
 
     def _plan_rows(self, rows: PendingRows, caller: Caller | None) -> Waves:
         keys = rows.keys
@@ -87,7 +87,7 @@ class Planner:
                     entry, numbers, len(rows.args), is_ready=is_ready(rows.options, system.now())
                 )
             write = PlannedWrite(entry.partition_shards[number])
-            write.add(entry, _group_rows(entry, number, rows, range(len(rows.args))))
+            write.add(entry, group_rows(entry, number, rows, range(len(rows.args))))
             return [[write]]
         alike: dict[int, list[int]] = {}
         free = [index for index, key in enumerate(keys) if key is None]
@@ -106,7 +106,7 @@ class Planner:
             shard = entry.partition_shards[number]
             if caller is not None and shard != caller.shard:
                 raise key_elsewhere(entry, number, shard, None, caller)
-            _add(writes, entry, number, _group_rows(entry, number, rows, indexes))
+            _add(writes, entry, number, group_rows(entry, number, rows, indexes))
         return [list(writes.values())]
 
     def _route(
@@ -209,98 +209,3 @@ def _add(writes: dict[int, PlannedWrite], entry: QueueEntry, number: int, group:
     shard = entry.partition_shards[number]
     write = writes.get(shard) or writes.setdefault(shard, PlannedWrite(shard))
     write.add(entry, group)
-
-
-def _group_rows(entry: QueueEntry, number: int, rows: PendingRows, indexes: Sequence[int]) -> JobGroup:
-    """Those of many rows that go to one partition."""
-    task, options, args, keys = rows
-    count = len(indexes)
-    if count < len(args):
-        args = [args[index] for index in indexes]
-        keys = None if keys is None else [keys[index] for index in indexes]
-    group = JobGroup(
-        Destination(
-            entry.id,
-            entry.partition_ids[number],
-            task.priority if options.priority is None else options.priority,
-            "" if entry.is_owned else task.name,
-            options.run_at,
-            options.delay,
-            entry.epoch if entry.is_owned else None,
-        ),
-        indexes,
-        args,
-        keys,
-        [options.attributes] * count if options.attributes else None,
-        [task.name] * count if entry.is_owned else None,
-    )
-    if options.after:
-        group.parents = dict.fromkeys(range(count), _find_parents(options, {}))
-    return group
-
-
-def _group_jobs(
-    destination: Destination,
-    indexes: Sequence[int],
-    all_jobs: Sequence[PendingJob],
-    entry: QueueEntry,
-    index_of: Mapping[int, int],
-) -> JobGroup:
-    """Jobs of a call that have one destination; a column of which none of them has anything stays None."""
-    jobs = [all_jobs[index] for index in indexes]
-    group = JobGroup(destination, indexes, [job.args_json for job in jobs])
-    if any(job.key is not None for job in jobs):
-        group.keys = [job.key for job in jobs]
-    if any(job.options.attributes for job in jobs):
-        group.attributes = [job.options.attributes for job in jobs]
-    if any(job.options.idempotency_key is not None for job in jobs):
-        group.idempotency_keys = IdempotencyKeys([job.options.idempotency_key for job in jobs], entry.epoch)
-    if entry.is_owned:
-        group.tasks = [job.task.name for job in jobs]
-    if any(job.options.after for job in jobs):
-        group.parents = {
-            row: _find_parents(job.options, index_of, indexes[row]) for row, job in enumerate(jobs) if job.options.after
-        }
-    return group
-
-
-def _find_parents(options: Options, index_of: Mapping[int, int], index: int = 0) -> Parents:
-    """The parents of the job at an index; `index_of` has the indexes of the call's jobs, by object."""
-    parents: list[int | EarlierJob] = []
-    for parent in options.after:
-        if isinstance(parent, int):
-            parents.append(parent)
-        elif (found := index_of.get(id(parent))) is None or found >= index:
-            raise InvalidInput("after", "a job(...) given as parent must come earlier in the same call")
-        else:
-            parents.append(EarlierJob(found))
-    return Parents(parents, options.runs_on_failure)
-
-
-def _order_in_waves(writes: list[PlannedWrite]) -> Waves:
-    """The writes in an order in which each comes after those that hold parents of its jobs."""
-    shard_of = {index: write.shard for write in writes for group in write.groups for index in group.indexes}
-    needs = {
-        write.shard: {
-            shard_of[index]
-            for group in write.groups
-            for parents in (group.parents or {}).values()
-            for index in parents.earlier
-            if shard_of.get(index, write.shard) != write.shard
-        }
-        for write in writes
-    }
-    waves: Waves = []
-    ahead: set[int] = set()
-    while len(ahead) < len(writes):
-        wave = [write for write in writes if write.shard not in ahead and needs[write.shard] <= ahead]
-        if not wave:
-            shards = " and ".join(str(write.shard) for write in writes if write.shard not in ahead)
-            raise InvalidInput(
-                "after",
-                f"jobs of this call on shards {shards} would have to be written before each other: make two calls, the "
-                "parents in the first, and pass their ids",
-            )
-        waves.append(wave)
-        ahead |= {write.shard for write in wave}
-    return waves

@@ -74,8 +74,9 @@ class Parents:
 class IdempotencyKeys:
     """The idempotency keys of a group's jobs, None for a job without one.
 
-    `epoch` is the key map that says on which database they are remembered; None: there is only one that could. Those
-    that were found on another database are in `holders`: by the key as it is stored, the job that has it.
+    `epoch` is the key map that says on which database they are remembered; it must still be the queue's when they are
+    written (None: whatever map it has). Those that were found on another database are in `holders`: by the key as it is
+    stored, the job that has it.
     """
 
     given: list[str | None]
