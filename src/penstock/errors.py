@@ -15,7 +15,7 @@
 
 Each message says what happened, to what, and what to do now. Errors cross process borders, so all of them can be
 pickled. `Retry`, `Snooze` and `Discard` are not errors but what a handler says about its job: see
-`penstock.model.signals`.
+`penstock.model.handler_signals`.
 """
 
 from __future__ import annotations

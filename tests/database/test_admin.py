@@ -12,7 +12,7 @@ from tests.database.conftest import Scene
 from penstock import admin
 from penstock.errors import InvalidInput, NotFound
 from penstock.model.check import Check
-from penstock.model.state import State
+from penstock.model.job_state import State
 from penstock.storage import Database
 from penstock.storage.connection.sqlstate import CANCELLED, remedy
 

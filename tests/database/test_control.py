@@ -11,7 +11,7 @@ import pytest
 from tests.database.conftest import Scene
 
 from penstock.errors import NotFound
-from penstock.model.state import State
+from penstock.model.job_state import State
 from penstock.storage import Connection
 from penstock.storage.inspect import control
 from penstock.storage.inspect.jobs import find_job

@@ -9,7 +9,7 @@ import pytest
 from tests.database.conftest import Scene
 
 from penstock.errors import NotFound
-from penstock.model.state import State
+from penstock.model.job_state import State
 from penstock.storage.connection.queries import query
 from penstock.storage.inspect.jobs import find_job, list_jobs
 from penstock.storage.inspect.selection import Selection

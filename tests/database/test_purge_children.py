@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from tests.database.conftest import Scene
 from tests.database.ledger import check
 
-from penstock.model.state import State
+from penstock.model.job_state import State
 from penstock.storage.inspect.control import purge
 
 

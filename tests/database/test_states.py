@@ -1,5 +1,5 @@
-"""States move on by the steps of penstock.model.states and by no others: the tables hold themselves to them, and the
-functions that make them are those named there.
+"""States move on by the steps of penstock.model.catalogue_states and by no others: the tables hold themselves to them,
+and the functions that make them are those named there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from psycopg import errors, sql
 
-from penstock.model.states import COPIES, STATES, STEPS
+from penstock.model.catalogue_states import COPIES, STATES, STEPS
 from penstock.storage import Connection
 from penstock.storage.connection.queries import QUERIES
 from penstock.storage.schema import OURS

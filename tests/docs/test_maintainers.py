@@ -92,3 +92,14 @@ def test_every_folder_of_tests_and_every_helper_is_listed() -> None:
 def test_every_query_is_named_in_the_code_as_it_is_called() -> None:
     code = "\n".join(file.read_text(encoding="utf-8") for file in SOURCE.rglob("*.py"))
     assert sorted(name for name in QUERIES if f'"{name}"' not in code) == []
+
+
+def test_every_package_has_a_map_of_its_modules() -> None:
+    missing = []
+    for package in SOURCE.rglob("__init__.py"):
+        told = set(re.findall(r"\w+", ast.get_docstring(ast.parse(package.read_text(encoding="utf-8"))) or ""))
+        parts = [each for each in package.parent.iterdir() if each.suffix == ".py" or (each / "__init__.py").exists()]
+        names = {each.stem for each in parts if not each.stem.startswith("__")}
+        if package.parent != SOURCE:
+            missing += [f"{package.parent.relative_to(SOURCE)}: {name}" for name in sorted(names - told)]
+    assert missing == []

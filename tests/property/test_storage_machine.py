@@ -27,7 +27,7 @@ from tests.database.ledger import Ledger, check
 
 from penstock import App
 from penstock.client import PendingJob, Task
-from penstock.model.state import State
+from penstock.model.job_state import State
 from penstock.storage import Connection
 from penstock.storage.inspect import control
 from penstock.storage.upkeep import sweep

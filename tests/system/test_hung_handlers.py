@@ -145,16 +145,7 @@ def test_g13_a_hung_handler_that_returns_gives_its_place_back_and_changes_nothin
 
 def left_behind() -> int:
     """Threads of workers beyond their slots."""
-    return (
-        len(
-            [
-                thread
-                for thread in threading.enumerate()
-                if thread.name.startswith("penstock-") and thread.name.removeprefix("penstock-").isdigit()
-            ]
-        )
-        - 2
-    )
+    return len([thread for thread in threading.enumerate() if thread.name.startswith("penstock-handler-")]) - 2
 
 
 def test_g13_one_that_hangs_after_it_settled_in_its_own_transaction_counts_too(

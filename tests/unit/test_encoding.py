@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
+from penstock.model.checks import ARGS_BYTES
 from penstock.model.encoding import MOST_DEPTH, encode_arguments, encode_result, encode_value
-from penstock.model.limits import ARGS_BYTES
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 JSON = st.recursive(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model.limits import key_to_bytes
+from penstock.model.checks import key_to_bytes
 from penstock.routing import IDEMPOTENCY_DOMAIN, PARTITION_DOMAIN, h64, home_of, partition_of
 
 PUBLISHED: dict[str, Any] = json.loads(files("penstock.routing").joinpath("vectors.json").read_text(encoding="utf-8"))

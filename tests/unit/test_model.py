@@ -9,9 +9,9 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock.model import Explanation, Failure, Job, PartitionStats, QueueDefinition, State, Stats, WorkerInfo
+from penstock.model.job_state import FINAL, OUTCOME, STATE_OF_OUTCOME
 from penstock.model.queue import partition_name, refuse_unknown_options
 from penstock.model.rules import LIVE_OPTIONS
-from penstock.model.state import FINAL, OUTCOME, STATE_OF_OUTCOME
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 LATER = datetime(2026, 11, 15, 13, tzinfo=UTC)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from penstock.model import queue, rules
-from penstock.model.limits import checked_count, checked_name
+from penstock.model.checks import checked_count, checked_name
 from penstock.model.option import Kind, option
 from penstock.storage.catalogue import queues as catalogue
 from penstock.storage.work import owner, workers

@@ -3,10 +3,12 @@
 answers       what several shards said, as one answer
 jobs          read, cancel, retry, reschedule, purge, pause
 explain       why a job is not running
+key_reasons   the rule about keys that holds a job back, in words
 blocked_keys  keys that wait for a retry or for a person
 loads         bulk writes as a whole
 draining      taking everything off a shard
 resize        another number of partitions, or another shard for one of them
+naming_shards   how a person names a shard
 figures       stats of queues, the workers, the shards
 crons         cron entries
 roles         what other database roles may do

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.admin.answers import ask_everywhere
 from penstock.errors import NotFound
 from penstock.model.blocked_key import BlockedKey
-from penstock.model.limits import key_from_bytes, key_to_bytes
+from penstock.model.checks import key_from_bytes, key_to_bytes
 from penstock.shards.databases import Databases
 from penstock.storage.catalogue.queues import find_queue
 from penstock.storage.inspect.blocked_keys import Blocked, count_behind, read_blocked_keys, release_key

@@ -11,8 +11,8 @@ import msgspec
 
 from penstock.admin.answers import ask_everywhere
 from penstock.errors import NotFound, PartitionUnavailable
+from penstock.model.checks import DEFAULT_PRIORITY, checked_name, key_from_bytes
 from penstock.model.cron import Cron
-from penstock.model.limits import DEFAULT_PRIORITY, checked_name, key_from_bytes
 from penstock.policy.cron import Schedule
 from penstock.shards.crons import write_where_it_is
 from penstock.shards.databases import Databases

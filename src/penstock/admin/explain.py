@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import Any
 
 from penstock.admin.key_reasons import key_reason
+from penstock.model.checks import checked_job_id
 from penstock.model.explanation import Explanation
 from penstock.model.job import Job
-from penstock.model.limits import checked_job_id
+from penstock.model.job_state import FINAL, State
 from penstock.model.rate import rate_text
-from penstock.model.state import FINAL, State
 from penstock.shards.databases import Databases
 from penstock.shards.locating import at_job
 from penstock.storage import Connection

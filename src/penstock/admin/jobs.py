@@ -14,9 +14,9 @@ from typing import Any
 
 from penstock.admin.answers import ask_everywhere, refuse_missing, some_jobs
 from penstock.errors import InvalidInput
+from penstock.model.checks import checked_count, checked_job_id, checked_name, checked_run_at, key_to_bytes
 from penstock.model.job import Job
-from penstock.model.limits import checked_count, checked_job_id, checked_name, checked_run_at, key_to_bytes
-from penstock.model.state import FINAL, State
+from penstock.model.job_state import FINAL, State
 from penstock.shards.databases import Databases
 from penstock.shards.locating import at_job
 from penstock.storage import Connection, Database

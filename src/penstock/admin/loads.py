@@ -11,7 +11,7 @@ from datetime import datetime
 
 from penstock.admin.answers import ask_everywhere, refuse_missing, some_jobs
 from penstock.errors import NotFound, PartitionUnavailable
-from penstock.model.limits import checked_count, checked_name
+from penstock.model.checks import checked_count, checked_name
 from penstock.model.load import Load
 from penstock.shards.databases import Answers, Databases
 from penstock.shards.publishing import publish_decided

@@ -10,7 +10,7 @@ from collections import Counter
 
 from penstock.admin.naming_shards import find_shard
 from penstock.errors import InvalidInput, NotFound
-from penstock.model.limits import MOST_PARTITIONS, checked_count
+from penstock.model.checks import MOST_PARTITIONS, checked_count
 from penstock.model.resize import Resize
 from penstock.shards.databases import Databases
 from penstock.shards.map_changes import change, move, tell_left

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.deadline import within
 from penstock.errors import InvalidInput
-from penstock.model.limits import checked_name
+from penstock.model.checks import checked_name
 from penstock.storage import Database
 from penstock.storage.catalogue import roles as storage
 

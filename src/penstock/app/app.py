@@ -40,7 +40,7 @@ from penstock.model import (
     Stats,
     WorkerInfo,
 )
-from penstock.model.limits import checked_concurrency, checked_count, checked_name, checked_seconds
+from penstock.model.checks import checked_concurrency, checked_count, checked_name, checked_seconds
 from penstock.model.queue import refuse_unknown_options
 from penstock.shards.databases import Databases
 from penstock.storage import Database

@@ -16,7 +16,7 @@ from penstock.clock import system
 from penstock.deadline import current_deadline, within, without_deadline
 from penstock.errors import InvalidInput, PenstockError
 from penstock.forking import renew_in_children
-from penstock.model.limits import MOST_SHARDS, checked_count
+from penstock.model.checks import MOST_SHARDS, checked_count
 from penstock.shards import joining
 from penstock.shards.databases import Databases
 from penstock.storage import Connection, Database

@@ -18,7 +18,7 @@ from penstock.clock import system
 from penstock.errors import InvalidInput, NotFound, PartitionUnavailable
 from penstock.forking import renew_in_children
 from penstock.model import QueueDefinition, Resize
-from penstock.model.limits import checked_name
+from penstock.model.checks import checked_name
 from penstock.model.queue import refuse_unknown_options
 from penstock.model.rules import LIVE_OPTIONS
 from penstock.policy.cron import Schedule

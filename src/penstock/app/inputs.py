@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 from penstock.client.task import Queue
 from penstock.errors import InvalidInput
-from penstock.model.limits import checked_name, checked_seconds
+from penstock.model.checks import checked_name, checked_seconds
 
 __all__ = ["Limits", "check_app_options", "checked_filters", "checked_retention", "name_of"]
 

@@ -13,7 +13,7 @@ from penstock.clock import system
 from penstock.deadline import Deadline
 from penstock.errors import JobFailed, PartitionUnavailable, ResultTimeout
 from penstock.model import Job, State
-from penstock.model.state import FINAL
+from penstock.model.job_state import FINAL
 
 __all__ = ["wait_for_result", "wait_for_result_async"]
 

@@ -12,7 +12,7 @@ from penstock.client.pending import PendingJob, PendingRows, is_bound
 from penstock.client.producer import Producer
 from penstock.errors import InvalidInput, PartitionUnavailable, RequestTimeout
 from penstock.forking import renew_in_children
-from penstock.model.limits import checked_seconds
+from penstock.model.checks import checked_seconds
 from penstock.storage.connection.callers_transaction import is_async
 from penstock.task.definition import TaskDefinition
 

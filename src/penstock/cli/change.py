@@ -27,7 +27,7 @@ from penstock.cli.terminal import say, show_json
 from penstock.cli.times import instant, parse_when
 from penstock.errors import PenstockError
 from penstock.model import State
-from penstock.model.state import FINAL
+from penstock.model.job_state import FINAL
 
 __all__ = ["cancel", "limit", "pause", "purge", "reschedule", "resume", "retry"]
 

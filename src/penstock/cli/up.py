@@ -15,7 +15,7 @@ from penstock.cli.app_target import ensure_answering, find_app
 from penstock.cli.shared_options import AsJson, Grace
 from penstock.cli.terminal import say, show_json
 from penstock.cli.work import log_to_stderr
-from penstock.model.limits import checked_concurrency, checked_seconds
+from penstock.model.checks import checked_concurrency, checked_seconds
 
 __all__ = ["up"]
 

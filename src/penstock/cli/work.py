@@ -12,7 +12,7 @@ from penstock.cli.shared_options import AsJson, Grace, Target
 from penstock.cli.terminal import show_json
 from penstock.clock import system
 from penstock.errors import NotFound
-from penstock.model.limits import checked_concurrency, checked_seconds
+from penstock.model.checks import checked_concurrency, checked_seconds
 from penstock.visible import visible
 
 __all__ = ["log_to_stderr", "work"]

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidInput
-from penstock.model.limits import (
+from penstock.model.checks import (
     MOST_PARENTS,
     checked_delay,
     checked_idempotency_key,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.client.call import Call, PlannedWrite
 from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, RequestTimeout
-from penstock.model.limits import JOBS_A_CALL
+from penstock.model.checks import JOBS_A_CALL
 from penstock.shards.callers import Caller
 from penstock.shards.databases import Databases
 from penstock.storage.catalogue.queues import QueueEntry

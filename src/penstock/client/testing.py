@@ -16,9 +16,9 @@ import msgspec
 
 from penstock.client.pending import PendingJob
 from penstock.errors import JobFailed, NotFound, PenstockError
+from penstock.model.checks import key_from_bytes
 from penstock.model.encoding import encode_result
-from penstock.model.limits import key_from_bytes
-from penstock.model.state import FINAL, State
+from penstock.model.job_state import FINAL, State
 from penstock.task.verdict import judge
 
 __all__ = ["TestContext", "TestJob", "Testing"]

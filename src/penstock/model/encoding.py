@@ -24,7 +24,7 @@ from uuid import UUID
 import msgspec
 
 from penstock.errors import InvalidInput
-from penstock.model.limits import ARGS_BYTES
+from penstock.model.checks import ARGS_BYTES
 
 __all__ = ["MOST_DEPTH", "encode_arguments", "encode_many_scalars", "encode_result", "encode_value"]
 

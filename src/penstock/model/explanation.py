@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.model.state import State
+from penstock.model.job_state import State
 
 __all__ = ["Explanation"]
 

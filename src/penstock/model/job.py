@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from penstock.model.state import State
+from penstock.model.job_state import State
 
 __all__ = ["Failure", "Job"]
 

@@ -8,7 +8,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
 
-from penstock.model.limits import checked_choice
+from penstock.model.checks import checked_choice
 from penstock.model.rate import checked_rate, rate_text, starts_a_second
 
 __all__ = ["Kind", "Option", "choice_option", "option", "rate_option"]

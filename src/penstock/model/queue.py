@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from penstock.errors import InvalidInput
-from penstock.model.limits import MOST_PARTITIONS, checked_count, checked_name
+from penstock.model.checks import MOST_PARTITIONS, checked_count, checked_name
 from penstock.model.rules import QueueRules
 
 __all__ = ["QueueDefinition", "partition_name", "refuse_unknown_options"]

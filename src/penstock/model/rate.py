@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from penstock.errors import InvalidInput
-from penstock.model.limits import shown
+from penstock.model.checks import shown
 
 __all__ = ["MOST_STARTS_A_SECOND", "checked_rate", "rate_text", "starts_a_second"]
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Literal, Self
 
 from penstock.errors import InvalidInput, SchemaMismatch
-from penstock.model.limits import MOST_RUNNING, checked_choice, checked_count, checked_seconds, checked_weights
+from penstock.model.checks import MOST_RUNNING, checked_choice, checked_count, checked_seconds, checked_weights
 from penstock.model.option import Kind, Option, choice_option, option, rate_option
 from penstock.model.rate import starts_a_second
 

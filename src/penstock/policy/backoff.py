@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from penstock.errors import InvalidInput
-from penstock.model.limits import checked_delay
+from penstock.model.checks import checked_delay
 
 __all__ = ["Backoff", "Wait"]
 

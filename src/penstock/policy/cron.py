@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from cronsim import CronSim, CronSimError
 
 from penstock.errors import InvalidInput
-from penstock.model.limits import checked_name, checked_run_at
+from penstock.model.checks import checked_name, checked_run_at
 
 __all__ = ["Schedule"]
 

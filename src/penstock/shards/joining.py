@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from penstock.deadline import current_deadline
 from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, SchemaMismatch
-from penstock.model.limits import MOST_SHARDS
+from penstock.model.checks import MOST_SHARDS
 from penstock.shards.databases import Databases
 from penstock.shards.ids import read_range_number
 from penstock.shards.membership import (

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from penstock.errors import InvalidInput
-from penstock.model.limits import (
+from penstock.model.checks import (
     DEFAULT_PRIORITY,
     checked_attempts,
     checked_name,

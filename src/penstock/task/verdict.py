@@ -6,8 +6,8 @@ import re
 import traceback
 from typing import Literal, NamedTuple
 
-from penstock.model.limits import storable_text
-from penstock.model.signals import Discard, Retry, Snooze
+from penstock.model.checks import storable_text
+from penstock.model.handler_signals import Discard, Retry, Snooze
 from penstock.task.definition import TaskDefinition
 
 __all__ = ["Verdict", "describe", "judge"]

@@ -14,7 +14,7 @@ import logging
 from datetime import UTC, datetime, timedelta
 
 from penstock.errors import PenstockError
-from penstock.model.limits import DEFAULT_PRIORITY
+from penstock.model.checks import DEFAULT_PRIORITY
 from penstock.policy.cron import Schedule
 from penstock.shards.membership import read_membership
 from penstock.storage.catalogue import crons

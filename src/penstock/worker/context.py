@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.errors import InvalidInput, LeaseLost, PenstockError
-from penstock.model.limits import checked_progress, key_from_bytes
+from penstock.model.checks import checked_progress, key_from_bytes
 from penstock.storage.connection.callers_transaction import settle_in, settle_in_async
 from penstock.storage.work.exchange import held_leases
 from penstock.storage.work.settle import split_lease

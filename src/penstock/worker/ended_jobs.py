@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from penstock.clock import system, ticks
-from penstock.model.limits import storable_text
+from penstock.model.checks import storable_text
 from penstock.policy.claim_size import ClaimSize
 from penstock.storage.work.claim import Lease
 from penstock.storage.work.settle import End, Succeeded

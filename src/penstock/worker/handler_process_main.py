@@ -11,8 +11,8 @@ from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
 from penstock.errors import InvalidInput
+from penstock.model.checks import checked_progress
 from penstock.model.encoding import encode_result
-from penstock.model.limits import checked_progress
 from penstock.task.arguments import Arguments
 from penstock.task.verdict import describe
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from os import PathLike, fspath
 
 from penstock.errors import InvalidInput
-from penstock.model.limits import shown
+from penstock.model.checks import shown
 
 __all__ = ["checked_lake", "refuse_unknown"]
 

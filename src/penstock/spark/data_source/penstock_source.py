@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from penstock.errors import InvalidInput
-from penstock.model.limits import shown
+from penstock.model.checks import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidInput, PartitionUnavailable
-from penstock.model.limits import checked_delay, shown
+from penstock.model.checks import checked_delay, shown
 from penstock.spark.data_source.error_codes import decode_errors
 from penstock.spark.data_source.options import checked_lake
 from penstock.spark.data_source.penstock_source import register

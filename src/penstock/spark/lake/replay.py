@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 from penstock.errors import InvalidInput
-from penstock.model.limits import checked_name
+from penstock.model.checks import checked_name
 from penstock.spark.data_source.error_codes import decode_errors
 from penstock.spark.lake.history import history
 from penstock.spark.loading.load import Loaded

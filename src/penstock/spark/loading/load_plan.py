@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import InvalidInput
-from penstock.model.limits import checked_count, checked_name
+from penstock.model.checks import checked_count, checked_name
 from penstock.shards.publishing import Published, find_published
 from penstock.shards.shard_urls import ShardUrls, find_shards
 from penstock.spark.data_source.options import refuse_unknown

@@ -16,14 +16,14 @@ import pyarrow.compute as pc
 from pyspark.sql import types as t
 
 from penstock.errors import InvalidInput
-from penstock.model.encoding import encode_many_scalars
-from penstock.model.limits import (
+from penstock.model.checks import (
     DEFAULT_PRIORITY,
     checked_idempotency_key,
     checked_name,
     checked_priority,
     key_to_bytes,
 )
+from penstock.model.encoding import encode_many_scalars
 from penstock.spark.loading.column_types import argument_converter
 from penstock.spark.loading.job_columns import BadRow, JobColumns
 from penstock.spark.loading.load_plan import LoadPlan

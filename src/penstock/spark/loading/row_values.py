@@ -8,8 +8,8 @@ import msgspec
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
+from penstock.model.checks import ARGS_BYTES
 from penstock.model.encoding import encode_arguments
-from penstock.model.limits import ARGS_BYTES
 
 __all__ = ["check_object", "encode_row", "show_row", "to_python"]
 

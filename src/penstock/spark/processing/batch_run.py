@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from penstock.clock import system, ticks
 from penstock.errors import InvalidInput, PenstockError
+from penstock.model.checks import storable_text
 from penstock.model.encoding import encode_result
-from penstock.model.limits import storable_text
 from penstock.spark.processing.row_outcome import Dead, Ok, Outcome, RetryAfter
 from penstock.storage.enqueue.job_group import RANGE
 from penstock.storage.work.claim import Lease

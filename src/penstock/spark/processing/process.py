@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import uuid4
 
 from penstock.errors import InvalidInput
-from penstock.model.limits import checked_count, checked_name, checked_seconds
+from penstock.model.checks import checked_count, checked_name, checked_seconds
 from penstock.shards.databases import Databases
 from penstock.spark.claiming.known_tasks import KnownTasks
 from penstock.spark.processing.batch_run import Handler

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.errors import InvalidInput
-from penstock.model.limits import checked_count, checked_name, checked_seconds
+from penstock.model.checks import checked_count, checked_name, checked_seconds
 from penstock.spark.data_source.options import refuse_unknown
 from penstock.storage.connection.urls import checked_urls
 

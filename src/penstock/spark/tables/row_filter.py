@@ -13,8 +13,8 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from penstock.errors import InvalidInput
-from penstock.model.limits import key_from_bytes, key_to_bytes
-from penstock.model.state import State
+from penstock.model.checks import key_from_bytes, key_to_bytes
+from penstock.model.job_state import State
 from penstock.storage.history.bulk import Condition, Table
 
 __all__ = ["KEY_HEX", "RowFilter", "read_instant"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from penstock.errors import PenstockError
-from penstock.model.state import FINAL, State
+from penstock.model.job_state import FINAL, State
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query

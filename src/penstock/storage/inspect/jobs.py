@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.errors import NotFound
+from penstock.model.checks import key_from_bytes
 from penstock.model.job import Failure, Job
-from penstock.model.limits import key_from_bytes
-from penstock.model.state import STATE_OF_OUTCOME, State
+from penstock.model.job_state import STATE_OF_OUTCOME, State
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query

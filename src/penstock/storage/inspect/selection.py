@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.model.limits import HIGHEST_ID
-from penstock.model.state import OUTCOME, State
+from penstock.model.checks import HIGHEST_ID
+from penstock.model.job_state import OUTCOME, State
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query

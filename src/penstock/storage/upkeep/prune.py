@@ -24,7 +24,7 @@ from typing import Any
 from psycopg import errors, sql
 
 from penstock.errors import PenstockError
-from penstock.model.state import OUTCOME, State
+from penstock.model.job_state import OUTCOME, State
 from penstock.storage.catalogue.roles import owns_tables
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import DatabaseError, first_line, is_about_data

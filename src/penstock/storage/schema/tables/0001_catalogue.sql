@@ -17,7 +17,7 @@ create table @schema@.catalogue (
 insert into @schema@.catalogue default values;
 
 -- A state moves on by the steps that its table's trigger names, each as from>to, or >to for a new row; the same stand in
--- penstock.model.states. A copy of another shard's catalogue may miss some, and says so (see @schema@.take_catalogue).
+-- penstock.model.catalogue_states. A copy of another shard's catalogue may miss some, and says so (see @schema@.take_catalogue).
 create function @schema@.hold_to_steps() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from penstock.errors import InvalidInput
-from penstock.model.limits import checked_delay
+from penstock.model.checks import checked_delay
 
 __all__ = ["Discard", "Retry", "Snooze"]
 
