@@ -9,9 +9,8 @@ from pathlib import Path
 import penstock
 
 SOURCE = Path(penstock.__file__).parent
-# What databases are called where there may be several; `shards` of another object are numbers, one a partition.
-NAMES = {"shards", "databases"}
-ATTRIBUTES = {"_shards", "databases", "_databases"}
+# What databases are called where there may be several; `shards` are the shards themselves: numbers, entries, URLs.
+NAMES = {"databases", "_databases"}
 
 
 def asks(module: ast.AST) -> Iterator[int]:
@@ -26,7 +25,7 @@ def asks(module: ast.AST) -> Iterator[int]:
 
 def is_several(node: ast.AST) -> bool:
     if isinstance(node, ast.Attribute):
-        return node.attr in ATTRIBUTES
+        return node.attr in NAMES
     return isinstance(node, ast.Name) and node.id in NAMES
 
 
@@ -42,6 +41,17 @@ def test_outside_of_shards_nobody_asks_how_many_databases_there_are() -> None:
 
 def test_such_a_question_is_found() -> None:
     found = asks(
-        ast.parse("len(shards)\nlen(self._shards) > 1\nlen(list(app.databases))\napp.databases.sole\nlen(jobs)")
+        ast.parse("len(databases)\nlen(self._databases) > 1\nlen(list(app.databases))\napp.databases.sole\nlen(jobs)")
     )
     assert sorted(set(found)) == [1, 2, 3, 4]
+
+
+def test_databases_are_called_so_wherever_they_are_handed_on() -> None:
+    named = [
+        (f"{path.relative_to(SOURCE)}:{node.lineno}", node.arg)
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.arg) and node.annotation and ast.unparse(node.annotation) == "Databases"
+    ]
+    assert len(named) > 50
+    assert [where for where, name in named if name not in {*NAMES, "_"}] == []

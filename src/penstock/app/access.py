@@ -35,13 +35,13 @@ class Access:
         """Every database, with everything declared so far written down."""
         if self.testing is not None:
             raise PenstockError("app.testing() keeps jobs in memory, without a database: ask the object it gave you")
-        shards = self.connecting.shards()
+        databases = self.connecting.databases()
         self.declarations.write_declarations()
         call = current_deadline()
         if call is not None:
             # What was declared before is not what the call is for.
             call.may_have_written = False
-        return shards
+        return databases
 
     def begin_call(self, seconds: float | None = None, *, is_change: bool = True, is_in_steps: bool = False) -> Bounded:
         """A call begins: from here on its time counts. Embedded servers are started before it does."""
@@ -55,7 +55,7 @@ class Access:
         databases = self.connecting.unchecked()
         if not any(admin.answers(database) for database in databases):
             return [admin.silent_shard(database) for database in databases]
-        return admin.shards(self.connecting.shards())
+        return admin.shards(self.connecting.databases())
 
     def add_shard(self, url: str) -> int:
         """Make an empty database a further shard; its number."""

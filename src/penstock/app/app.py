@@ -93,7 +93,7 @@ class App:
             pooled=pooled,
             schema=schema,
         )
-        self._declarations = Declarations(self._connecting.shards, self._connecting.learn)
+        self._declarations = Declarations(self._connecting.databases, self._connecting.learn)
         self._access = Access(self._connecting, self._declarations)
         # What tasks and queues send jobs by; not for users.
         self.sender = AppSender(self._access)

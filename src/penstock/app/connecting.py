@@ -58,7 +58,7 @@ class Connecting:
         self._accept_data_loss = accept_data_loss
         self._pooled = pooled
         self._servers: list[embedded.Server] = []
-        self._shards: Databases | None = None
+        self._databases: Databases | None = None
         self._unchecked: list[Database] = []
         # Whether whoever has the lock makes a server of our own, or its schema.
         self._is_making = False
@@ -88,14 +88,14 @@ class Connecting:
         if self._given is None and not self._servers:
             self._ensure_started(seconds)
 
-    def shards(self) -> Databases:
+    def databases(self) -> Databases:
         """The databases, with a schema this code fits."""
-        if self._shards is not None:
-            return self._shards
+        if self._databases is not None:
+            return self._databases
         with self._locked():
-            if self._shards is None:
-                self._shards = self._open(migrate if self.is_embedded else check_schema)
-            return self._shards
+            if self._databases is None:
+                self._databases = self._open(migrate if self.is_embedded else check_schema)
+            return self._databases
 
     def migrate(self) -> list[str]:
         """Bring the schema up to date, on every shard; what was applied."""
@@ -105,52 +105,52 @@ class Connecting:
             def bring_up(connection: Connection) -> None:
                 applied.update(dict.fromkeys(migrate(connection)))
 
-            shards = self._shards
-            if shards is None:
-                self._shards = self._open(bring_up, must_answer=True)
+            databases = self._databases
+            if databases is None:
+                self._databases = self._open(bring_up, must_answer=True)
             else:
-                shards.each(bring_up).all()
+                databases.each(bring_up).all()
             return list(applied)
 
     def unchecked(self) -> list[Database]:
         """The databases as they are, for those who look what is wrong with them."""
         with self._locked():
-            if self._shards is not None:
-                return list(self._shards)
+            if self._databases is not None:
+                return list(self._databases)
             if not self._unchecked:
-                self._unchecked = self._databases()
+                self._unchecked = self._make_databases()
             return self._unchecked
 
     def learn(self) -> None:
         """Take in shards that were added since."""
         with self._locked():
-            shards = self.shards()
-            for database in joining.further_shards(shards, self._database):
-                shards.add(database)
+            databases = self.databases()
+            for database in joining.further_shards(databases, self._make_database):
+                databases.add(database)
 
     def add(self, url: str) -> int:
         """Make a database a further shard, with the schema; its number."""
         with self._locked():
-            shards = self.shards()
-            database = self._database(self._with_schema(checked_url(url)))
+            databases = self.databases()
+            database = self._make_database(self._with_schema(checked_url(url)))
             self._refuse_data_loss(database, None)
             with without_deadline():
                 database.run(migrate)
-            return joining.add(shards, database)
+            return joining.add(databases, database)
 
     def close(self) -> None:
         """Give everything back."""
         with self._lock:
-            shards, self._shards = self._shards, None
+            databases, self._databases = self._databases, None
             unchecked, self._unchecked = self._unchecked, []
             servers, self._servers = self._servers, []
-        for database in [*(shards or ()), *unchecked]:
+        for database in [*(databases or ()), *unchecked]:
             database.close()
         for server in servers:
             server.close()
 
     def _open(self, ready: Callable[[Connection], object], *, must_answer: bool = False) -> Databases:
-        databases = self._databases()
+        databases = self._make_databases()
         try:
             return self._joined(databases, ready, must_answer=must_answer)
         except BaseException:
@@ -172,10 +172,10 @@ class Connecting:
         silent = joining.meet(databases, greet, must_answer=must_answer)
         for error in silent.values():
             log.warning("%s: its partitions wait until it is back", error)
-        shards = joining.join(databases, silent, are_ours=self.is_embedded)
-        for database in joining.further_shards(shards, self._database):
-            shards.add(database)
-        return shards
+        joined = joining.join(databases, silent, are_ours=self.is_embedded)
+        for database in joining.further_shards(joined, self._make_database):
+            joined.add(database)
+        return joined
 
     def _with_schema(self, url: str) -> str:
         """The URL with the schema that the app was given."""
@@ -186,10 +186,10 @@ class Connecting:
             raise InvalidInput("schema", f"the URL names {named!r}, and schema= {self._schema!r}; give one of them")
         return with_schema(url, self._schema)
 
-    def _databases(self) -> list[Database]:
-        return [self._database(url) for url in self.urls]
+    def _make_databases(self) -> list[Database]:
+        return [self._make_database(url) for url in self.urls]
 
-    def _database(self, url: str) -> Database:
+    def _make_database(self, url: str) -> Database:
         return Database(
             url,
             pool_size=self._pool_size,

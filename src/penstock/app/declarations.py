@@ -39,8 +39,8 @@ KEPT_SECONDS = 5.0
 class Declarations:
     """One per app."""
 
-    def __init__(self, shards: Callable[[], Databases], learn_shards: Callable[[], None]) -> None:
-        self._shards = shards
+    def __init__(self, databases: Callable[[], Databases], learn_shards: Callable[[], None]) -> None:
+        self._databases = databases
         self._learn_shards = learn_shards
         self._queues: dict[str, Queue] = {}
         self.tasks: dict[str, dict[str, TaskDefinition]] = {}
@@ -129,9 +129,9 @@ class Declarations:
         with locked(self._lock, "writing down what is declared"):
             if any(isinstance(d, QueueDefinition) and d.name == name for d in self._unwritten):
                 self.write_declarations()
-        shards = self._shards()
-        entry = shards.read(lambda connection: catalogue.find_queue(connection, name))
-        if not all(number in shards for number in entry.partition_shards):
+        databases = self._databases()
+        entry = databases.read(lambda connection: catalogue.find_queue(connection, name))
+        if not all(number in databases for number in entry.partition_shards):
             self._learn_shards()
         self._entries[name] = (entry, system.monotonic())
         return entry
@@ -180,7 +180,7 @@ class Declarations:
             options = f"{', '.join(LIVE_OPTIONS[:-1])} or {LIVE_OPTIONS[-1]}"
             raise InvalidInput("limits", f"there is nothing to change: give {options}; None takes one away")
         self.write_declarations()
-        self._shards().change(lambda connection: catalogue.set_limits(connection, name, limits))
+        self._databases().change(lambda connection: catalogue.set_limits(connection, name, limits))
         self._entries.pop(name, None)
 
     def forget(self) -> None:
@@ -195,32 +195,32 @@ class Declarations:
     def _announce(self, task: TaskDefinition) -> None:
         """Tell every shard of a task; one that is away hears it from the workers that serve it."""
         queue_id = self.entry(task.queue).id
-        shards = self._shards()
+        databases = self._databases()
 
         def announce(connection: Connection) -> bool:
             return catalogue.announce_task(connection, queue_id, task.name, task.max_attempts)
 
-        if not all(shards.each(announce)):
+        if not all(databases.each(announce)):
             # Whoever declared the queue has told the shard that leads, and is about to tell this one.
-            shards.level()
-            shards.each(announce)
+            databases.level()
+            databases.each(announce)
 
     def _write_cron(self, declared: CronDefinition) -> None:
-        shards = self._shards()
+        databases = self._databases()
         try:
-            write_cron(shards, declared)
+            write_cron(databases, declared)
         except PartitionUnavailable as error:
-            if not shards.has_others(error.shard):
+            if not databases.has_others(error.shard):
                 raise
             # Everything else works without that shard; a worker of this app writes it when all are back.
             log.warning("cron %r is not written yet: %s", declared.name, error)
             self._put_off.append(declared)
 
     def _write_queue(self, declared: QueueDefinition) -> None:
-        shards = self._shards()
+        databases = self._databases()
         # One that exists needs no change, and so not the shard that leads.
-        down = [database.shard for database in shards if database.breaker.is_down]
-        entry = shards.ensure(
+        down = [database.shard for database in databases if database.breaker.is_down]
+        entry = databases.ensure(
             lambda connection: next(iter(catalogue.read_queues(connection, declared.name)), None),
             lambda connection: catalogue.declare_queue(connection, declared, down),
         )

@@ -90,11 +90,11 @@ class AppSender:
             raise refused from error
 
     def _open_producer(self) -> Producer:
-        shards = self._access.databases
+        databases = self._access.databases
         producer = self.producer
         if producer is None:
             declarations = self._access.declarations
-            producer = self.producer = Producer(shards, declarations.entry, declarations.fresh_entry)
+            producer = self.producer = Producer(databases, declarations.entry, declarations.fresh_entry)
         return producer
 
 

@@ -31,35 +31,35 @@ BATCH = 100
 ANSWER_SECONDS = 5.0
 
 
-def carry(shards: Databases, refusals: list[Exception] | None = None) -> int:
+def carry(databases: Databases, refusals: list[Exception] | None = None) -> int:
     """Carry what was sent from any shard to any other; how many jobs. What a shard did not take now, and why, is added
     to `refusals`: it is tried again.
     """
     said = [] if refusals is None else refusals
-    return sum(shards.each_database(lambda database: _carry_from(shards, database, said)))
+    return sum(databases.each_database(lambda database: _carry_from(databases, database, said)))
 
 
-def clean(shards: Databases) -> int:
+def clean(databases: Databases) -> int:
     """Forget arrivals whose sender has let them go, and forwards of jobs that are nowhere any more."""
-    for database in shards:
+    for database in databases:
         if not database.breaker.is_down:
             database.ask(lambda connection: connection.execute(query("ask_elsewhere")), timeout=ANSWER_SECONDS)
-            _forget(shards, database, ("old_arrivals", "still_in_outbox", "forget_arrivals", None))
-            _forget(shards, database, ("old_forwards", "still_placed", "forget_forwards", "renew_forwards"))
+            _forget(databases, database, ("old_arrivals", "still_in_outbox", "forget_arrivals", None))
+            _forget(databases, database, ("old_forwards", "still_placed", "forget_forwards", "renew_forwards"))
     return 0
 
 
-def _carry_from(shards: Databases, database: Database, refusals: list[Exception]) -> int:
+def _carry_from(databases: Databases, database: Database, refusals: list[Exception]) -> int:
     def targets(connection: Connection) -> list[int]:
         return [row[0] for row in connection.execute(query("outbox_shards")).fetchall()]
 
     count = 0
     for number in database.ask(targets, timeout=ANSWER_SECONDS):
-        if number in shards and not shards.of(number).breaker.is_down:
+        if number in databases and not databases.of(number).breaker.is_down:
             carried = BATCH
             while carried == BATCH:
                 try:
-                    carried = _carry_some(shards, database, shards.of(number))
+                    carried = _carry_some(databases, database, databases.of(number))
                 except PartitionUnavailable:
                     break
                 except Exception as error:
@@ -71,7 +71,7 @@ def _carry_from(shards: Databases, database: Database, refusals: list[Exception]
     return count
 
 
-def _carry_some(shards: Databases, database: Database, target: Database) -> int:
+def _carry_some(databases: Databases, database: Database, target: Database) -> int:
     """Carry the next jobs to one shard: they are written there while their rows are locked here, then deleted here.
 
     A job that its key waits for is deleted here only after every shard was told that the key waits for it there.
@@ -93,7 +93,7 @@ def _carry_some(shards: Databases, database: Database, target: Database) -> int:
             arriving = {"from": database.shard, "as_of": as_of and as_of[0], "jobs": found.decode()}
             target.ask(lambda there: _take(there, arriving), timeout=ANSWER_SECONDS)
             if any(job["epoch"] is not None for job in jobs):
-                tell_left_of(shards, target)
+                tell_left_of(databases, target)
             connection.execute(query("depart"), {"ids": array_text(job["outbox_id"] for job in jobs)})
             return len(jobs)
 
@@ -104,7 +104,7 @@ def _take(connection: Connection, arriving: dict[str, Any]) -> None:
     connection.execute(query("take_arrivals"), arriving)
 
 
-def _forget(shards: Databases, database: Database, names: tuple[str, str, str, str | None]) -> None:
+def _forget(databases: Databases, database: Database, names: tuple[str, str, str, str | None]) -> None:
     """Ask the shards that old notes are about which of them are needed still, and forget the others."""
     read, ask, forget, renew = names
 
@@ -112,9 +112,9 @@ def _forget(shards: Databases, database: Database, names: tuple[str, str, str, s
         return [(row[0], row[1]) for row in connection.execute(query(read), {"limit": 10 * BATCH}).fetchall()]
 
     for number, ids in database.ask(olds, timeout=ANSWER_SECONDS):
-        if number not in shards or shards.of(number).breaker.is_down:
+        if number not in databases or databases.of(number).breaker.is_down:
             continue
-        needed = shards.of(number).ask(
+        needed = databases.of(number).ask(
             lambda there: {row[0] for row in there.execute(query(ask), {"ids": array_text(ids)})},  # noqa: B023
             timeout=ANSWER_SECONDS,
         )

@@ -22,28 +22,28 @@ __all__ = ["move_crons", "write_where_it_is"]
 log = logging.getLogger("penstock")
 
 
-def write_where_it_is(shards: Databases, name: str, home: Database, write: Callable[[Connection], None]) -> None:
+def write_where_it_is(databases: Databases, name: str, home: Database, write: Callable[[Connection], None]) -> None:
     """Write an entry down at home, or where it is until upkeep moves it.
 
     A new one is not written before every shard has said that it has none of the name: two entries would fire twice.
     """
-    if shards.sole is not None:
-        shards.sole.run(write)
+    if databases.sole is not None:
+        databases.sole.run(write)
         return
-    found = shards.each(lambda connection: crons.read(connection, name))
+    found = databases.each(lambda connection: crons.read(connection, name))
     numbers = [number for number, rows in found.given.items() if rows and not rows[0].is_leaving]
     if not numbers:
         found.all()
     at_home = home.shard in numbers or not numbers
-    (home if at_home else shards.of(numbers[0])).ask(write)
+    (home if at_home else databases.of(numbers[0])).ask(write)
 
 
-def move_crons(shards: Databases) -> int:
+def move_crons(databases: Databases) -> int:
     """Bring entries home that are on other shards than their jobs; how many moved."""
-    found = shards.each(crons.read, timeout=3.0)
+    found = databases.each(crons.read, timeout=3.0)
     if not any(found.given.values()):
         return 0
-    homes = {queue.name: queue for queue in shards.read(catalogue.read_queues)}
+    homes = {queue.name: queue for queue in databases.read(catalogue.read_queues)}
     moved = 0
     for number, rows in sorted(found.given.items()):
         for row in rows:
@@ -53,18 +53,18 @@ def move_crons(shards: Databases) -> int:
             if row.is_leaving:
                 others = [other for given in found for other in given if other.name == row.name and other is not row]
                 if any(other.moves > row.moves for other in others):
-                    shards.of(number).ask(lambda c: drop_left(c, row), timeout=3.0)  # noqa: B023
+                    databases.of(number).ask(lambda c: drop_left(c, row), timeout=3.0)  # noqa: B023
                     continue
                 if found.missing:
                     continue  # One of them may have it.
             elif home == number:
                 continue
-            moved += _move(shards, row, number, home)
+            moved += _move(databases, row, number, home)
     return moved
 
 
-def _move(shards: Databases, row: crons.CronRow, number: int, home: int) -> bool:
-    old, new = shards.of(number), shards.of(home)
+def _move(databases: Databases, row: crons.CronRow, number: int, home: int) -> bool:
+    old, new = databases.of(number), databases.of(home)
     if new.breaker.is_down:
         return False
     values = old.ask(lambda connection: mark_leaving(connection, row), timeout=3.0)

@@ -40,8 +40,8 @@ FOLD_SECONDS = 1.0
 class Depths:
     """One per producer; used by any number of threads."""
 
-    def __init__(self, shards: Databases, threads: ThreadPoolExecutor) -> None:
-        self._shards = shards
+    def __init__(self, databases: Databases, threads: ThreadPoolExecutor) -> None:
+        self._databases = databases
         self._threads = threads
         self._placement = Placement()
         self._readings: dict[int, Reading] = {}
@@ -65,7 +65,7 @@ class Depths:
         if len(numbers) == 1:
             return numbers[0]
         groups = self._groups(entry, numbers)
-        if self._shards.sole is not None:
+        if self._databases.sole is not None:
             groups[0].reading.refresh(groups[0].partitions)
         else:
             good = [group for group in groups if group.reading.database.breaker.is_writable]
@@ -88,7 +88,7 @@ class Depths:
 
     def is_writable(self, shard: int) -> bool:
         """Whether a shard is there and takes jobs, as far as is known."""
-        return shard in self._shards and self._shards.of(shard).breaker.is_writable
+        return shard in self._databases and self._databases.of(shard).breaker.is_writable
 
     def _groups(self, entry: QueueEntry, numbers: Sequence[int]) -> list[Group]:
         """The partitions by shard; those of shards that the app has not got are left out, unless all are."""
@@ -99,7 +99,7 @@ class Depths:
         by_shard: dict[int, list[int]] = {}
         for number in numbers:
             by_shard.setdefault(entry.partition_shards[number], []).append(entry.partition_ids[number])
-        shards = [shard for shard in by_shard if shard in self._shards] or list(by_shard)
+        shards = [shard for shard in by_shard if shard in self._databases] or list(by_shard)
         groups = [Group(shard, by_shard[shard], self._reading(shard)) for shard in shards]
         if is_all:
             self._layouts[entry.id] = entry, groups
@@ -129,7 +129,7 @@ class Depths:
     def _reading(self, shard: int) -> Reading:
         reading = self._readings.get(shard)
         if reading is None:
-            reading = self._readings[shard] = Reading(self._shards.of(shard), self._placement, self._lock)
+            reading = self._readings[shard] = Reading(self._databases.of(shard), self._placement, self._lock)
         return reading
 
 

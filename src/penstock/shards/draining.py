@@ -42,62 +42,62 @@ class Rest(NamedTuple):
     left: int
 
 
-def begin_draining(shards: Databases, number: int) -> bool:
+def begin_draining(databases: Databases, number: int) -> bool:
     """Place nothing on a shard from now on; False where that was so. InvalidInput where there is no other."""
 
     def act(connection: Connection) -> bool:
         return bool(_query_value(connection, name="begin_draining", shard=number))
 
     try:
-        return shards.change(act)
+        return databases.change(act)
     except InvalidParameterValue as error:
         raise InvalidInput("shard", str(error.diag.message_primary).removeprefix("InvalidInput: shard: ")) from None
 
 
-def advance_draining(shards: Databases) -> int:
+def advance_draining(databases: Databases) -> int:
     """Go on with every shard that is being drained; how much was done."""
-    entries = shards.read(read_shards)
+    entries = databases.read(read_shards)
     return sum(
-        _advance_shard(shards, entry.number)
+        _advance_shard(databases, entry.number)
         for entry in entries
-        if entry.state == "draining" and entry.number in shards
+        if entry.state == "draining" and entry.number in databases
     )
 
 
-def empty_left_places(shards: Databases) -> int:
+def empty_left_places(databases: Databases) -> int:
     """Shut the earlier places of partitions that moved and carry what is left there; how many jobs."""
 
     def act(database: Database) -> int:
         is_left = database.ask(partial(_query_value, name="has_places_left"), timeout=ANSWER_SECONDS)
-        return _send_and_carry(shards, database) if is_left else 0
+        return _send_and_carry(databases, database) if is_left else 0
 
-    return sum(shards.each_database(act))
+    return sum(databases.each_database(act))
 
 
-def count_left(shards: Databases, number: int) -> list[Rest]:
+def count_left(databases: Databases, number: int) -> list[Rest]:
     """What is left on a shard, and what on others keeps it from being let go."""
-    database = shards.of(number)
+    database = databases.of(number)
     rests = [Rest(*row) for row in database.ask(lambda c: c.execute(query("left_on_shard")).fetchall())]
-    for queue in shards.read(lambda c: c.execute(query("queues_not_carried")).fetchall()):
+    for queue in databases.read(lambda c: c.execute(query("queues_not_carried")).fetchall()):
         if not any(rest[:2] == (queue[0], "idempotency keys") for rest in rests):
             rests.append(Rest(queue[0], "idempotency keys", 0))
-    coming, waited_for = _count_ties(shards, database)
+    coming, waited_for = _count_ties(databases, database)
     rests += [Rest("", kind, n) for kind, n in (("coming", coming), ("waited for", waited_for)) if n]
     return rests
 
 
-def _advance_shard(shards: Databases, number: int) -> int:
-    database, done = shards.of(number), 0
-    for (queue,) in shards.lead.ask(lambda c: c.execute(query("queues_on_shard"), {"shard": number}).fetchall()):
-        done += change(shards, queue, partial(_vacate, queue=queue, shard=number))
-    return done + _send_and_carry(shards, database) + _end_if_drained(shards, database)
+def _advance_shard(databases: Databases, number: int) -> int:
+    database, done = databases.of(number), 0
+    for (queue,) in databases.lead.ask(lambda c: c.execute(query("queues_on_shard"), {"shard": number}).fetchall()):
+        done += change(databases, queue, partial(_vacate, queue=queue, shard=number))
+    return done + _send_and_carry(databases, database) + _end_if_drained(databases, database)
 
 
-def _send_and_carry(shards: Databases, database: Database) -> int:
+def _send_and_carry(databases: Databases, database: Database) -> int:
     done = 0
     for _ in range(ROUNDS):
         sent = database.ask(_send_off, timeout=ANSWER_SECONDS)
-        done += sent + carry(shards)
+        done += sent + carry(databases)
         if not sent:
             break
     return done
@@ -115,22 +115,22 @@ def _vacate(connection: Connection, *, queue: str, shard: int) -> bool:
     return bool(row and row[0])
 
 
-def _end_if_drained(shards: Databases, database: Database) -> bool:
+def _end_if_drained(databases: Databases, database: Database) -> bool:
     """Say that a shard is drained, if it is."""
     is_vacant = partial(_query_value, name="is_vacant")
-    if not database.ask(is_vacant, timeout=ANSWER_SECONDS) or not _are_keys_carried(shards):
+    if not database.ask(is_vacant, timeout=ANSWER_SECONDS) or not _are_keys_carried(databases):
         return False
     if not database.ask(partial(_query_value, name="seal_shard"), timeout=ANSWER_SECONDS):
         return False
     # Once more: until now somebody may have written to it.
-    if not database.ask(is_vacant, timeout=ANSWER_SECONDS) or any(_count_ties(shards, database)):
+    if not database.ask(is_vacant, timeout=ANSWER_SECONDS) or any(_count_ties(databases, database)):
         return False
     end = partial(_query_value, name="end_draining", shard=database.shard)
-    if shards.lead is not database:
-        is_ended = bool(shards.change(end))
-        shards.learn_drained()
+    if databases.lead is not database:
+        is_ended = bool(databases.change(end))
+        databases.learn_drained()
         return is_ended
-    heir = next(each for each in shards if each is not database and each.shard not in shards.drained)
+    heir = next(each for each in databases if each is not database and each.shard not in databases.drained)
 
     def hand_over(connection: Connection) -> bool:
         with connection.transaction():
@@ -141,19 +141,19 @@ def _end_if_drained(shards: Databases, database: Database) -> bool:
             return bool(end(connection))
 
     is_ended = database.ask(hand_over)
-    shards.find_lead()
+    databases.find_lead()
     return is_ended
 
 
-def _are_keys_carried(shards: Databases) -> bool:
-    return not shards.lead.ask(lambda c: c.execute(query("queues_not_carried")).fetchall(), timeout=ANSWER_SECONDS)
+def _are_keys_carried(databases: Databases) -> bool:
+    return not databases.lead.ask(lambda c: c.execute(query("queues_not_carried")).fetchall(), timeout=ANSWER_SECONDS)
 
 
-def _count_ties(shards: Databases, database: Database) -> tuple[int, int]:
+def _count_ties(databases: Databases, database: Database) -> tuple[int, int]:
     """How many jobs are on their way to a shard, and how many there are waited for by children elsewhere."""
     coming, parents = 0, set[int]()
-    for other in shards:
-        if other is not database and other.shard not in shards.drained:
+    for other in databases:
+        if other is not database and other.shard not in databases.drained:
             coming += other.ask(
                 partial(_query_value, name="sent_to_shard", shard=database.shard), timeout=ANSWER_SECONDS
             )

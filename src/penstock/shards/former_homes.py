@@ -24,7 +24,7 @@ PAUSE_SECONDS = 0.02
 
 
 def ask_former_homes(
-    shards: Databases, shard: int, groups: Iterable[JobGroup], entries: Mapping[int, QueueEntry], deadline: Deadline
+    databases: Databases, shard: int, groups: Iterable[JobGroup], entries: Mapping[int, QueueEntry], deadline: Deadline
 ) -> None:
     """Tell groups that are to be written on a shard which of their idempotency keys are known elsewhere. `entries` are
     their queues, by id.
@@ -34,7 +34,7 @@ def ask_former_homes(
         if entry.former and group.idempotency_keys is not None:
             holders: dict[str, int] = {}
             for (epoch, home), keys in _group_by_former_home(entry, group, shard).items():
-                holders.update(_ask_until_closed(shards, entry, home, epoch, sorted(keys), deadline))
+                holders.update(_ask_until_closed(databases, entry, home, epoch, sorted(keys), deadline))
             group.idempotency_keys.holders = holders
 
 
@@ -55,10 +55,10 @@ def _group_by_former_home(entry: QueueEntry, group: JobGroup, shard: int) -> dic
 
 
 def _ask_until_closed(
-    shards: Databases, entry: QueueEntry, home: int, epoch: int, keys: list[str], deadline: Deadline
+    databases: Databases, entry: QueueEntry, home: int, epoch: int, keys: list[str], deadline: Deadline
 ) -> dict[str, int]:
     """The jobs that have these keys on a former home, once nobody writes there by that map any more."""
-    database = shards.of(home)
+    database = databases.of(home)
     ask = partial(ask_former_home, queue_id=entry.id, epoch=epoch, keys=keys)
     while (found := database.run(ask, writes=False)) is None:
         if deadline.left() <= PAUSE_SECONDS * 4:

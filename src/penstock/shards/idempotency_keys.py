@@ -43,28 +43,28 @@ def ask_former_home(connection: Connection, queue_id: int, epoch: int, keys: Seq
     return dict(rows)
 
 
-def carry_keys(shards: Databases) -> int:
+def carry_keys(databases: Databases) -> int:
     """Carry every key that is not at home; how many. Where a shard does not answer its queues wait."""
-    rows = shards.read(lambda connection: connection.execute(query("uncarried_queues")).fetchall())
-    return sum(_carry(shards, Uncarried(*row)) for row in rows)
+    rows = databases.read(lambda connection: connection.execute(query("uncarried_queues")).fetchall())
+    return sum(_carry(databases, Uncarried(*row)) for row in rows)
 
 
-def _carry(shards: Databases, queue: Uncarried) -> int:
+def _carry(databases: Databases, queue: Uncarried) -> int:
     def are_closed(connection: Connection) -> bool:
         return all(_is_closed(connection, queue.queue_id, epoch) for epoch in queue.earlier)
 
-    answers = shards.each(are_closed, timeout=5.0)
+    answers = databases.each(are_closed, timeout=5.0)
     if answers.missing or not all(answers):
         return 0
     carried = 0
-    for database in shards:
-        if database.shard in shards.drained:
+    for database in databases:
+        if database.shard in databases.drained:
             continue
-        count = _carry_from(shards, database, queue)
+        count = _carry_from(databases, database, queue)
         if count is None:
             return carried
         carried += count
-    shards.change(
+    databases.change(
         lambda connection: connection.execute(
             query("note_carried"), {"queue": queue.queue_id, "epoch": queue.epoch}
         ).fetchone()
@@ -72,7 +72,7 @@ def _carry(shards: Databases, queue: Uncarried) -> int:
     return carried
 
 
-def _carry_from(shards: Databases, here: Database, queue: Uncarried) -> int | None:
+def _carry_from(databases: Databases, here: Database, queue: Uncarried) -> int | None:
     """How many keys went home from here; None where the queue has another map by now."""
     after, carried = "", 0
     while True:
@@ -92,7 +92,7 @@ def _carry_from(shards: Databases, here: Database, queue: Uncarried) -> int | No
                 "keys": [key for key, _ in strayed],
                 "job_ids": [job for _, job in strayed],
             }
-            taken = shards.of(home).run(lambda c: c.execute(query("take_in_keys"), given).fetchone())  # noqa: B023
+            taken = databases.of(home).run(lambda c: c.execute(query("take_in_keys"), given).fetchone())  # noqa: B023
             if taken is None or not taken[0]:
                 return None
             gone = here.run(lambda c: c.execute(query("let_go_keys"), given).fetchone())  # noqa: B023
@@ -104,10 +104,10 @@ def _carry_from(shards: Databases, here: Database, queue: Uncarried) -> int | No
         after = last_key
 
 
-def forget_carried_keys(shards: Databases) -> int:
+def forget_carried_keys(databases: Databases) -> int:
     """Let go of carried keys whose jobs are forgotten where they were written; how many."""
     forgotten = 0
-    for database in shards:
+    for database in databases:
         after = 0
         while not database.breaker.is_down:
             asked = {"after": after, "limit": BATCH}
@@ -115,21 +115,21 @@ def forget_carried_keys(shards: Databases) -> int:
             if not rows:
                 break
             after = rows[-1][0]
-            gone = _find_forgotten(shards, [row[0] for row in rows])
+            gone = _find_forgotten(databases, [row[0] for row in rows])
             if gone:
                 database.run(lambda c: c.execute(query("let_go_keys_of_jobs"), {"ids": gone}))  # noqa: B023
                 forgotten += len(gone)
     return forgotten
 
 
-def _find_forgotten(shards: Databases, job_ids: Sequence[int]) -> list[int]:
+def _find_forgotten(databases: Databases, job_ids: Sequence[int]) -> list[int]:
     by_shard: dict[int, list[int]] = defaultdict(list)
     for job_id in job_ids:
-        by_shard[shards.number_of(job_id)].append(job_id)
+        by_shard[databases.number_of(job_id)].append(job_id)
     gone: list[int] = []
     for number, ids in by_shard.items():
         try:
-            row = shards.of(number).run(lambda c: c.execute(query("jobs_forgotten"), {"ids": ids}).fetchone())  # noqa: B023
+            row = databases.of(number).run(lambda c: c.execute(query("jobs_forgotten"), {"ids": ids}).fetchone())  # noqa: B023
         except PartitionUnavailable:
             continue
         gone += row[0] if row else []

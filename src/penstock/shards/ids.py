@@ -18,15 +18,15 @@ MOST = 20_000
 ANSWER_SECONDS = 3.0
 
 
-def level_ids(shards: Databases) -> int:
+def level_ids(databases: Databases) -> int:
     """Let the shards that are behind draw up to the others, or nearer to them; how many numbers were drawn."""
-    newest = max(shards.each(read_range_number, timeout=ANSWER_SECONDS), default=0)
+    newest = max(databases.each(read_range_number, timeout=ANSWER_SECONDS), default=0)
 
     def draw(connection: Connection) -> int:
         row = connection.execute(query("draw_up_to"), {"range": newest, "most": MOST}).fetchone()
         return int(row[0]) if row else 0
 
-    return sum(shards.each(draw, timeout=ANSWER_SECONDS))
+    return sum(databases.each(draw, timeout=ANSWER_SECONDS))
 
 
 def read_range_number(connection: Connection) -> int:

@@ -100,77 +100,78 @@ def join(databases: Sequence[Database], silent: Collection[Database], *, are_our
                 "check the URL, or start again when it answers"
             )
         database.join(number, is_alone=False)
-    shards = Databases(databases)
-    shards.note_drained([entry.number for entry in entries.values() if entry.state == "drained"])
-    if len(databases) > 1 and shards.lead in known:
-        _enter(shards, known, {} if are_ours else entries)
-        shards.level()
-        _refuse_contradictions(shards)
+    joined = Databases(databases)
+    joined.note_drained([entry.number for entry in entries.values() if entry.state == "drained"])
+    if len(databases) > 1 and joined.lead in known:
+        _enter(joined, known, {} if are_ours else entries)
+        joined.level()
+        _refuse_contradictions(joined)
     for database in further:
-        add(shards, database, is_embedded=True)
-    return shards
+        add(joined, database, is_embedded=True)
+    return joined
 
 
-def further_shards(shards: Databases, open_database: Callable[[str], Database]) -> list[Database]:
+def further_shards(databases: Databases, open_database: Callable[[str], Database]) -> list[Database]:
     """The shards that the catalogue knows and the app does not have yet, by their addresses in it."""
-    entries = shards.read(read_shards)
-    shards.note_drained([entry.number for entry in entries if entry.state == "drained"])
+    entries = databases.read(read_shards)
+    databases.note_drained([entry.number for entry in entries if entry.state == "drained"])
     found = []
     for entry in entries:
-        if entry.number not in shards and entry.state in ("active", "draining"):
-            database = open_database(at_address(entry.address, shards.lead.url))
+        if entry.number not in databases and entry.state in ("active", "draining"):
+            database = open_database(at_address(entry.address, databases.lead.url))
             database.join(entry.number, is_alone=False)
             found.append(database)
     return found
 
 
-def add(shards: Databases, database: Database, *, is_embedded: bool = False) -> int:
+def add(databases: Databases, database: Database, *, is_embedded: bool = False) -> int:
     """Make a migrated, empty database a further shard; its number. Killed anywhere, it can be done again.
 
     It gets its number on the lead first, then is told who it is, and only then is anything placed on it.
     """
     known, address = database.run(read_membership), plain_address(database.url)
-    ours = shards.lead.run(read_membership)
+    ours = databases.lead.run(read_membership)
     if known.identity is not None and known.system != ours.system:
         raise InvalidInput("url", f"the database at {database.address} belongs to another system; give an empty one")
-    entries = {entry.number: entry for entry in shards.lead.run(read_shards)}
+    entries = {entry.number: entry for entry in databases.lead.run(read_shards)}
     if known.identity is not None and known.number in entries and entries[known.number].state == "drained":
         raise InvalidInput(
             "url", f"the database at {database.address} was drained as shard {known.number}; give an empty one"
         )
-    if known.number in shards and known.number in entries and known.identity == entries[known.number].identity:
+    if known.number in databases and known.number in entries and known.identity == entries[known.number].identity:
         return known.number
     if not is_embedded:
-        _refuse_unreachable(shards, database)
+        _refuse_unreachable(databases, database)
     if not entries:
         # A shard that was alone was not entered yet.
-        _enter(shards, {shards.lead: ours}, {})
+        _enter(databases, {databases.lead: ours}, {})
     if known.identity is None:
         system = ours.system or ""
-        number, identity = shards.lead.run(lambda c: reserve_shard(c, str(uuid.uuid4()), address))
-        newest = max(shards.each(read_range_number))
+        number, identity = databases.lead.run(lambda c: reserve_shard(c, str(uuid.uuid4()), address))
+        newest = max(databases.each(read_range_number))
         database.run(lambda c: take_up_shard(c, number, identity, system))
         database.run(lambda c: c.execute(query("start_ranges_after"), {"range": newest}))
         known = database.run(read_membership)
     _refuse_replaced(database, known, entries.get(known.number))
     database.join(known.number, is_alone=False)
-    shards.add(database)
-    shards.level()
-    shards.change(lambda c: end_joining(c, known.number))
+    databases.add(database)
+    databases.level()
+    databases.change(lambda c: end_joining(c, known.number))
     return known.number
 
 
-def _refuse_unreachable(shards: Databases, database: Database) -> None:
+def _refuse_unreachable(databases: Databases, database: Database) -> None:
     """Programs that run find a shard by its address and come with the credentials they have."""
     try:
         Database(
-            at_address(plain_address(database.url), shards.lead.url), request_timeout=database.request_timeout
+            at_address(plain_address(database.url), databases.lead.url), request_timeout=database.request_timeout
         ).connect().close()
     except ConnectionLost as error:
         raise InvalidInput(
             "url",
             f"the database at {database.address} cannot be reached with the role and password of shard "
-            f"{shards.lead.shard}, as running programs would ({str(error).strip().splitlines()[0]}); give it the same",
+            f"{databases.lead.shard}, as running programs would ({str(error).strip().splitlines()[0]}); "
+            "give it the same",
         ) from None
 
 
@@ -249,15 +250,15 @@ def _refuse_replaced(database: Database, member: Membership, entry: ShardEntry |
         )
 
 
-def _enter(shards: Databases, known: dict[Database, Membership], entries: dict[int, ShardEntry]) -> None:
+def _enter(databases: Databases, known: dict[Database, Membership], entries: dict[int, ShardEntry]) -> None:
     for database, member in known.items():
         if member.number not in entries and member.identity is not None:
             number, name, address = member.number, member.identity, plain_address(database.url)
-            shards.lead.run(lambda c: enter_shard(c, number, name, address))  # noqa: B023
+            databases.lead.run(lambda c: enter_shard(c, number, name, address))  # noqa: B023
 
 
-def _refuse_contradictions(shards: Databases) -> None:
-    told = shards.each(read_digest, timeout=3.0)
+def _refuse_contradictions(databases: Databases) -> None:
+    told = databases.each(read_digest, timeout=3.0)
     versions = dict.fromkeys(version for version, _ in told)
     for version in versions:
         digests = {number: digest for number, (other, digest) in told.given.items() if other == version}

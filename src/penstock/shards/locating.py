@@ -19,21 +19,21 @@ ANSWER_SECONDS = 5.0
 
 
 def at_job(
-    shards: Databases, job_id: int, act: Callable[[Connection], T], *, waits: bool = False, writes: bool = False
+    databases: Databases, job_id: int, act: Callable[[Connection], T], *, waits: bool = False, writes: bool = False
 ) -> T:
     """Do something where a job is. `waits`: for its database, where that is down."""
 
     def do(database: Database) -> T:
-        return shards.ask(database, act, waits=waits, writes=writes)
+        return databases.ask(database, act, waits=waits, writes=writes)
 
-    number = shards.number_of(job_id)
+    number = databases.number_of(job_id)
     try:
-        return do(shards.of_job(job_id))
+        return do(databases.of_job(job_id))
     except (NotFound, PartitionUnavailable) as error:
-        if isinstance(error, PartitionUnavailable) and number not in _learn_drained(shards):
+        if isinstance(error, PartitionUnavailable) and number not in _learn_drained(databases):
             raise
         # It may have been carried to where its key lives by now.
-        found = locate(shards, job_id)
+        found = locate(databases, job_id)
         if found.shard == number:
             raise
         return do(found)
@@ -45,25 +45,25 @@ def find_forward(connection: Connection, job_id: int) -> int | None:
     return row[0] if row else None
 
 
-def find_shards_of(shards: Databases, ids: Sequence[int]) -> dict[int, int]:
+def find_shards_of(databases: Databases, ids: Sequence[int]) -> dict[int, int]:
     """The shards on which these jobs are, of those that answer: for jobs that were written by one that is drained."""
 
     def act(connection: Connection) -> list[int]:
         return [row[0] for row in connection.execute(query("are_here"), {"ids": array_text(ids)}).fetchall()]
 
-    found = shards.each(act, timeout=ANSWER_SECONDS)
+    found = databases.each(act, timeout=ANSWER_SECONDS)
     return {id_: number for number, here in found.given.items() for id_ in here}
 
 
-def locate(shards: Databases, job_id: int) -> Database:
+def locate(databases: Databases, job_id: int) -> Database:
     """The shard on which a job is now; the one that wrote it where it is nowhere. NotFound where that is not there."""
-    number = shards.number_of(job_id)
-    is_drained = number not in shards or number in shards.drained
+    number = databases.number_of(job_id)
+    is_drained = number not in databases or number in databases.drained
     # A drained shard may be gone, and with it the knowledge where it sent its jobs.
-    if is_drained and (found := find_shards_of(shards, [job_id])):
-        return shards.of(found[job_id])
-    written = shards.of_job(job_id)
-    if shards.sole is not None or is_drained:
+    if is_drained and (found := find_shards_of(databases, [job_id])):
+        return databases.of(found[job_id])
+    written = databases.of_job(job_id)
+    if databases.sole is not None or is_drained:
         return written
     database, seen = written, {written.shard}
     while True:
@@ -73,14 +73,14 @@ def locate(shards: Databases, job_id: int) -> Database:
         if target == database.shard or target in seen:
             return database
         seen.add(target)
-        if target not in shards:
+        if target not in databases:
             raise NotFound(f"job {job_id} was carried to shard {target}, which is not among the databases of this app")
-        database = shards.of(target)
+        database = databases.of(target)
 
 
-def _learn_drained(shards: Databases) -> frozenset[int]:
+def _learn_drained(databases: Databases) -> frozenset[int]:
     """The shards that hold nothing any more, if somebody can tell."""
     try:
-        return shards.learn_drained()
+        return databases.learn_drained()
     except PartitionUnavailable:
-        return shards.drained
+        return databases.drained

@@ -54,31 +54,31 @@ class Left(NamedTuple):
     held_keys: list[bytes]
 
 
-def change(shards: Databases, name: str, act: Callable[[Connection], bool]) -> bool:
+def change(databases: Databases, name: str, act: Callable[[Connection], bool]) -> bool:
     """Make a change of a queue's map and see it through; what `act` said. PartitionUnavailable: nothing is changed."""
-    if shards.sole is not None:
-        return shards.sole.run(act)
-    shards.learn_drained()
-    shards.level().all()
-    deadline = shards.lead.clock.monotonic() + shards.lead.request_timeout
+    if databases.sole is not None:
+        return databases.sole.run(act)
+    databases.learn_drained()
+    databases.level().all()
+    deadline = databases.lead.clock.monotonic() + databases.lead.request_timeout
     while True:
-        advance_changes(shards)
+        advance_changes(databases)
         try:
-            is_changed = shards.change(act)
+            is_changed = databases.change(act)
             break
         except ObjectInUse as error:
-            if shards.lead.clock.monotonic() >= deadline:
+            if databases.lead.clock.monotonic() >= deadline:
                 raise PartitionUnavailable(f"{error.diag.message_primary}: call again later") from None
-            shards.lead.clock.sleep(PAUSE_SECONDS)
-    epoch = shards.lead.run(lambda connection: find_queue(connection, name)).epoch
+            databases.lead.clock.sleep(PAUSE_SECONDS)
+    epoch = databases.lead.run(lambda connection: find_queue(connection, name)).epoch
     while True:
-        undone = advance_changes(shards)
-        has_opened = shards.lead.run(lambda connection: _has_opened(connection, name, epoch))
+        undone = advance_changes(databases)
+        has_opened = databases.lead.run(lambda connection: _has_opened(connection, name, epoch))
         if has_opened:
             return is_changed
         if has_opened is None:
             raise undone.get(name) or _not_learned(name, "a shard")
-        shards.lead.clock.sleep(PAUSE_SECONDS)
+        databases.lead.clock.sleep(PAUSE_SECONDS)
 
 
 def move(connection: Connection, name: str, numbers: Sequence[int], to: Sequence[int]) -> bool:
@@ -88,22 +88,22 @@ def move(connection: Connection, name: str, numbers: Sequence[int], to: Sequence
     return bool(row and row[0])
 
 
-def advance_changes(shards: Databases) -> dict[str, PartitionUnavailable]:
+def advance_changes(databases: Databases) -> dict[str, PartitionUnavailable]:
     """Open the maps that may be, and undo those that waited too long: by queue the shard that did not answer."""
-    lead = shards.lead
+    lead = databases.lead
     unopened = lead.ask(_read_unopened, timeout=ANSWER_SECONDS)
     if not unopened:
         return {}
-    missing = shards.level().missing
-    known = shards.each(
+    missing = databases.level().missing
+    known = databases.each(
         lambda connection: _read_epochs(connection, [each.queue_id for each in unopened]), timeout=ANSWER_SECONDS
     )
     undone = {}
     for each in unopened:
         behind = [number for number in each.shards if known.given.get(number, {}).get(each.queue_id, 0) < each.epoch]
         if not behind:
-            shards.change(lambda connection: _change_state(connection, "open_map", each))  # noqa: B023
-        elif each.seconds > PATIENCE_SECONDS and shards.change(
+            databases.change(lambda connection: _change_state(connection, "open_map", each))  # noqa: B023
+        elif each.seconds > PATIENCE_SECONDS and databases.change(
             lambda connection: _change_state(connection, "undo_map", each)  # noqa: B023
         ):
             undone[each.name] = _not_learned(
@@ -112,11 +112,11 @@ def advance_changes(shards: Databases) -> dict[str, PartitionUnavailable]:
     return undone
 
 
-def tell_left(shards: Databases) -> int:
+def tell_left(databases: Databases) -> int:
     """Carry what is left of closed maps from each shard to the others; of how many maps that was."""
-    if shards.sole is not None:
+    if databases.sole is not None:
         return 0
-    told = shards.each(_read_left, timeout=ANSWER_SECONDS)
+    told = databases.each(_read_left, timeout=ANSWER_SECONDS)
     if not any(told.given.values()):
         return 0
 
@@ -125,26 +125,28 @@ def tell_left(shards: Databases) -> int:
             if shard != database.shard and left:
                 database.ask(lambda connection: _note_left(connection, shard, left), timeout=ANSWER_SECONDS)  # noqa: B023
 
-    shards.each_database(take)
+    databases.each_database(take)
     return sum(len(left) for left in told)
 
 
-def tell_shut(shards: Databases) -> int:
+def tell_shut(databases: Databases) -> int:
     """Carry from each shard to the others which places of partitions are shut there; how many were news to one."""
-    told = shards.each(lambda connection: connection.execute(query("shut_places")).fetchall(), timeout=ANSWER_SECONDS)
+    told = databases.each(
+        lambda connection: connection.execute(query("shut_places")).fetchall(), timeout=ANSWER_SECONDS
+    )
     places = [place for given in told for place in given]
 
     def take(database: Database) -> int:
         return database.ask(lambda connection: _note_shut(connection, places), timeout=ANSWER_SECONDS)
 
-    return sum(shards.each_database(take)) if places else 0
+    return sum(databases.each_database(take)) if places else 0
 
 
-def tell_left_of(shards: Databases, teller: Database) -> None:
+def tell_left_of(databases: Databases, teller: Database) -> None:
     """Tell every other shard what is left on one of them, as of now. PartitionUnavailable: not everybody was told."""
     left = teller.ask(_read_left, timeout=ANSWER_SECONDS)
-    for database in shards:
-        if database is not teller and left and database.shard not in shards.drained:
+    for database in databases:
+        if database is not teller and left and database.shard not in databases.drained:
             database.ask(lambda connection: _tell_for_sure(connection, teller.shard, left), timeout=ANSWER_SECONDS)
 
 

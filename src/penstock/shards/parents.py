@@ -28,31 +28,31 @@ BATCH = 1_000
 ASK_SECONDS = 3.0
 
 
-def check_parents(shards: Databases, waits: Iterable[tuple[Parents, int]]) -> None:
+def check_parents(databases: Databases, waits: Iterable[tuple[Parents, int]]) -> None:
     """Refuse parents, each with the shard their child goes to, that are nowhere: each of them is asked for on the
     shard that wrote it, and where it went from there. With one database the statement that writes the children does so.
 
     Where a parent is, how it ends is kept from now on for the shards that its children go to.
     """
-    if shards.sole is not None:
+    if databases.sole is not None:
         return
     by_shard: dict[int, set[tuple[int, int]]] = {}
     for parent, to in {(parent, to) for parents, to in waits for parent in parents.stored}:
-        number = shards.number_of(parent)
-        if number not in shards or number in shards.drained:
-            number = _carried_to(shards, parent)
+        number = databases.number_of(parent)
+        if number not in databases or number in databases.drained:
+            number = _carried_to(databases, parent)
         by_shard.setdefault(number, set()).add((parent, to))
     # Again for those that were carried away, and on from there.
-    for _ in shards:
+    for _ in databases:
         went: dict[int, set[tuple[int, int]]] = {}
         for number, waited_for in by_shard.items():
-            found = shards.of(number).run(partial(_check_here, waited_for=waited_for), writes=False)
+            found = databases.of(number).run(partial(_check_here, waited_for=waited_for), writes=False)
             for parent, to in waited_for:
                 if parent in found:
                     elsewhere = found[parent]
                     if elsewhere is None:
                         raise unknown_parent(parent)
-                    if elsewhere in shards:
+                    if elsewhere in databases:
                         went.setdefault(elsewhere, set()).add((parent, to))
         if not went:
             return
@@ -60,64 +60,66 @@ def check_parents(shards: Databases, waits: Iterable[tuple[Parents, int]]) -> No
     raise unknown_parent(min(parent for pairs in by_shard.values() for parent, _ in pairs))
 
 
-def _carried_to(shards: Databases, parent: int) -> int:
+def _carried_to(databases: Databases, parent: int) -> int:
     """The shard that has a job which was written by one that is drained."""
     try:
-        return locate(shards, parent).shard
+        return locate(databases, parent).shard
     except NotFound:
         raise unknown_parent(parent) from None
 
 
-def tell_children(shards: Databases) -> int:
+def tell_children(databases: Databases) -> int:
     """Ask for the ends of parents on other shards, and let their children go; how many parents are waited for."""
 
     def tell(database: Database) -> int:
         waited_for, after = 0, 0
         while ids := database.ask(lambda c: parents_elsewhere(c, after), timeout=ASK_SECONDS):  # noqa: B023
-            for asked, ends in _ends_elsewhere(shards, ids, database.shard):
+            for asked, ends in _ends_elsewhere(databases, ids, database.shard):
                 database.ask(lambda c: enter_parent_ends(c, ends), timeout=ASK_SECONDS)  # noqa: B023
                 asked.ask(lambda c: await_no_more(c, list(ends), database.shard), timeout=ASK_SECONDS)  # noqa: B023
             waited_for += len(ids)
             after = ids[-1]
         return waited_for
 
-    return sum(shards.each_database(tell))
+    return sum(databases.each_database(tell))
 
 
-def forget_ends(shards: Databases) -> int:
+def forget_ends(databases: Databases) -> int:
     """Forget the ends of parents that nobody waits for, and who waited for them: where that was not said."""
 
     def forget(database: Database) -> int:
         for number, ids in database.ask(parents_awaited, timeout=ASK_SECONDS).items():
-            if number not in shards or shards.of(number).breaker.is_down:
+            if number not in databases or databases.of(number).breaker.is_down:
                 continue
-            left = shards.of(number).ask(lambda c: parents_not_heard_of(c, ids), timeout=ASK_SECONDS)  # noqa: B023
+            left = databases.of(number).ask(lambda c: parents_not_heard_of(c, ids), timeout=ASK_SECONDS)  # noqa: B023
             heard = [id_ for id_ in ids if id_ not in left]
             database.ask(lambda c: await_no_more(c, heard, number), timeout=ASK_SECONDS)  # noqa: B023
         return 0
 
-    shards.each_database(forget)
-    return sum(shards.each(clean_parent_ends, timeout=ASK_SECONDS))
+    databases.each_database(forget)
+    return sum(databases.each(clean_parent_ends, timeout=ASK_SECONDS))
 
 
 def _ends_elsewhere(
-    shards: Databases, ids: Sequence[int], child_shard: int
+    databases: Databases, ids: Sequence[int], child_shard: int
 ) -> Iterator[tuple[Database, dict[int, bool]]]:
     """How those of these jobs ended that have, shard by shard, as far as they answer."""
     by_shard: dict[int, list[int]] = {}
     # Jobs of a drained shard are on the shards they were carried to. What ended on it is known by it alone: it is asked
     # as long as it is there.
-    of_drained = [id_ for id_ in ids if (number := shards.number_of(id_)) not in shards or number in shards.drained]
-    carried_to = find_shards_of(shards, of_drained) if of_drained else {}
+    of_drained = [
+        id_ for id_ in ids if (number := databases.number_of(id_)) not in databases or number in databases.drained
+    ]
+    carried_to = find_shards_of(databases, of_drained) if of_drained else {}
     for id_ in ids:
-        by_shard.setdefault(carried_to.get(id_, shards.number_of(id_)), []).append(id_)
+        by_shard.setdefault(carried_to.get(id_, databases.number_of(id_)), []).append(id_)
     # Again for those that were carried away, and on from there.
-    for _ in shards:
+    for _ in databases:
         carried: dict[int, list[int]] = {}
         for number, group in by_shard.items():
-            if number not in shards or shards.of(number).breaker.is_down:
+            if number not in databases or databases.of(number).breaker.is_down:
                 continue
-            asked = shards.of(number)
+            asked = databases.of(number)
             try:
                 told = asked.ask(lambda c: ends_of_parents(c, group, child_shard), timeout=ASK_SECONDS)  # noqa: B023
             except PartitionUnavailable as error:

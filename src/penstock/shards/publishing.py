@@ -93,7 +93,7 @@ class _Part(NamedTuple):
 class _Commit:
     """One try to publish, under a name of its own."""
 
-    shards: Databases
+    databases: Databases
     lead: Database
     load: str
     queue: str
@@ -124,7 +124,7 @@ class _Commit:
             if self.lead.ask(lambda c: _abort(c, self.attempt), timeout=SHORT_SECONDS):
                 for number in self.others:
                     with contextlib.suppress(PartitionUnavailable):
-                        self.shards.of(number).ask(lambda c: _release(c, self.attempt), timeout=SHORT_SECONDS)
+                        self.databases.of(number).ask(lambda c: _release(c, self.attempt), timeout=SHORT_SECONDS)
 
     @property
     def others(self) -> list[int]:
@@ -133,7 +133,7 @@ class _Commit:
 
     def _hold(self, number: int) -> int:
         parameters = {"home": self.lead.shard, **self._parameters(number)}
-        return int(self._ask(self.shards.of(number), "hold_stages", parameters)[0])
+        return int(self._ask(self.databases.of(number), "hold_stages", parameters)[0])
 
     def _parameters(self, shard: int) -> dict[str, Any]:
         stages = self.stages.get(shard, ())
@@ -178,7 +178,7 @@ class _Commit:
 
 
 def publish(
-    shards: Databases,
+    databases: Databases,
     name: str,
     queue: str,
     batch: int,
@@ -195,16 +195,16 @@ def publish(
     stream from another of the same name: their batches count from 0 both. Raises `PartitionUnavailable` where a shard
     is away; where that is after the decision, it says so.
     """
-    shards.read(lambda connection: find_queue(connection, queue))
-    if any(number != shards.lead.shard for number in stages):
+    databases.read(lambda connection: find_queue(connection, queue))
+    if any(number != databases.lead.shard for number in stages):
         # A shard checks its stages against its own catalogue, which has to be as new as the lead's.
-        shards.level()
-    clock = shards.lead.clock
-    deadline = clock.monotonic() + shards.lead.request_timeout
+        databases.level()
+    clock = databases.lead.clock
+    deadline = clock.monotonic() + databases.lead.request_timeout
     while True:
         commit = _Commit(
-            shards,
-            shards.lead,
+            databases,
+            databases.lead,
             name,
             queue,
             batch,
@@ -222,7 +222,7 @@ def publish(
             commit.take_back()
             if clock.monotonic() > deadline:
                 raise PartitionUnavailable(f"load {name!r} was not published: {reason}; run it again") from None
-            _learn_lead(shards)
+            _learn_lead(databases)
             clock.sleep(_PAUSE_SECONDS)
         except BaseException:
             commit.take_back()
@@ -231,19 +231,19 @@ def publish(
         commit.take_back()
     elif not commit.others:
         return decided
-    publish_decided(shards, name)
-    found = find_published(shards, name, queue, batch, is_stream=is_stream)
+    publish_decided(databases, name)
+    found = find_published(databases, name, queue, batch, is_stream=is_stream)
     assert found is not None  # noqa: S101
     return Published(decided.is_new, found.rows, found.duplicates, found.bad_rows, found.published_at)
 
 
-def find_published(shards: Databases, name: str, queue: str, batch: int, *, is_stream: bool) -> Published | None:
+def find_published(databases: Databases, name: str, queue: str, batch: int, *, is_stream: bool) -> Published | None:
     """What was decided before, if anything; `InvalidInput` where the name belongs to another kind of load."""
-    answers = shards.each(
+    answers = databases.each(
         lambda connection: connection.execute(query("find_batch"), {"name": name, "batch": batch}).fetchone()
     )
-    if shards.lead.shard in answers.missing:
-        raise answers.missing[shards.lead.shard]
+    if databases.lead.shard in answers.missing:
+        raise answers.missing[databases.lead.shard]
     known = [row for row in answers if row is not None]
     for other, was_stream, *_ in known:
         if other != queue or was_stream != is_stream:
@@ -258,14 +258,14 @@ def find_published(shards: Databases, name: str, queue: str, batch: int, *, is_s
     return Published(False, rows, duplicates, bad_rows, min(row[4] for row in chosen), chosen[0][5])
 
 
-def publish_decided(shards: Databases, name: str, *, waits: bool = True) -> None:
+def publish_decided(databases: Databases, name: str, *, waits: bool = True) -> None:
     """Publish what was decided of a load on every shard; `PartitionUnavailable` where one is away."""
-    for decider in shards:
+    for decider in databases:
         try:
-            missing = _publish_parts(decider, shards, name, waits=waits).missing
+            missing = _publish_parts(decider, databases, name, waits=waits).missing
         except PartitionUnavailable:
             # Only the lead decides. Another shard may have decided something while it led: it is asked if it answers.
-            if decider is shards.lead:
+            if decider is databases.lead:
                 raise
             continue
         for shard, error in missing.items():
@@ -275,25 +275,25 @@ def publish_decided(shards: Databases, name: str, *, waits: bool = True) -> None
             )
 
 
-def publish_all_decided(shards: Databases) -> int:
+def publish_all_decided(databases: Databases) -> int:
     """Publish every load that was decided, and release stages that nobody will decide about; how many of both.
 
     Safe in any number of workers at once; a shard that is away is passed over.
     """
     done = 0
-    for database in shards:
+    for database in databases:
         with contextlib.suppress(PartitionUnavailable):
-            done += _publish_parts(database, shards).done
+            done += _publish_parts(database, databases).done
             for attempt, number in database.ask(_read_old_holds, timeout=SHORT_SECONDS):
-                done += _release_undecided(shards, database, attempt, number)
+                done += _release_undecided(databases, database, attempt, number)
     return done
 
 
-def drop_stages(shards: Databases, stages: Mapping[int, Sequence[str]]) -> None:
+def drop_stages(databases: Databases, stages: Mapping[int, Sequence[str]]) -> None:
     """Forget stages that are not to be published; a shard that is away forgets them within a day."""
     for number, names in stages.items():
         with contextlib.suppress(PartitionUnavailable):
-            shards.of(number).ask(
+            databases.of(number).ask(
                 lambda c: c.execute(query("drop_stages"), {"stages": list(names)}),  # noqa: B023
                 timeout=SHORT_SECONDS,
             )
@@ -307,7 +307,9 @@ class _Progress:
     missing: dict[int, PartitionUnavailable] = field(default_factory=dict)
 
 
-def _publish_parts(decider: Database, shards: Databases, name: str | None = None, *, waits: bool = False) -> _Progress:
+def _publish_parts(
+    decider: Database, databases: Databases, name: str | None = None, *, waits: bool = False
+) -> _Progress:
     """Publish what was decided at a shard and follows on others, of one load or of all."""
     progress = _Progress()
     timeout = None if waits else SHORT_SECONDS
@@ -315,7 +317,7 @@ def _publish_parts(decider: Database, shards: Databases, name: str | None = None
         if part.shard in progress.missing:
             continue
         try:
-            rows, duplicates = shards.of(part.shard).run(
+            rows, duplicates = databases.of(part.shard).run(
                 lambda c: _publish_part(c, part),  # noqa: B023
                 timeout=timeout,
                 waits=waits,
@@ -333,19 +335,19 @@ def _publish_parts(decider: Database, shards: Databases, name: str | None = None
     return progress
 
 
-def _release_undecided(shards: Databases, database: Database, attempt: str, number: int) -> bool:
+def _release_undecided(databases: Databases, database: Database, attempt: str, number: int) -> bool:
     """Release what an attempt holds on a database, if the shard that would have decided it says that it was not. While
     that shard does not answer, it stays held.
     """
     with contextlib.suppress(PartitionUnavailable):
-        if shards.of(number).ask(lambda c: _abort(c, attempt), timeout=SHORT_SECONDS):
+        if databases.of(number).ask(lambda c: _abort(c, attempt), timeout=SHORT_SECONDS):
             database.ask(lambda c: _release(c, attempt), timeout=SHORT_SECONDS)
             return True
     return False
 
 
-def _learn_lead(shards: Databases) -> None:
-    shards.note_drained([entry.number for entry in shards.read(read_shards) if entry.state == "drained"])
+def _learn_lead(databases: Databases) -> None:
+    databases.note_drained([entry.number for entry in databases.read(read_shards) if entry.state == "drained"])
 
 
 def _read_unpublished(connection: Connection, name: str | None) -> list[_Part]:

@@ -55,15 +55,15 @@ def find_shards(option: object) -> ShardUrls:
     further: list[Database] = []
     try:
         silent = list(joining.meet(databases, _greet))
-        shards = joining.join(databases, silent)
-        for database in joining.further_shards(shards, lambda url: Database(url, pool_size=1)):
+        joined = joining.join(databases, silent)
+        for database in joining.further_shards(joined, lambda url: Database(url, pool_size=1)):
             further.append(database)
-            shards.add(database)
+            joined.add(database)
             if not _does_answer(database):
                 silent.append(database)
         return ShardUrls(
-            {database.shard: database.url for database in shards},
-            shards.lead.shard,
+            {database.shard: database.url for database in joined},
+            joined.lead.shard,
             frozenset(database.shard for database in silent),
         )
     finally:
@@ -71,9 +71,9 @@ def find_shards(option: object) -> ShardUrls:
             database.close()
 
 
-def join_urls(shards: Databases) -> str:
+def join_urls(databases: Databases) -> str:
     """The databases of an app as one text."""
-    return "\n".join(database.url for database in shards)
+    return "\n".join(database.url for database in databases)
 
 
 def open_one(urls: Mapping[int, str], number: int, **options: Any) -> Database:

@@ -54,21 +54,21 @@ class Duty:
     busy_seconds: float | None = None
 
 
-def level_catalogues(shards: Databases) -> int:
+def level_catalogues(databases: Databases) -> int:
     """Carry what is new in the catalogue to every shard."""
-    shards.level()
+    databases.level()
     return 0
 
 
-def advance_maps(shards: Databases) -> int:
+def advance_maps(databases: Databases) -> int:
     """Bring changes of maps further, and tell each shard what is left of old ones and what is shut on the others."""
-    return len(advance_changes(shards)) + empty_left_places(shards) + tell_left(shards) + tell_shut(shards)
+    return len(advance_changes(databases)) + empty_left_places(databases) + tell_left(databases) + tell_shut(databases)
 
 
-def carry_all(shards: Databases) -> int:
+def carry_all(databases: Databases) -> int:
     """Carry what was sent between shards; raises what the first refused where none took anything."""
     refusals: list[Exception] = []
-    carried = carry(shards, refusals)
+    carried = carry(databases, refusals)
     if refusals and not carried:
         raise refusals[0]
     return carried
@@ -91,6 +91,6 @@ DUTIES: list[Duty] = [
 ]
 
 
-def shared_duties(shards: Databases) -> Sequence[Duty]:
+def shared_duties(databases: Databases) -> Sequence[Duty]:
     """What is to be done between these databases: with one, nothing."""
-    return DUTIES if shards.sole is None else ()
+    return DUTIES if databases.sole is None else ()

@@ -89,11 +89,11 @@ def archive(
     if not isinstance(reconcile, bool):
         raise InvalidInput("reconcile", f"True or False is needed, not {type(reconcile).__name__} {shown(reconcile)}")
     register(spark)
-    shards = app.databases
+    databases = app.databases
     archived = Archived()
-    targets, missing = _check_shards(spark, shards, lake, format, reconcile=reconcile)
+    targets, missing = _check_shards(spark, databases, lake, format, reconcile=reconcile)
     for database, target in targets:
-        name = shards.named(database.shard, " of shard {}")
+        name = databases.named(database.shard, " of shard {}")
         with (
             decode_errors(),
             _apply_settings(spark),
@@ -115,7 +115,7 @@ def archive(
 
 
 def _check_shards(
-    spark: SparkSession, shards: Any, lake: str, kind: str, *, reconcile: bool
+    spark: SparkSession, databases: Any, lake: str, kind: str, *, reconcile: bool
 ) -> tuple[list[tuple[Database, Lake]], list[PartitionUnavailable]]:
     """Each database that answers, with what it has in the lake, and why others do not answer.
 
@@ -123,8 +123,8 @@ def _check_shards(
     """
     targets: list[tuple[Database, Lake]] = []
     missing: list[PartitionUnavailable] = []
-    timeout = shards.patience(ASK_SECONDS)
-    for database in shards:
+    timeout = databases.patience(ASK_SECONDS)
+    for database in databases:
         try:
             target = open_lake(spark, lake, database.shard, database.run(read_identity, timeout=timeout), kind)
             listed = target.list_writings()

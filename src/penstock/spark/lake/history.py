@@ -66,11 +66,13 @@ def history(
     names = _check_columns(columns)
     row_filter = RowFilter(queue, task, outcome, None, key, read_instant("since", since), read_instant("until", until))
     register(spark)
-    shards = app.databases
-    lakes = {} if lake is None else _open_lakes(spark, shards, checked_lake(lake), format)
+    databases = app.databases
+    lakes = {} if lake is None else _open_lakes(spark, databases, checked_lake(lake), format)
     # An archive may run meanwhile: `LakeComparison.compare` says why it is read in this order.
     listed = {number: target.list_writings() for number, target in lakes.items()}
-    answers = shards.each(lambda connection: (read_slices(connection), read_writings(connection)), timeout=ASK_SECONDS)
+    answers = databases.each(
+        lambda connection: (read_slices(connection), read_writings(connection)), timeout=ASK_SECONDS
+    )
     answers.all()
     reader = spark.read.format("penstock").options(
         url=join_urls(app.databases), table="finished", columns=",".join(names)
@@ -85,7 +87,7 @@ def history(
             comparison = LakeComparison.compare(lakes[number], listed[number], slices, writings)
             comparison.check()
             for said in comparison.describe_left_out():
-                log.warning("%s%s", said, shards.named(number, " (shard {})"))
+                log.warning("%s%s", said, databases.named(number, " (shard {})"))
             folders += [each.folder for each in comparison.cold]
             reader = reader.options(lake=lakes[number].root, lake_format=format)
     if folders:
@@ -103,9 +105,9 @@ def history(
     return found
 
 
-def _open_lakes(spark: SparkSession, shards: Any, path: str, kind: str) -> dict[int, Lake]:
+def _open_lakes(spark: SparkSession, databases: Any, path: str, kind: str) -> dict[int, Lake]:
     """What the database of each shard has in the lake."""
-    identities = shards.each(read_identity, timeout=ASK_SECONDS)
+    identities = databases.each(read_identity, timeout=ASK_SECONDS)
     identities.all()
     return {number: open_lake(spark, path, number, identity, kind) for number, identity in identities.given.items()}
 

@@ -93,9 +93,9 @@ def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *
         name = "" if is_stream else f"load-{secrets.token_hex(8)}"
     while True:
         urls = find_shards(options.get("url"))
-        with urls.open() as shards:
-            entry = shards.read(lambda connection: find_queue(connection, queue))
-            published = None if is_stream else find_published(shards, name, queue, 0, is_stream=False)
+        with urls.open() as databases:
+            entry = databases.read(lambda connection: find_queue(connection, queue))
+            published = None if is_stream else find_published(databases, name, queue, 0, is_stream=False)
         if urls.urls.keys() >= set(entry.partition_shards):
             break
         # A shard has joined after the URLs were read and before the queue was: both are read again.

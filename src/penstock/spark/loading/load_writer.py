@@ -150,8 +150,8 @@ def _publish(plan: LoadPlan, name: str, batch: int, staged: Sequence[StageReport
     from penstock.spark.loading.row_order import order_tasks
 
     if plan.published is not None:
-        with plan.shards.open() as shards:
-            publish_decided(shards, name)
+        with plan.shards.open() as databases:
+            publish_decided(databases, name)
         log.warning(
             "load %r was published at %s with %d rows: nothing was loaded again",
             name,
@@ -166,14 +166,14 @@ def _publish(plan: LoadPlan, name: str, batch: int, staged: Sequence[StageReport
                 raise _bad_row_error(each)
     if plan.order_by:
         staged = order_tasks(plan.order_by, staged)
-    with plan.shards.open() as shards:
+    with plan.shards.open() as databases:
         bad = [(each.spark_partition, row) for each in staged for row in each.bad]
         if plan.bad_rows is not None and bad:
-            known = find_published(shards, name, plan.queue, batch, is_stream=plan.is_stream)
+            known = find_published(databases, name, plan.queue, batch, is_stream=plan.is_stream)
             if known is None:
                 write_bad_rows(plan.bad_rows, f"{name}-{batch}" if plan.is_stream else name, bad)
         published = publish(
-            shards,
+            databases,
             name,
             plan.queue,
             batch,
@@ -193,8 +193,8 @@ def _drop_stages(plan: LoadPlan, staged: Sequence[StageReport]) -> None:
 
     stages = _group_by_shard(staged)
     if stages:
-        with plan.shards.open() as shards:
-            drop_stages(shards, {number: [stage for stage, _ in each] for number, each in stages.items()})
+        with plan.shards.open() as databases:
+            drop_stages(databases, {number: [stage for stage, _ in each] for number, each in stages.items()})
 
 
 def _group_by_shard(staged: Sequence[StageReport]) -> dict[int, list[tuple[str, int]]]:

@@ -81,8 +81,8 @@ def process(
     are done, `PartitionUnavailable` names it.
     """
     named_tasks = _check_arguments(handler, tasks, batch_size, budget)
-    shards = app.databases
-    entry = shards.read(lambda connection: find_queue(connection, checked_name("queue", queue)))
+    databases = app.databases
+    entry = databases.read(lambda connection: find_queue(connection, checked_name("queue", queue)))
     plan = WorkPlan(
         urls={},
         drivers={},
@@ -97,11 +97,11 @@ def process(
         until_idle=until_idle,
         budget_seconds=budget,
     )
-    rounds = Rounds(spark, shards, entry.name, plan, stop or threading.Event())
+    rounds = Rounds(spark, databases, entry.name, plan, stop or threading.Event())
     rescued: list[int] = []
     upkeeps: list[SharedUpkeep | Upkeep] = [
-        SharedUpkeep(shards),
-        *(Upkeep(database, app.retention, rescued.append) for database in shards),
+        SharedUpkeep(databases),
+        *(Upkeep(database, app.retention, rescued.append) for database in databases),
     ]
     for upkeep in upkeeps:
         upkeep.start()

@@ -58,10 +58,10 @@ class Rounds:
     """Starts rounds of executor workers; `counts` is what their jobs came to."""
 
     def __init__(
-        self, spark: SparkSession, shards: Databases, queue: str, plan: WorkPlan, stop: threading.Event
+        self, spark: SparkSession, databases: Databases, queue: str, plan: WorkPlan, stop: threading.Event
     ) -> None:
         self._spark = spark
-        self._shards = shards
+        self._databases = databases
         self._queue = queue
         self._plan = plan
         self._stop = stop
@@ -109,16 +109,16 @@ class Rounds:
             slots.remove_run(connection, self._plan.run)
             sweep.rescue(connection)
 
-        for error in self._shards.each(remove, timeout=self._patience).missing.values():
+        for error in self._databases.each(remove, timeout=self._patience).missing.values():
             log.warning("what the slots still held goes to other workers later: %s", error)
 
     @property
     def _patience(self) -> float | None:
-        return self._shards.patience(PATIENCE_SECONDS)
+        return self._databases.patience(PATIENCE_SECONDS)
 
     def _run_round(self, drivers: dict[int, int]) -> list[Any] | None:
         """One job of Spark; what its executor workers report, or None where it was cancelled."""
-        plan = replace(self._plan, urls={number: self._shards.of(number).url for number in drivers}, drivers=drivers)
+        plan = replace(self._plan, urls={number: self._databases.of(number).url for number in drivers}, drivers=drivers)
         if self._away:
             # The next round, which comes soon then, finds out whether they are back.
             plan = replace(plan, budget_seconds=min(plan.budget_seconds, SHORT_ROUND_SECONDS))
@@ -135,14 +135,14 @@ class Rounds:
     @contextmanager
     def _register_driver(self) -> Iterator[dict[int, int]]:
         """The driver's rows for the length of a block, on each shard that has partitions of the queue and answers."""
-        entry = self._shards.read(lambda connection: find_queue(connection, self._queue))
-        wanted = sorted({number for number in entry.partition_shards if number in self._shards})
+        entry = self._databases.read(lambda connection: find_queue(connection, self._queue))
+        wanted = sorted({number for number in entry.partition_shards if number in self._databases})
         drivers: dict[int, int] = {}
         self._away = {}
         with ExitStack() as stack:
             for number in wanted:
                 try:
-                    drivers[number] = stack.enter_context(self._register_on(self._shards.of(number)))
+                    drivers[number] = stack.enter_context(self._register_on(self._databases.of(number)))
                 except PartitionUnavailable as error:
                     self._away[number] = error
             if not drivers:

@@ -38,18 +38,18 @@ class Consumer:
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
-        self._shards = self._open_shards()
+        self._databases = self._open_shards()
         self._consumers: dict[int, ShardConsumer] = {}
         self._refreshed_at = -REFRESH_SECONDS
         # Which shard is asked first; the next claim begins with another.
         self._first = 0
         self._refresh()
-        self._upkeep = SharedUpkeep(self._shards)
+        self._upkeep = SharedUpkeep(self._databases)
         self._upkeep.start()
 
     def url_of(self, shard: int) -> str:
         """Where a shard is."""
-        return self._shards.of(shard).url
+        return self._databases.of(shard).url
 
     def adopt(self, offset: StreamOffset) -> None:
         """Go on as the workers that hold this batch, those of them that still live."""
@@ -86,7 +86,7 @@ class Consumer:
     def count_waiting(self) -> int:
         """How many jobs could be claimed now."""
         queue = self._entry.id
-        answers = self._shards.each(lambda connection: slots.waiting_in_queue(connection, queue))
+        answers = self._databases.each(lambda connection: slots.waiting_in_queue(connection, queue))
         return sum(answers)
 
     def close(self) -> None:
@@ -94,23 +94,23 @@ class Consumer:
         self._upkeep.stop()
         for consumer in self._consumers.values():
             consumer.close()
-        self._shards.close()
+        self._databases.close()
 
     def _refresh(self) -> None:
         now = system.monotonic()
         if now - self._refreshed_at < REFRESH_SECONDS:
             return
         self._refreshed_at = now
-        self._entry: QueueEntry = self._shards.read(self._find_queue)
+        self._entry: QueueEntry = self._databases.read(self._find_queue)
         for number in sorted(set(self._entry.partition_shards)):
             self._consumer_of(number)
 
     def _consumer_of(self, number: int) -> ShardConsumer:
         if number not in self._consumers:
-            if number not in self._shards:
-                self._shards.add(self._open_database(find_shards(self._options.url), number))
+            if number not in self._databases:
+                self._databases.add(self._open_database(find_shards(self._options.url), number))
             self._consumers[number] = ShardConsumer(
-                self._shards.of(number), self._entry, self._options.tasks, self._options.lease_seconds
+                self._databases.of(number), self._entry, self._options.tasks, self._options.lease_seconds
             )
         return self._consumers[number]
 
@@ -119,7 +119,7 @@ class Consumer:
         is settled when it is back.
         """
         consumer = self._consumer_of(number)
-        if len(self._consumers) > 1 and self._shards.of(number).breaker.is_down:
+        if len(self._consumers) > 1 and self._databases.of(number).breaker.is_down:
             consumer.settle_later(offset)
             return None
         try:

@@ -84,8 +84,8 @@ class TableReader(DataSourceReader):
         """Intervals of the ranges of each shard, so that each holds about as much as the others."""
         with encode_errors():
             urls = self._find_shards()
-            with urls.open() as shards:
-                partitions = shards.each_database(lambda database: self._cut_shard(shards, database)).all()
+            with urls.open() as databases:
+                partitions = databases.each_database(lambda database: self._cut_shard(databases, database)).all()
             return [partition for found in partitions for partition in found]
 
     def _find_shards(self) -> ShardUrls:
@@ -94,12 +94,14 @@ class TableReader(DataSourceReader):
             return ShardUrls({number: self._options["url"]}, number)
         return find_shards(self._options["url"])
 
-    def _cut_shard(self, shards: Databases, database: Database) -> list[TablePartition]:
+    def _cut_shard(self, databases: Databases, database: Database) -> list[TablePartition]:
         whole = replace(self._whole, hot=self._hot_slices.get(database.shard, ()))
-        count = None if self._count is None else shards.share_of(self._count)
+        count = None if self._count is None else databases.share_of(self._count)
         # Where one of several shards is down it is not waited for: the error comes at once.
-        found = shards.ask(database, lambda connection: split_interval(connection, whole, count), timeout=ASK_SECONDS)
-        name = shards.named(database.shard, "shard {}") or "the database"
+        found = databases.ask(
+            database, lambda connection: split_interval(connection, whole, count), timeout=ASK_SECONDS
+        )
+        name = databases.named(database.shard, "shard {}") or "the database"
         return [TablePartition(part, database.shard, database.url, name) for part in found]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
