@@ -13,9 +13,9 @@ from tests.database.conftest import Scene
 from penstock.errors import NotFound
 from penstock.model.job_state import State
 from penstock.storage import Connection
-from penstock.storage.inspect import control
 from penstock.storage.inspect.jobs import find_job
 from penstock.storage.inspect.stats import read_stats
+from penstock.storage.repair import control
 from penstock.storage.upkeep.sweep import promote
 
 LATER = datetime.now(UTC) + timedelta(days=1)

@@ -25,8 +25,8 @@ from penstock.storage.enqueue.write import write_groups
 from penstock.storage.upkeep import sweep
 from penstock.storage.work import owner as owner_storage
 from penstock.storage.work import workers
-from penstock.storage.work.claim import Lease
 from penstock.storage.work.exchange import ClaimWish, exchange, held_leases
+from penstock.storage.work.leases import Lease
 from penstock.storage.work.settle import End, Succeeded, note_started, settle_alone, split_lease
 
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "gated": {"limit": 100}, "owned": {"order": "key"}}

@@ -18,7 +18,7 @@ from tests.database.stepwise import GATE, Actor, clear, gate, lasting_scene
 
 from penstock.storage import Connection
 from penstock.storage.connection.queries import query
-from penstock.storage.inspect import control
+from penstock.storage.repair import control
 from penstock.storage.upkeep import sweep
 
 LATER = datetime.now(UTC) + timedelta(days=1)

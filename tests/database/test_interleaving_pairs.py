@@ -19,7 +19,7 @@ from tests.database.stepwise import Played, Step, clear, lasting_scene, orders, 
 from penstock.storage import Connection
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.queries import query
-from penstock.storage.inspect import control
+from penstock.storage.repair import control
 from penstock.storage.upkeep import sweep
 from penstock.storage.work.settle import split_lease
 

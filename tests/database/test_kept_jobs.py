@@ -14,8 +14,8 @@ from penstock.storage import Connection
 from penstock.storage.catalogue.resize import resize
 from penstock.storage.connection.queries import query
 from penstock.storage.enqueue.job_group import Parents
-from penstock.storage.inspect.control import retry_job
 from penstock.storage.inspect.jobs import find_job
+from penstock.storage.repair.control import retry_job
 from penstock.storage.upkeep import sweep
 from penstock.storage.upkeep.prune import prune
 from penstock.storage.work import owner as storage

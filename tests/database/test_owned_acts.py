@@ -12,8 +12,8 @@ from penstock.routing.key_hash import partition_of
 from penstock.storage.catalogue.queues import announce_task
 from penstock.storage.catalogue.resize import resize
 from penstock.storage.enqueue.job_group import Parents
-from penstock.storage.inspect import control
 from penstock.storage.inspect.jobs import find_job
+from penstock.storage.repair import control
 from penstock.storage.upkeep import sweep
 
 LATER = datetime.now(UTC) + timedelta(days=1)

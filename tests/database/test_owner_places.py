@@ -10,7 +10,7 @@ from tests.database.ledger import check
 from tests.database.owned import Owned
 
 from penstock.engine.owner import Owner
-from penstock.storage.inspect import control
+from penstock.storage.repair import control
 from penstock.storage.upkeep import sweep
 from penstock.storage.work.exchange import exchange
 from penstock.storage.work.owner import ChosenJobs

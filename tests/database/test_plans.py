@@ -24,7 +24,7 @@ from penstock.storage.catalogue.queues import QueueEntry, find_queue
 from penstock.storage.connection.arrays import array_text, members_text
 from penstock.storage.connection.queries import query
 from penstock.storage.enqueue.job_group import Parents
-from penstock.storage.work.claim import Lease, read_jobs
+from penstock.storage.work.leases import Lease, read_jobs
 from penstock.storage.work.settle import End
 
 SINGLES = 200_000

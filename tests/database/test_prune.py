@@ -13,12 +13,12 @@ from penstock.errors import NotFound
 from penstock.storage.enqueue.job_group import Destination, JobGroup
 from penstock.storage.enqueue.steps import drive
 from penstock.storage.enqueue.write import write_few
-from penstock.storage.inspect.control import retry_job
 from penstock.storage.inspect.jobs import find_job
+from penstock.storage.repair.control import retry_job
 from penstock.storage.upkeep.prune import Pruned, prune
 from penstock.storage.upkeep.sweep import unblock_all
 from penstock.storage.upkeep.tables_ahead import make_ahead, rotate_slice
-from penstock.storage.work.claim import Lease, read_jobs
+from penstock.storage.work.leases import Lease, read_jobs
 
 DAYS = {"succeeded": 7.0, "failed": 30.0, "cancelled": 7.0, "discarded": 7.0, "expired": 7.0}
 

@@ -8,7 +8,7 @@ from tests.database.conftest import Scene
 from tests.database.ledger import check
 
 from penstock.model.job_state import State
-from penstock.storage.inspect.control import purge
+from penstock.storage.repair.control import purge
 
 
 def test_a_child_that_a_purge_lets_go_is_not_purged_by_it(scene: Scene) -> None:

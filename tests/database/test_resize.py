@@ -19,7 +19,7 @@ from penstock.storage.catalogue.queues import find_queue
 from penstock.storage.catalogue.resize import OpenKeyMaps
 from penstock.storage.connection.queries import query
 from penstock.storage.enqueue.job_group import Parents
-from penstock.storage.inspect import control
+from penstock.storage.repair import control
 from penstock.storage.upkeep import sweep
 
 LATER = datetime.now(UTC) + timedelta(days=1)

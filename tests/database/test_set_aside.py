@@ -24,7 +24,7 @@ from penstock.storage.catalogue.resize import resize
 from penstock.storage.enqueue.job_group import Parents
 from penstock.storage.upkeep import sweep
 from penstock.storage.upkeep.prune import prune
-from penstock.storage.work.claim import Lease, read_jobs
+from penstock.storage.work.leases import Lease, read_jobs
 from penstock.storage.work.set_aside import set_aside
 
 REPAIR = Path(__file__).parents[2] / "docs" / "how-to" / "look-and-repair.md"

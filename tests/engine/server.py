@@ -21,8 +21,8 @@ from penstock.storage import Connection, Database
 from penstock.storage.catalogue.queues import QueueEntry
 from penstock.storage.upkeep.sweep import unblock_next
 from penstock.storage.work import workers
-from penstock.storage.work.claim import Lease
 from penstock.storage.work.exchange import held_leases
+from penstock.storage.work.leases import Lease
 from penstock.storage.work.settle import End, EndKind, Succeeded
 
 __all__ = ["LEASE_SECONDS", "FarWorker", "Server", "WorkerGone"]

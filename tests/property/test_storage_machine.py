@@ -29,10 +29,10 @@ from penstock import App
 from penstock.client import PendingJob, Task
 from penstock.model.job_state import State
 from penstock.storage import Connection
-from penstock.storage.inspect import control
+from penstock.storage.repair import control
 from penstock.storage.upkeep import sweep
-from penstock.storage.work.claim import Lease, read_jobs
 from penstock.storage.work.exchange import ClaimWish, exchange
+from penstock.storage.work.leases import Lease, read_jobs
 from penstock.storage.work.settle import End, EndKind, Succeeded, split_lease
 from penstock.storage.work.workers import register
 

@@ -20,8 +20,8 @@ from penstock.shards.parents import tell_children
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue.queues import find_queue
 from penstock.storage.connection.queries import query
-from penstock.storage.inspect import control
 from penstock.storage.inspect.jobs import find_job
+from penstock.storage.repair import control
 from penstock.storage.upkeep import sweep
 
 LATER = datetime.now(UTC) + timedelta(days=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.storage import Database
-from penstock.storage.work.claim import Lease
+from penstock.storage.work.leases import Lease
 from penstock.task import define
 from penstock.worker.backlog import Backlog
 from penstock.worker.claimed_job import ClaimedJob

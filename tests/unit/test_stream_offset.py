@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.spark.streaming.stream_offset import ShardOffset
 from penstock.storage.connection.arrays import members_text
-from penstock.storage.work.claim import Lease
+from penstock.storage.work.leases import Lease
 
 positions = st.sets(st.integers(0, 1023), min_size=1)
 

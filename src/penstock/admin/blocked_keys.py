@@ -8,7 +8,8 @@ from penstock.model.blocked_key import BlockedKey
 from penstock.model.checks import key_from_bytes, key_to_bytes
 from penstock.shards.databases import Databases
 from penstock.storage.catalogue.queues import find_queue
-from penstock.storage.inspect.blocked_keys import Blocked, count_behind, read_blocked_keys, release_key
+from penstock.storage.inspect.blocked_keys import Blocked, count_behind, read_blocked_keys
+from penstock.storage.repair.control import release_key
 
 __all__ = ["blocked_keys", "release"]
 

@@ -21,10 +21,10 @@ from penstock.shards.databases import Databases
 from penstock.shards.locating import at_job
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue.queues import find_queue, set_paused
-from penstock.storage.inspect import control
 from penstock.storage.inspect.jobs import Listed, find_job, list_jobs
 from penstock.storage.inspect.selection import Selection, looks
 from penstock.storage.inspect.stats import read_figures
+from penstock.storage.repair import control
 
 __all__ = ["cancel", "job", "jobs", "pause", "purge", "reschedule", "resume", "retry"]
 

@@ -22,7 +22,7 @@ from penstock.app.inputs import Limits, check_app_options, checked_filters, chec
 from penstock.app.results import wait_for_result, wait_for_result_async
 from penstock.app.sending import AppSender
 from penstock.app.working import Workers
-from penstock.client.beside import beside
+from penstock.client.call_in_thread import call_in_thread
 from penstock.client.pending import PendingJob
 from penstock.client.task import Queue, Task
 from penstock.client.testing import Testing
@@ -478,39 +478,39 @@ class App:
 
     async def astats(self, queue: str | Queue) -> Stats:
         """`stats` for coroutines."""
-        return await beside(lambda: self.stats(queue), self.request_timeout)
+        return await call_in_thread(lambda: self.stats(queue), self.request_timeout)
 
     async def aloads(self, limit: int = 100) -> list[Load]:
         """`loads` for coroutines."""
-        return await beside(lambda: self.loads(limit), self.request_timeout)
+        return await call_in_thread(lambda: self.loads(limit), self.request_timeout)
 
     async def ajob(self, job_id: int | str) -> Job:
         """`job` for coroutines."""
-        return await beside(lambda: self.job(job_id), self.request_timeout)
+        return await call_in_thread(lambda: self.job(job_id), self.request_timeout)
 
     async def ajobs(self, **filters: Any) -> list[Job]:
         """`jobs` for coroutines."""
-        return await beside(lambda: self.jobs(**filters), self.request_timeout)
+        return await call_in_thread(lambda: self.jobs(**filters), self.request_timeout)
 
     async def aqueues(self) -> list[Stats]:
         """`queues` for coroutines."""
-        return await beside(lambda: self.queues(), self.request_timeout)
+        return await call_in_thread(lambda: self.queues(), self.request_timeout)
 
     async def aworkers(self) -> list[WorkerInfo]:
         """`workers` for coroutines."""
-        return await beside(lambda: self.workers(), self.request_timeout)
+        return await call_in_thread(lambda: self.workers(), self.request_timeout)
 
     async def acrons(self) -> list[Cron]:
         """`crons` for coroutines."""
-        return await beside(lambda: self.crons(), self.request_timeout)
+        return await call_in_thread(lambda: self.crons(), self.request_timeout)
 
     async def aexplain(self, job_id: int | str) -> Explanation:
         """`explain` for coroutines."""
-        return await beside(lambda: self.explain(job_id), self.request_timeout)
+        return await call_in_thread(lambda: self.explain(job_id), self.request_timeout)
 
     async def ablocked_keys(self, queue: str | Queue) -> list[BlockedKey]:
         """`blocked_keys` for coroutines."""
-        return await beside(lambda: self.blocked_keys(queue), self.request_timeout)
+        return await call_in_thread(lambda: self.blocked_keys(queue), self.request_timeout)
 
     async def aresult(self, job_id: int | str, timeout: float | None = None) -> Any:  # noqa: ASYNC109
         """`result` for coroutines."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock import admin
 from penstock.app.access import Access
-from penstock.client.beside import beside
+from penstock.client.call_in_thread import call_in_thread
 from penstock.clock import system
 from penstock.deadline import Deadline
 from penstock.errors import JobFailed, PartitionUnavailable, ResultTimeout
@@ -36,7 +36,7 @@ async def wait_for_result_async(access: Access, job_id: int | str, timeout: floa
     """The same for coroutines."""
     if timeout is None:
         return await asyncio.to_thread(wait_for_result, access, job_id, None)
-    return await beside(lambda: wait_for_result(access, job_id, timeout), max(timeout, LOOK_SECONDS))
+    return await call_in_thread(lambda: wait_for_result(access, job_id, timeout), max(timeout, LOOK_SECONDS))
 
 
 def _wait(access: Access, job_id: int | str, deadline: Deadline | None = None, seconds: float = inf) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from penstock.app.access import Access
-from penstock.client.beside import beside
+from penstock.client.call_in_thread import call_in_thread
 from penstock.client.pending import PendingJob, PendingRows, is_bound
 from penstock.client.producer import Producer
 from penstock.errors import InvalidInput, PartitionUnavailable, RequestTimeout
@@ -48,7 +48,7 @@ class AppSender:
         seconds = (
             self.request_timeout if request_timeout is None else checked_seconds("request_timeout", request_timeout)
         )
-        return await beside(lambda: self.send_many(jobs, connection, request_timeout), seconds)
+        return await call_in_thread(lambda: self.send_many(jobs, connection, request_timeout), seconds)
 
     def send(self, jobs: Sequence[PendingJob], connection: Any, timeout: float | None) -> list[int]:
         """Write jobs, all or nothing, on each shard by itself; their ids."""

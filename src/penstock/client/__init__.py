@@ -12,7 +12,7 @@ callers_writer  a call in the transaction of its caller
 checks          what would refuse a call, before it is written
 map_wait        waiting for a key map that is not open yet
 refusals        what is said when a call cannot be done
-beside          a call of a coroutine, in a thread
+call_in_thread  a call of a coroutine, in a thread
 testing         jobs in memory, for users' own tests
 """
 

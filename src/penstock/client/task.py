@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
-from penstock.client.beside import beside
+from penstock.client.call_in_thread import call_in_thread
 from penstock.client.options import Options
 from penstock.client.pending import PLAIN, PendingJob, PendingRows, prepare
 from penstock.errors import InvalidInput
@@ -81,7 +81,7 @@ class Bound:
         pending = self._encode_many(rows)
         if connection is not None and is_async(connection):
             return await self._sender.send_in_async(pending.to_jobs(), connection)
-        return await beside(lambda: self._sender.send_rows(pending), self._seconds)
+        return await call_in_thread(lambda: self._sender.send_rows(pending), self._seconds)
 
     def _prepare(self, args: tuple[Any, ...], named: dict[str, Any]) -> PendingJob:
         bound = dict(self.definition.arguments.bind(args, named)) if args else named
@@ -118,7 +118,7 @@ class Bound:
         connection = self._options.connection
         if connection is not None and is_async(connection):
             return await self._sender.send_in_async(jobs, connection)
-        return await beside(lambda: self._sender.send(jobs, connection, self._seconds), self._seconds)
+        return await call_in_thread(lambda: self._sender.send(jobs, connection, self._seconds), self._seconds)
 
     @property
     def _seconds(self) -> float:

@@ -1,4 +1,4 @@
-"""The engine: what everybody who runs jobs does with a database, a worker, a slot of Spark, a stream.
+"""The engine: what everybody who runs jobs does with a database, a worker, an executor worker of Spark, a stream.
 
 link           a connection that is made anew when it is lost, and how long that is tried
 conversation   one holder's turns over a link, and finding out what became of one whose answer was lost

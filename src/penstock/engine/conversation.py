@@ -24,8 +24,8 @@ from penstock.storage.connection.error_meaning import DatabaseError, is_cancelle
 from penstock.storage.connection.flow import Session, session_of
 from penstock.storage.connection.sessions import confirm_replicated, stop_turns
 from penstock.storage.work import workers
-from penstock.storage.work.claim import Lease, leases_not_from
 from penstock.storage.work.exchange import Turn, exchange, held_leases, settled_by
+from penstock.storage.work.leases import Lease, leases_not_from
 from penstock.storage.work.settle import End, Succeeded
 
 __all__ = ["Attempts", "Conversation", "Holder", "Settlement"]

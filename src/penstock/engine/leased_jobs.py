@@ -12,7 +12,7 @@ from penstock.clock import system
 from penstock.engine.conversation import Conversation
 from penstock.engine.source import Source
 from penstock.storage.connection.error_meaning import DatabaseError, is_about_data
-from penstock.storage.work.claim import Lease, Stored, read_jobs
+from penstock.storage.work.leases import Lease, Stored, read_jobs
 from penstock.storage.work.set_aside import leave_unread_out, set_unread_aside
 
 __all__ = ["read_leased"]

@@ -1,7 +1,7 @@
 """A link: one thread's connection to a database, made anew whenever it is lost.
 
 What may be repeated is asked over it until it is answered. How long that is tried is for the user of the engine to say:
-a worker waits for ever, until it is told to stop; a slot of Spark for as long as a request may take.
+a worker waits for ever, until it is told to stop; an executor worker of Spark for as long as a request may take.
 """
 
 from __future__ import annotations

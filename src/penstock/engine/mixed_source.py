@@ -10,8 +10,8 @@ from penstock.engine.owned_source import OwnedSource
 from penstock.engine.plain_source import PlainSource
 from penstock.engine.source import Wish
 from penstock.storage.connection.database import Connection
-from penstock.storage.work.claim import Lease, LeasedJob
 from penstock.storage.work.exchange import Turn
+from penstock.storage.work.leases import Lease, LeasedJob
 
 __all__ = ["MixedSource"]
 

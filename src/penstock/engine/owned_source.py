@@ -14,8 +14,8 @@ from penstock.engine.owner import Owner
 from penstock.engine.source import Wish
 from penstock.storage.connection.database import Connection
 from penstock.storage.work import workers
-from penstock.storage.work.claim import Lease, LeasedJob
 from penstock.storage.work.exchange import Turn
+from penstock.storage.work.leases import Lease, LeasedJob
 from penstock.storage.work.owner import has_work_of_others
 
 __all__ = ["OwnedSource"]

@@ -16,8 +16,8 @@ from penstock.policy.roster import Job, Roster
 from penstock.storage.connection.database import Connection
 from penstock.storage.enqueue.job_group import RANGE
 from penstock.storage.work import owner as storage
-from penstock.storage.work.claim import Lease, LeasedJob
 from penstock.storage.work.exchange import Turn
+from penstock.storage.work.leases import Lease, LeasedJob
 from penstock.storage.work.owner import ChosenJobs, Look, LookWish, Ownership, ReadyRow
 from penstock.storage.work.set_aside import set_aside
 

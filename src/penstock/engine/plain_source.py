@@ -8,8 +8,8 @@ from math import inf
 from penstock.engine.source import NOTHING, Wish
 from penstock.storage.connection.database import Connection
 from penstock.storage.work import workers
-from penstock.storage.work.claim import Lease, LeasedJob
 from penstock.storage.work.exchange import FROM_THE_START, ClaimWish, Turn
+from penstock.storage.work.leases import Lease, LeasedJob
 from penstock.storage.work.owner import read_partitions
 
 __all__ = ["PlainSource"]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.storage.connection.database import Connection
-from penstock.storage.work.claim import Lease, LeasedJob
 from penstock.storage.work.exchange import ClaimWish, Turn
+from penstock.storage.work.leases import Lease, LeasedJob
 from penstock.storage.work.owner import ChosenJobs
 
 __all__ = ["NOTHING", "Source", "Wish"]

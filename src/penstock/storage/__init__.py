@@ -8,7 +8,8 @@ work        claims, leases, settles, workers, owners
 upkeep      what is done for all: promote, rescue, prune
 loads       loads from Spark
 history     history, and its way into a lake
-inspect     what a person asks and does
+inspect     what a person asks
+repair      what a person does
 
 The queries of a module are in the `.sql` file beside it.
 """

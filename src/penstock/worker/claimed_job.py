@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from penstock.clock import ticks
-from penstock.storage.work.claim import Lease, LeasedJob, Stored
+from penstock.storage.work.leases import Lease, LeasedJob, Stored
 from penstock.task.definition import TaskDefinition
 from penstock.task.verdict import Verdict
 

@@ -25,7 +25,7 @@ from penstock.policy.slot_shares import Grant
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import DatabaseError
 from penstock.storage.work import workers
-from penstock.storage.work.claim import Lease
+from penstock.storage.work.leases import Lease
 from penstock.storage.work.settle import End, note_started
 from penstock.worker.backlog import SETTLED_TOGETHER, Backlog
 from penstock.worker.claimed_job import ClaimedJob, jobs_of

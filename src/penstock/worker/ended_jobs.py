@@ -10,7 +10,7 @@ from operator import attrgetter
 from penstock.clock import system, ticks
 from penstock.model.checks import storable_text
 from penstock.policy.claim_size import ClaimSize
-from penstock.storage.work.claim import Lease
+from penstock.storage.work.leases import Lease
 from penstock.storage.work.settle import End, Succeeded
 from penstock.task.verdict import judge
 from penstock.worker.backlog import Backlog

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import ValuesView
 
-from penstock.storage.work.claim import Lease
+from penstock.storage.work.leases import Lease
 from penstock.worker.backlog import Backlog
 
 __all__ = ["WorkerLeases"]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from penstock.storage.connection.database import Connection
-from penstock.storage.work.spark_slots import read_tasks, tasks_at_the_head
+from penstock.storage.work.spark_workers import read_tasks, tasks_at_the_head
 from penstock.task.arguments import Arguments
 from penstock.task.definition import DEFAULT_ATTEMPTS, TaskDefinition, define
 

@@ -19,7 +19,7 @@ from penstock.model.checks import storable_text
 from penstock.model.encoding import encode_result
 from penstock.spark.processing.row_outcome import Dead, Ok, Outcome, RetryAfter
 from penstock.storage.enqueue.job_group import RANGE
-from penstock.storage.work.claim import Lease
+from penstock.storage.work.leases import Lease
 from penstock.storage.work.settle import End, Succeeded
 from penstock.task.definition import TaskDefinition
 from penstock.task.verdict import Verdict, describe, judge

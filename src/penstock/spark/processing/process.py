@@ -48,7 +48,8 @@ class ProcessingApp(Protocol):
 
 class Processed(NamedTuple):
     """What came of one call: attempts by their end, the jobs of dead workers that were rescued meanwhile, and attempts
-    that ended when another worker had their job already. What a killed slot had settled before is not counted here.
+    that ended when another worker had their job already. What a killed executor worker had settled before is not
+    counted here.
     """
 
     succeeded: int

@@ -25,8 +25,7 @@ from penstock.spark.processing.work_plan import WorkPlan
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue.queues import find_queue
 from penstock.storage.upkeep import sweep
-from penstock.storage.work import spark_slots as slots
-from penstock.storage.work import workers
+from penstock.storage.work import spark_workers, workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,14 +78,14 @@ class Rounds:
             except PartitionUnavailable as error:
                 if self._plan.until_idle:
                     raise
-                log.warning("%s; the slots are started again when it does", error)
+                log.warning("%s; the executor workers are started again when it does", error)
                 self._stop.wait(PAUSE_SECONDS)
                 continue
             except _ExecutorCrashed as crash:
                 failed_rounds += 1
                 if failed_rounds > MOST_FAILED_ROUNDS:
                     raise crash.error from None
-                log.warning("Python processes of executors died; the slots are started again")
+                log.warning("Python processes of executors died; the executor workers are started again")
                 self.remove_workers()
                 continue
             failed_rounds = 0
@@ -106,11 +105,11 @@ class Rounds:
         """Remove the rows of executor workers, whatever became of them, and rescue what they still held."""
 
         def remove(connection: Connection) -> None:
-            slots.remove_run(connection, self._plan.run)
+            spark_workers.remove_run(connection, self._plan.run)
             sweep.rescue(connection)
 
         for error in self._databases.each(remove, timeout=self._patience).missing.values():
-            log.warning("what the slots still held goes to other workers later: %s", error)
+            log.warning("what the executor workers still held goes to other workers later: %s", error)
 
     @property
     def _patience(self) -> float | None:

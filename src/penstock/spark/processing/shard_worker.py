@@ -37,10 +37,9 @@ from penstock.spark.processing.work_plan import WorkPlan
 from penstock.storage.connection.database import Connection
 from penstock.storage.enqueue.job_group import RANGE
 from penstock.storage.upkeep.sweep import unblock
-from penstock.storage.work import spark_slots as slots
-from penstock.storage.work import workers
-from penstock.storage.work.claim import Lease
+from penstock.storage.work import spark_workers, workers
 from penstock.storage.work.exchange import held_leases
+from penstock.storage.work.leases import Lease
 from penstock.storage.work.owner import read_partitions
 from penstock.storage.work.settle import note_started
 from penstock.upkeep import Upkeep
@@ -152,7 +151,7 @@ class ShardWorker:
         self._result = BatchResult()
         self.counts += result.count_ends(turn.unsettled)
         if turn.lost:
-            log.warning("LeaseLost: %d jobs were no longer this slot's when they ended", len(turn.lost))
+            log.warning("LeaseLost: %d jobs were no longer this executor worker's when they ended", len(turn.lost))
         self._held = self._source.learn(wish, turn, now)
         if turn.children:
             self._ask(lambda connection: unblock(connection, turn.children))
@@ -190,7 +189,7 @@ class ShardWorker:
         """Whether nothing is left here for any worker of the run: what another of them holds may come back."""
 
         def is_busy(connection: Connection) -> bool:
-            return slots.run_is_busy(connection, self._plan.run, self._worker, self._partitions)
+            return spark_workers.run_is_busy(connection, self._plan.run, self._worker, self._partitions)
 
         if self._ask(is_busy):
             return False
@@ -211,7 +210,7 @@ class ShardWorker:
             self._ask(self._source.leave)
             self._ask(lambda connection: workers.remove(connection, self._worker))
         except Exception as error:  # Others rescue what it held when its row is not renewed.
-            log.warning("a slot could not say that it left: %s", error)
+            log.warning("an executor worker could not say that it left: %s", error)
         self.close()
 
     def close(self) -> None:
@@ -223,7 +222,7 @@ class ShardWorker:
         now = system.monotonic()
         if now - self._refreshed_at >= REFRESH_SECONDS:
             self._refreshed_at = now
-            self._is_gated = slots.is_gated(connection, self._plan.queue_id)
+            self._is_gated = spark_workers.is_gated(connection, self._plan.queue_id)
             self._partitions = [each for each, _ in read_partitions(connection, [self._plan.queue_id])]
             if new := self.tasks.refresh(connection, self._plan.queue_id):
                 workers.add_tasks(connection, self._worker, [(self._plan.queue_id, task) for task in new])
@@ -248,7 +247,7 @@ class ShardWorker:
         return self._conversation.ask(act)
 
     def _renew(self, connection: Connection) -> workers.Renewal | None:
-        renewal, self._has_driver = slots.renew(connection, self._worker, self._plan.drivers[self._shard])
+        renewal, self._has_driver = spark_workers.renew(connection, self._worker, self._plan.drivers[self._shard])
         running = self._running
         if running is not None and ticks() - running[0] > STARTED_NANOSECONDS:
             note_started(connection, self._worker, running[1])

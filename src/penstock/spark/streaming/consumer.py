@@ -19,7 +19,7 @@ from penstock.spark.streaming.stream_offset import ShardOffset, StreamOffset
 from penstock.spark.streaming.stream_options import StreamOptions
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue.queues import QueueEntry, find_queue
-from penstock.storage.work import spark_slots as slots
+from penstock.storage.work import spark_workers
 from penstock.upkeep import SharedUpkeep
 
 __all__ = ["Consumer"]
@@ -86,7 +86,7 @@ class Consumer:
     def count_waiting(self) -> int:
         """How many jobs could be claimed now."""
         queue = self._entry.id
-        answers = self._databases.each(lambda connection: slots.waiting_in_queue(connection, queue))
+        answers = self._databases.each(lambda connection: spark_workers.waiting_in_queue(connection, queue))
         return sum(answers)
 
     def close(self) -> None:

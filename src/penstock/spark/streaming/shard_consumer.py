@@ -22,8 +22,7 @@ from penstock.spark.streaming.stream_offset import ShardOffset
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue.queues import QueueEntry
 from penstock.storage.upkeep.sweep import unblock
-from penstock.storage.work import spark_slots as slots
-from penstock.storage.work import workers
+from penstock.storage.work import spark_workers, workers
 from penstock.storage.work.exchange import held_leases
 from penstock.upkeep import Upkeep
 
@@ -62,7 +61,7 @@ class ShardConsumer:
         if self._worker or not offset.worker:
             return
         registered_at = ticks()
-        name, server = self._database.run(lambda connection: slots.name_if_alive(connection, offset.worker))
+        name, server = self._database.run(lambda connection: spark_workers.name_if_alive(connection, offset.worker))
         if name is None:
             return
         self._start_worker(WorkerRow(offset.worker, name, registered_at, server))
@@ -145,7 +144,7 @@ class ShardConsumer:
         if not leases:
             return done
         # If the query dies, no job that it holds is charged an attempt: nobody could say which row it broke on.
-        self._conversation.ask(lambda connection: slots.charge_nothing(connection, self._worker))
+        self._conversation.ask(lambda connection: spark_workers.charge_nothing(connection, self._worker))
         self._claimed, self._claimed_at = ShardOffset.of(self._worker, leases), ticks()
         return self._claimed
 

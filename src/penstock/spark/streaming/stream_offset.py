@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock.storage.enqueue.job_group import RANGE
-from penstock.storage.work.claim import Lease, members_of
+from penstock.storage.work.leases import Lease, members_of
 from penstock.storage.work.settle import Succeeded
 
 __all__ = ["ClaimedRange", "ShardOffset", "StreamOffset"]

@@ -24,7 +24,7 @@ from penstock.spark.streaming.stream_offset import ClaimedRange, ShardOffset, St
 from penstock.spark.streaming.stream_options import read_stream_options
 from penstock.storage.connection.database import Database
 from penstock.storage.enqueue.job_group import RANGE
-from penstock.storage.work.claim import read_jobs
+from penstock.storage.work.leases import read_jobs
 from penstock.storage.work.set_aside import set_ends_aside
 from penstock.storage.work.settle import End
 

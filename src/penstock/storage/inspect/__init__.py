@@ -1,8 +1,7 @@
-"""What a person asks about jobs and does to them.
+"""What a person asks about jobs, queues and workers.
 
 jobs          jobs read back
 selection     choosing jobs by what they are
-control       cancel, retry, reschedule, purge
 stats         the figures of queues
 health        the facts behind `explain` and `doctor`
 blocked_keys  keys that wait for a retry or a person

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 
-__all__ = ["Blocked", "count_behind", "read_blocked_keys", "release_key"]
+__all__ = ["Blocked", "count_behind", "read_blocked_keys"]
 
 
 class Blocked(NamedTuple):
@@ -33,9 +33,3 @@ def read_blocked_keys(connection: Connection, queue_id: int) -> list[Blocked]:
 def count_behind(connection: Connection, queue_id: int, keys: Sequence[bytes]) -> dict[bytes, int]:
     """How many jobs of each of these keys are ready."""
     return dict(connection.execute(query("count_behind"), {"queue": queue_id, "keys": list(keys)}).fetchall())
-
-
-def release_key(connection: Connection, queue_id: int, key: bytes) -> bool:
-    """Let a halted key go on; whether it was halted."""
-    row = connection.execute(query("release_key"), {"queue": queue_id, "key": key}).fetchone()
-    return bool(row and row[0])

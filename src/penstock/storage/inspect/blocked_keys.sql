@@ -23,7 +23,3 @@ select j.key, count(distinct j.id)
         where id >= r.range * 1024 + r.low and id < r.range * 1024 + r.high and key = any (%(keys)s::bytea[]) offset 0) as j
  where p.queue_id = %(queue)s and @schema@.has_member(r.low, r.high, r.members, (j.id %% 1024)::int)
  group by j.key
-
--- name: release_key
--- See @schema@.release_key. Locks: the key's row in halted.
-select @schema@.release_key(%(queue)s, %(key)s)

@@ -12,7 +12,7 @@ from penstock.model.load import Load
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 from penstock.storage.enqueue.job_group import RANGE
-from penstock.storage.inspect.control import cancel_jobs
+from penstock.storage.repair.control import cancel_jobs
 from penstock.storage.upkeep.sweep import rescue
 
 __all__ = [

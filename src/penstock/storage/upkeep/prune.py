@@ -30,7 +30,7 @@ from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import DatabaseError, first_line, is_about_data
 from penstock.storage.connection.flow import schema_of
 from penstock.storage.connection.queries import query
-from penstock.storage.inspect.control import bury_dead
+from penstock.storage.repair.control import bury_dead
 from penstock.storage.upkeep.tables_ahead import make_ahead, open_daily_slice
 
 __all__ = ["LOCKED", "Pruned", "detach", "prune"]

@@ -19,7 +19,7 @@ from penstock.storage.connection.database import Connection
 from penstock.storage.connection.error_meaning import DatabaseError, first_line, is_about_data
 from penstock.storage.connection.one_transaction import one_transaction
 from penstock.storage.connection.queries import query
-from penstock.storage.work.claim import Lease
+from penstock.storage.work.leases import Lease
 from penstock.storage.work.owner import ChosenJobs, lease_parameters
 from penstock.storage.work.set_aside import set_ends_aside
 from penstock.storage.work.settle import End, Succeeded, succeeded_parameters

@@ -22,7 +22,7 @@ from penstock.storage.connection.arrays import array_text, members_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 from penstock.storage.enqueue.job_group import RANGE
-from penstock.storage.work.claim import Stored, members_of, read_facts
+from penstock.storage.work.leases import Stored, members_of, read_facts
 
 __all__ = [
     "ChosenJobs",

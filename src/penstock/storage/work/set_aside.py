@@ -14,7 +14,7 @@ import msgspec
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
-from penstock.storage.work.claim import Lease, Stored
+from penstock.storage.work.leases import Lease, Stored
 from penstock.storage.work.settle import End
 
 __all__ = ["leave_unread_out", "set_aside", "set_ends_aside", "set_unread_aside"]

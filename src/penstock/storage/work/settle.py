@@ -13,7 +13,7 @@ from psycopg import errors
 from penstock.storage.connection.arrays import array_text, members_text, nested_array_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
-from penstock.storage.work.claim import Lease
+from penstock.storage.work.leases import Lease
 
 __all__ = [
     "End",

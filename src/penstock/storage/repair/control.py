@@ -1,4 +1,5 @@
 """What a person does to jobs: cancel, retry, reschedule, purge; of one job, of a list, of all of a queue and state.
+And to a key that is halted: release it.
 
 Each act is a short transaction and takes a bounded batch. A job that ends takes its children with it: whether they
 may run is decided after the commit, by `unblock`. Jobs that move while they are looked for are looked for again.
@@ -27,6 +28,7 @@ __all__ = [
     "cancel_job",
     "cancel_jobs",
     "purge",
+    "release_key",
     "reschedule_job",
     "retry_dead",
     "retry_job",
@@ -140,6 +142,12 @@ def bury_dead(connection: Connection, ids: Sequence[int]) -> int:
     """Turn these dead letters into history; how many were."""
     row = connection.execute(query("bury_dead"), {"ids": array_text(ids)}).fetchone()
     return int(row[0]) if row else 0
+
+
+def release_key(connection: Connection, queue_id: int, key: bytes) -> bool:
+    """Let a halted key go on; whether it was halted."""
+    row = connection.execute(query("release_key"), {"queue": queue_id, "key": key}).fetchone()
+    return bool(row and row[0])
 
 
 def tell_children(connection: Connection, ranges: Sequence[int]) -> None:

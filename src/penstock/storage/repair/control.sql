@@ -40,3 +40,7 @@ select place, jobs, ranges from @schema@.purge_blocked(%(partition)s, %(from)s, 
 -- name: bury_dead
 -- Dead letters become history: failed, at the time they failed. See @schema@.bury_dead.
 select @schema@.bury_dead(%(ids)s::bigint[])
+
+-- name: release_key
+-- See @schema@.release_key. Locks: the key's row in halted.
+select @schema@.release_key(%(queue)s, %(key)s)

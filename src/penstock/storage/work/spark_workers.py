@@ -1,7 +1,7 @@
-"""What a task of Spark that runs jobs asks beyond what every worker does.
+"""What executor workers and streams of Spark ask beyond what every worker does.
 
-A slot is such a task: a worker whose name begins with its run, which is one call of `process`. It lives no longer than
-the driver that started it, which has a row of its own among the workers.
+An executor worker is a task of Spark that is a worker for a while: its name begins with its run, which is one call of
+`process`. It lives no longer than the driver that started it, which has a row of its own among the workers.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ __all__ = [
 
 
 def renew(connection: Connection, worker: int, driver: int) -> tuple[Renewal | None, bool]:
-    """Say that a slot lives (None: it was declared dead), and hear whether its driver lives."""
+    """Say that an executor worker lives (None: it was declared dead), and hear whether its driver lives."""
     row = connection.execute(query("renew_slot_if_alive"), {"worker": worker, "driver": driver}).fetchone()
     return (None, False) if row is None else (Renewal(row[0], row[1]), bool(row[2]))
 
 
 def run_is_busy(connection: Connection, run: str, worker: int, partitions: Iterable[int]) -> bool:
-    """Whether another slot of the run holds jobs of these partitions, or one that is gone and not rescued yet."""
+    """Whether another worker of the run holds jobs of these partitions, or one that is gone and not rescued yet."""
     row = connection.execute(
         query("run_is_busy"), {"run": run, "worker": worker, "partitions": array_text(partitions)}
     ).fetchone()

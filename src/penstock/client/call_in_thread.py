@@ -9,12 +9,12 @@ from typing import TypeVar
 from penstock.deadline import within
 from penstock.errors import RequestTimeout
 
-__all__ = ["beside"]
+__all__ = ["call_in_thread"]
 
 T = TypeVar("T")
 
 
-async def beside(call: Callable[[], T], seconds: float) -> T:
+async def call_in_thread(call: Callable[[], T], seconds: float) -> T:
     """Make a call in a thread and wait for it; where no thread is free in time it is not made at all."""
     is_begun = False
 
