@@ -135,7 +135,7 @@ def test_an_owner_sees_what_runs_though_its_table_goes_in_the_middle_of_the_look
     looker = owned.scene.connect()
     steps: list[Step] = [
         lambda c: c.execute("begin isolation level repeatable read read only"),
-        lambda c: c.execute(query("hold_tables_of_jobs")),
+        lambda c: c.execute(query("lock_job_tables")),
         lambda c: c.execute(query("read_snapshot")).fetchall(),
     ]
     for step in steps:

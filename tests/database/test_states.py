@@ -85,7 +85,7 @@ def test_each_table_knows_the_states_of_its_scope(connection: Connection) -> Non
 def test_each_table_holds_itself_to_the_steps_of_its_scope(connection: Connection) -> None:
     rows = connection.execute(
         "select t.tgrelid::regclass::text, t.tgargs from pg_trigger as t join pg_proc as f on f.oid = t.tgfoid"
-        " where f.proname = 'hold_to_steps'"
+        " where f.proname = 'check_step'"
     ).fetchall()
     held = {table.removeprefix("penstock."): set(args.decode().split("\0")[:-1]) for table, args in rows}
     assert held == {table: {f"{step.before or ''}>{step.after}" for step in steps} for table, steps in STEPS.items()}

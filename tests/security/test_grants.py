@@ -29,7 +29,7 @@ OWNERS_FUNCTIONS = {
     "seal_shard": {"worker"},
 }
 # Of a trigger, and with the rights of whoever writes.
-CALLED_BY_NOBODY = {"hold_to_steps"}
+CALLED_BY_NOBODY = {"check_step"}
 ROWS = {"SELECT", "INSERT", "UPDATE", "DELETE"}
 
 

@@ -96,7 +96,7 @@ def killed_after_the_decision(monkeypatch: pytest.MonkeyPatch, loader: Loader, *
 
 
 def killed_before_the_decision(monkeypatch: pytest.MonkeyPatch, loader: Loader, *stages: tuple[str, int]) -> str:
-    """Publish as far as everything is held; the attempt."""
+    """Publish as far as everything is prepared; the attempt."""
     held: list[str] = []
 
     def die(self: publishing._Commit) -> Published:
@@ -127,7 +127,7 @@ def test_a_load_is_published_on_each_shard_once_in_its_order_g8(loader: Loader) 
     # All of it on the other shard: decided here all the same.
     assert loader.publish("m", loader.stage(5, partition=there)).rows == 1
     assert (visible(lead), visible(other)) == ([1, 2], [1, 2, 3, 4, 5])
-    assert [one(each, "select count(*) from penstock.load_hold") for each in (lead, other)] == [0, 0]
+    assert [one(each, "select count(*) from penstock.prepared_stages") for each in (lead, other)] == [0, 0]
     assert publish_all_decided(loader.app.databases) == 0
 
 
@@ -140,7 +140,7 @@ def test_a_driver_killed_after_its_decision_is_gone_on_with_by_upkeep_g8(
     assert (visible(lead), visible(other)) == ([1], [])
     # No janitor drops what was decided, however old it is.
     do(other, "update penstock.load_range set created_at = now() - interval '9 days'")
-    do(other, "update penstock.load_hold set created_at = now() - interval '9 days'")
+    do(other, "update penstock.prepared_stages set created_at = now() - interval '9 days'")
     with other.connection() as connection:
         assert forget_stages(connection) == 0
     assert publish_all_decided(loader.app.databases) == 1
@@ -190,9 +190,9 @@ def test_what_a_dead_driver_held_is_let_go_of_and_can_not_be_decided_any_more_g8
     attempt = killed_before_the_decision(monkeypatch, loader, *stages)
     # It may still come back: a minute passes first.
     assert publish_all_decided(loader.app.databases) == 0
-    do(other, "update penstock.load_hold set created_at = now() - interval '61 seconds'")
+    do(other, "update penstock.prepared_stages set created_at = now() - interval '61 seconds'")
     assert publish_all_decided(loader.app.databases) == 1
-    assert one(other, "select count(*) from penstock.load_hold") == 0
+    assert one(other, "select count(*) from penstock.prepared_stages") == 0
     # The dead one comes back with its decision.
     commit = publishing._Commit(
         loader.app.databases, lead, "l", "q", 0, False, None, None, loader.by_shard(stages[0]), 0, attempt
@@ -212,7 +212,7 @@ def test_held_stages_are_kept_while_the_shard_that_decides_is_away_g8(
     lead, other = loader.app.databases
     killed_after_the_decision(monkeypatch, loader, loader.stage(1, partition=here), loader.stage(2, partition=there))
     do(other, "update penstock.load_range set created_at = now() - interval '9 days'")
-    do(other, "update penstock.load_hold set created_at = now() - interval '9 days'")
+    do(other, "update penstock.prepared_stages set created_at = now() - interval '9 days'")
     with away(lead):
         assert publish_all_decided(loader.app.databases) == 0
         with other.connection() as connection:
@@ -271,7 +271,7 @@ def test_all_is_checked_on_every_shard_before_the_decision_g8(app: App) -> None:
         loader.publish("l", loader.stage(1, 2, 3, partition=here), loader.stage(1, partition=there))
     assert (visible(lead), visible(other), app.loads()) == ([], [], [])
     assert one(other, "select count(*) from penstock.load_range where attempt is not null") == 0
-    assert one(other, "select count(*) from penstock.load_hold") == 0
+    assert one(other, "select count(*) from penstock.prepared_stages") == 0
     assert loader.publish("l", loader.stage(1, partition=here), loader.stage(1, 2, partition=there)).is_new
     with pytest.raises(InvalidInput, match="names another load"):
         Loader(app, "keyed").publish("l")
@@ -296,7 +296,7 @@ def test_of_two_drivers_with_one_name_one_loads_g8(loader: Loader) -> None:
     assert sorted(each.is_new for each in done) == [False] * 5 + [True]
     assert {each.rows for each in done} == {3}
     assert visible(other) == visible(lead) * 2
-    assert one(other, "select count(*) from penstock.load_hold") == 0
+    assert one(other, "select count(*) from penstock.prepared_stages") == 0
 
 
 def test_the_batches_of_a_stream_are_published_in_order_on_each_shard(

@@ -1,7 +1,7 @@
 """The states of what the catalogue is about, and every step by which one moves on.
 
 A state belongs to one scope: a shard, a map of keys to partitions in the catalogue, such a map on one shard, a
-partition as one shard knows it. The tables hold themselves to the same steps by a trigger (`hold_to_steps`), and the
+partition as one shard knows it. The tables hold themselves to the same steps by a trigger (`check_step`), and the
 functions that make them are named here; tests compare the three. A shard that copies the lead's catalogue may have
 missed some: `take_catalogue` alone writes states that no single step leads to.
 
@@ -27,7 +27,7 @@ class Step(NamedTuple):
 STATES: dict[str, tuple[str, ...]] = {
     "shard": ("joining", "active", "draining", "drained"),
     "queue_map": ("announced", "open", "replaced", "drained", "withdrawn"),
-    "map_here": ("held", "closed"),
+    "map_here": ("in_use", "closed"),
     "partition": ("unused", "current", "left", "shut"),
 }
 
@@ -50,8 +50,8 @@ STEPS: dict[str, tuple[Step, ...]] = {
         Step("replaced", "drained", "drain_maps"),
     ),
     "map_here": (
-        Step(None, "held", "set_map"),
-        Step("held", "closed", "close_maps"),
+        Step(None, "in_use", "set_map"),
+        Step("in_use", "closed", "close_maps"),
     ),
     "partition": (
         Step(None, "unused", "partitions_for"),

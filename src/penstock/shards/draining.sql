@@ -12,7 +12,7 @@ select distinct q.name from @schema@.queue as q join @schema@.partition as p on 
 select @schema@.vacate_queue(%(name)s, %(shard)s)
 
 -- name: send_off
--- See @schema@.send_off. Locks: the rows it takes, skipping those held.
+-- See @schema@.send_off. Locks: the rows it takes, skipping those that are locked.
 select @schema@.send_off(%(rows)s)
 
 -- name: has_places_left

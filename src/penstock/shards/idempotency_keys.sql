@@ -7,7 +7,7 @@ select q.id, q.name, q.epoch, array_agg(m.epoch order by m.epoch)
  group by q.id order by q.id
 
 -- name: is_closed_here
--- See @schema@.are_closed: of one map. Locks: rows of old maps, skipping those held.
+-- See @schema@.are_closed: of one map. Locks: rows of old maps, skipping those that are locked.
 select @schema@.are_closed(array[%(queue)s::int], array[%(epoch)s::int])
 
 -- name: strayed_keys

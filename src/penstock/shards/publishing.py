@@ -2,11 +2,11 @@
 
 Where all its stages lie on the shard that leads, that is one transaction. Where others have some:
 
-    hold      each of them checks its stages and keeps them: whatever can be refused is refused here
+    prepare   each of them checks its stages and keeps them: whatever can be refused is refused here
     decide    the shard that leads writes down which shards follow, and publishes what lies there, in one transaction
     publish   each shard publishes its part; nothing can refuse it any more, and upkeep goes on with what is left
 
-What is held and was not decided is let go of by upkeep, which first sees to it that it cannot be decided any more.
+What is prepared and was not decided is let go of by upkeep, which first sees to it that it cannot be decided any more.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ Stages = Mapping[int, Sequence[tuple[str, int]]]
 _STAGES_ARE_GONE = "PS002"
 _KEYS_MOVED = "PS003"
 _PASSING = frozenset({"PS004", "PS005", "55P03"})
-# From hold to decision it takes milliseconds: whoever holds something for so long may be dead.
-HOLD_SECONDS = 60.0
+# From preparing to deciding it takes milliseconds: whoever needs so long may be dead.
+PREPARED_SECONDS = 60.0
 # What upkeep, and whoever clears up behind itself, waits for a shard.
 SHORT_SECONDS = 5.0
 _PAUSE_SECONDS = 0.05
@@ -106,18 +106,18 @@ class _Commit:
     attempt: str
 
     def decide(self) -> Published:
-        """Hold what lies elsewhere, then decide."""
-        held = {number: self._hold(number) for number in self.others}
+        """Prepare what lies elsewhere, then decide."""
+        prepared = {number: self._prepare(number) for number in self.others}
         parameters = {
             "bad_rows": self.bad_rows,
-            "shards": list(held),
-            "rows": list(held.values()),
+            "shards": list(prepared),
+            "rows": list(prepared.values()),
             **self._parameters(self.lead.shard),
         }
         return Published(*self._ask(self.lead, "publish_load", parameters))
 
     def take_back(self) -> None:
-        """Let go of what is held, unless it was decided after all. What cannot be done now is left to upkeep."""
+        """Let go of what is prepared, unless it was decided after all. What cannot be done now is left to upkeep."""
         if not self.others:
             return
         with contextlib.suppress(PartitionUnavailable):
@@ -131,9 +131,9 @@ class _Commit:
         """The other shards that have stages of it."""
         return sorted(number for number, stages in self.stages.items() if stages and number != self.lead.shard)
 
-    def _hold(self, number: int) -> int:
+    def _prepare(self, number: int) -> int:
         parameters = {"home": self.lead.shard, **self._parameters(number)}
-        return int(self._ask(self.databases.of(number), "hold_stages", parameters)[0])
+        return int(self._ask(self.databases.of(number), "prepare_stages", parameters)[0])
 
     def _parameters(self, shard: int) -> dict[str, Any]:
         stages = self.stages.get(shard, ())
@@ -284,7 +284,7 @@ def publish_all_decided(databases: Databases) -> int:
     for database in databases:
         with contextlib.suppress(PartitionUnavailable):
             done += _publish_parts(database, databases).done
-            for attempt, number in database.ask(_read_old_holds, timeout=SHORT_SECONDS):
+            for attempt, number in database.ask(_read_old_prepared, timeout=SHORT_SECONDS):
                 done += _release_undecided(databases, database, attempt, number)
     return done
 
@@ -336,8 +336,8 @@ def _publish_parts(
 
 
 def _release_undecided(databases: Databases, database: Database, attempt: str, number: int) -> bool:
-    """Release what an attempt holds on a database, if the shard that would have decided it says that it was not. While
-    that shard does not answer, it stays held.
+    """Release what an attempt has prepared on a database, unless the shard that decides says that it was decided. While
+    that shard does not answer, it stays prepared.
     """
     with contextlib.suppress(PartitionUnavailable):
         if databases.of(number).ask(lambda c: _abort(c, attempt), timeout=SHORT_SECONDS):
@@ -364,8 +364,8 @@ def _note_published(connection: Connection, part: _Part, rows: int, duplicates: 
     connection.execute(query("note_published"), {**part._asdict(), "rows": rows, "duplicates": duplicates})
 
 
-def _read_old_holds(connection: Connection) -> list[tuple[str, int]]:
-    rows = connection.execute(query("old_holds"), {"seconds": HOLD_SECONDS}).fetchall()
+def _read_old_prepared(connection: Connection) -> list[tuple[str, int]]:
+    rows = connection.execute(query("old_prepared_stages"), {"seconds": PREPARED_SECONDS}).fetchall()
     return [(attempt, decider) for attempt, decider in rows]
 
 

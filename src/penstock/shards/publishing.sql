@@ -5,9 +5,9 @@ select is_new, rows, duplicates, bad_rows, published_at
                              %(counts)s::int[], %(bad_rows)s, %(homes)s::smallint[], %(attempt)s, %(shards)s::smallint[],
                              %(rows)s::bigint[])
 
--- name: hold_stages
--- See @schema@.hold_stages. Locks: the queue's map (shared), the stages' ranges.
-select @schema@.hold_stages(%(attempt)s, %(home)s::smallint, %(name)s, %(queue)s, %(is_stream)s, %(origin)s,
+-- name: prepare_stages
+-- See @schema@.prepare_stages. Locks: the queue's map (shared), the stages' ranges.
+select @schema@.prepare_stages(%(attempt)s, %(home)s::smallint, %(name)s, %(queue)s, %(is_stream)s, %(origin)s,
                             %(stages)s::text[], %(counts)s::int[], %(homes)s::smallint[])
 
 -- name: publish_part
@@ -32,12 +32,12 @@ update @schema@.load_part set published_at = now(), rows = %(rows)s, duplicates 
 select @schema@.abort_attempt(%(attempt)s)
 
 -- name: release_stages
--- Let go of what a commit held that was not decided. See @schema@.release_stages.
+-- Let prepared stages of a commit go that was not decided. See @schema@.release_stages.
 select @schema@.release_stages(%(attempt)s)
 
--- name: old_holds
--- Stages that a commit has held for so long that whoever made it may be dead. A small table, read as a whole.
-select attempt, home from @schema@.load_hold where created_at < now() - make_interval(secs => %(seconds)s)
+-- name: old_prepared_stages
+-- Stages that have been prepared for so long that whoever made it may be dead. A small table, read as a whole.
+select attempt, home from @schema@.prepared_stages where created_at < now() - make_interval(secs => %(seconds)s)
 
 -- name: find_batch
 -- What was decided under a name, with what other shards published of it. is_home: by a commit here. Index: load_name_is_unique, the primary keys.
@@ -51,5 +51,5 @@ select q.name, l.is_stream, b.attempt is not null, b.rows + coalesce(p.rows, 0),
  where l.name = %(name)s
 
 -- name: drop_stages
--- Forgets stages that are not to be published. What is held may have been decided. Index: load_range_of_stage.
+-- Forgets stages that are not to be published. What is prepared may have been decided. Index: load_range_of_stage.
 delete from @schema@.load_range where stage = any (%(stages)s::text[]) and load_id is null and attempt is null

@@ -110,7 +110,7 @@ class Upkeep:
         for act in (sweep.rescue, sweep.promote):
             self._do(act)
         self._unblock()
-        for act in (sweep.expire, fire_crons, sweep.park, resize.drain, load.hold_loads):
+        for act in (sweep.expire, fire_crons, sweep.park, resize.drain, load.withdraw_paused_loads):
             self._do(act)
         if self._shared is not None:
             self._shared.sweep()
@@ -127,7 +127,7 @@ class Upkeep:
                     sweep.expire,
                     sweep.park,
                     resize.drain,
-                    load.hold_loads,
+                    load.withdraw_paused_loads,
                     sweep.fold,
                     sweep.clean,
                 ):

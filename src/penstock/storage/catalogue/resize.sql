@@ -3,15 +3,15 @@
 select @schema@.resize(%(name)s, %(partitions)s)
 
 -- name: close_maps
--- See @schema@.close_maps. Locks: rows of old maps, skipping those held.
+-- See @schema@.close_maps. Locks: rows of old maps, skipping those that are locked.
 select @schema@.close_maps()
 
 -- name: drain_maps
--- See @schema@.drain_maps. Locks: rows of closed maps, skipping those held.
+-- See @schema@.drain_maps. Locks: rows of closed maps, skipping those that are locked.
 select @schema@.drain_maps()
 
 -- name: list_rest
--- See @schema@.list_rest. Locks: rows of closed maps, skipping those held.
+-- See @schema@.list_rest. Locks: rows of closed maps, skipping those that are locked.
 select @schema@.list_rest(%(jobs)s, %(keys)s)
 
 -- name: has_closed_maps

@@ -66,7 +66,7 @@ select @schema@.enqueue_few_if_mapped(%(queue)s, %(epoch)s, %(partition)s, %(pri
 select array(select @schema@.draw_range() from generate_series(1, %(count)s)), now()
 
 -- name: draw_ranges_if_mapped
--- The same by maps that must be held; null where one is not its queue's any more, or not open yet. Locks: the maps, shared.
+-- The same by maps that must be locked; null where one is not its queue's any more, or not open yet. Locks: the maps, shared.
 select case when @schema@.lock_maps(%(queues)s::int[], %(epochs)s::int[])
             then array(select @schema@.draw_range() from generate_series(1, %(count)s)) end, now()
 

@@ -68,8 +68,8 @@ select jobs, checksum from @schema@.checksum_slice(%(number)s, %(low)s, %(high)s
 select @schema@.has_rows(%(number)s)
 
 -- name: lock_slice
--- Keep everybody from changing a slice until this transaction ends. See @schema@.hold_slice.
-select @schema@.hold_slice(%(number)s)
+-- Keep everybody from changing a slice until this transaction ends. See @schema@.lock_slice.
+select @schema@.lock_slice(%(number)s)
 
 -- name: let_slice_go
 -- Let a slice go that is in a lake, with all that belongs to its jobs. See @schema@.let_slice_go.

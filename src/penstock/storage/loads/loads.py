@@ -20,12 +20,12 @@ __all__ = [
     "cancel_load",
     "forget_stages",
     "has_load",
-    "hold_loads",
     "newest_loads",
     "pause_load",
     "read_loads",
     "resume_load",
     "whole_load",
+    "withdraw_paused_loads",
 ]
 
 # Ranges a cancel takes at once.
@@ -58,9 +58,9 @@ def forget_stages(connection: Connection) -> int:
     return _count(connection, "forget_stages")
 
 
-def hold_loads(connection: Connection) -> int:
+def withdraw_paused_loads(connection: Connection) -> int:
     """Take out of the order again what came back of paused loads."""
-    return _count(connection, "hold_loads")
+    return _count(connection, "withdraw_paused_loads")
 
 
 def newest_loads(connection: Connection, limit: int) -> list[tuple[str, datetime]]:
@@ -84,7 +84,7 @@ def pause_load(connection: Connection, name: str) -> None:
     load = _find(connection, name)
     with connection.transaction():
         connection.execute(query("pause_load"), {"load": load})
-        connection.execute(query("hold_load"), {"load": load})
+        connection.execute(query("withdraw_load"), {"load": load})
 
 
 def resume_load(connection: Connection, name: str) -> None:

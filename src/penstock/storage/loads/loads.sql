@@ -33,16 +33,16 @@ select l.name, q.name, l.is_stream, l.is_paused, l.cancelled_at, b.batches, b.ro
         where g.load_id = l.id) as w
 
 -- name: pause_load
--- Nothing of this load starts from now on; `hold_load` moves what is ready. Locks: the load's row.
+-- Nothing of this load starts from now on; `withdraw_load` moves what is ready. Locks: the load's row.
 update @schema@.load set is_paused = true where id = %(load)s
 
--- name: hold_load
--- Take what is ready of a load out of the order. See @schema@.hold_load.
-select @schema@.hold_load(%(load)s)
+-- name: withdraw_load
+-- Take what is ready of a load out of the order. See @schema@.withdraw_load.
+select @schema@.withdraw_load(%(load)s)
 
--- name: hold_loads
--- The same for all paused loads: what became ready since. See @schema@.hold_loads.
-select @schema@.hold_loads()
+-- name: withdraw_paused_loads
+-- The same for all paused loads: what became ready since. See @schema@.withdraw_paused_loads.
+select @schema@.withdraw_paused_loads()
 
 -- name: resume_load
 -- Let the jobs of a load come back, behind what is ready by now, in the order they had. See @schema@.resume_load.

@@ -75,7 +75,7 @@ def _apply_patiently(connection: Connection, step: Step, schema: Schema) -> bool
 def _apply(connection: Connection, step: Step, schema: Schema) -> bool:
     with connection.transaction():
         connection.execute(BEGIN)
-        connection.execute(query("hold_migrations"))
+        connection.execute(query("lock_migrations"))
         state = read_state(connection)
         refuse(state, schema)
         if step.name not in {each.name for each in plan(state, schema)}:

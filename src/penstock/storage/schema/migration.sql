@@ -1,4 +1,4 @@
--- name: hold_migrations
+-- name: lock_migrations
 -- Whoever migrates or grants comes one after the other.
 select pg_advisory_xact_lock(hashtext('@schema@.migrate'))
 

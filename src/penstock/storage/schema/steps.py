@@ -62,5 +62,5 @@ def _in_schema(text: str, name: str) -> sql.SQL:
 
 def script(steps: Sequence[Step], name: str = SCHEMA) -> str:
     """The steps, to be run by psql."""
-    opening = f"begin;\n{BEGIN};\n{query('hold_migrations', name)};"
+    opening = f"begin;\n{BEGIN};\n{query('lock_migrations', name)};"
     return "\n".join(f"-- {step.name}\n\n{opening}\n\n{step.body.as_string(None)}\ncommit;\n" for step in steps)

@@ -39,7 +39,7 @@ select (select count(*) from done) + (select count(*) from asks)
 
 -- name: forget_receipts
 -- Those that nobody can ask for any more, and the turns of workers that are gone. A scan: where nothing goes through a
--- pooler both are empty. Locks: turns, skipping those held.
+-- pooler both are empty. Locks: turns, skipping those that are locked.
 with receipts as (
     delete from @schema@.receipt where kept_until < now() returning 1
 ), turns as (

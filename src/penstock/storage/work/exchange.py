@@ -171,7 +171,7 @@ def _exchange(
     is_one_statement = not (succeeded or ends or choices or number is not None)
     with one_transaction(connection, is_one_statement=is_one_statement):
         if number is not None:
-            connection.execute(query("hold_turn"), {"worker": worker, "number": number})
+            connection.execute(query("lock_turn"), {"worker": worker, "number": number})
         if succeeded:
             settled = connection.execute(
                 query("settle_succeeded_if_leased"), succeeded_parameters(worker, name, succeeded)

@@ -10,7 +10,7 @@ select id, partition_id, priority, pos, range, low, high, members::text, attempt
                              %(epochs)s::bigint[], %(ranges)s::bigint[], %(masks)s::bit(1024)[], %(aheads)s::boolean[])
 
 -- name: claim
--- See @schema@.claim. Locks: gates, then ready rows in order, skipping those held. Index: ready_in_order. A job that is
+-- See @schema@.claim. Locks: gates, then ready rows in order, skipping those that are locked. Index: ready_in_order. A job that is
 -- alone in its lease comes with it: who waits for single jobs is spared a second question.
 select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.members::text, l.attempt, l.rescues, l.is_ahead,
        l.task, extract(epoch from now() - l.ready_at)::double precision, j.id, j.args::text, j.key, j.attributes::text
@@ -56,9 +56,9 @@ select lease_id, pos from @schema@.settle_succeeded_if_leased(
 -- The same for every other end. See @schema@.settle_ended_if_leased.
 select lease_id, pos from @schema@.settle_ended_if_leased(%(worker)s, %(name)s, %(ends)s::json)
 
--- name: hold_turn
--- See @schema@.hold_turn. Locks: the number of the worker's turns, shared.
-select @schema@.hold_turn(%(worker)s, %(number)s)
+-- name: lock_turn
+-- See @schema@.lock_turn. Locks: the number of the worker's turns, shared.
+select @schema@.lock_turn(%(worker)s, %(number)s)
 
 -- name: children_of_jobs
 -- Children of these few jobs, looked up one by one. Index: the primary key of dependency.

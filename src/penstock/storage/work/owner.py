@@ -180,7 +180,7 @@ def look(connection: Connection, wishes: Sequence[LookWish]) -> list[Look]:
     """Look at some partitions in one snapshot."""
     with connection.pipeline():
         connection.execute("begin isolation level repeatable read read only")
-        connection.execute(query("hold_tables_of_jobs"))
+        connection.execute(query("lock_job_tables"))
         as_of = connection.execute(query("read_snapshot"))
         cursors_of = [_send_look(connection, wish) for wish in wishes]
         maps = {

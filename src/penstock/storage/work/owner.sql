@@ -1,5 +1,5 @@
 -- name: share_partitions
--- See @schema@.share_partitions. Locks: rows of free partitions, skipping those held.
+-- See @schema@.share_partitions. Locks: rows of free partitions, skipping those that are locked.
 select partition_id, queue_id, owner_epoch, is_surplus from @schema@.share_partitions(%(worker)s)
 
 -- name: give_up_partitions
@@ -10,7 +10,7 @@ select @schema@.give_up_partitions(%(worker)s, %(partitions)s::int[])
 -- A worker that stops takes no share any more. Index: the primary key of worker_task.
 delete from @schema@.worker_task where worker_id = %(worker)s and queue_id = any (%(queues)s::int[])
 
--- name: hold_tables_of_jobs
+-- name: lock_job_tables
 -- Before a transaction takes its snapshot: no table of jobs is detached while it reads by it. What prune moved after the
 -- snapshot would be seen in neither place, and a key that is busy be taken for free. Locks: `job`, as every reader does.
 lock table only @schema@.job in access share mode

@@ -1,7 +1,7 @@
 -- The map of keys to partitions that somebody writes by.
 
--- Holds a map of keys to partitions for this transaction: false where it is not open, or not any more, and then nothing
--- may be written by it. A resize replaces it first and calls it closed when nobody holds it: a row that is locked is
+-- Locks a map of keys to partitions for this transaction: false where it is not open, or not any more, and then nothing
+-- may be written by it. A resize replaces it first and calls it closed when nobody has it locked: a row that is locked is
 -- read as it is when the lock is had. Above READ COMMITTED it would be read as it was: there the row is locked against all
 -- changes, and the caller is told to begin again (40001) where it changed since. Never waits for a resize; shared with all
 -- other producers. A row's lock and not an advisory one: that could be taken by anybody who may connect, and would hold up
@@ -23,8 +23,8 @@ begin
     return coalesce(v_state = 'open', false);
 end $$;
 
--- Holds the map that a queue has now; its epoch. Waits a moment for one that is not open yet.
-create or replace function @schema@.hold_map(p_queue int) returns int
+-- Locks the newest map of a queue; its epoch. Waits a moment for one that is not open yet.
+create or replace function @schema@.lock_newest_map(p_queue int) returns int
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_epoch int;
@@ -85,14 +85,14 @@ begin
     update @schema@.partition set owner_epoch = owner_epoch + 1 where id = any (p_partitions);
 end $$;
 
--- Where a job of a queue with an owner becomes ready, by the map of now, which is held.
+-- Where a job of a queue with an owner becomes ready, by the newest map, which is locked.
 create or replace function @schema@.place_by_map(p_partition int, p_job bigint, out partition_id int, out epoch int)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_queue int;
 begin
     select queue_id into v_queue from @schema@.partition where id = p_partition;
-    epoch := @schema@.hold_map(v_queue);
+    epoch := @schema@.lock_newest_map(v_queue);
     select @schema@.place_by(m.partition_ids, j.key, p_partition) into partition_id
       from @schema@.queue_map as m left join lateral (select key from @schema@.job_stored where id = p_job limit 1) as j on true
      where m.queue_id = v_queue and m.epoch = place_by_map.epoch;

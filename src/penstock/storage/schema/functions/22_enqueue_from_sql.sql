@@ -118,7 +118,7 @@ begin
 
     if v_queue.is_owned or v_once is not null then
         while not @schema@.lock_map(v_queue.id, v_queue.epoch) loop
-            perform @schema@.hold_map(v_queue.id);
+            perform @schema@.lock_newest_map(v_queue.id);
             v_queue := (select q from @schema@.queue as q where q.id = v_queue.id);
         end loop;
     end if;

@@ -7,7 +7,7 @@
 -- claim cut since the first one's snapshot would be locked as it is now, but not be found again by its place in the
 -- same snapshot, and so its jobs be given out twice. What went back to a range stands beside the rest of it at the same
 -- pos, so all rows of the last pos are taken in: of a range the lowest go first.
--- Locks: ready rows in order, skipping those others hold.
+-- Locks: ready rows in order, skipping those that others have locked.
 create or replace function @schema@.take(
     p_worker bigint, p_token bigint, p_partition int, p_priority int, p_from bigint, p_until timestamptz, p_tasks text[],
     p_slots int, p_wanted int, p_rows int, p_has_suspect boolean default false) returns setof @schema@.claimed
@@ -87,7 +87,7 @@ end $$;
 -- other queues keep busy it gives ahead when it is first in turn. p_settled are partitions where the same transaction
 -- ended jobs: places that are not taken again are offered to others. A last row without a number is no lease: it
 -- says by its ready_at from when on more may start (a rate, or a gate somebody is in).
--- Partitions with an owner are passed over. Locks: gates, then ready rows in order, skipping those others hold.
+-- Partitions with an owner are passed over. Locks: gates, then ready rows in order, skipping those that others have locked.
 create or replace function @schema@.claim(
     p_worker bigint, p_token bigint, p_partitions int[], p_from bigint[], p_slots int, p_ahead int,
     p_has_suspect boolean default false, p_settled int[] default null) returns setof @schema@.claimed

@@ -1,10 +1,10 @@
 -- The number that a worker's turns bear.
 --
 -- Behind a transaction pooler a turn whose answer was lost may still be under way, or not even have begun. So each turn
--- holds the number of its worker's turns, and who finds out what became of one changes it first.
+-- locks the number of its worker's turns, and who finds out what became of one changes it first.
 
--- Holds the number for this transaction; refused (40001) where it is another by now. Locks: the row, shared.
-create or replace function @schema@.hold_turn(p_worker bigint, p_number bigint) returns void
+-- Locks the number for this transaction; refused (40001) where it is another by now. Locks: the row, shared.
+create or replace function @schema@.lock_turn(p_worker bigint, p_number bigint) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform from @schema@.turn where worker_id = p_worker and number = p_number for share;

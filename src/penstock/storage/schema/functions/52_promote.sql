@@ -33,7 +33,7 @@ begin
                         from @schema@.scheduled as s join @schema@.partition as p on p.id = s.partition_id
                        where s.ctid = any (v_rows) and s.task = '' and s.pos is null);
     if v_queues <> '{}' then
-        v_epochs := array(select @schema@.hold_map(q) from unnest(v_queues) as q);
+        v_epochs := array(select @schema@.lock_newest_map(q) from unnest(v_queues) as q);
         -- Each of their jobs is looked at: a bounded number, the rest next time.
         v_moved := array(
             select s.ctid from @schema@.scheduled as s join @schema@.partition as p on p.id = s.partition_id
@@ -49,7 +49,7 @@ begin
     return @schema@.promote_some(v_rows, v_queues, v_epochs);
 end $$;
 
--- Makes these rows ready, which the caller has locked, by maps that it holds; where that is refused, by halves, then job by
+-- Makes these rows ready, which the caller has locked, by maps that it has locked too; where that is refused, by halves, then job by
 -- job. A job that is refused alone is set aside, and where not even that can be written it stays where it is, and is told.
 create or replace function @schema@.promote_some(p_rows tid[], p_queues int[], p_epochs int[]) returns int
 language plpgsql set search_path = pg_catalog, pg_temp as $$

@@ -116,7 +116,7 @@ begin
                         from @schema@.blocked as b join @schema@.partition as p on p.id = b.partition_id
                         join @schema@.queue as q on q.id = p.queue_id
                        where b.job_id = any (p_free) and q.is_owned);
-    v_epochs := array(select @schema@.hold_map(q) from unnest(v_queues) as q);
+    v_epochs := array(select @schema@.lock_newest_map(q) from unnest(v_queues) as q);
 
     with gone as (
         delete from @schema@.blocked where job_id = any (p_free)

@@ -3,7 +3,7 @@
 -- Dead letters become ready again, behind what is ready already; those of one range that were on the same attempt go
 -- together. Where the queue has an owner they take their place by the map of now. The one for which a key halted is
 -- the first of its key again, where it was and by its own map: the others of the key may wait there, by that map, and
--- must not overtake it. That map is not drained while the key is halted, and held meanwhile. Those whose key lives on
+-- must not overtake it. That map is not drained while the key is halted, and locked meanwhile. Those whose key lives on
 -- another shard by now are sent there. The row's lock is the fence, the attempts made
 -- stay in `failure`. Returns those that were dead. Locks: their rows by id, then maps.
 create or replace function @schema@.retry_dead(p_ids bigint[]) returns setof bigint
@@ -19,7 +19,7 @@ begin
                         join @schema@.queue as q on q.id = p.queue_id
                        where d.job_id = any (p_ids) and q.is_owned order by q.id);
     if v_queues <> '{}' then
-        v_epochs := array(select @schema@.hold_map(q) from unnest(v_queues) as q);
+        v_epochs := array(select @schema@.lock_newest_map(q) from unnest(v_queues) as q);
         perform from @schema@.queue_map where queue_id = any (v_queues) and state not in ('drained', 'withdrawn') order by queue_id, epoch for share;
     end if;
 

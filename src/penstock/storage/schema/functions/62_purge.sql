@@ -1,5 +1,5 @@
 -- The purges take whole rows from a place on, as many as p_limit, end them as cancelled, and tell the place to go on
--- from, how many jobs it were, and their ranges. Rows that somebody holds are passed over. Null place: nothing found.
+-- from, how many jobs it were, and their ranges. Rows that somebody has locked are passed over. Null place: nothing found.
 
 -- Index: ready_in_order.
 create or replace function @schema@.purge_ready(

@@ -48,7 +48,7 @@ begin
 end $$;
 
 -- Keeps everybody from changing a slice until the transaction ends. Locks: the table, against writers.
-create or replace function @schema@.hold_slice(p_slice int) returns void
+create or replace function @schema@.lock_slice(p_slice int) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     execute format('lock table @schema@.finished_%s in share mode', p_slice);

@@ -26,7 +26,7 @@ begin atomic
 end;
 
 -- Forgets stages that nobody published within a day, and what is not needed any more of a stream's batches. What a commit
--- on another shard holds stays, whatever its age.
+-- on another shard decides about stays, whatever its age.
 create or replace function @schema@.forget_stages() returns bigint
 language sql
 begin atomic

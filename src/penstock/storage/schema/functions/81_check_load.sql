@@ -15,7 +15,7 @@ declare
 begin
     v_queue := (select q from @schema@.queue as q where q.name = p_queue);
     if v_queue.is_owned or exists (select from @schema@.shard where number <> @schema@.here()) then
-        perform @schema@.hold_map(v_queue.id);
+        perform @schema@.lock_newest_map(v_queue.id);
         v_queue := (select q from @schema@.queue as q where q.id = v_queue.id);
     end if;
     return v_queue;

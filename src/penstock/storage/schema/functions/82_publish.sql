@@ -139,7 +139,7 @@ begin
     -- A stream was cancelled up to where it was then.
     update @schema@.load set cancelled_at = null where id = p_load.id and cancelled_at is not null;
     if p_load.is_paused then
-        perform @schema@.hold_load(p_load.id);
+        perform @schema@.withdraw_load(p_load.id);
     end if;
     perform @schema@.wake(p_queue.id);
 end $$;

@@ -1,6 +1,6 @@
 -- Resize: a queue gets another number of partitions while it is used. On a queue with an owner that is a new map of
--- keys to partitions, known by its epoch. Producers hold the map they write by (@schema@.lock_map); the old one is closed
--- when nobody holds it any more, and drained when nothing is left of what was written by it. Until then a job waits for
+-- keys to partitions, known by its epoch. Producers lock the map they write by (@schema@.lock_map); the old one is closed
+-- when nobody has it locked any more, and drained when nothing is left of what was written by it. Until then a job waits for
 -- what earlier maps sent to its key's earlier partitions.
 --
 -- Over several shards that takes two steps: see shards/94_announced_maps.sql.
@@ -33,7 +33,7 @@ end $$;
 
 -- Gives a queue a map, in a change of the catalogue that the caller began (@schema@.next_version). With a new epoch the
 -- map before it is replaced, or withdrawn if it was only announced. Its row is changed first: a producer above READ
--- COMMITTED holds it, and finds by it that its snapshot is old. Partitions are added, never taken away: those not in the
+-- COMMITTED has it locked, and finds by it that its snapshot is old. Partitions are added, never taken away: those not in the
 -- map are served until they are empty. Locks: the map's row, then the queue's.
 create or replace function @schema@.set_map(
     p_queue int, p_version bigint, p_ids int[], p_homes smallint[], p_is_new boolean, p_state text) returns void
@@ -124,10 +124,10 @@ begin
     return true;
 end $$;
 
--- Calls maps closed that are not their queue's any more and that no producer holds, nor a load that is being decided
+-- Calls maps closed that are not their queue's any more and that no producer has locked, nor a load that is being decided
 -- about on another shard. Only tries: whoever waited for the
 -- producers would stand in the way of all that come after. Not in the transaction that set the new map: it must be
--- committed before the old one is found free. Locks: rows of old maps, skipping those held. Returns how many it closed.
+-- committed before the old one is found free. Locks: rows of old maps, skipping those that are locked. Returns how many it closed.
 create or replace function @schema@.close_maps() returns int
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -137,11 +137,11 @@ begin
     for v_map in
         select m.queue_id, m.epoch
           from @schema@.queue_map as m join @schema@.map_here as h on h.queue_id = m.queue_id and h.epoch = m.epoch
-         where h.state = 'held' order by m.queue_id, m.epoch for update of m skip locked
+         where h.state = 'in_use' order by m.queue_id, m.epoch for update of m skip locked
     loop
         update @schema@.map_here as m set state = 'closed'
-         where m.queue_id = v_map.queue_id and m.epoch = v_map.epoch and m.state = 'held'
-           and not exists (select from @schema@.load_hold as h where h.queue_id = m.queue_id and h.epoch = m.epoch);
+         where m.queue_id = v_map.queue_id and m.epoch = v_map.epoch and m.state = 'in_use'
+           and not exists (select from @schema@.prepared_stages as h where h.queue_id = m.queue_id and h.epoch = m.epoch);
         v_count := v_count + found::int;
     end loop;
     return v_count;

@@ -8,7 +8,7 @@ language sql stable set enable_seqscan = off set jit = off set search_path = pg_
 $$;
 
 -- What is left of an earlier map on this shard: the partitions where anything of it is ready or runs (all of them, while
--- producers hold it), unless what is left there is listed by key; and the keys that are listed, or held by a retry or a
+-- producers have it locked), unless what is left there is listed by key; and the keys that are listed, or held by a retry or a
 -- person's decision, or of jobs that leave this shard or came from one that is being drained. Once the map is closed both
 -- only become less, so that an older answer is never too little: a job of it can only stay, end, wait for its retry or be
 -- halted, each by the map it has. Where one comes here from a shard that is being drained, it does not leave that one
@@ -48,7 +48,7 @@ $$;
 -- Calls maps drained by which nothing is left that is ready, runs, or holds its key, on any shard; also not a halted key,
 -- whose dead letter a retry brings back to its place. The maps are locked by one statement and looked at by the next. It
 -- is a change of the catalogue: for the lead. Locks: the catalogue where it seems that one is drained, then rows of
--- closed maps, skipping those held. Returns how many it drained.
+-- closed maps, skipping those that are locked. Returns how many it drained.
 create or replace function @schema@.drain_maps() returns int
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare

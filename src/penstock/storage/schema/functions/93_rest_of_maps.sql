@@ -4,7 +4,7 @@
 -- for a person, and the others must not wait with it. However many jobs are left, one call looks at no more than
 -- p_jobs and a range, and the next ones go on from there, in any order of partitions so that none waits for a deep one.
 -- A job of a closed map keeps its range wherever it goes, so none is missed between two pages. Locks: rows of closed
--- maps, skipping those held, so that nobody brings a dead letter back meanwhile. Returns how many lists it ended.
+-- maps, skipping those that are locked, so that nobody brings a dead letter back meanwhile. Returns how many lists it ended.
 create or replace function @schema@.list_rest(p_jobs int, p_keys int) returns int
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare

@@ -44,7 +44,7 @@ create table @schema@.receipt (
     kept_until timestamptz not null
 );
 
--- The number that a worker's turns bear; it changes whenever the answer to one was lost. A turn holds the row while it
+-- The number that a worker's turns bear; it changes whenever the answer to one was lost. A turn locks the row while it
 -- lasts, and fails where the number is another by then.
 create table @schema@.turn (
     worker_id bigint primary key,

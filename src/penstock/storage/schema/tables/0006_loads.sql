@@ -41,20 +41,20 @@ create table @schema@.load_range (
     epoch        int,
     has_once     boolean not null,
     created_at   timestamptz not null default now(),
-    -- While a commit that another shard decides about holds the stage: which, and the stage's place in the load.
+    -- While the stage is prepared for a commit that another shard decides about: which, and the stage's place in the load.
     attempt      text,
     place        int,
     task         text not null
 );
 
 create index load_range_of_stage on @schema@.load_range (stage) where load_id is null;
-create index load_range_held on @schema@.load_range (attempt) where attempt is not null;
+create index load_range_prepared on @schema@.load_range (attempt) where attempt is not null;
 create index load_range_of_load on @schema@.load_range (load_id, range) where load_id is not null;
 create index load_range_staged_at on @schema@.load_range (created_at) where load_id is null;
 
 -- Over several shards a load is decided on one of them, its home, which is the shard that leads. The stages of the others
--- are held first (hold_stages); the transaction that decides publishes what lies at home and says what follows
--- elsewhere (load_part); then each shard publishes its part, once, whoever asks for it (publish_part). Held stages are kept,
+-- are prepared first (prepare_stages); the transaction that decides publishes what lies at home and says what follows
+-- elsewhere (load_part); then each shard publishes its part, once, whoever asks for it (publish_part). Prepared stages are kept,
 -- and the map they go by stays open, until their home says that they were not decided, and cannot be any more
 -- (abort_attempt).
 
@@ -79,8 +79,8 @@ create table @schema@.load_abort (
     at      timestamptz not null default now()
 );
 
--- Elsewhere: the stages that a commit holds, and the map their jobs go by.
-create table @schema@.load_hold (
+-- Elsewhere: the stages that are prepared for a commit, and the map their jobs go by.
+create table @schema@.prepared_stages (
     attempt    text primary key,
     home       smallint not null,
     queue_id   int not null references @schema@.queue,
@@ -90,7 +90,7 @@ create table @schema@.load_hold (
     created_at timestamptz not null default now()
 );
 
-create index load_hold_of_map on @schema@.load_hold (queue_id, epoch);
+create index prepared_stages_of_map on @schema@.prepared_stages (queue_id, epoch);
 
 -- Part of a range on its way into the order: the stage's place in the load, and the jobs that are meant (null: all).
 create type @schema@.part_of_load as (

@@ -16,7 +16,7 @@ begin atomic
 end;
 
 -- Takes over what another shard's catalogue_since said; whether it was newer than what is here. Locks: the catalogue, then
--- the rows that change; for a moment only (55P03), since a transaction above READ COMMITTED may hold a map for long, and
+-- the rows that change; for a moment only (55P03), since a transaction above READ COMMITTED may lock a map for long, and
 -- everybody who wants the catalogue would wait with this. A copy may miss steps that states took on the lead.
 create or replace function @schema@.take_catalogue(p_given json) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -56,7 +56,7 @@ begin
                         then 'shut' else excluded.state end,
            left_at = excluded.left_at, shut_by = case when excluded.state <> 'current' then partition.shut_by end
      where (partition.state = 'current', partition.left_at) is distinct from (excluded.state = 'current', excluded.left_at);
-    -- The maps first: whoever holds one above READ COMMITTED finds by it that its snapshot is old.
+    -- The maps first: whoever has locked one above READ COMMITTED finds by it that its snapshot is old.
     insert into @schema@.queue_map (queue_id, epoch, partition_ids, homes, set_at, state, is_carried)
     select queue_id, epoch, partition_ids, homes, set_at, state, is_carried
       from json_populate_recordset(null::@schema@.queue_map, p_given -> 'maps')

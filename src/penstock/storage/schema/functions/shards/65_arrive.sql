@@ -116,7 +116,7 @@ begin
     v_queues := array(select distinct p.queue_id
                         from json_to_recordset(p_jobs) as g(outbox_id bigint, partition_id int)
                         join @schema@.partition as p on p.id = g.partition_id where g.outbox_id = any (v_new));
-    v_epochs := array(select @schema@.hold_map(q) from unnest(v_queues) as q);
+    v_epochs := array(select @schema@.lock_newest_map(q) from unnest(v_queues) as q);
     if not (select @schema@.are_closed(array_agg(w.queue_id), array_agg(w.epoch))
               from (select distinct p.queue_id, g.epoch
                       from json_to_recordset(p_jobs) as g(outbox_id bigint, partition_id int, epoch int)

@@ -41,7 +41,7 @@ begin
 end $$;
 
 -- Takes in keys from their former home, by the map that says that this is their home; false where the queue has another
--- map by now. It is held, and so not called closed before this is done: whoever carries by the next map finds these keys
+-- map by now. It is locked, and so not called closed before this is done: whoever carries by the next map finds these keys
 -- here. One that is here already stays as it is. Locks: the map, shared.
 create or replace function @schema@.take_in_keys(p_queue int, p_epoch int, p_keys text[], p_job_ids bigint[]) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$

@@ -1,8 +1,8 @@
 -- The part of a load that another shard decides about.
 
--- Holds stages that a commit on shard p_home is to decide about, if they can be published: whatever could be refused is
+-- Keeps stages that a commit on shard p_home is to decide about, if they can be published: whatever could be refused is
 -- refused here. How many rows they have. Once for each attempt. Locks: the queue's map (shared), the ranges.
-create or replace function @schema@.hold_stages(
+create or replace function @schema@.prepare_stages(
     p_attempt text, p_home smallint, p_name text, p_queue text, p_is_stream boolean, p_origin text, p_stages text[],
     p_counts int[], p_homes smallint[]) returns bigint
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
@@ -12,7 +12,7 @@ declare
     v_parts @schema@.part_of_load[];
     v_rows  bigint;
 begin
-    select rows into v_rows from @schema@.load_hold where attempt = p_attempt;
+    select rows into v_rows from @schema@.prepared_stages where attempt = p_attempt;
     if found then
         return v_rows;
     end if;
@@ -20,7 +20,7 @@ begin
     if v_load.id is not null then
         perform @schema@.check_load(v_load, v_queue, p_is_stream, p_origin);
     end if;
-    with held as (
+    with prepared as (
         update @schema@.load_range as r set attempt = p_attempt, place = s.place
           from unnest(p_stages) with ordinality as s(stage, place)
          where r.stage = s.stage and r.load_id is null and r.attempt is null
@@ -29,15 +29,15 @@ begin
     select coalesce(array_agg(row(range, place, partition_id, priority, run_at, size, epoch, has_once, task, null)::@schema@.part_of_load),
                     '{}'),
            coalesce(sum(size), 0)
-      into v_parts, v_rows from held;
+      into v_parts, v_rows from prepared;
     perform @schema@.check_parts(v_queue, v_parts, (select sum(n) from unnest(p_counts) as n), p_homes);
     perform @schema@.check_length(v_queue, @schema@.route_anew(v_queue, v_parts));
-    insert into @schema@.load_hold (attempt, home, queue_id, epoch, ranges, rows)
+    insert into @schema@.prepared_stages (attempt, home, queue_id, epoch, ranges, rows)
     values (p_attempt, p_home, v_queue.id, v_queue.epoch, cardinality(v_parts), v_rows);
     return v_rows;
 end $$;
 
--- Publishes the stages that a commit holds here, once it was decided at its home: by the map they were held with, which
+-- Publishes the stages that are prepared here, once their commit was decided at its home: by the map of then, which
 -- nobody has closed since. Once for each batch. Locks: the load's row, the ranges, the idempotency keys in order.
 create or replace function @schema@.publish_part(
     p_attempt text, p_name text, p_queue text, p_is_stream boolean, p_origin text, p_batch bigint, p_is_paused boolean,
@@ -46,7 +46,7 @@ language plpgsql set enable_seqscan = off set jit = off set search_path = pg_cat
 declare
     v_queue @schema@.queue;
     v_load  @schema@.load;
-    v_hold  record;
+    v_prepared  record;
     v_parts @schema@.part_of_load[];
 begin
     v_queue := (select q from @schema@.queue as q where q.name = p_queue);
@@ -59,7 +59,7 @@ begin
         return;
     end if;
     perform @schema@.check_load(v_load, v_queue, p_is_stream, p_origin);
-    delete from @schema@.load_hold where attempt = p_attempt returning epoch, ranges into v_hold;
+    delete from @schema@.prepared_stages where attempt = p_attempt returning epoch, ranges into v_prepared;
     with taken as (
         update @schema@.load_range as r set load_id = v_load.id, attempt = null
          where r.attempt = p_attempt and r.load_id is null
@@ -68,10 +68,10 @@ begin
     select coalesce(array_agg(row(range, place, partition_id, priority, run_at, size, epoch, has_once, task, null)::@schema@.part_of_load),
                     '{}')
       into v_parts from taken;
-    if v_hold.ranges is distinct from cardinality(v_parts) then
+    if v_prepared.ranges is distinct from cardinality(v_parts) then
         raise exception using errcode = 'PS002', message = 'part of what was held is gone';
     end if;
-    v_queue.epoch := v_hold.epoch;
+    v_queue.epoch := v_prepared.epoch;
     select o.rows, o.duplicates into rows, duplicates
       from @schema@.open_load(v_queue, v_load, p_batch, v_parts, false, 0, null) as o;
 end $$;
@@ -88,9 +88,9 @@ begin
     return true;
 end $$;
 
--- Lets go of what a commit held that was not decided. Locks: its ranges.
+-- Lets prepared stages of a commit go that was not decided. Locks: its ranges.
 create or replace function @schema@.release_stages(p_attempt text) returns void
 language sql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     update @schema@.load_range set attempt = null, place = null where attempt = p_attempt and load_id is null;
-    delete from @schema@.load_hold where attempt = p_attempt;
+    delete from @schema@.prepared_stages where attempt = p_attempt;
 $$;

@@ -55,7 +55,7 @@ begin
     for v_part in
         select l.id, l.is_owned, l.is_draining, l.has_moved from @schema@.partitions_left() as l
          where (l.is_owned or l.has_moved) and l.shut_by is null
-           and not (l.is_owned and exists (select from @schema@.map_here as h where h.queue_id = l.queue_id and h.state = 'held'))
+           and not (l.is_owned and exists (select from @schema@.map_here as h where h.queue_id = l.queue_id and h.state = 'in_use'))
          order by l.id
     loop
         perform from @schema@.partition where id = v_part.id for update;

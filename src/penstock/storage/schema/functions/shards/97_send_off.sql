@@ -3,7 +3,7 @@
 -- Puts what cannot end on this shard into the outbox, as it is, some of each kind; how many jobs. Delays and retries,
 -- children, dead letters; of queues without an owner what is paused, or of a task that nobody here knows; and of
 -- partitions in which nothing starts any more all that is left, by key in its order: first what holds a key. Stages cannot
--- be published here any more and are dropped. Locks: the rows it takes, skipping those held; but where order counts it
+-- be published here any more and are dropped. Locks: the rows it takes, skipping those that are locked; but where order counts it
 -- waits for them, for a second (55P03).
 create or replace function @schema@.send_off(p_rows int) returns bigint
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$

@@ -31,7 +31,7 @@ begin atomic
         union all
         select queue_id, 'crons', count(*) from @schema@.cron group by 1
         union all
-        select queue_id, 'loads', count(*) from @schema@.load_hold group by 1
+        select queue_id, 'loads', count(*) from @schema@.prepared_stages group by 1
         union all
         select l.queue_id, 'loads', count(*) from @schema@.load_part as p join @schema@.load as l on l.id = p.load_id
          where p.published_at is null group by 1
@@ -39,7 +39,7 @@ begin atomic
         select m.queue_id, 'producers', count(*)
           from @schema@.map_here as h join @schema@.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
           join @schema@.queue as q on q.id = m.queue_id
-         where q.is_owned and h.state = 'held' and exists (
+         where q.is_owned and h.state = 'in_use' and exists (
                select from @schema@.partition as p where p.id = any (m.partition_ids) and p.shard = @schema@.here()) group by 1
     )
     select q.name, c.kind, sum(c.n)::bigint from counted as c join @schema@.queue as q on q.id = c.queue_id
@@ -53,12 +53,12 @@ language sql stable set enable_seqscan = off set jit = off set search_path = pg_
        and not exists (select from @schema@.scheduled) and not exists (select from @schema@.blocked)
        and not exists (select from @schema@.dead) and not exists (select from @schema@.halted)
        and not exists (select from @schema@.outbox) and not exists (select from @schema@.dedup)
-       and not exists (select from @schema@.cron) and not exists (select from @schema@.load_hold)
+       and not exists (select from @schema@.cron) and not exists (select from @schema@.prepared_stages)
        and not exists (select from @schema@.load_range where load_id is null)
        and not exists (select from @schema@.load_part where published_at is null)
        and not exists (select from @schema@.partition where state = 'current' and shard = @schema@.here())
        and not exists (select from @schema@.queue_map where state = 'announced')
-       and not exists (select from @schema@.map_here where state = 'held')
+       and not exists (select from @schema@.map_here where state = 'in_use')
 $$;
 
 -- From now on nobody writes jobs to this shard, nor brings any; false where somebody is just doing so. Only where it is
