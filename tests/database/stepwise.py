@@ -60,7 +60,7 @@ def clear(scene: Scene) -> None:
     for table in _TABLES:
         scene.connection.execute(sql.SQL("delete from penstock.{}").format(sql.Identifier(table)))
     scene.connection.execute("update penstock.queue set rules = rules - 'max_wait'")
-    scene.connection.execute("update penstock.job_part set is_detached = false")
+    scene.connection.execute("update penstock.job_table set is_detached = false")
     scene.worker = scene.register()
 
 

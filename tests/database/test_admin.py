@@ -153,7 +153,7 @@ def test_the_doctor_says_what_is_wrong_and_what_to_do(scene: Scene, monkeypatch:
     monkeypatch.setattr(module, "_MANY_DEAD_ROWS", -1_000_000)
     scene.enqueue(task="nobody")
     scene.connection.execute("update penstock.worker set renewed_at = now() - interval '1 hour'")
-    high = scene.one("select max(high) from penstock.job_part")
+    high = scene.one("select max(high) from penstock.job_table")
     scene.connection.execute("select setval('penstock.range_number', %s)", (high - 1024,))
     name = psycopg.conninfo.conninfo_to_dict(scene.database.url)["dbname"]
     scene.connection.execute(f"alter database {name} set synchronous_commit = off")

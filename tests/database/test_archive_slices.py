@@ -91,7 +91,7 @@ def test_the_idempotency_key_of_an_archived_job_lives_on_though_its_table_went_l
     low = pass_tables(scene)
     for _ in range(2):
         prune(scene.database, DAYS)
-    assert scene.one(f"select count(*) from penstock.job_part where low = {low}") == 0
+    assert scene.one(f"select count(*) from penstock.job_table where low = {low}") == 0
     scene.succeed(scene.claim(1))
     with archiving(scene.database, wait_seconds=5.0) as run:
         assert run.set_apart(1)
@@ -100,10 +100,10 @@ def test_the_idempotency_key_of_an_archived_job_lives_on_though_its_table_went_l
         prune(scene.database, DAYS)
     assert scene.one("select count(*) from penstock.job_kept") == 0
     assert scene.one("select job_id from penstock.dedup") == job
-    scene.connection.execute("update penstock.job_part set keys_until = now() where keys_until is not null")
+    scene.connection.execute("update penstock.job_table set keys_until = now() where keys_until is not null")
     prune(scene.database, DAYS)
     assert scene.one("select count(*) from penstock.dedup") == 0
-    assert scene.one("select count(*) from penstock.job_part where keys_until is not null") == 0
+    assert scene.one("select count(*) from penstock.job_table where keys_until is not null") == 0
 
 
 def end_guard(scene: Scene) -> None:
@@ -204,7 +204,7 @@ def test_a_prune_that_lost_its_duty_carries_nothing_from_what_an_archive_took(sc
     with archiving(scene.database, wait_seconds=5.0) as run:
         assert run.list_taken() == [1]
         with pytest.raises(psycopg.errors.LockNotAvailable, match="slice 1 was taken by an archive"):
-            scene.connection.execute("select penstock.carry(1, '{9,9,9,9,9}', 200)")
+            scene.connection.execute("select penstock.keep_longer(1, '{9,9,9,9,9}', 200)")
         assert run.count(1).jobs == 2
 
 

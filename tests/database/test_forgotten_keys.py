@@ -101,7 +101,7 @@ def test_a_load_enters_keys_that_are_forgotten_meanwhile(scene: Scene) -> None:
         )
         statement = (
             "select range * 1024 from penstock.queue as q, unnest(penstock.leave_out_known(q,"
-            f" array[{parts}]::penstock.part_of_load[])) as p where q.name = 'q' order by 1"
+            f" array[{parts}]::penstock.range_to_publish[])) as p where q.name = 'q' order by 1"
         )
         return [row[0] for row in connection.execute(statement.encode())]
 

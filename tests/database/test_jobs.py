@@ -77,7 +77,7 @@ def test_an_id_nobody_drew_is_not_found(scene: Scene) -> None:
 
 
 def test_numbers_beyond_two_to_the_53_come_back_exactly(scene: Scene) -> None:
-    scene.connection.execute("select penstock.add_job_part(%s)", (2**34,))
+    scene.connection.execute("select penstock.add_job_table(%s)", (2**34,))
     scene.connection.execute("select setval('penstock.range_number', %s)", (2**44 + 1,))
     (id_,) = scene.enqueue()
     assert id_ > 2**53
@@ -125,7 +125,8 @@ def test_a_listing_can_be_narrowed_by_task_key_tag_and_load(scene: Scene) -> Non
     (rare,) = scene.enqueue(task="u", key=b"\xff\x00", attributes={"tags": ["a", "b"]})
     scene.connection.execute(
         "with l as (insert into penstock.load (name, queue_id, is_stream) values ('l', %(queue)s, false) returning id)"
-        " insert into penstock.load_range (range, stage, load_id, size, partition_id, priority, has_once, task)"
+        " insert into penstock.load_range (range, stage, load_id, size, partition_id, priority,"
+        " has_idempotency_keys, task)"
         " select %(range)s, 's', id, 1, %(partition)s, 5, false, 'u' from l",
         {"queue": scene.queue.id, "range": rare // 1024, "partition": scene.queue.partition_ids[0]},
     )

@@ -32,7 +32,7 @@ def owned(scene: Scene) -> Owned:
 
 def keep(scene: Scene) -> None:
     """What prune does to the table of jobs in use before it detaches it."""
-    low, high = scene.connection.execute("select min(low), min(high) from penstock.job_part").fetchall()[0]
+    low, high = scene.connection.execute("select min(low), min(high) from penstock.job_table").fetchall()[0]
     assert scene.one("select penstock.keep_jobs(%s, %s, 10000)", low, high)
 
 
@@ -129,7 +129,7 @@ def test_an_owner_sees_what_runs_though_its_table_goes_in_the_middle_of_the_look
     key = owned.key(0, 1)
     first, _ = owned.enqueue([key, key])
     owned.lease([first])
-    owned.connection.execute("select setval('penstock.range_number', high + 1) from penstock.job_part where low = 0")
+    owned.connection.execute("select setval('penstock.range_number', high + 1) from penstock.job_table where low = 0")
     prune(owned.scene.database, dict.fromkeys(DAYS, 99.0), budget_seconds=0.0)
     (ownership,) = storage.share(owned.connection, owned.worker)
     looker = owned.scene.connect()
@@ -146,7 +146,7 @@ def test_an_owner_sees_what_runs_though_its_table_goes_in_the_middle_of_the_look
     where = {"partition": ownership.partition_id}
     assert [row[:2] for row in looker.execute(query("read_running"), where)] == [(first, key)]
     looker.execute("commit")
-    assert prune(owned.scene.database, dict.fromkeys(DAYS, 99.0)).job_parts == [0]
+    assert prune(owned.scene.database, dict.fromkeys(DAYS, 99.0)).job_tables == [0]
 
 
 def _after(parent: int) -> Parents:

@@ -21,7 +21,7 @@ NUMBERS = {"2^31": 2**21 + 1, "2^53": 2**43 + 1, "near 2^63": 2**53 - 10 * 1024 
 
 def stand_at(connection: psycopg.Connection[Any], number: int) -> None:
     """Let the numbers go on there; one table holds all that is left."""
-    connection.execute("select penstock.add_job_part(8796093022208)")
+    connection.execute("select penstock.add_job_table(8796093022208)")
     connection.execute("select setval('penstock.range_number', %s, false)", [number])
 
 
@@ -85,15 +85,15 @@ def test_the_last_number_is_followed_by_a_clear_error(scene: Scene) -> None:
 
 def near_the_end_of_the_tables(scene: Scene) -> int:
     """The next number is one that looks at the tables ahead, and they are running out; the number of tables."""
-    last = scene.one("select max(high) from penstock.job_part")
+    last = scene.one("select max(high) from penstock.job_table")
     scene.connection.execute("select setval('penstock.range_number', %s, false)", [last - 256 * 1024 + 1])
-    return int(scene.one("select count(*) from penstock.job_part"))
+    return int(scene.one("select count(*) from penstock.job_table"))
 
 
 def test_producers_alone_pass_the_last_table_without_a_gap(scene: Scene) -> None:
     before = near_the_end_of_the_tables(scene)
     ids = [scene.enqueue(1)[0] for _ in range(300)]
-    assert scene.one("select count(*) from penstock.job_part") == before + 1
+    assert scene.one("select count(*) from penstock.job_table") == before + 1
     assert scene.one("select count(distinct tableoid) from penstock.job") == 2
     assert [job for _, job in scene.claim(300)] == ids
     check(scene.connection)
@@ -106,7 +106,7 @@ def test_nobody_waits_for_a_transaction_that_came_to_the_last_table_first(scene:
     scene.enqueue(1, connection=holder)
     for _ in range(64):
         scene.enqueue(1, connection=other)
-    assert scene.one("select count(*) from penstock.job_part") == before + 1
+    assert scene.one("select count(*) from penstock.job_table") == before + 1
     holder.execute("commit")
     check(scene.connection)
 
@@ -124,11 +124,11 @@ def test_a_caller_with_an_old_snapshot_does_not_make_the_same_table_again(
 ) -> None:
     before = near_the_end_of_the_tables(scene)
     with repeatable.transaction():
-        repeatable.execute("select 1 from penstock.job_part")
+        repeatable.execute("select 1 from penstock.job_table")
         for _ in range(64):
             scene.enqueue(1)
         ids = scene.enqueue(1, connection=repeatable)
-    assert scene.one("select count(*) from penstock.job_part") == before + 1
+    assert scene.one("select count(*) from penstock.job_table") == before + 1
     assert check(scene.connection).places[ids[0]] == "ready"
 
 

@@ -105,7 +105,8 @@ def test_the_jobs_of_a_load_that_was_paused_and_resumed_start_behind_what_was_re
     connection, queue = owned.connection, owned.entry
     connection.execute("insert into penstock.load (name, queue_id, is_stream) values ('l', %s, false)", [queue.id])
     connection.execute(
-        "insert into penstock.load_range (range, stage, load_id, size, partition_id, priority, has_once, task)"
+        "insert into penstock.load_range (range, stage, load_id, size, partition_id, priority, has_idempotency_keys,"
+        " task)"
         " select %s, 's', id, 1, %s, 5, false, '' from penstock.load",
         [second // 1024, queue.partition_ids[0]],
     )

@@ -125,7 +125,7 @@ def _scanned(connection: Connection) -> dict[str, int]:
     rows = connection.execute(
         "select relname, seq_tup_read from pg_stat_xact_user_tables where schemaname = 'penstock' and seq_tup_read > 0"
     )
-    return {name: count for name, count in rows if name.startswith(LARGE) and name != "job_part"}
+    return {name: count for name, count in rows if name.startswith(LARGE) and name != "job_table"}
 
 
 def assert_cheap(connection: Connection, name: str, parameters: dict[str, Any], pages: int = FEW_PAGES) -> None:
@@ -370,8 +370,8 @@ def test_a_kept_or_missing_job_is_looked_for_in_few_pages_among_200_tables(scene
     """What settles, rescues, promotes and unblocks looks its jobs up in all tables that may hold them, by index."""
     owned = Owned(scene, partitions=1, on_dead="halt")
     connection = scene.connection
-    while scene.one("select count(*) from penstock.job_part") < 200:
-        connection.execute("select penstock.add_job_part(4096)")
+    while scene.one("select count(*) from penstock.job_table") < 200:
+        connection.execute("select penstock.add_job_table(4096)")
     key = owned.key(0, 1)
     jobs = owned.enqueue([key] * 8)
     held = owned.lease(jobs[:4])

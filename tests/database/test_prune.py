@@ -26,7 +26,7 @@ DAYS = {"succeeded": 7.0, "failed": 30.0, "cancelled": 7.0, "discarded": 7.0, "e
 def pass_tables(scene: Scene) -> int:
     """Let the numbers pass the table of jobs in use; where it began."""
     low, high = scene.connection.execute(
-        "select low, high from penstock.job_part, penstock.range_number where last_value >= low and last_value < high"
+        "select low, high from penstock.job_table, penstock.range_number where last_value >= low and last_value < high"
     ).fetchall()[0]
     scene.connection.execute("select setval('penstock.range_number', %s)", (high + 1,))
     return int(low)
@@ -44,7 +44,7 @@ def run(scene: Scene, days: Mapping[str, float] = DAYS) -> Pruned:
     """Twice: the first notes who might still write, the second knows that they have ended. What both did."""
     first, second = prune(scene.database, days), prune(scene.database, days)
     second.slices += first.slices
-    second.job_parts += first.job_parts
+    second.job_tables += first.job_tables
     return second
 
 
@@ -65,7 +65,7 @@ def finish(scene: Scene, count: int = 1, **options: object) -> list[int]:
 def test_three_tables_of_each_kind_lie_ahead(scene: Scene) -> None:
     pass_tables(scene)
     make_ahead(scene.connection)
-    ahead = "select count(*) from penstock.job_part, penstock.range_number where low > last_value"
+    ahead = "select count(*) from penstock.job_table, penstock.range_number where low > last_value"
     assert scene.one(ahead) == 3
     assert scene.one("select count(*) from penstock.slice where opened_at is null") == 3
     assert rotate_slice(scene.connection) == 2
@@ -75,7 +75,7 @@ def test_three_tables_of_each_kind_lie_ahead(scene: Scene) -> None:
 
 @pytest.mark.parametrize("is_one_statement", [True, False])
 def test_producers_alone_never_run_out_of_tables(scene: Scene, is_one_statement: bool) -> None:
-    high = scene.one("select max(high) from penstock.job_part")
+    high = scene.one("select max(high) from penstock.job_table")
     scene.connection.execute("select setval('penstock.range_number', %s)", (high - 100 * 1024 + 1,))
     for _ in range(200):
         if is_one_statement:
@@ -104,7 +104,7 @@ def test_history_and_its_jobs_go_when_their_time_has_come_and_not_before(scene: 
     rotate_slice(scene.connection)
     age(scene, 6)
     # So few are in it that they are kept elsewhere.
-    assert run(scene).job_parts == [low]
+    assert run(scene).job_tables == [low]
     assert find_job(scene.connection, old[3]).state == "succeeded"
     age(scene, 1.1)
     assert run(scene).slices == [1]
@@ -172,7 +172,7 @@ def test_kept_jobs_can_be_read_claimed_retried_and_unblocked(scene: Scene) -> No
     low = pass_tables(scene)
     rotate_slice(scene.connection)
     age(scene, 8)
-    assert run(scene).job_parts == [low]
+    assert run(scene).job_tables == [low]
     states = {id_: find_job(scene.connection, id_).state for id_ in (dead, scheduled, running, ready, blocked)}
     assert list(states.values()) == ["failed", "scheduled", "running", "ready", "blocked"]
     assert retry_job(scene.connection, dead) == "ready"
@@ -248,10 +248,10 @@ def test_a_straggler_that_wrote_or_may_write_into_an_old_table_is_waited_for(sce
             low = pass_tables(scene)
             rotate_slice(scene.connection)
             age(scene, 8)
-            assert run(scene).job_parts == []
+            assert run(scene).job_tables == []
             assert f"job_{low}" in tables(scene, "job")
         assert find_job(scene.connection, written).state == "ready"
-        assert run(scene).job_parts == []
+        assert run(scene).job_tables == []
         partition = scene.queue.partition_ids[0]
         drew_only.execute(
             "insert into penstock.job values (%s, now(), %s, 5, 't', null, '{}', null)", (number * 1024, partition)
@@ -261,7 +261,7 @@ def test_a_straggler_that_wrote_or_may_write_into_an_old_table_is_waited_for(sce
             " values (%s, 5, %s, %s, 0, 1, 't')",
             (partition, number, number),
         )
-    assert run(scene).job_parts == [low]
+    assert run(scene).job_tables == [low]
     assert find_job(scene.connection, number * 1024).state == "ready"
     assert find_job(scene.connection, written).state == "ready"
 
@@ -282,7 +282,7 @@ def test_a_held_transaction_stops_pruning_and_nobody_else(scene: Scene, is_repea
         holder.execute("select count(*) from penstock.finished_job")
         first = prune(scene.database, DAYS)
         assert first.waits_for
-        assert first.job_parts == []
+        assert first.job_tables == []
         pruning = threading.Thread(target=lambda: [prune(scene.database, DAYS) for _ in range(5)])
         pruning.start()
         # Whoever had to wait for a lock would fail.
@@ -306,15 +306,15 @@ def test_a_held_transaction_stops_pruning_and_nobody_else(scene: Scene, is_repea
 
 STEPS = (
     "count_slice",
-    "carry",
+    "keep_longer",
     "detach finished",
-    "carry_parents",
+    "keep_parents",
     "forget_slice",
     "remove_slice",
     "keep_jobs",
     "detach job",
     "forget_jobs",
-    "remove_job_part",
+    "remove_job_table",
     "clean_kept",
 )
 
@@ -384,7 +384,7 @@ def test_an_interrupted_detach_is_finalized(scene: Scene) -> None:
         pass_tables(scene)
         make_ahead(scene.connection)
         scene.enqueue(3)
-    assert low in prune(scene.database, DAYS).job_parts
+    assert low in prune(scene.database, DAYS).job_tables
 
 
 def test_one_process_prunes_at_a_time(scene: Scene) -> None:
@@ -399,11 +399,11 @@ def test_a_table_of_jobs_that_many_still_want_stays(scene: Scene, monkeypatch: p
     monkeypatch.setattr("penstock.storage.upkeep.prune.FEW_JOBS", 10)
     scene.enqueue(11)
     low = pass_tables(scene)
-    assert run(scene).job_parts == []
+    assert run(scene).job_tables == []
     assert scene.one("select count(*) from penstock.job_kept") == 0
     scene.claim(1)
     scene.connection.execute("delete from penstock.lease")
-    assert run(scene).job_parts == [low]
+    assert run(scene).job_tables == [low]
     assert scene.one("select count(*) from penstock.job_kept") == 10
 
 
@@ -414,7 +414,7 @@ def test_tables_of_jobs_grow_with_the_load_and_stay_few(scene: Scene) -> None:
         scene.connection.execute("update penstock.job set enqueued_at = now() - interval '1 minute'")
         pass_tables(scene)
         make_ahead(scene.connection)
-        widths.append(scene.one("select high - low from penstock.job_part order by low desc limit 1"))
+        widths.append(scene.one("select high - low from penstock.job_table order by low desc limit 1"))
     assert widths == sorted(widths)
     assert widths[-1] > 2**8 * widths[0] // 2
 

@@ -75,10 +75,10 @@ def test_pruning_at_full_speed_loses_and_doubles_nothing(database_url: str) -> N
         def let_go() -> None:
             def pass_table(connection: psycopg.Connection[tuple[object, ...]]) -> None:
                 # All of one width: those that are made ahead double with each that is passed, and the numbers end.
-                connection.execute("select penstock.add_job_part(65536)")
+                connection.execute("select penstock.add_job_table(65536)")
                 rotate_slice(connection)
                 connection.execute(
-                    "select setval('penstock.range_number', high + 1) from penstock.job_part, penstock.range_number"
+                    "select setval('penstock.range_number', high + 1) from penstock.job_table, penstock.range_number"
                     " where last_value >= low and last_value < high"
                 )
 

@@ -296,7 +296,7 @@ def test_a_row_that_cannot_be_moved_keeps_its_own_table_and_no_other(scene: Scen
     for _ in range(2):
         ids += scene.enqueue()
         scene.connection.execute(
-            "select setval('penstock.range_number', high + 1) from penstock.job_part, penstock.range_number"
+            "select setval('penstock.range_number', high + 1) from penstock.job_table, penstock.range_number"
             " where last_value >= low and last_value < high"
         )
     scene.connection.execute(
@@ -307,5 +307,5 @@ def test_a_row_that_cannot_be_moved_keeps_its_own_table_and_no_other(scene: Scen
         prune(scene.database, days)
     assert scene.connection.execute("select id from penstock.job_kept").fetchall() == [(ids[1],)]
     scene.connection.execute("alter table penstock.job_kept drop constraint damaged")
-    assert prune(scene.database, days).job_parts == [0]
+    assert prune(scene.database, days).job_tables == [0]
     scene.assert_conserved()

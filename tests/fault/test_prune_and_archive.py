@@ -20,8 +20,8 @@ NOTHING_KEPT = dict.fromkeys(("succeeded", "failed", "cancelled", "discarded", "
 # The numbers of jobs pass the table that is in use, as they do when it is full. Each names its shard.
 PASS_TABLE = """
 select setval('penstock.range_number', high + coalesce((select number from penstock.catalogue), 1))
-  from penstock.job_part, penstock.range_number
- where last_value >= low and last_value < high and exists (select from penstock.job_part as p where p.low > last_value)
+  from penstock.job_table, penstock.range_number
+ where last_value >= low and last_value < high and exists (select from penstock.job_table as p where p.low > last_value)
 """
 
 
@@ -30,13 +30,13 @@ def turn_over(database: Database) -> int:
     try:
         with database.connection() as connection:
             # Narrow ones: as make_ahead makes them, for such a rate, numbers would end after some thirty.
-            connection.execute("select penstock.add_job_part(4096)")
+            connection.execute("select penstock.add_job_table(4096)")
             connection.execute(PASS_TABLE)
             rotate_slice(connection)
         pruned = prune(database, NOTHING_KEPT, budget_seconds=1.0)
     except LOCKED:
         return 0
-    return len(pruned.slices) + len(pruned.job_parts)
+    return len(pruned.slices) + len(pruned.job_tables)
 
 
 @pytest.mark.long_run

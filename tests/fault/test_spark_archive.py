@@ -31,7 +31,7 @@ select pg_terminate_backend(pid, 10000) from pg_locks
 # that the numbers would end after some thirty times.
 MOST_PASSES = 12
 PASS_TABLES = """
-select setval('penstock.range_number', high + 1) from penstock.job_part
+select setval('penstock.range_number', high + 1) from penstock.job_table
  where (select last_value from penstock.range_number) between low and high - 1
 """
 

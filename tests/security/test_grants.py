@@ -19,14 +19,14 @@ Matrix = dict[tuple[str, str], dict[str, set[str]]]
 OWNERS_TABLES = {"table_file", "function_set", "grantee"}
 # Run with the owner's rights, and who may call them; a trigger's function is called by nobody.
 OWNERS_FUNCTIONS = {
-    "add_job_part": {"worker"},
+    "add_job_table": {"worker"},
     "add_slice": {"worker"},
     "detach_table": {"worker"},
     "drop_table": {"worker"},
     "enqueue": {"worker", "producer"},
     "mend_shortage": set(),
-    "refuse_sealed": set(),
-    "seal_shard": {"worker"},
+    "refuse_writes": set(),
+    "end_writes": {"worker"},
 }
 # Of a trigger, and with the rights of whoever writes.
 CALLED_BY_NOBODY = {"check_step"}
@@ -103,7 +103,7 @@ def test_functions_that_run_with_the_owners_rights_are_these_and_look_nowhere_el
 
 def test_tables_made_later_are_open_to_the_same(realm: Realm) -> None:
     with realm.connect("worker") as worker, realm.connect("owner") as owner:
-        worker.execute("select penstock.add_job_part(65536)")
+        worker.execute("select penstock.add_job_table(65536)")
         rotate_slice(worker)
         owner.execute("select penstock.add_slice()")
         assert_as_promised(owner)

@@ -80,12 +80,12 @@ def test_a_producer_enqueues_in_its_own_transaction_and_does_nothing_else(realm:
 
 def test_a_producer_that_comes_to_the_last_table_makes_the_next_as_it_commits(realm: Realm, worker: Works) -> None:
     with realm.connect("owner") as owner, realm.connect("producer") as producer:
-        high = owner.execute("select max(high) from penstock.job_part").fetchall()[0][0]
+        high = owner.execute("select max(high) from penstock.job_table").fetchall()[0][0]
         owner.execute("select setval('penstock.range_number', %s)", (high - 100 * 1024 + 1,))
         for _ in range(200):
             producer.execute("select penstock.enqueue('q', 'double')")
         assert owner.execute("select count(*) from penstock.job").fetchall() == [(200,)]
-        assert owner.execute("select max(high) > %s from penstock.job_part", [high]).fetchall() == [(True,)]
+        assert owner.execute("select max(high) > %s from penstock.job_table", [high]).fetchall() == [(True,)]
 
 
 def test_what_a_producer_puts_before_the_real_things_is_not_used_by_the_owners_functions(
@@ -169,6 +169,6 @@ def test_a_reader_sees_everything_and_changes_nothing(realm: Realm, worker: Work
 
     writes = [act for act in acts_on_tables(realm) if act.startswith("delete")]
     writes += ["select penstock.enqueue('q', 'double')", "select nextval('penstock.range_number')"]
-    writes += ["select penstock.add_slice()", "select penstock.add_job_part(1)"]
+    writes += ["select penstock.add_slice()", "select penstock.add_job_table(1)"]
     writes += ["select penstock.detach_table('job', 'job_0')", "select penstock.drop_table('job_0')"]
     assert done_after_all(realm, "reader", *writes) == []

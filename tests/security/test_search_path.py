@@ -120,16 +120,16 @@ def test_a_producer_cannot_take_the_locks_that_enqueues_need(realm: Realm) -> No
         app.queues()
     with realm.connect("producer") as holder, holder.transaction():
         # Whatever advisory lock our names or numbers would give.
-        for name in ("map", "add_job_part", "add_slice"):
+        for name in ("map", "add_job_table", "add_slice"):
             holder.execute("select pg_advisory_xact_lock(hashtext('penstock.' || %s))", [name])
         for queue in range(1, 5):
             holder.execute(
                 "select pg_advisory_xact_lock(hashtext('penstock.map'), hashtext(%s || ':' || 1))", [str(queue)]
             )
-        for table in ("queue_map", "job_part", "slice", "queue"):
+        for table in ("queue_map", "job_table", "slice", "queue"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege), holder.transaction():
                 holder.execute(sql.SQL("lock table penstock.{} in share mode").format(sql.Identifier(table)))
         with realm.connect("owner") as connection:
             connection.execute("set lock_timeout = '5s'")
             connection.execute("select penstock.enqueue('o', 't', '{}', key => 'k')")
-            connection.execute("select penstock.add_job_part(1), penstock.add_slice()")
+            connection.execute("select penstock.add_job_table(1), penstock.add_slice()")

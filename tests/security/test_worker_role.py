@@ -82,16 +82,16 @@ def test_a_worker_s_own_upkeep_makes_and_drops_tables(scene: Scene) -> None:
     age(scene, 8)
     with scene.database.connect() as worker:
         make_ahead(worker)
-        before = scene.one("select max(high) from penstock.job_part")
+        before = scene.one("select max(high) from penstock.job_table")
     done = run(scene)
-    assert (done.slices, done.job_parts, done.waits_for) == ([1], [low], [])
+    assert (done.slices, done.job_tables, done.waits_for) == ([1], [low], [])
     assert f"job_{low}" not in tables(scene, "job")
     assert "finished_1" not in tables(scene, "finished")
     assert scene.one("select count(*) from penstock.job where id = any(%s)", old) == 0
     assert find_job(scene.connection, ready).state == "ready"
     pass_tables(scene)
     prune(scene.database, DAYS)
-    assert scene.one("select max(high) from penstock.job_part") > before
+    assert scene.one("select max(high) from penstock.job_table") > before
     scene.assert_conserved()
 
 
@@ -117,7 +117,7 @@ def test_a_held_transaction_stops_a_worker_s_pruning_and_nobody_else(scene: Scen
         pruning.join()
         assert "finished_1" in tables(scene, "finished")
         scene.connection.execute("set lock_timeout = 0")
-    assert prune(scene.database, DAYS).job_parts == [low]
+    assert prune(scene.database, DAYS).job_tables == [low]
     assert "finished_1" not in tables(scene, "finished")
     scene.assert_conserved()
 
@@ -173,7 +173,7 @@ def test_a_detach_that_the_owner_began_is_finalized_by_a_worker(scene: Scene) ->
         with pytest.raises(LockNotAvailable):
             interrupted.execute(detach.encode())
         assert scene.one("select penstock.standing(%s, 'penstock.job')", f"job_{low}") == "pending"
-    assert low in prune(scene.database, DAYS).job_parts
+    assert low in prune(scene.database, DAYS).job_tables
 
 
 @pytest.mark.parametrize(

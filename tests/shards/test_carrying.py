@@ -231,7 +231,7 @@ def test_a_job_that_comes_back_while_prune_lets_it_go_stays(world: World, is_kep
             for statement in ("select penstock.keep_jobs(0, 67108864, 10000)", "select penstock.clean_kept(0, 100)"):
                 with suppress(errors.LockNotAvailable):
                     prunes.execute(statement)
-        prunes.execute("update penstock.job_part set is_detached = true where low = 0")
+        prunes.execute("update penstock.job_table set is_detached = true where low = 0")
         prunes.execute("alter table penstock.job detach partition penstock.job_0")
         assert find_job(brings, job).state == "ready"
 

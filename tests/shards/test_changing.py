@@ -88,7 +88,8 @@ def test_a_load_is_paused_resumed_and_cancelled_on_all_shards(place: Place, seco
             "with l as (insert into penstock.load (name, queue_id, is_stream) select 'l', id, false from penstock.queue"
             " returning id), b as (insert into penstock.load_batch (load_id, batch, rows, duplicates, bad_rows)"
             " select id, 0, %s, 0, 0 from l) insert into penstock.load_range (range, stage, load_id, size,"
-            " partition_id, priority, has_once, task) select j.id / 1024, 's', l.id, 1, j.partition_id, 5, false, 't'"
+            " partition_id, priority, has_idempotency_keys, task)"
+            " select j.id / 1024, 's', l.id, 1, j.partition_id, 5, false, 't'"
             " from l, penstock.job as j where j.id = any (%s)",
             count,
             ids,

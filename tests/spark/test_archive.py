@@ -78,7 +78,7 @@ KILLS: list[tuple[Any, str, bool]] = [
 
 # Lets the numbers pass the table of jobs in use.
 PASS_TABLES = """
-select setval('penstock.range_number', high + 1) from penstock.job_part
+select setval('penstock.range_number', high + 1) from penstock.job_table
  where (select last_value from penstock.range_number) between low and high - 1
 """
 
@@ -251,14 +251,14 @@ def test_children_and_idempotency_keys_of_archived_jobs(spark: SparkSession, app
     app.cancel(waits)
     ps.archive(spark, app, tmp_path / "lake")
     with app.database.connection() as connection:
-        connection.execute("select setval('penstock.range_number', (select max(high) from penstock.job_part) - 1023)")
+        connection.execute("select setval('penstock.range_number', (select max(high) from penstock.job_table) - 1023)")
     for _ in range(2):
         prune(app.database, DAYS)
     with pytest.raises(NotFound):
         app.job(parent)
     assert t.options(idempotency_key="once").enqueue(n=5) == parent
     with app.database.connection() as connection:
-        connection.execute("update penstock.job_part set keys_until = now()")
+        connection.execute("update penstock.job_table set keys_until = now()")
     prune(app.database, DAYS)
     assert t.options(idempotency_key="once").enqueue(n=5) != parent
 

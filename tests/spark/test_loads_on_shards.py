@@ -97,12 +97,12 @@ def killed_after_the_decision(monkeypatch: pytest.MonkeyPatch, loader: Loader, *
 
 def killed_before_the_decision(monkeypatch: pytest.MonkeyPatch, loader: Loader, *stages: tuple[str, int]) -> str:
     """Publish as far as everything is prepared; the attempt."""
-    held: list[str] = []
+    attempts: list[str] = []
 
     def die(self: publishing._Commit) -> Published:
-        held.append(self.attempt)
+        attempts.append(self.attempt)
         for number in self.others:
-            self._hold(number)
+            self._prepare(number)
         raise Killed
 
     with monkeypatch.context() as patch:
@@ -110,7 +110,7 @@ def killed_before_the_decision(monkeypatch: pytest.MonkeyPatch, loader: Loader, 
         patch.setattr(publishing._Commit, "take_back", lambda self: None)
         with pytest.raises(Killed):
             loader.publish("l", *stages)
-    return held[0]
+    return attempts[0]
 
 
 def test_a_load_is_published_on_each_shard_once_in_its_order_g8(loader: Loader) -> None:

@@ -229,7 +229,7 @@ def test_a_stream_in_writes_to_both_shards_batch_by_batch_g8(
     numbers = [[each["n"] for each in ready(url)] for url in shard_urls]
     assert min(map(len, numbers)) > 200
     assert sorted(numbers[0] + numbers[1]) == list(range(1_000))
-    assert rows(shard_urls[0], "select count(*) from penstock.load_part where published_at is null") == [(0,)]
+    assert rows(shard_urls[0], "select count(*) from penstock.load_share where published_at is null") == [(0,)]
 
 
 def test_tables_history_and_advice_cover_both_shards_and_name_one_that_is_away(

@@ -217,7 +217,7 @@ def test_a_slice_that_was_taken_out_of_history_is_read_before_between_and_after(
                 assert connection.execute("select penstock.outcome_apart(%s)", [min(done)]).fetchone() == (0,)
                 assert migrate(connection, schema)
             assert history(connection) == done
-            assert connection.execute("select penstock.carry_parents(1)").fetchone() == (1,)
+            assert connection.execute("select penstock.keep_parents(1)").fetchone() == (1,)
             assert history(connection) == done
 
 

@@ -31,11 +31,11 @@ def loads(databases: Databases, limit: int = 100) -> list[Load]:
         for name, created_at in each:
             made[name] = max(made.get(name, created_at), created_at)
     names = sorted(made, key=lambda name: made[name], reverse=True)[:limit]
-    parts: dict[str, list[storage.PartOfLoad]] = {name: [] for name in names}
+    shares: dict[str, list[storage.LoadShare]] = {name: [] for name in names}
     for found in databases.each(lambda connection: storage.read_loads(connection, names)) if names else ():
-        for part in found:
-            parts[part.name].append(part)
-    return [storage.whole_load(found) for found in parts.values() if found]
+        for share in found:
+            shares[share.name].append(share)
+    return [storage.whole_load(found) for found in shares.values() if found]
 
 
 def pause_load(databases: Databases, name: str) -> None:

@@ -45,7 +45,7 @@ def clean(databases: Databases) -> int:
         if not database.breaker.is_down:
             database.ask(lambda connection: connection.execute(query("ask_elsewhere")), timeout=ANSWER_SECONDS)
             _forget(databases, database, ("old_arrivals", "still_in_outbox", "forget_arrivals", None))
-            _forget(databases, database, ("old_forwards", "still_placed", "forget_forwards", "renew_forwards"))
+            _forget(databases, database, ("old_forwards", "jobs_that_exist", "forget_forwards", "renew_forwards"))
     return 0
 
 

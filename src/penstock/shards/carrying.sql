@@ -57,9 +57,9 @@ select shard, array_agg(job_id)
   from (select shard, job_id from @schema@.forward where at < now() - interval '1 day' order by at limit %(limit)s) as f
  group by shard
 
--- name: still_placed
--- Which of these jobs are anywhere still. See @schema@.has_place.
-select id from unnest(%(ids)s::bigint[]) as id where @schema@.has_place(id)
+-- name: jobs_that_exist
+-- Which of these jobs are anywhere still. See @schema@.exists_anywhere.
+select id from unnest(%(ids)s::bigint[]) as id where @schema@.exists_anywhere(id)
 
 -- name: renew_forwards
 -- Those that are still somewhere are asked for again in a day.

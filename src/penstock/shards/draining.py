@@ -120,7 +120,7 @@ def _end_if_drained(databases: Databases, database: Database) -> bool:
     is_vacant = partial(_query_value, name="is_vacant")
     if not database.ask(is_vacant, timeout=ANSWER_SECONDS) or not _are_keys_carried(databases):
         return False
-    if not database.ask(partial(_query_value, name="seal_shard"), timeout=ANSWER_SECONDS):
+    if not database.ask(partial(_query_value, name="end_writes"), timeout=ANSWER_SECONDS):
         return False
     # Once more: until now somebody may have written to it.
     if not database.ask(is_vacant, timeout=ANSWER_SECONDS) or any(_count_ties(databases, database)):

@@ -35,9 +35,9 @@ select queue, kind, n from @schema@.left_on_shard()
 -- Whether nothing is left on this shard. See @schema@.is_vacant.
 select @schema@.is_vacant()
 
--- name: seal_shard
--- See @schema@.seal_shard. Locks: the tables of jobs and arrivals, for a moment.
-select @schema@.seal_shard()
+-- name: end_writes
+-- See @schema@.end_writes. Locks: the tables of jobs and arrivals, for a moment.
+select @schema@.end_writes()
 
 -- name: queues_not_carried
 -- The queues of which idempotency keys may not be at home.

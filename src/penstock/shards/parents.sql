@@ -47,7 +47,7 @@ delete from @schema@.awaited
 -- Parents that ended, or are gone, and that children on other shards waited for at some time.
 select a.shard, array_agg(a.parent_id) from @schema@.awaited as a
  where (a.checked_at is null or a.checked_at < now() - interval '1 hour')
-   and (@schema@.outcome_of(a.parent_id) is not null or not @schema@.has_place(a.parent_id)) group by a.shard
+   and (@schema@.outcome_of(a.parent_id) is not null or not @schema@.exists_anywhere(a.parent_id)) group by a.shard
 
 -- name: parents_not_heard_of
 -- Those of these parents that a child here waits for and whose end is not known here. Index: the primary keys.

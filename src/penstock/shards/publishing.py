@@ -4,7 +4,7 @@ Where all its stages lie on the shard that leads, that is one transaction. Where
 
     prepare   each of them checks its stages and keeps them: whatever can be refused is refused here
     decide    the shard that leads writes down which shards follow, and publishes what lies there, in one transaction
-    publish   each shard publishes its part; nothing can refuse it any more, and upkeep goes on with what is left
+    publish   each shard publishes its share; nothing can refuse it any more, and upkeep goes on with what is left
 
 What is prepared and was not decided is let go of by upkeep, which first sees to it that it cannot be decided any more.
 """
@@ -75,7 +75,7 @@ class _NotDecided(Exception):
     """Nothing was decided, for a reason that passes."""
 
 
-class _Part(NamedTuple):
+class _Share(NamedTuple):
     """What another shard is to publish."""
 
     load: int
@@ -250,7 +250,7 @@ def find_published(databases: Databases, name: str, queue: str, batch: int, *, i
             kind = "a stream into" if was_stream else "a load into"
             raise InvalidInput("load", f"{name!r} names {kind} queue {other!r} already; choose another name")
     decided = [row[2:] for row in known if row[6] is not None]
-    # Where the shard that decided is gone, those that followed it know their own part.
+    # Where the shard that decided is gone, those that followed it know their own share.
     chosen = [row for row in decided if row[0]] or decided
     if not chosen:
         return None
@@ -262,7 +262,7 @@ def publish_decided(databases: Databases, name: str, *, waits: bool = True) -> N
     """Publish what was decided of a load on every shard; `PartitionUnavailable` where one is away."""
     for decider in databases:
         try:
-            missing = _publish_parts(decider, databases, name, waits=waits).missing
+            missing = _publish_shares(decider, databases, name, waits=waits).missing
         except PartitionUnavailable:
             # Only the lead decides. Another shard may have decided something while it led: it is asked if it answers.
             if decider is databases.lead:
@@ -283,7 +283,7 @@ def publish_all_decided(databases: Databases) -> int:
     done = 0
     for database in databases:
         with contextlib.suppress(PartitionUnavailable):
-            done += _publish_parts(database, databases).done
+            done += _publish_shares(database, databases).done
             for attempt, number in database.ask(_read_old_prepared, timeout=SHORT_SECONDS):
                 done += _release_undecided(databases, database, attempt, number)
     return done
@@ -301,36 +301,36 @@ def drop_stages(databases: Databases, stages: Mapping[int, Sequence[str]]) -> No
 
 @dataclass(slots=True)
 class _Progress:
-    """How many parts were published, and the shards that were away."""
+    """How many shares were published, and the shards that were away."""
 
     done: int = 0
     missing: dict[int, PartitionUnavailable] = field(default_factory=dict)
 
 
-def _publish_parts(
+def _publish_shares(
     decider: Database, databases: Databases, name: str | None = None, *, waits: bool = False
 ) -> _Progress:
     """Publish what was decided at a shard and follows on others, of one load or of all."""
     progress = _Progress()
     timeout = None if waits else SHORT_SECONDS
-    for part in decider.ask(lambda c: _read_unpublished(c, name), timeout=timeout):
-        if part.shard in progress.missing:
+    for share in decider.ask(lambda c: _read_unpublished(c, name), timeout=timeout):
+        if share.shard in progress.missing:
             continue
         try:
-            rows, duplicates = databases.of(part.shard).run(
-                lambda c: _publish_part(c, part),  # noqa: B023
+            rows, duplicates = databases.of(share.shard).run(
+                lambda c: _publish_share(c, share),  # noqa: B023
                 timeout=timeout,
                 waits=waits,
             )
         except PartitionUnavailable as error:
-            progress.missing[part.shard] = error
+            progress.missing[share.shard] = error
             continue
         except DatabaseError as error:
             if name is not None:
                 raise
-            log.error("load %r: shard %d refuses what was decided: %s", part.name, part.shard, error)
+            log.error("load %r: shard %d refuses what was decided: %s", share.name, share.shard, error)
             continue
-        decider.ask(lambda c: _note_published(c, part, rows, duplicates), timeout=timeout)  # noqa: B023
+        decider.ask(lambda c: _note_published(c, share, rows, duplicates), timeout=timeout)  # noqa: B023
         progress.done += 1
     return progress
 
@@ -350,18 +350,18 @@ def _learn_lead(databases: Databases) -> None:
     databases.note_drained([entry.number for entry in databases.read(read_shards) if entry.state == "drained"])
 
 
-def _read_unpublished(connection: Connection, name: str | None) -> list[_Part]:
-    return [_Part(*row) for row in connection.execute(query("unpublished_parts"), {"name": name})]
+def _read_unpublished(connection: Connection, name: str | None) -> list[_Share]:
+    return [_Share(*row) for row in connection.execute(query("unpublished_shares"), {"name": name})]
 
 
-def _publish_part(connection: Connection, part: _Part) -> tuple[int, int]:
-    row = connection.execute(query("publish_part"), part._asdict()).fetchone()
+def _publish_share(connection: Connection, share: _Share) -> tuple[int, int]:
+    row = connection.execute(query("publish_share"), share._asdict()).fetchone()
     assert row is not None  # noqa: S101
     return row[0], row[1]
 
 
-def _note_published(connection: Connection, part: _Part, rows: int, duplicates: int) -> None:
-    connection.execute(query("note_published"), {**part._asdict(), "rows": rows, "duplicates": duplicates})
+def _note_published(connection: Connection, share: _Share, rows: int, duplicates: int) -> None:
+    connection.execute(query("note_published"), {**share._asdict(), "rows": rows, "duplicates": duplicates})
 
 
 def _read_old_prepared(connection: Connection) -> list[tuple[str, int]]:

@@ -10,21 +10,21 @@ select is_new, rows, duplicates, bad_rows, published_at
 select @schema@.prepare_stages(%(attempt)s, %(home)s::smallint, %(name)s, %(queue)s, %(is_stream)s, %(origin)s,
                             %(stages)s::text[], %(counts)s::int[], %(homes)s::smallint[])
 
--- name: publish_part
--- See @schema@.publish_part. Locks: the load's row, its ranges, idempotency keys in order.
+-- name: publish_share
+-- See @schema@.publish_share. Locks: the load's row, its ranges, idempotency keys in order.
 select rows, duplicates
-  from @schema@.publish_part(%(attempt)s, %(name)s, %(queue)s, %(is_stream)s, %(origin)s, %(batch)s, %(is_paused)s)
+  from @schema@.publish_share(%(attempt)s, %(name)s, %(queue)s, %(is_stream)s, %(origin)s, %(batch)s, %(is_paused)s)
 
--- name: unpublished_parts
--- What was decided here and is not known to be published on its shard, in the order it has to be. Index: load_part_to_publish.
+-- name: unpublished_shares
+-- What was decided here and is not known to be published on its shard, in the order it has to be. Index: load_share_to_publish.
 select p.load_id, p.batch, p.shard, p.attempt, l.name, q.name, l.is_stream, l.origin, l.is_paused
-  from @schema@.load_part as p join @schema@.load as l on l.id = p.load_id join @schema@.queue as q on q.id = l.queue_id
+  from @schema@.load_share as p join @schema@.load as l on l.id = p.load_id join @schema@.queue as q on q.id = l.queue_id
  where p.published_at is null and (%(name)s::text is null or l.name = %(name)s)
  order by p.load_id, p.batch, p.shard
 
 -- name: note_published
 -- What a load came to on another shard, once. Index: the primary key.
-update @schema@.load_part set published_at = now(), rows = %(rows)s, duplicates = %(duplicates)s
+update @schema@.load_share set published_at = now(), rows = %(rows)s, duplicates = %(duplicates)s
  where load_id = %(load)s and batch = %(batch)s and shard = %(shard)s and published_at is null
 
 -- name: abort_attempt
@@ -47,7 +47,7 @@ select q.name, l.is_stream, b.attempt is not null, b.rows + coalesce(p.rows, 0),
   left join @schema@.load_batch as b on b.load_id = l.id and b.batch = %(batch)s
  cross join lateral (
        select sum(rows)::bigint as rows, sum(duplicates)::bigint as duplicates
-         from @schema@.load_part where load_id = l.id and batch = %(batch)s) as p
+         from @schema@.load_share where load_id = l.id and batch = %(batch)s) as p
  where l.name = %(name)s
 
 -- name: drop_stages

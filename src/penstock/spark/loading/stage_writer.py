@@ -167,6 +167,6 @@ class StageWriter:
                     priority=priorities[start].as_py(),
                     task="" if self._plan.epoch is not None else tasks[start].as_py(),
                     run_at=run_ats[start].as_py(),
-                    has_once=bool(has_key[start:end].any()),
+                    has_idempotency_keys=bool(has_key[start:end].any()),
                     epoch=self._plan.epoch,
                 )

@@ -1,7 +1,7 @@
 """Resizing: another number of partitions for a queue in use, and how what was there before drains.
 
     resize       the new map of keys to partitions is set, and counts from the commit on
-    close        the old one is closed as soon as no producer holds it any more
+    close        the old one is closed as soon as no producer has it locked any more
     list_rest    where few keys are left of it in a partition, they are listed: only these are waited for
     drain        it is drained when nothing is left
 

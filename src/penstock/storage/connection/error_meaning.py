@@ -85,7 +85,7 @@ def is_denial(error: BaseException) -> bool:
 
 
 def is_drained(error: BaseException) -> bool:
-    """Whether the database says that nothing may be written to it any more: it is drained (penstock.seal_shard)."""
+    """Whether the database says that nothing may be written to it any more: it is drained (penstock.end_writes)."""
     return getattr(error, "sqlstate", None) == "PS007"
 
 

@@ -1,6 +1,6 @@
 """The way of history into a lake, as far as the database has a part in it.
 
-    open ─► closed ─► sealed ─► taken ─► detached ─► parents carried ─► begun ─► written ─► verified, dropped ─► listed
+    open ─► passed ─► sealed ─► taken ─► detached ─► parents kept ─► begun ─► written ─► verified, dropped ─► listed
             nothing   nobody    prune    waits for   what children              and read   in one transaction   in the
             is sent   can write lets it  those who   wait for stays             back       that holds the duty  manifest
             there     there     be       use it
@@ -140,7 +140,7 @@ class Archiving:
         if self._query_value("has_ended"):
             while not self._try_unless_locked(lambda: rotate_slice(self._connection)) and self._has_time():
                 pass
-        self._connection.execute(query("note_closed"))
+        self._connection.execute(query("note_writers"))
 
     def take(self) -> None:
         """Take every slice that nobody can write to any more, waiting a while for those of which that is not known."""
@@ -156,7 +156,7 @@ class Archiving:
         return [row[0] for row in self._rows("taken_slices")]
 
     def set_apart(self, number: int) -> bool:
-        """Detach a slice and carry what children wait for; False where somebody holds it."""
+        """Detach a slice and keep what children wait for; False where somebody holds it."""
         table = f"finished_{number}"
         while not detach(self._database, self._connection, "finished", table, self._standing(number)):
             if not self._has_time():
@@ -164,7 +164,7 @@ class Archiving:
                 return False
             self._pause()
         with self.acting() as connection:
-            connection.execute(query("carry_parents"), {"number": number})
+            connection.execute(query("keep_parents"), {"number": number})
         return True
 
     def begin_writing(self, number: int, lake: str, location: str, name: str) -> Writing | None:

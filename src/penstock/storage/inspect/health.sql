@@ -75,7 +75,7 @@ select relname, n_dead_tup, n_live_tup from pg_stat_user_tables
 
 -- name: tables_ahead
 -- How many range numbers fit into the tables that exist, how many tables are attached, and slices not yet opened.
-select (select max(high) from @schema@.job_part) - (select last_value from @schema@.range_number),
+select (select max(high) from @schema@.job_table) - (select last_value from @schema@.range_number),
        (select count(*) from pg_inherits where inhparent = '@schema@.job'::regclass),
        (select count(*) from @schema@.slice where opened_at is null)
 

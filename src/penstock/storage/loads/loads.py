@@ -16,7 +16,7 @@ from penstock.storage.repair.control import cancel_jobs
 from penstock.storage.upkeep.sweep import rescue
 
 __all__ = [
-    "PartOfLoad",
+    "LoadShare",
     "cancel_load",
     "forget_stages",
     "has_load",
@@ -33,7 +33,7 @@ _RANGES = 50
 _MINUTE = 60.0
 
 
-class PartOfLoad(NamedTuple):
+class LoadShare(NamedTuple):
     """What one database has of a load, and where its jobs stand there."""
 
     name: str
@@ -69,9 +69,9 @@ def newest_loads(connection: Connection, limit: int) -> list[tuple[str, datetime
     return [(name, created_at) for name, created_at in rows]
 
 
-def read_loads(connection: Connection, names: Sequence[str]) -> list[PartOfLoad]:
+def read_loads(connection: Connection, names: Sequence[str]) -> list[LoadShare]:
     """What this database has of these loads."""
-    return [PartOfLoad._make(row) for row in connection.execute(query("read_loads"), {"names": list(names)}).fetchall()]
+    return [LoadShare._make(row) for row in connection.execute(query("read_loads"), {"names": list(names)}).fetchall()]
 
 
 def has_load(connection: Connection, name: str) -> bool:
@@ -137,30 +137,30 @@ def _count(connection: Connection, name: str) -> int:
     return int(row[0] or 0) if row else 0
 
 
-def whole_load(parts: Sequence[PartOfLoad]) -> Load:
+def whole_load(shares: Sequence[LoadShare]) -> Load:
     """A load, added up from what each shard has of it."""
-    rows, duplicates = sum(part.rows for part in parts), sum(part.duplicates for part in parts)
-    waiting, running = sum(part.ready + part.scheduled for part in parts), sum(part.running for part in parts)
+    rows, duplicates = sum(share.rows for share in shares), sum(share.duplicates for share in shares)
+    waiting, running = sum(share.ready + share.scheduled for share in shares), sum(share.running for share in shares)
     left = waiting + running
-    age_seconds = max((part.age_seconds for part in parts if part.age_seconds is not None), default=_MINUTE)
-    rate = sum(part.lately for part in parts) / min(_MINUTE, max(age_seconds, 1.0))
-    is_paused, is_stream = any(part.is_paused for part in parts), any(part.is_stream for part in parts)
-    is_cancelled = any(part.cancelled_at is not None for part in parts)
+    age_seconds = max((share.age_seconds for share in shares if share.age_seconds is not None), default=_MINUTE)
+    rate = sum(share.lately for share in shares) / min(_MINUTE, max(age_seconds, 1.0))
+    is_paused, is_stream = any(share.is_paused for share in shares), any(share.is_stream for share in shares)
+    is_cancelled = any(share.cancelled_at is not None for share in shares)
     return Load(
-        name=parts[0].name,
-        queue=parts[0].queue,
+        name=shares[0].name,
+        queue=shares[0].queue,
         state=_state(is_paused, is_cancelled, is_stream, left),
         is_stream=is_stream,
-        batches=max(part.batches for part in parts),
+        batches=max(share.batches for share in shares),
         rows=rows,
         duplicates=duplicates,
         waiting=waiting,
         running=running,
-        failed=sum(part.dead for part in parts),
+        failed=sum(share.dead for share in shares),
         done=rows - duplicates - left,
         rate=rate,
         eta_seconds=left / rate if left and rate and not is_paused else None,
-        published_at=max((part.last_at for part in parts if part.last_at is not None), default=None),
+        published_at=max((share.last_at for share in shares if share.last_at is not None), default=None),
     )
 
 

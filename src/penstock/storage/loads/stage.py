@@ -40,7 +40,7 @@ class StagedRange:
     priority: int
     task: str
     run_at: datetime | None
-    has_once: bool
+    has_idempotency_keys: bool
     epoch: int | None
 
 

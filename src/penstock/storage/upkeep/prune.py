@@ -1,12 +1,12 @@
 """Pruning: new tables are made ahead, old ones are let go whole, and nobody ever waits for it.
 
-A slice of history goes when its time has come; the few rows in it that must stay longer are carried into the slice
+A slice of history goes when its time has come; the few rows in it that must stay longer are moved into the slice
 in use. A table of jobs goes when hardly any of its jobs is wanted; those few are moved to `job_kept`. The way out:
 
-    open ─► closed ─► sealed ─► kept, marked ─► detached ─► forgotten ─► dropped
+    open ─► passed ─► sealed ─► kept, marked ─► detached ─► forgotten ─► dropped
             nothing   nobody    what must stay  CONCURRENTLY, failures,
             is sent   can write is elsewhere    outside of    keys; before that,
-            there     there                     transactions  what children wait for by now is carried, too
+            there     there                     transactions  what children wait for by now is kept, too
 
 Each arrow is a commit, and where a table stands is read from the database: whoever comes after a crash goes on from
 there. Locks are asked for 100 ms at most. A transaction that somebody holds open stops pruning, for that table, until
@@ -55,7 +55,7 @@ class Pruned:
     is_done: bool = True
     buried: int = 0
     slices: list[int] = field(default_factory=list)
-    job_parts: list[int] = field(default_factory=list)
+    job_tables: list[int] = field(default_factory=list)
     waits_for: list[str] = field(default_factory=list)
 
 
@@ -137,14 +137,14 @@ class _Pruning:
         with self._unless_locked("tables ahead"):
             make_ahead(self._connection, max(self._days))
             open_daily_slice(self._connection)
-        self._run("note_closed")
+        self._run("note_writers")
         self._bury()
         with self._unless_locked("finished"):
             for slice_ in self._rows("slices_to_let_go"):
                 with self._unless_damaged(f"finished_{slice_[0]}"):
                     self._let_slice_go(*slice_)
         with self._unless_locked("job"):
-            for part in self._rows("job_parts_to_let_go"):
+            for part in self._rows("job_tables_to_let_go"):
                 with self._unless_damaged(f"job_{part[0]}"):
                     self._let_jobs_go(*part)
         with self._unless_locked("job_kept"):
@@ -169,14 +169,14 @@ class _Pruning:
                 counts = self._run("count_slice", {"number": number})
             if closed_days < self._days_of_most(counts):
                 return
-            while self._run("carry", {"number": number, "days": self._days, "pages": PAGES}):
+            while self._run("keep_longer", {"number": number, "days": self._days, "pages": PAGES}):
                 if not self._has_time():
                     return
         if not self._detach("finished", f"finished_{number}", standing):
             return
         if standing != "gone":
             # Whoever enqueued a child behind one of its jobs held `finished` until then, and has been waited for.
-            self._run("carry_parents", {"number": number})
+            self._run("keep_parents", {"number": number})
             while self._run("forget_slice", {"number": number, "pages": PAGES}):
                 if not self._has_time():
                     return
@@ -184,7 +184,7 @@ class _Pruning:
         self._pruned.slices.append(number)
 
     def _days_of_most(self, counts: Sequence[int]) -> float:
-        """The days after which so few rows must stay that they may be carried."""
+        """The days after which so few rows must stay that they may be moved."""
         few = max(FEW_ROWS, sum(counts) // 4)
         for days in sorted(self._days):
             if sum(count for count, stays in zip(counts, self._days, strict=True) if stays > days) <= few:
@@ -202,8 +202,8 @@ class _Pruning:
             return
         if not self._walk("forget_jobs", {"low": low, "high": high, "keeps_keys": keeps_keys}):
             return
-        self._drop(f"job_{low}", "remove_job_part", {"low": low})
-        self._pruned.job_parts.append(low)
+        self._drop(f"job_{low}", "remove_job_table", {"low": low})
+        self._pruned.job_tables.append(low)
 
     def _detach(self, parent: str, table: str, standing: str) -> bool:
         is_detached = detach(self._database, self._connection, parent, table, standing)

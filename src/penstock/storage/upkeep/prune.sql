@@ -11,12 +11,12 @@ select pg_try_advisory_xact_lock(hashtext('@schema@.prune'))
 -- From here to the end of the transaction no lock is waited for longer than this.
 select set_config('lock_timeout', '100ms', true)
 
--- name: note_closed
--- Note who may still write to tables that were closed. See @schema@.note_closed.
-select @schema@.note_closed()
+-- name: note_writers
+-- Note who may still write to tables that were passed. See @schema@.note_writers.
+select @schema@.note_writers()
 
 -- name: slices_to_let_go
--- Sealed slices that no archive has taken, oldest first: how many days ago each was closed, and how far its way out has come.
+-- Sealed slices that no archive has taken, oldest first: how many days ago each was passed, and how far its way out has come.
 select s.number, extract(epoch from now() - n.opened_at)::double precision / 86400, s.counts, s.is_detached,
        @schema@.standing('finished_' || s.number, '@schema@.finished')
   from @schema@.slice as s
@@ -24,12 +24,12 @@ select s.number, extract(epoch from now() - n.opened_at)::double precision / 864
  where s.taken_at is null and (s.is_detached or @schema@.is_sealed(s.writers, '@schema@.finished'))
  order by s.number
 
--- name: job_parts_to_let_go
+-- name: job_tables_to_let_go
 -- Sealed tables of jobs, oldest first, with their size, whether their keys outlive them, and how far their way out has
 -- come.
 select p.low, p.high, p.is_detached, coalesce(p.keys_until > now(), false), @schema@.standing('job_' || p.low, '@schema@.job'),
        greatest((select reltuples from pg_class where oid = to_regclass('@schema@.job_' || p.low)), 0)::bigint
-  from @schema@.job_part as p
+  from @schema@.job_table as p
  where p.is_detached or @schema@.is_sealed(p.writers, '@schema@.job')
  order by p.low
 
@@ -46,13 +46,13 @@ select @schema@.drop_table(%(table)s)
 -- Count a sealed slice by outcome, once. See @schema@.count_slice.
 select @schema@.count_slice(%(number)s)
 
--- name: carry
--- Carry what must be kept longer into the slice in use, some pages at a time. See @schema@.carry.
-select @schema@.carry(%(number)s, %(days)s::double precision[], %(pages)s)
+-- name: keep_longer
+-- Copy what must be kept longer into the slice in use, some pages at a time. See @schema@.keep_longer.
+select @schema@.keep_longer(%(number)s, %(days)s::double precision[], %(pages)s)
 
--- name: carry_parents
--- Put the ends that children still wait for back into the slice in use. See @schema@.carry_parents.
-select @schema@.carry_parents(%(number)s)
+-- name: keep_parents
+-- Put the ends that children still wait for back into the slice in use. See @schema@.keep_parents.
+select @schema@.keep_parents(%(number)s)
 
 -- name: forget_slice
 -- Delete what is noted elsewhere about the jobs of a slice that goes, some pages at a time. See @schema@.forget_slice.
@@ -70,10 +70,10 @@ select @schema@.keep_jobs(%(low)s, %(high)s, %(few)s)
 -- Delete what is noted elsewhere about the jobs of a table partition that goes. See @schema@.forget_jobs.
 select @schema@.forget_jobs(%(low)s, %(high)s, %(keeps_keys)s, %(after)s, %(limit)s)
 
--- name: remove_job_part
+-- name: remove_job_table
 -- Unless idempotency keys outlive it; then it is removed when they have. With it the ranges of loads that lay there, but for those of which jobs are kept. Index: the primary keys.
 with part as (
-    delete from @schema@.job_part where low = %(low)s and not coalesce(keys_until > now(), false) returning low, high
+    delete from @schema@.job_table where low = %(low)s and not coalesce(keys_until > now(), false) returning low, high
 )
 delete from @schema@.load_range as r using part as p
  where r.range >= p.low and r.range < p.high

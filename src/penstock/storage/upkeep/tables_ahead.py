@@ -31,7 +31,7 @@ def make_ahead(connection: Connection, kept_days: float = 30.0) -> None:
         calls = _calls(connection, newest, width // _STEP, attached, kept_days)
         with connection.transaction():
             connection.execute(query("be_impatient"))
-            connection.execute(query("add_job_part"), {"calls": calls})
+            connection.execute(query("add_job_table"), {"calls": calls})
     _add_slices(connection)
 
 

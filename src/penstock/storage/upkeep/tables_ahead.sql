@@ -2,15 +2,15 @@
 -- The newest range number, the tables of jobs wholly ahead of it, all that are attached, and the width of the last.
 select r.last_value, count(*) filter (where p.low > r.last_value), count(*) filter (where not p.is_detached),
        (array_agg(p.high - p.low order by p.low desc))[1]
-  from @schema@.range_number as r cross join @schema@.job_part as p group by r.last_value
+  from @schema@.range_number as r cross join @schema@.job_table as p group by r.last_value
 
 -- name: oldest_job
 -- Index: the primary key of the first table of jobs that is not empty.
 select id, extract(epoch from now() - enqueued_at)::double precision from @schema@.job order by id limit 1
 
--- name: add_job_part
--- Make the next table partition of `job`, for so many calls. See @schema@.add_job_part.
-select @schema@.add_job_part(%(calls)s)
+-- name: add_job_table
+-- Make the next table partition of `job`, for so many calls. See @schema@.add_job_table.
+select @schema@.add_job_table(%(calls)s)
 
 -- name: read_slices
 -- Slices not yet opened, and whether the one in use was opened on an earlier day.

@@ -65,8 +65,8 @@ select s.range * 1024 + m, j.key
 select key from @schema@.halted where queue_id = %(queue)s
 
 -- name: note_idle
--- As of a snapshot nothing in this partition can start, if it is still this owner's. Locks: the row of `quiet`.
-insert into @schema@.quiet (partition_id, as_of, server)
+-- As of a snapshot nothing in this partition can start, if it is still this owner's. Locks: the row of `idle_partition`.
+insert into @schema@.idle_partition (partition_id, as_of, server)
 select %(partition)s, %(as_of)s::pg_snapshot, %(server)s
  where @schema@.owned_partitions(%(worker)s, %(server)s, array[%(partition)s::int], array[%(epoch)s::bigint]) <> '{}'
 on conflict (partition_id) do update set as_of = excluded.as_of, server = excluded.server
@@ -78,7 +78,7 @@ select exists (
     select from @schema@.worker_task as t
       join @schema@.queue as q on q.id = t.queue_id and q.is_owned and not q.is_paused
       join @schema@.partition as p on p.queue_id = q.id and p.owner_id is distinct from %(worker)s
-      left join @schema@.quiet as n on n.partition_id = p.id and n.server = @schema@.this_server()
+      left join @schema@.idle_partition as n on n.partition_id = p.id and n.server = @schema@.this_server()
            and exists (select from @schema@.worker as w where w.id = p.owner_id)
      cross join lateral (
            select from @schema@.ready as r

@@ -23,7 +23,7 @@ do $$
 begin
     if not exists (select from @schema@.slice) then
         for i in 1..4 loop
-            perform @schema@.add_job_part(65536);
+            perform @schema@.add_job_table(65536);
             perform @schema@.add_slice();
         end loop;
         perform @schema@.open_slice();

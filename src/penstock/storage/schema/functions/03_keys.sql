@@ -18,6 +18,6 @@ begin atomic
 end;
 
 -- An idempotency key as it is stored on queues with an owner, where it is unique for each ordering key.
-create or replace function @schema@.once_per_key(key bytea, idempotency_key text) returns text
+create or replace function @schema@.scoped_idempotency_key(key bytea, idempotency_key text) returns text
 language sql immutable parallel safe
 return coalesce(encode(key, 'hex'), '') || ':' || idempotency_key;

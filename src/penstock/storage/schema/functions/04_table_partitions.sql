@@ -4,22 +4,22 @@
 -- they are listed: not an advisory lock, which could be taken by anybody who may connect.
 
 -- Adds one table partition of `job` for the next `calls` range numbers of this shard.
-create or replace function @schema@.add_job_part(calls bigint) returns void
+create or replace function @schema@.add_job_table(calls bigint) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_low  bigint;
     v_high bigint;
     v_limit numeric;
 begin
-    lock table @schema@.job_part in share update exclusive mode;
-    select coalesce(max(high), 0) into v_low from @schema@.job_part;
+    lock table @schema@.job_table in share update exclusive mode;
+    select coalesce(max(high), 0) into v_low from @schema@.job_table;
     v_high := least(v_low + calls * 1024, 9007199254740992);
     -- A caller with an old snapshot does not see the row of a table that was just made; the table itself he sees.
     if v_high <= v_low or to_regclass(format('@schema@.job_%s', v_low)) is not null then
         return;
     end if;
     v_limit := least(v_high::numeric * 1024, 9223372036854775807);
-    insert into @schema@.job_part (low, high) values (v_low, v_high);
+    insert into @schema@.job_table (low, high) values (v_low, v_high);
     execute format('create table @schema@.job_%s (like @schema@.job including all, check (id >= %s and id < %s))',
                    v_low, v_low * 1024, v_limit);
     execute format('alter table @schema@.job attach partition @schema@.job_%s for values from (%s) to (%s)',
@@ -60,7 +60,7 @@ end;
 create or replace function @schema@.note_shortage(p_range bigint) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    if p_range + 16384 * 1024 > (select max(high) from @schema@.job_part) then
+    if p_range + 16384 * 1024 > (select max(high) from @schema@.job_table) then
         insert into @schema@.shortage default values;
     end if;
 end $$;

@@ -23,7 +23,7 @@ end;
 
 -- Whether a job that was written here is anywhere: waiting, running, ended and not forgotten, or on another shard by now.
 -- Who asks holds `finished` until the transaction ends, so that no slice leaves it meanwhile.
-create or replace function @schema@.has_place(p_job bigint) returns boolean
+create or replace function @schema@.exists_anywhere(p_job bigint) returns boolean
 language sql stable
 begin atomic
     select @schema@.is_here(p_job) or exists (
@@ -35,7 +35,7 @@ end;
 create or replace function @schema@.can_be_parent(p_job bigint) returns boolean
 language sql stable
 begin atomic
-    select case when @schema@.shard_of(p_job) = @schema@.here() then @schema@.has_place(p_job)
+    select case when @schema@.shard_of(p_job) = @schema@.here() then @schema@.exists_anywhere(p_job)
                 else exists (select from @schema@.shard where number = @schema@.shard_of(p_job)) end;
 end;
 
@@ -51,7 +51,7 @@ begin atomic
 end;
 
 -- How a job ended whose history lies in a slice on its way out, which is no part of `finished` any more; null: in none.
--- What is waited for is put back from there (@schema@.carry_parents).
+-- What is waited for is put back from there (@schema@.keep_parents).
 create or replace function @schema@.outcome_apart(p_job bigint) returns int
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare

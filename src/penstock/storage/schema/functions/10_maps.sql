@@ -56,7 +56,7 @@ end $$;
 
 -- The partition of a job by a map: its key's. Without a key its own, or where the map has not got that any more, another
 -- one of this shard; where there is none, its own still, which is served until it is empty, unless it came from elsewhere.
-create or replace function @schema@.place_by(p_ids int[], p_key bytea, p_own int) returns int
+create or replace function @schema@.partition_for_key(p_ids int[], p_key bytea, p_own int) returns int
 language plpgsql stable parallel safe set search_path = pg_catalog, pg_temp as $$
 declare
     v_here int[];
@@ -86,14 +86,14 @@ begin
 end $$;
 
 -- Where a job of a queue with an owner becomes ready, by the newest map, which is locked.
-create or replace function @schema@.place_by_map(p_partition int, p_job bigint, out partition_id int, out epoch int)
+create or replace function @schema@.partition_by_map(p_partition int, p_job bigint, out partition_id int, out epoch int)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_queue int;
 begin
     select queue_id into v_queue from @schema@.partition where id = p_partition;
     epoch := @schema@.lock_newest_map(v_queue);
-    select @schema@.place_by(m.partition_ids, j.key, p_partition) into partition_id
+    select @schema@.partition_for_key(m.partition_ids, j.key, p_partition) into partition_id
       from @schema@.queue_map as m left join lateral (select key from @schema@.job_stored where id = p_job limit 1) as j on true
-     where m.queue_id = v_queue and m.epoch = place_by_map.epoch;
+     where m.queue_id = v_queue and m.epoch = partition_by_map.epoch;
 end $$;

@@ -3,21 +3,21 @@
 -- The partition of a job by a queue's map: its key's, or of those on this shard the one with the fewest jobs: open ones where
 -- it is ready, else also those to come. With an idempotency key it is one of the key's home, unless the key is only unique
 -- within the ordering key. What lives on another shard is refused: what is written there cannot be part of this transaction.
-create or replace function @schema@.place(p_queue @schema@.queue, p_key bytea, p_once text, p_is_ready boolean) returns int
+create or replace function @schema@.choose_partition(p_queue @schema@.queue, p_key bytea, p_idempotency_key text, p_is_ready boolean) returns int
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     v_here     smallint := @schema@.here();
-    v_is_homed boolean := p_once is not null and (p_key is null or not p_queue.is_owned);
+    v_is_homed boolean := p_idempotency_key is not null and (p_key is null or not p_queue.is_owned);
     v_home     smallint;
     v_ids      int[];
     v_place    @schema@.partition;
 begin
-    if p_once is not null and exists (select from @schema@.queue_map where queue_id = p_queue.id and not is_carried) then
+    if p_idempotency_key is not null and exists (select from @schema@.queue_map where queue_id = p_queue.id and not is_carried) then
         perform @schema@.refuse('idempotency_key',
             'keys of the queue are on their way to other shards: try again in a moment, or enqueue with a client');
     end if;
     if v_is_homed then
-        v_home := @schema@.home_of(p_once, p_queue.homes);
+        v_home := @schema@.home_of(p_idempotency_key, p_queue.homes);
         if v_home <> v_here then
             perform @schema@.refuse('idempotency_key', format(
                 'its home is shard %s (%s), and this is shard %s: enqueue there, or with a client',
@@ -61,16 +61,16 @@ create or replace function @schema@.enqueue(
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-    v_queue      @schema@.queue;
-    v_key        bytea := coalesce(enqueue.key_bytes, convert_to(enqueue.key, 'UTF8'));
-    v_run_at     timestamptz := enqueue.run_at;
-    v_partition  int;
-    v_id         bigint;
-    v_once       text := enqueue.idempotency_key;
-    v_known      bigint;
-    v_attributes jsonb;
-    v_field      text;
-    v_value      text;
+    v_queue           @schema@.queue;
+    v_key             bytea := coalesce(enqueue.key_bytes, convert_to(enqueue.key, 'UTF8'));
+    v_run_at          timestamptz := enqueue.run_at;
+    v_partition       int;
+    v_id              bigint;
+    v_idempotency_key text := enqueue.idempotency_key;
+    v_known           bigint;
+    v_attributes      jsonb;
+    v_field           text;
+    v_value           text;
 begin
     v_queue := (select q from @schema@.queue as q where q.name = enqueue.queue);
     if v_queue.id is null then
@@ -116,16 +116,16 @@ begin
         v_run_at := now() + make_interval(secs => enqueue.delay);
     end if;
 
-    if v_queue.is_owned or v_once is not null then
+    if v_queue.is_owned or v_idempotency_key is not null then
         while not @schema@.lock_map(v_queue.id, v_queue.epoch) loop
             perform @schema@.lock_newest_map(v_queue.id);
             v_queue := (select q from @schema@.queue as q where q.id = v_queue.id);
         end loop;
     end if;
-    v_partition := @schema@.place(v_queue, v_key, v_once,
+    v_partition := @schema@.choose_partition(v_queue, v_key, v_idempotency_key,
                                   coalesce(v_run_at <= now(), true) and coalesce(cardinality(enqueue.after), 0) = 0);
     if v_queue.is_owned then
-        v_once := @schema@.once_per_key(v_key, v_once);
+        v_idempotency_key := @schema@.scoped_idempotency_key(v_key, v_idempotency_key);
     end if;
     if v_queue.max_length is not null and @schema@.waiting_in(v_partition) + 1 > v_queue.max_length then
         raise exception using errcode = '53400', message = format('QueueFull: queue ''%s'' is full: max_length %s', enqueue.queue, v_queue.max_length);
@@ -137,9 +137,9 @@ begin
     v_id := @schema@.draw_range() * 1024;
     -- Until the key is this job's or another one has it: it may be forgotten between the conflict and the look.
     while enqueue.idempotency_key is not null loop
-        insert into @schema@.dedup (queue_id, idempotency_key, job_id) values (v_queue.id, v_once, v_id) on conflict do nothing;
+        insert into @schema@.dedup (queue_id, idempotency_key, job_id) values (v_queue.id, v_idempotency_key, v_id) on conflict do nothing;
         exit when found;
-        select job_id into v_known from @schema@.dedup d where d.queue_id = v_queue.id and d.idempotency_key = v_once;
+        select job_id into v_known from @schema@.dedup d where d.queue_id = v_queue.id and d.idempotency_key = v_idempotency_key;
         if found then
             return v_known;
         end if;

@@ -6,11 +6,11 @@
 -- compare each lease with each.
 
 -- Clears jobs from leases the caller has locked.
-create or replace function @schema@.clear_bits(p_parts @schema@.part_of_lease[]) returns void
+create or replace function @schema@.clear_bits(p_jobs @schema@.leased_job[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     with cleared as (
-        select g.lease_id, count(*) as n from unnest(p_parts) as g group by g.lease_id
+        select g.lease_id, count(*) as n from unnest(p_jobs) as g group by g.lease_id
     ), found as (
         select l.id, c.n = @schema@.members_count(l.low, l.high, l.members) as is_whole
           from cleared as c cross join lateral (select id, low, high, members from @schema@.lease where id = c.lease_id limit 1) as l
@@ -18,7 +18,7 @@ begin
         delete from @schema@.lease where id = any (array(select id from found where is_whole))
     ), masks as (
         select g.lease_id, bit_or(@schema@.single(g.pos)) as mask
-          from unnest(p_parts) as g join found as f on f.id = g.lease_id and not f.is_whole group by g.lease_id
+          from unnest(p_jobs) as g join found as f on f.id = g.lease_id and not f.is_whole group by g.lease_id
     )
     update @schema@.lease as l
        set members = coalesce(l.members, @schema@.span(l.low, l.high)) & ~m.mask
@@ -32,12 +32,12 @@ end $$;
 -- Returns what was not held. Locks: leases by id.
 create or replace function @schema@.settle_succeeded_if_leased(
     p_worker bigint, p_worker_name text, p_leases bigint[], p_tokens bigint[], p_ranges bigint[], p_counts int[], p_masks bit(1024)[],
-    p_positions text[], p_ages text[], p_runs text[], p_results text[]) returns setof @schema@.part_of_lease
+    p_positions text[], p_ages text[], p_runs text[], p_results text[]) returns setof @schema@.leased_job
 language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp as $$
 declare
     v_whole   int[];
-    v_settled @schema@.part_of_lease[];
+    v_settled @schema@.leased_job[];
 begin
     perform from @schema@.lease where id = any (p_leases) and worker_id = p_worker order by id for update;
 
@@ -96,7 +96,7 @@ begin
         insert into @schema@.tally (partition_id, opened, completed)
         select partition_id, -count(*), count(*) from mine group by partition_id
     )
-    select array_agg(row(id, pos)::@schema@.part_of_lease) into v_settled from mine;
+    select array_agg(row(id, pos)::@schema@.leased_job) into v_settled from mine;
     perform @schema@.clear_bits(v_settled);
     return query
         select g.lease_id, u.pos from unnest(p_leases, p_positions) with ordinality as g(lease_id, positions, place)
@@ -113,11 +113,11 @@ end $$;
 -- takes a new place when it is due, by the map of keys of that time: even at once it goes by way of `scheduled`.
 -- Locks: leases by id.
 create or replace function @schema@.settle_ended_if_leased(p_worker bigint, p_worker_name text, p_ends json)
-returns setof @schema@.part_of_lease
+returns setof @schema@.leased_job
 language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp as $$
 declare
-    v_settled @schema@.part_of_lease[];
+    v_settled @schema@.leased_job[];
 begin
     perform from @schema@.lease
       where id in (select (value ->> 'lease')::bigint from json_array_elements(p_ends)) and worker_id = p_worker
@@ -194,7 +194,7 @@ begin
                count(*) filter (where "end" = 'failed'), count(*) filter (where "end" = 'failed')
           from mine where "end" <> 'release' group by partition_id
     )
-    select array_agg(row(id, pos)::@schema@.part_of_lease) into v_settled from mine;
+    select array_agg(row(id, pos)::@schema@.leased_job) into v_settled from mine;
 
     perform @schema@.clear_bits(v_settled);
     return query
@@ -220,7 +220,7 @@ begin
                  where l.range = p_range and l.worker_id = p_worker and l.token = p_token
                    and l.low = p_position and l.high = p_position + 1 and l.id <> p_lease);
     end if;
-    perform @schema@.clear_bits(array[row(p_lease, p_position)::@schema@.part_of_lease]);
+    perform @schema@.clear_bits(array[row(p_lease, p_position)::@schema@.leased_job]);
     v_lease.id := nextval('@schema@.lease_number');
     insert into @schema@.lease (id, token, worker_id, partition_id, priority, pos, range, low, high, attempt, rescues,
                                 is_ahead, ready_at, claimed_at, epoch, task)

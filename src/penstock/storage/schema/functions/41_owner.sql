@@ -110,7 +110,7 @@ begin
     if v_owned = '{}' or (p_holder <> p_owner and not exists (select from @schema@.worker where id = p_holder)) then
         return;
     end if;
-    delete from @schema@.quiet where partition_id = any (v_owned);
+    delete from @schema@.idle_partition where partition_id = any (v_owned);
     perform from @schema@.ready where range = any (p_ranges) and partition_id = any (v_owned) order by range, low for update;
     return query
     with given as (

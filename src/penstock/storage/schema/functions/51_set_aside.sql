@@ -92,7 +92,7 @@ begin
     v_place := v_row;
     if v_row.is_owned then
         select m.partition_id, m.epoch, @schema@.draw_range() as pos into v_place
-          from @schema@.place_by_map(v_row.partition_id, p_job) as m;
+          from @schema@.partition_by_map(v_row.partition_id, p_job) as m;
     end if;
     insert into @schema@.outbox (shard, job_id, partition_id, attempt)
     select shard, p_job, v_row.partition_id, v_row.attempt

@@ -133,7 +133,7 @@ begin
         -- One that is not stored has a key that nobody knows, and so no place: it is set aside where it was.
         select g.*, m.position, case when j.id is null then @schema@.not_stored() end as reason,
                case when j.id is null then g.partition_id
-                    else @schema@.place_by(g.partition_ids, j.key, g.partition_id) end as place
+                    else @schema@.partition_for_key(g.partition_ids, j.key, g.partition_id) end as place
           from given as g
          cross join lateral unnest(@schema@.positions(g.low, g.high, g.members)) as m(position)
           left join lateral (select id, key from @schema@.job_stored where id = g.range * 1024 + m.position limit 1) as j on true

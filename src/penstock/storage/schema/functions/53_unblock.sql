@@ -127,7 +127,7 @@ begin
                g.run_at is not null and g.run_at > now() as is_later,
                case when m.epoch is not null and j.id is null then @schema@.not_stored() end as reason,
                case when m.epoch is null or j.id is null then g.partition_id
-                    else @schema@.place_by(m.partition_ids, j.key, g.partition_id) end as place
+                    else @schema@.partition_for_key(m.partition_ids, j.key, g.partition_id) end as place
           from gone as g join @schema@.partition as p on p.id = g.partition_id
           left join unnest(v_queues, v_epochs) as h(queue_id, epoch) on h.queue_id = p.queue_id
           left join @schema@.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch

@@ -118,7 +118,7 @@ begin
                 v_row.rescues, v_row.pos, v_row.epoch, v_row.task);
     else
         if v_row.task = '' and v_row.pos is null then
-            select m.partition_id, m.epoch into v_place from @schema@.place_by_map(v_row.partition_id, p_job) as m;
+            select m.partition_id, m.epoch into v_place from @schema@.partition_by_map(v_row.partition_id, p_job) as m;
         end if;
         insert into @schema@.outbox (shard, job_id, partition_id, attempt)
         select shard, p_job, v_row.partition_id, v_row.attempt

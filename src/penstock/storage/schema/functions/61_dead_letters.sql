@@ -46,7 +46,7 @@ begin
     ), placed as materialized (
         select g.job_id, g.attempt, g.priority, g.queue_id, g.key, g.task,
                case when g.first_epoch is null and g.epoch is not null
-                    then @schema@.place_by(g.partition_ids, g.key, g.partition_id) else g.partition_id end as partition_id,
+                    then @schema@.partition_for_key(g.partition_ids, g.key, g.partition_id) else g.partition_id end as partition_id,
                coalesce(g.first_epoch, g.epoch) as epoch,
                case when g.first_epoch is not null then g.job_id / 1024 end as pos, g.partition_id as came_from
           from given as g

@@ -1,6 +1,6 @@
 -- Pruning: tables that are behind are let go whole, without anybody waiting for it.
 --
--- A table is closed once nothing new is directed to it: the numbers have passed a table of jobs, a newer slice was
+-- A table is passed once nothing new is directed to it: the numbers have passed a table of jobs, a newer slice was
 -- opened. Transactions that began before may still write there, so those in progress at that moment are noted, and
 -- the table is sealed when the last of them has ended. From then on its rows only lose their use, one by one.
 
@@ -14,7 +14,7 @@ begin atomic
        and a.datid = (select oid from pg_database where datname = current_database());
 end;
 
--- Whether nobody can write to a closed table any more: all its possible writers have ended, and no prepared
+-- Whether nobody can write to a passed table any more: all its possible writers have ended, and no prepared
 -- transaction (which has no virtual id) holds the table it belongs to.
 create or replace function @schema@.is_sealed(p_writers text[], p_parent regclass) returns boolean
 language sql volatile
@@ -23,8 +23,8 @@ begin atomic
        and not exists (select from pg_locks where relation = p_parent and pid is null and locktype = 'relation');
 end;
 
--- Notes the possible writers of tables that have been closed. The closing was committed before this statement began.
-create or replace function @schema@.note_closed() returns void
+-- Notes the possible writers of tables that were passed. That was committed before this statement began.
+create or replace function @schema@.note_writers() returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_passed bigint := (select last_value from @schema@.range_number);
@@ -32,7 +32,7 @@ declare
     v_writers text[];
 begin
     v_writers := @schema@.transactions_in_progress();
-    update @schema@.job_part set writers = v_writers where writers is null and high <= v_passed;
+    update @schema@.job_table set writers = v_writers where writers is null and high <= v_passed;
     update @schema@.slice set writers = v_writers where writers is null and number < v_slice;
 end $$;
 

@@ -65,7 +65,7 @@ begin
         insert into @schema@.job_kept (id, enqueued_at, partition_id, priority, task, key, args, attributes)
         select id, enqueued_at, partition_id, priority, task, key, args, attributes from moved
         on conflict do nothing', p_low, p_low, p_high);
-    update @schema@.job_part set is_detached = true where low = p_low;
+    update @schema@.job_table set is_detached = true where low = p_low;
     return true;
 end $$;
 
@@ -82,17 +82,17 @@ begin
     return v_counts;
 end $$;
 
--- Carries from the next pages of a sealed slice into the current one what must be kept: rows whose time has not come
+-- Moves from the next pages of a sealed slice into the current one what must be kept: rows whose time has not come
 -- (p_days by outcome), and the ends of parents whose children wait already: those that come until it is detached are
--- met by @schema@.carry_parents. Returns whether pages are left. One that an archive took is none of prune's any more,
+-- met by @schema@.keep_parents. Returns whether pages are left. One that an archive took is none of prune's any more,
 -- whatever prune held to be so.
-create or replace function @schema@.carry(p_number int, p_days double precision[], p_pages int) returns boolean
+create or replace function @schema@.keep_longer(p_number int, p_days double precision[], p_pages int) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_from  int;
     v_pages int;
 begin
-    select carried_pages into v_from from @schema@.slice where number = p_number and taken_at is null for update;
+    select kept_pages into v_from from @schema@.slice where number = p_number and taken_at is null for update;
     if not found then
         raise exception using errcode = '55P03', message = format('slice %s was taken by an archive', p_number);
     end if;
@@ -108,14 +108,14 @@ begin
         select @schema@.current_slice(), range, partition_id, outcome, attempt, finished_at, worker, positions,
                start_ages, run_times, results, errors from gone',
         p_number, format('(%s,0)', v_from), format('(%s,0)', v_from + p_pages)) using p_days;
-    update @schema@.slice set carried_pages = v_from + p_pages, is_detached = v_from + p_pages >= v_pages
+    update @schema@.slice set kept_pages = v_from + p_pages, is_detached = v_from + p_pages >= v_pages
      where number = p_number;
     return v_from + p_pages < v_pages;
 end $$;
 
 -- Puts the ends of parents whose children still wait back into the slice in use. Of a slice that stands alone: whoever
 -- enqueued a child behind one of its jobs held `finished` and has ended since, so all such children are seen here.
-create or replace function @schema@.carry_parents(p_slice int) returns bigint
+create or replace function @schema@.keep_parents(p_slice int) returns bigint
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_count bigint;
@@ -123,13 +123,13 @@ begin
     execute format('with gone as (
             delete from @schema@.finished_%s where range in (select parent_id / 1024 from @schema@.waited_for)
             returning range, partition_id, outcome, attempt, finished_at, worker, positions, start_ages, run_times, results, errors
-        ), carried as (
+        ), kept as (
             insert into @schema@.finished (slice, range, partition_id, outcome, attempt, finished_at, worker, positions,
                                            start_ages, run_times, results, errors)
             select @schema@.current_slice(), range, partition_id, outcome, attempt, finished_at, worker, positions,
                    start_ages, run_times, results, errors from gone
             returning 1
-        ) select count(*) from carried', p_slice) into v_count;
+        ) select count(*) from kept', p_slice) into v_count;
     return v_count;
 end $$;
 
@@ -207,7 +207,7 @@ begin
     ), keys as (
         -- Those that outlive their job go with what is noted of its table.
         delete from @schema@.dedup as d where job_id in (select id from unwanted)
-           and not exists (select from @schema@.job_part as p
+           and not exists (select from @schema@.job_table as p
                             where d.job_id / 1024 >= p.low and d.job_id / 1024 < p.high and p.keys_until > now())
     )
     delete from @schema@.job_kept where id in (select id from unwanted);

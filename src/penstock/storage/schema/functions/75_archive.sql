@@ -10,7 +10,7 @@ begin
     return v_has;
 end $$;
 
--- Takes every sealed slice that prune has not marked. The caller has prune's duty, so that nobody carries from one; a
+-- Takes every sealed slice that prune has not marked. The caller has prune's duty, so that nobody moves rows out of one; a
 -- prune that lost it meets the mark.
 create or replace function @schema@.take_slices() returns void
 language sql
@@ -26,13 +26,13 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_until timestamptz := now() + make_interval(secs => 86400 * p_days);
 begin
-    execute format('update @schema@.job_part as p set keys_until = greatest(p.keys_until, $1)
+    execute format('update @schema@.job_table as p set keys_until = greatest(p.keys_until, $1)
           where exists (select from @schema@.finished_%s as f where f.range >= p.low and f.range < p.high)', p_slice)
         using v_until;
     execute format($sql$
-        insert into @schema@.job_part (low, high, is_detached, writers, keys_until)
+        insert into @schema@.job_table (low, high, is_detached, writers, keys_until)
         select distinct f.range, f.range + 1, true, '{}'::text[], $1 from @schema@.finished_%s as f
-         where not exists (select from @schema@.job_part as p where f.range >= p.low and f.range < p.high)
+         where not exists (select from @schema@.job_table as p where f.range >= p.low and f.range < p.high)
             on conflict do nothing $sql$, p_slice)
         using v_until;
 end $$;

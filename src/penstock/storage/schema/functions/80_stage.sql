@@ -18,11 +18,11 @@ end $$;
 create or replace function @schema@.stage_ranges(p_stage text, p_ranges json) returns void
 language sql
 begin atomic
-    insert into @schema@.load_range (range, stage, size, partition_id, priority, run_at, epoch, has_once, task)
-    select range, p_stage, size, partition_id, priority, run_at, epoch, has_once, task
+    insert into @schema@.load_range (range, stage, size, partition_id, priority, run_at, epoch, has_idempotency_keys, task)
+    select range, p_stage, size, partition_id, priority, run_at, epoch, has_idempotency_keys, task
       from json_to_recordset(p_ranges)
         as g(range bigint, size smallint, partition_id int, priority smallint, run_at timestamptz, epoch int,
-             has_once boolean, task text);
+             has_idempotency_keys boolean, task text);
 end;
 
 -- Forgets stages that nobody published within a day, and what is not needed any more of a stream's batches. What a commit
@@ -34,7 +34,7 @@ begin atomic
         select b.load_id, b.batch from @schema@.load_batch as b join @schema@.load as l on l.id = b.load_id and l.is_stream
          where b.published_at < now() - interval '30 days'
            and b.batch < (select max(n.batch) - 1000 from @schema@.load_batch as n where n.load_id = b.load_id)
-           and not exists (select from @schema@.load_part as p
+           and not exists (select from @schema@.load_share as p
                             where p.load_id = b.load_id and p.batch = b.batch and p.published_at is null)
          limit 10000
     ), batches as (

@@ -38,35 +38,35 @@ begin
     end if;
 end $$;
 
--- Refuses parts that would make a partition longer than its queue allows.
-create or replace function @schema@.check_length(p_queue @schema@.queue, p_parts @schema@.part_of_load[]) returns void
+-- Refuses ranges that would make a partition longer than its queue allows.
+create or replace function @schema@.check_length(p_queue @schema@.queue, p_ranges @schema@.range_to_publish[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if p_queue.max_length is not null and exists (
         select from (select partition_id, sum(@schema@.members_count(0::smallint, size, members)) as n
-                       from unnest(p_parts) as p where run_at is null or run_at <= now() group by partition_id) as g
+                       from unnest(p_ranges) as p where run_at is null or run_at <= now() group by partition_id) as g
          where @schema@.waiting_in(g.partition_id) + g.n > p_queue.max_length) then
         raise exception using errcode = '53400', message = format(
             'QueueFull: queue ''%s'' is full: max_length %s', p_queue.name, p_queue.max_length);
     end if;
 end $$;
 
--- Refuses parts that are not all there, whose idempotency keys are looked for elsewhere, or that nobody would serve.
-create or replace function @schema@.check_parts(p_queue @schema@.queue, p_parts @schema@.part_of_load[], p_count bigint, p_homes smallint[])
+-- Refuses ranges that are not all there, whose idempotency keys are looked for elsewhere, or that nobody would serve.
+create or replace function @schema@.check_ranges(p_queue @schema@.queue, p_ranges @schema@.range_to_publish[], p_count bigint, p_homes smallint[])
 returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    if cardinality(p_parts) <> coalesce(p_count, 0) then
+    if cardinality(p_ranges) <> coalesce(p_count, 0) then
         raise exception using errcode = 'PS002', message = 'part of what was staged is gone';
     end if;
-    if exists (select from unnest(p_parts) as p where p.has_once)
+    if exists (select from unnest(p_ranges) as p where p.has_idempotency_keys)
        and exists (select from @schema@.queue_map where queue_id = p_queue.id and not is_carried) then
         raise exception using errcode = '55P03', message = format(
             'the idempotency keys of queue %s are being carried to other shards', quote_literal(p_queue.name));
     end if;
-    if p_queue.homes <> p_homes and exists (select from unnest(p_parts) as p where p.has_once)
+    if p_queue.homes <> p_homes and exists (select from unnest(p_ranges) as p where p.has_idempotency_keys)
        or exists (select from @schema@.shard where number = @schema@.here() and state <> 'active')
-          and exists (select from unnest(p_parts) as t join @schema@.partition as p on p.id = t.partition_id where p.state <> 'current') then
+          and exists (select from unnest(p_ranges) as t join @schema@.partition as p on p.id = t.partition_id where p.state <> 'current') then
         perform @schema@.refuse_moved(p_queue);
     end if;
 end $$;

@@ -3,49 +3,51 @@
 -- Enters the idempotency keys of jobs that are being published, in the order of the keys, so that two who publish the
 -- same ones do not wait for each other in turn; what is left without the jobs whose key another job has. A key that is
 -- forgotten between the conflict and the look is entered again.
-create or replace function @schema@.leave_out_known(p_queue @schema@.queue, p_parts @schema@.part_of_load[]) returns @schema@.part_of_load[]
+create or replace function @schema@.leave_out_known(p_queue @schema@.queue, p_ranges @schema@.range_to_publish[]) returns @schema@.range_to_publish[]
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_ranges bigint[];
-    v_maps   bit(1024)[];
+    v_ranges  bigint[];
+    v_bitmaps bit(1024)[];
     -- Jobs that came first of their key in the load and that another job is before; and those of them that is not.
-    v_lost   bigint[];
-    v_keys   text[];
-    v_late   bigint[] := '{}';
+    v_lost    bigint[];
+    v_keys    text[];
+    v_late    bigint[] := '{}';
 begin
-    with once as materialized (
-        select j.id, p.place, p.range,
-               case when p_queue.is_owned then @schema@.once_per_key(j.key, j.attributes ->> 'idempotency_key')
-                    else j.attributes ->> 'idempotency_key' end as once
-          from unnest(p_parts) as p
+    with keyed as materialized (
+        select j.id, p.stage_number, p.range,
+               case when p_queue.is_owned then @schema@.scoped_idempotency_key(j.key, j.attributes ->> 'idempotency_key')
+                    else j.attributes ->> 'idempotency_key' end as idempotency_key
+          from unnest(p_ranges) as p
          cross join lateral (
                select id, key, attributes from @schema@.job_stored
                 where id >= p.range * 1024 and id < p.range * 1024 + p.size offset 0) as j
-         where p.has_once and j.attributes ? 'idempotency_key'
+         where p.has_idempotency_keys and j.attributes ? 'idempotency_key'
     ), first as materialized (
-        select distinct on (once) once, id from once order by once, place, id
+        select distinct on (idempotency_key) idempotency_key, id from keyed order by idempotency_key, stage_number, id
     ), won as (
         insert into @schema@.dedup (queue_id, idempotency_key, job_id)
-        select p_queue.id, once, id from first order by once
+        select p_queue.id, idempotency_key, id from first order by idempotency_key
         on conflict do nothing returning job_id
     ), left_out as (
-        select o.range, bit_or(@schema@.single((o.id % 1024)::int)) as map
-          from once as o left join won as w on w.job_id = o.id where w.job_id is null group by o.range
+        select o.range, bit_or(@schema@.single((o.id % 1024)::int)) as bitmap
+          from keyed as o left join won as w on w.job_id = o.id where w.job_id is null group by o.range
     ), lost as (
-        select f.id, f.once from first as f left join won as w on w.job_id = f.id where w.job_id is null
+        select f.id, f.idempotency_key from first as f left join won as w on w.job_id = f.id where w.job_id is null
     )
-    select (select array_agg(range order by range) from left_out), (select array_agg(map order by range) from left_out),
-           (select array_agg(id order by once) from lost), (select array_agg(once order by once) from lost)
-      into v_ranges, v_maps, v_lost, v_keys;
+    select (select array_agg(range order by range) from left_out), (select array_agg(bitmap order by range) from left_out),
+           (select array_agg(id order by idempotency_key) from lost),
+           (select array_agg(idempotency_key order by idempotency_key) from lost)
+      into v_ranges, v_bitmaps, v_lost, v_keys;
 
     loop
-        select array_agg(l.id order by l.once), array_agg(l.once order by l.once) into v_lost, v_keys
-          from unnest(v_lost, v_keys) as l(id, once)
-         where not exists (select from @schema@.dedup as d where d.queue_id = p_queue.id and d.idempotency_key = l.once);
+        select array_agg(l.id order by l.idempotency_key), array_agg(l.idempotency_key order by l.idempotency_key)
+          into v_lost, v_keys
+          from unnest(v_lost, v_keys) as l(id, idempotency_key)
+         where not exists (select from @schema@.dedup as d where d.queue_id = p_queue.id and d.idempotency_key = l.idempotency_key);
         exit when v_lost is null;
         with won as (
             insert into @schema@.dedup (queue_id, idempotency_key, job_id)
-            select p_queue.id, l.once, l.id from unnest(v_lost, v_keys) as l(id, once) order by l.once
+            select p_queue.id, l.idempotency_key, l.id from unnest(v_lost, v_keys) as l(id, idempotency_key) order by l.idempotency_key
             on conflict do nothing returning job_id
         )
         select v_late || array(select job_id from won) into v_late;
@@ -53,39 +55,39 @@ begin
 
     return (
         with late as (
-            select l / 1024 as range, bit_or(@schema@.single((l % 1024)::int)) as map from unnest(v_late) as l group by 1
+            select l / 1024 as range, bit_or(@schema@.single((l % 1024)::int)) as bitmap from unnest(v_late) as l group by 1
         ), left_out as (
-            select g.range, g.map & ~coalesce(l.map, repeat('0', 1024)::bit(1024)) as map
-              from unnest(v_ranges, v_maps) as g(range, map) left join late as l on l.range = g.range
+            select g.range, g.bitmap & ~coalesce(l.bitmap, repeat('0', 1024)::bit(1024)) as bitmap
+              from unnest(v_ranges, v_bitmaps) as g(range, bitmap) left join late as l on l.range = g.range
         ), left_over as (
-            select p.*, l.map from unnest(p_parts) as p left join left_out as l on l.range = p.range
+            select p.*, l.bitmap from unnest(p_ranges) as p left join left_out as l on l.range = p.range
         )
-        select coalesce(array_agg(row(range, place, partition_id, priority, run_at, size, epoch, has_once, task,
-                                      @schema@.span(0, size) & ~map)::@schema@.part_of_load), '{}')
-          from left_over where map is null or (@schema@.span(0, size) & ~map) <> repeat('0', 1024)::bit(1024));
+        select coalesce(array_agg(row(range, stage_number, partition_id, priority, run_at, size, epoch, has_idempotency_keys, task,
+                                      @schema@.span(0, size) & ~bitmap)::@schema@.range_to_publish), '{}')
+          from left_over where bitmap is null or (@schema@.span(0, size) & ~bitmap) <> repeat('0', 1024)::bit(1024));
 end $$;
 
 -- Each range that was routed by an earlier map than p_queue's becomes one for each partition its jobs go to by that one.
 -- What has no key stays on its shard. A job that goes to another shard is an error (PS003).
-create or replace function @schema@.route_anew(p_queue @schema@.queue, p_parts @schema@.part_of_load[]) returns @schema@.part_of_load[]
+create or replace function @schema@.route_anew(p_queue @schema@.queue, p_ranges @schema@.range_to_publish[]) returns @schema@.range_to_publish[]
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_routed @schema@.part_of_load[];
+    v_routed @schema@.range_to_publish[];
     v_ids    int[];
 begin
     select m.partition_ids into v_ids from @schema@.queue_map as m where m.queue_id = p_queue.id and m.epoch = p_queue.epoch;
     with routed as (
-        select o.range, o.place, t.id as partition_id, o.priority, o.run_at, o.size, p_queue.epoch, o.has_once, o.task,
+        select o.range, o.stage_number, t.id as partition_id, o.priority, o.run_at, o.size, p_queue.epoch, o.has_idempotency_keys, o.task,
                bit_or(@schema@.single(m.position)) as members
-          from unnest(p_parts) as o
+          from unnest(p_ranges) as o
          cross join lateral unnest(@schema@.positions(0::smallint, o.size, o.members)) as m(position)
          cross join lateral (select key from @schema@.job_stored where id = o.range * 1024 + m.position limit 1) as j
-         cross join lateral (select @schema@.place_by(v_ids, j.key, o.partition_id) as id offset 0) as t
+         cross join lateral (select @schema@.partition_for_key(v_ids, j.key, o.partition_id) as id offset 0) as t
          where o.epoch <> p_queue.epoch
-         group by o.range, o.place, t.id, o.priority, o.run_at, o.size, o.has_once, o.task
+         group by o.range, o.stage_number, t.id, o.priority, o.run_at, o.size, o.has_idempotency_keys, o.task
     )
-    select array(select row(r.*)::@schema@.part_of_load from routed as r)
-        || array(select row(k.*)::@schema@.part_of_load from unnest(p_parts) as k where k.epoch is null or k.epoch = p_queue.epoch)
+    select array(select row(r.*)::@schema@.range_to_publish from routed as r)
+        || array(select row(k.*)::@schema@.range_to_publish from unnest(p_ranges) as k where k.epoch is null or k.epoch = p_queue.epoch)
       into v_routed;
     if exists (select from unnest(v_routed) as r join @schema@.partition as p on p.id = r.partition_id
                 where p.shard <> @schema@.here()) then
@@ -94,31 +96,31 @@ begin
     return v_routed;
 end $$;
 
--- Makes parts visible by p_queue's map, without the jobs whose idempotency key is known or came earlier in the load; writes
+-- Makes ranges visible by p_queue's map, without the jobs whose idempotency key is known or came earlier in the load; writes
 -- the row that says so. What was routed by an earlier map is routed anew, job by job.
 create or replace function @schema@.open_load(
-    p_queue @schema@.queue, p_load @schema@.load, p_batch bigint, p_taken @schema@.part_of_load[], p_is_bounded boolean,
+    p_queue @schema@.queue, p_load @schema@.load, p_batch bigint, p_taken @schema@.range_to_publish[], p_is_bounded boolean,
     p_bad_rows bigint, p_attempt text, out rows bigint, out duplicates bigint, out published_at timestamptz)
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
-    v_parts @schema@.part_of_load[] := p_taken;
+    v_ranges @schema@.range_to_publish[] := p_taken;
 begin
-    if exists (select from unnest(v_parts) as p where p.has_once) then
-        v_parts := @schema@.leave_out_known(p_queue, v_parts);
+    if exists (select from unnest(v_ranges) as p where p.has_idempotency_keys) then
+        v_ranges := @schema@.leave_out_known(p_queue, v_ranges);
     end if;
-    if exists (select from unnest(v_parts) as p where p.epoch <> p_queue.epoch) then
-        v_parts := @schema@.route_anew(p_queue, v_parts);
+    if exists (select from unnest(v_ranges) as p where p.epoch <> p_queue.epoch) then
+        v_ranges := @schema@.route_anew(p_queue, v_ranges);
     end if;
     if p_is_bounded then
-        perform @schema@.check_length(p_queue, v_parts);
+        perform @schema@.check_length(p_queue, v_ranges);
     end if;
     select coalesce(sum(size), 0) into open_load.rows from unnest(p_taken) as p;
-    duplicates := rows - (select coalesce(sum(@schema@.members_count(0::smallint, size, members)), 0) from unnest(v_parts) as p);
+    duplicates := rows - (select coalesce(sum(@schema@.members_count(0::smallint, size, members)), 0) from unnest(v_ranges) as p);
 
     with given as (
         select p.*, p.run_at is not null and p.run_at > now() as is_later,
                case when p_queue.is_owned then p_queue.epoch end as map_epoch
-          from unnest(v_parts) as p order by p.place, p.range
+          from unnest(v_ranges) as p order by p.stage_number, p.range
     ), at_once as (
         insert into @schema@.ready (partition_id, priority, pos, range, low, high, members, task, epoch, changed)
         select partition_id, priority, @schema@.draw_range(), range, 0, size, members, task, map_epoch,
@@ -163,7 +165,7 @@ language plpgsql set enable_seqscan = off set jit = off set search_path = pg_cat
 declare
     v_queue @schema@.queue := @schema@.queue_of_load(p_queue);
     v_load  @schema@.load;
-    v_parts @schema@.part_of_load[];
+    v_ranges @schema@.range_to_publish[];
 begin
     insert into @schema@.load (name, queue_id, is_stream, origin) values (p_name, v_queue.id, p_is_stream, p_origin)
         on conflict do nothing;
@@ -186,18 +188,18 @@ begin
 
     with taken as (
         update @schema@.load_range as r set load_id = v_load.id
-          from unnest(p_stages) with ordinality as s(stage, place)
+          from unnest(p_stages) with ordinality as s(stage, stage_number)
          where r.stage = s.stage and r.load_id is null and r.attempt is null
-        returning r.range, s.place as given_place, r.partition_id, r.priority, r.run_at, r.size, r.epoch, r.has_once, r.task
+        returning r.range, s.stage_number, r.partition_id, r.priority, r.run_at, r.size, r.epoch, r.has_idempotency_keys, r.task
     )
-    select coalesce(array_agg(row(range, given_place, partition_id, priority, run_at, size, epoch, has_once, task, null)::@schema@.part_of_load),
+    select coalesce(array_agg(row(range, stage_number, partition_id, priority, run_at, size, epoch, has_idempotency_keys, task, null)::@schema@.range_to_publish),
                     '{}')
-      into v_parts from taken;
+      into v_ranges from taken;
     -- Looked at after they were taken: whoever forgets stages at this moment has come before.
-    perform @schema@.check_parts(v_queue, v_parts, (select sum(n) from unnest(p_counts) as n), p_homes);
+    perform @schema@.check_ranges(v_queue, v_ranges, (select sum(n) from unnest(p_counts) as n), p_homes);
     select o.rows, o.duplicates, o.published_at into rows, duplicates, published_at
-      from @schema@.open_load(v_queue, v_load, p_batch, v_parts, true, p_bad_rows, p_attempt) as o;
-    insert into @schema@.load_part (load_id, batch, shard, attempt, rows)
+      from @schema@.open_load(v_queue, v_load, p_batch, v_ranges, true, p_bad_rows, p_attempt) as o;
+    insert into @schema@.load_share (load_id, batch, shard, attempt, rows)
     select v_load.id, p_batch, s.shard, p_attempt, s.rows from unnest(p_shards, p_rows) as s(shard, rows);
     bad_rows := p_bad_rows;
     is_new := true;

@@ -135,7 +135,7 @@ begin
     if not found then
         return false;
     end if;
-    delete from @schema@.quiet where partition_id in (select id from @schema@.partition where queue_id = p_queue);
+    delete from @schema@.idle_partition where partition_id in (select id from @schema@.partition where queue_id = p_queue);
     perform @schema@.wake(p_queue);
     return true;
 end $$;

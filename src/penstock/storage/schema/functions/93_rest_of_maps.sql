@@ -8,41 +8,41 @@
 create or replace function @schema@.list_rest(p_jobs int, p_keys int) returns int
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
-    v_queues  int[];
-    v_epochs  int[];
-    v_part    record;
-    v_rest    @schema@.map_rest;
-    v_rows    int;
-    v_jobs    int;
-    v_is_last boolean;
-    v_left    int := p_jobs;
-    v_ended   int[] := '{}';
+    v_queues    int[];
+    v_epochs    int[];
+    v_partition record;
+    v_rest      @schema@.map_rest;
+    v_rows      int;
+    v_jobs      int;
+    v_is_last   boolean;
+    v_left      int := p_jobs;
+    v_ended     int[] := '{}';
 begin
     select array_agg(queue_id), array_agg(epoch) into v_queues, v_epochs
       from (select m.queue_id, m.epoch
               from @schema@.queue_map as m join @schema@.map_here as h on h.queue_id = m.queue_id and h.epoch = m.epoch
              where m.state = 'replaced' and h.state = 'closed'
              order by m.queue_id, m.epoch for update of m skip locked) as m;
-    for v_part in
+    for v_partition in
         select p.id, g.queue_id, g.epoch
           from unnest(v_queues, v_epochs) as g(queue_id, epoch) join @schema@.partition as p on p.queue_id = g.queue_id
          where @schema@.is_open(p.id, g.epoch) order by random()
     loop
         exit when v_left <= 0;
-        insert into @schema@.map_rest (queue_id, epoch, partition_id) values (v_part.queue_id, v_part.epoch, v_part.id)
+        insert into @schema@.map_rest (queue_id, epoch, partition_id) values (v_partition.queue_id, v_partition.epoch, v_partition.id)
             on conflict do nothing;
         v_rest := (select r from @schema@.map_rest as r
-                    where r.queue_id = v_part.queue_id and r.epoch = v_part.epoch and r.partition_id = v_part.id);
+                    where r.queue_id = v_partition.queue_id and r.epoch = v_partition.epoch and r.partition_id = v_partition.id);
         -- A range may be in so many parts: one more, and the first is whole.
         v_rows := greatest(v_left, 1024) + 1;
         with next_rows as materialized (
             select l.range, l.low, l.high, l.members from (
-                select range, low, high, members from @schema@.ready where partition_id = v_part.id and epoch = v_part.epoch
+                select range, low, high, members from @schema@.ready where partition_id = v_partition.id and epoch = v_partition.epoch
                 union all
-                select range, low, high, members from @schema@.lease where partition_id = v_part.id and epoch = v_part.epoch
+                select range, low, high, members from @schema@.lease where partition_id = v_partition.id and epoch = v_partition.epoch
                 union all
                 select range, low, high, members from @schema@.scheduled
-                 where partition_id = v_part.id and epoch = v_part.epoch and pos is not null) as l
+                 where partition_id = v_partition.id and epoch = v_partition.epoch and pos is not null) as l
              where range > v_rest.through order by range limit v_rows
         ), page as materialized (
             select l.range, l.low, l.high, l.members from (
@@ -68,10 +68,10 @@ begin
             v_rest.keys := v_rest.found;
             v_rest.found := '{}';
             v_rest.through := 0;
-            v_ended := v_ended || v_part.queue_id;
+            v_ended := v_ended || v_partition.queue_id;
         end if;
         update @schema@.map_rest set keys = v_rest.keys, found = v_rest.found, through = v_rest.through
-         where queue_id = v_part.queue_id and epoch = v_part.epoch and partition_id = v_part.id;
+         where queue_id = v_partition.queue_id and epoch = v_partition.epoch and partition_id = v_partition.id;
     end loop;
     perform @schema@.wake(q) from (select distinct unnest(v_ended)) as e(q);
     return cardinality(v_ended);

@@ -53,7 +53,7 @@ begin
         perform @schema@.refuse('role', format('only %s, who owns the schema, can grant: connect as that role', v_owner));
     end if;
     perform pg_advisory_xact_lock(hashtext('@schema@.' || lock)) from unnest(array['migrate', 'prune']) as lock;
-    lock table @schema@.job_part, @schema@.slice in share update exclusive mode;
+    lock table @schema@.job_table, @schema@.slice in share update exclusive mode;
     -- Tables made ahead later.
     execute format('alter default privileges for role %s in schema @schema@ revoke all on tables from %I', v_owner, p_role);
     if p_kind in ('worker', 'reader') then

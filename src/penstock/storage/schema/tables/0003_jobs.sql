@@ -20,19 +20,19 @@ comment on column @schema@.job.attributes is 'Rare facts: tenant, owner, tags, i
 create table @schema@.job_kept (like @schema@.job including all);
 
 -- The table partitions of `job`: ranges low (included) to high (not included), each in @schema@.job_<low>.
-create table @schema@.job_part (
+create table @schema@.job_table (
     low         bigint primary key,
     high        bigint not null,
     created_at  timestamptz not null default now(),
     is_detached boolean not null default false,
     writers     text[],
     keys_until  timestamptz,
-    constraint job_part_is_not_empty check (high > low)
+    constraint job_table_is_not_empty check (high > low)
 );
 
-comment on column @schema@.job_part.is_detached is 'It is being let go: what is kept of it was moved, nobody needs the rest.';
-comment on column @schema@.job_part.writers is 'The transactions in progress when it was closed; null while it is open.';
-comment on column @schema@.job_part.keys_until is 'Idempotency keys of its jobs outlive it, until then: their history went early, to a lake.';
+comment on column @schema@.job_table.is_detached is 'It is being let go: what is kept of it was moved, nobody needs the rest.';
+comment on column @schema@.job_table.writers is 'The transactions in progress when it was passed; null before.';
+comment on column @schema@.job_table.keys_until is 'Idempotency keys of its jobs outlive it, until then: their history went early, to a lake.';
 
 -- Calls for a table at commit, when no statement of the transaction is using the others.
 create table @schema@.shortage (at timestamptz not null default now());
@@ -42,13 +42,13 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     delete from @schema@.shortage where at <= now();
     begin
-        lock table @schema@.job_part in share update exclusive mode nowait;
+        lock table @schema@.job_table in share update exclusive mode nowait;
     exception when lock_not_available then
         return null;  -- Somebody else mends it now: he need not be waited for.
     end;
     -- What he has mended is not mended again.
-    if (select last_value from @schema@.range_number) + 16384 * 1024 > (select max(high) from @schema@.job_part) then
-        perform @schema@.add_job_part(65536);
+    if (select last_value from @schema@.range_number) + 16384 * 1024 > (select max(high) from @schema@.job_table) then
+        perform @schema@.add_job_table(65536);
     end if;
     return null;
 end $$;

@@ -134,7 +134,7 @@ create table @schema@.spent (
 );
 
 -- Partitions whose owner found nothing that could start, as of a snapshot: only what came since may be work.
-create table @schema@.quiet (
+create table @schema@.idle_partition (
     partition_id int primary key references @schema@.partition,
     as_of        pg_snapshot not null,
     -- Where that is a snapshot of: on another server its numbers mean other transactions.
@@ -192,4 +192,4 @@ create type @schema@.claimed as (
     attempt smallint, rescues smallint, is_ahead boolean, ready_at timestamptz, task text);
 
 -- A job of a lease.
-create type @schema@.part_of_lease as (lease_id bigint, pos smallint);
+create type @schema@.leased_job as (lease_id bigint, pos smallint);

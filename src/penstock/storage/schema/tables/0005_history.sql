@@ -30,12 +30,12 @@ create table @schema@.slice (
     writers         text[],
     taken_at        timestamptz,
     counts          bigint[],
-    carried_pages   int not null default 0,
+    kept_pages      int not null default 0,
     forgotten_pages int not null default 0
 );
 
-comment on column @schema@.slice.is_detached is 'It is being let go: what is kept of it was carried, nobody needs the rest.';
-comment on column @schema@.slice.writers is 'The transactions in progress when it was closed; null while it is open.';
+comment on column @schema@.slice.is_detached is 'It is being let go: what is kept of it was moved, nobody needs the rest.';
+comment on column @schema@.slice.writers is 'The transactions in progress when it was passed; null before.';
 comment on column @schema@.slice.taken_at is 'When an archive took it: from then on only an archive lets it go.';
 comment on column @schema@.slice.counts is 'Rows by outcome when it was sealed.';
 

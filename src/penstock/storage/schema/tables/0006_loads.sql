@@ -31,20 +31,20 @@ create table @schema@.load_batch (
 -- The ranges of loads. A stage is what one task of the writer wrote; its ranges belong to no load until they are
 -- published, and are forgotten where that never happens.
 create table @schema@.load_range (
-    range        bigint primary key,
-    stage        text not null,
-    load_id      bigint references @schema@.load,
-    size         smallint not null constraint load_range_size_is_within_a_range check (size between 1 and 1024),
-    partition_id int not null,
-    priority     smallint not null,
-    run_at       timestamptz,
-    epoch        int,
-    has_once     boolean not null,
-    created_at   timestamptz not null default now(),
-    -- While the stage is prepared for a commit that another shard decides about: which, and the stage's place in the load.
-    attempt      text,
-    place        int,
-    task         text not null
+    range                bigint primary key,
+    stage                text not null,
+    load_id              bigint references @schema@.load,
+    size                 smallint not null constraint load_range_size_is_within_a_range check (size between 1 and 1024),
+    partition_id         int not null,
+    priority             smallint not null,
+    run_at               timestamptz,
+    epoch                int,
+    has_idempotency_keys boolean not null,
+    created_at           timestamptz not null default now(),
+    -- While the stage is prepared for a commit that another shard decides about: which, and the stage's number in the load.
+    attempt              text,
+    stage_number         int,
+    task                 text not null
 );
 
 create index load_range_of_stage on @schema@.load_range (stage) where load_id is null;
@@ -54,12 +54,12 @@ create index load_range_staged_at on @schema@.load_range (created_at) where load
 
 -- Over several shards a load is decided on one of them, its home, which is the shard that leads. The stages of the others
 -- are prepared first (prepare_stages); the transaction that decides publishes what lies at home and says what follows
--- elsewhere (load_part); then each shard publishes its part, once, whoever asks for it (publish_part). Prepared stages are kept,
+-- elsewhere (load_share); then each shard publishes its share, once, whoever asks for it (publish_share). Prepared stages are kept,
 -- and the map they go by stays open, until their home says that they were not decided, and cannot be any more
 -- (abort_attempt).
 
 -- At home: what follows on other shards, until it is published there, and what it came to.
-create table @schema@.load_part (
+create table @schema@.load_share (
     load_id      bigint not null,
     batch        bigint not null,
     shard        smallint not null,
@@ -71,7 +71,7 @@ create table @schema@.load_part (
     foreign key (load_id, batch) references @schema@.load_batch on delete cascade
 );
 
-create index load_part_to_publish on @schema@.load_part (load_id, batch, shard) where published_at is null;
+create index load_share_to_publish on @schema@.load_share (load_id, batch, shard) where published_at is null;
 
 -- At home: commits that can decide nothing any more.
 create table @schema@.load_abort (
@@ -92,7 +92,7 @@ create table @schema@.prepared_stages (
 
 create index prepared_stages_of_map on @schema@.prepared_stages (queue_id, epoch);
 
--- Part of a range on its way into the order: the stage's place in the load, and the jobs that are meant (null: all).
-create type @schema@.part_of_load as (
-    range bigint, place bigint, partition_id int, priority smallint, run_at timestamptz, size smallint, epoch int,
-    has_once boolean, task text, members bit(1024));
+-- Part of a range on its way into the order: the stage's number in the load, and the jobs that are meant (null: all).
+create type @schema@.range_to_publish as (
+    range bigint, stage_number bigint, partition_id int, priority smallint, run_at timestamptz, size smallint, epoch int,
+    has_idempotency_keys boolean, task text, members bit(1024));

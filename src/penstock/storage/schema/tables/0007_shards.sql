@@ -36,8 +36,8 @@ create table @schema@.forward (
 
 create index forward_by_time on @schema@.forward (at);
 
--- The trigger of a shard that is drained (@schema@.seal_shard).
-create function @schema@.refuse_sealed() returns trigger
+-- The trigger of a shard that is drained (@schema@.end_writes).
+create function @schema@.refuse_writes() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     raise exception using errcode = 'PS007', message = format(

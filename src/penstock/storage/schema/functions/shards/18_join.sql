@@ -46,9 +46,9 @@ begin
         return;
     end if;
     execute format('alter sequence @schema@.range_number restart with %s', v_first);
-    select max(high) into v_high from @schema@.job_part;
+    select max(high) into v_high from @schema@.job_table;
     if v_high < v_first + 65536 * 1024 then
-        perform @schema@.add_job_part((v_first - v_high) / 1024 + 65536);
+        perform @schema@.add_job_table((v_first - v_high) / 1024 + 65536);
     end if;
 end $$;
 

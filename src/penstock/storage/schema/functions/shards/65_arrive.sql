@@ -82,7 +82,7 @@ begin atomic
            as l(name text, is_stream boolean, origin text, is_paused boolean, cancelled_at timestamptz, created_at timestamptz)
      order by l.name
     on conflict do nothing;
-    insert into @schema@.load_range (range, stage, load_id, size, partition_id, priority, has_once, task)
+    insert into @schema@.load_range (range, stage, load_id, size, partition_id, priority, has_idempotency_keys, task)
     select distinct on (g.range) g.range, '', n.id, (g.load ->> 'size')::smallint, g.place, g.priority, false, g.task
       from json_to_recordset(p_ranges) as g(range bigint, place int, priority smallint, task text, load json)
       join @schema@.load as n on n.name = g.load ->> 'name'
@@ -138,7 +138,7 @@ begin
                      where o.queue_id = q.id and o.epoch = g.epoch and o.key = decode(g.key_hex, 'hex') limit 1),
                    case when q.is_owned and g.key_hex is not null or exists (
                              select from @schema@.partition as c where c.id = any (m.partition_ids) and c.shard = @schema@.here())
-                        then @schema@.place_by(m.partition_ids, case when q.is_owned then decode(g.key_hex, 'hex') end, g.partition_id)
+                        then @schema@.partition_for_key(m.partition_ids, case when q.is_owned then decode(g.key_hex, 'hex') end, g.partition_id)
                         else m.partition_ids[1 + (g.job_id >> 20) % m.partitions] end) as place
           from json_to_recordset(p_jobs)
                as g(outbox_id bigint, job_id bigint, attempt smallint, enqueued_at timestamptz, partition_id int,

@@ -87,7 +87,7 @@ create or replace function @schema@.jobs_forgotten(p_ids bigint[]) returns bigin
 language sql stable
 begin atomic
     select array(select j from unnest(p_ids) as j
-                  where not exists (select from @schema@.job_stored where id = j) and not @schema@.has_place(j)
-                    and not exists (select from @schema@.job_part
+                  where not exists (select from @schema@.job_stored where id = j) and not @schema@.exists_anywhere(j)
+                    and not exists (select from @schema@.job_table
                                      where j / 1024 >= low and j / 1024 < high and keys_until > now()));
 end;

@@ -5,7 +5,7 @@
 --   vacate   its current partitions are taken over by others, queue by queue: a new map of each (@schema@.vacate_queue)
 --   work     what is ready or runs there is worked off where it is
 --   send     what cannot end there leaves through the outbox, as it is: see @schema@.send_off
---   seal     nobody writes to it any more, whatever map they believe in (@schema@.seal_shard)
+--   seal     nobody writes to it any more, whatever map they believe in (@schema@.end_writes)
 --   end      it is drained when nothing is left: another shard leads, where it did
 --
 -- Each can be done again, and by several at once.
@@ -67,7 +67,7 @@ create or replace function @schema@.end_draining(p_number int) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if p_number = @schema@.here() then
-        delete from @schema@.load_part;
+        delete from @schema@.load_share;
         delete from @schema@.load_batch where attempt is not null;
         delete from @schema@.load_abort;
     end if;

@@ -49,29 +49,29 @@ end;
 create or replace function @schema@.shut_partitions_left() returns int
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
-    v_part  record;
-    v_count int := 0;
+    v_partition record;
+    v_count     int := 0;
 begin
-    for v_part in
+    for v_partition in
         select l.id, l.is_owned, l.is_draining, l.has_moved from @schema@.partitions_left() as l
          where (l.is_owned or l.has_moved) and l.shut_by is null
            and not (l.is_owned and exists (select from @schema@.map_here as h where h.queue_id = l.queue_id and h.state = 'in_use'))
          order by l.id
     loop
-        perform from @schema@.partition where id = v_part.id for update;
+        perform from @schema@.partition where id = v_partition.id for update;
         -- Looked at by a statement after the lock: whoever starts something holds the row.
         update @schema@.partition as p
            set state = 'shut', shut_by = q.epoch, owner_id = null, owner_epoch = p.owner_epoch + 1
           from @schema@.queue as q
-         where p.id = v_part.id and q.id = p.queue_id and p.state in ('left', 'unused')
+         where p.id = v_partition.id and q.id = p.queue_id and p.state in ('left', 'unused')
            and (p.left_at is null or @schema@.waits_for(p) is null)
            and not exists (select from @schema@.lease as l where l.partition_id = p.id)
-           and (v_part.has_moved and p.left_at is null
+           and (v_partition.has_moved and p.left_at is null
                 or not exists (select from @schema@.ready as r where r.partition_id = p.id and not r.is_parked)
-                or v_part.is_draining and v_part.is_owned and (
+                or v_partition.is_draining and v_partition.is_owned and (
                    q.is_paused or not exists (select from @schema@.worker_task as t where t.queue_id = q.id))
-                or v_part.is_owned and exists (
-                   select from @schema@.quiet as n
+                or v_partition.is_owned and exists (
+                   select from @schema@.idle_partition as n
                     where n.partition_id = p.id and n.server = @schema@.this_server()
                       and exists (select from @schema@.worker as w where w.id = p.owner_id)
                       and not exists (select from @schema@.ready as r

@@ -33,7 +33,7 @@ begin atomic
         union all
         select queue_id, 'loads', count(*) from @schema@.prepared_stages group by 1
         union all
-        select l.queue_id, 'loads', count(*) from @schema@.load_part as p join @schema@.load as l on l.id = p.load_id
+        select l.queue_id, 'loads', count(*) from @schema@.load_share as p join @schema@.load as l on l.id = p.load_id
          where p.published_at is null group by 1
         union all
         select m.queue_id, 'producers', count(*)
@@ -55,7 +55,7 @@ language sql stable set enable_seqscan = off set jit = off set search_path = pg_
        and not exists (select from @schema@.outbox) and not exists (select from @schema@.dedup)
        and not exists (select from @schema@.cron) and not exists (select from @schema@.prepared_stages)
        and not exists (select from @schema@.load_range where load_id is null)
-       and not exists (select from @schema@.load_part where published_at is null)
+       and not exists (select from @schema@.load_share where published_at is null)
        and not exists (select from @schema@.partition where state = 'current' and shard = @schema@.here())
        and not exists (select from @schema@.queue_map where state = 'announced')
        and not exists (select from @schema@.map_here where state = 'in_use')
@@ -64,17 +64,17 @@ $$;
 -- From now on nobody writes jobs to this shard, nor brings any; false where somebody is just doing so. Only where it is
 -- being drained and has no partition in use. Whoever goes by a map of long ago is refused (PS007). Locks: the tables of
 -- jobs and arrivals against writers, for a moment.
-create or replace function @schema@.seal_shard() returns boolean
+create or replace function @schema@.end_writes() returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     if exists (select from @schema@.partition where state = 'current' and shard = @schema@.here())
        or not exists (select from @schema@.shard where number = @schema@.here() and state in ('draining', 'drained')) then
         perform @schema@.refuse('shard', 'this shard is in use');
     end if;
-    if not exists (select from pg_trigger where tgname = 'sealed' and tgrelid = '@schema@.job'::regclass) then
+    if not exists (select from pg_trigger where tgname = 'no_writes_any_more' and tgrelid = '@schema@.job'::regclass) then
         perform set_config('lock_timeout', '100ms', true);
-        create trigger sealed before insert on @schema@.arrival for each statement execute function @schema@.refuse_sealed();
-        create trigger sealed before insert on @schema@.job for each statement execute function @schema@.refuse_sealed();
+        create trigger no_writes_any_more before insert on @schema@.arrival for each statement execute function @schema@.refuse_writes();
+        create trigger no_writes_any_more before insert on @schema@.job for each statement execute function @schema@.refuse_writes();
     end if;
     return true;
 exception when lock_not_available then
@@ -89,7 +89,7 @@ begin
     return json_build_object(
         'loads', (select coalesce(json_agg(l), '[]') from @schema@.load as l),
         'batches', (select coalesce(json_agg(b), '[]') from @schema@.load_batch as b),
-        'parts', (select coalesce(json_agg(p), '[]') from @schema@.load_part as p),
+        'shares', (select coalesce(json_agg(p), '[]') from @schema@.load_share as p),
         'aborts', (select coalesce(json_agg(a), '[]') from @schema@.load_abort as a));
 end $$;
 
@@ -111,9 +111,9 @@ begin
        set rows = b.rows + excluded.rows, duplicates = b.duplicates + excluded.duplicates,
            bad_rows = b.bad_rows + excluded.bad_rows, published_at = excluded.published_at, attempt = excluded.attempt
      where b.attempt is null;
-    insert into @schema@.load_part (load_id, batch, shard, attempt, rows, duplicates, published_at)
+    insert into @schema@.load_share (load_id, batch, shard, attempt, rows, duplicates, published_at)
     select n.id, g.batch, g.shard, g.attempt, g.rows, g.duplicates, g.published_at
-      from json_populate_recordset(null::@schema@.load_part, p_given -> 'parts') as g
+      from json_populate_recordset(null::@schema@.load_share, p_given -> 'shares') as g
       join json_populate_recordset(null::@schema@.load, p_given -> 'loads') as l on l.id = g.load_id
       join @schema@.load as n on n.name = l.name
      -- What was published here is in the batch itself.

@@ -1,4 +1,4 @@
--- The part of a load that another shard decides about.
+-- The share of a load that another shard decides about.
 
 -- Keeps stages that a commit on shard p_home is to decide about, if they can be published: whatever could be refused is
 -- refused here. How many rows they have. Once for each attempt. Locks: the queue's map (shared), the ranges.
@@ -9,7 +9,7 @@ language plpgsql set enable_seqscan = off set jit = off set search_path = pg_cat
 declare
     v_queue @schema@.queue := @schema@.queue_of_load(p_queue);
     v_load  @schema@.load;
-    v_parts @schema@.part_of_load[];
+    v_ranges @schema@.range_to_publish[];
     v_rows  bigint;
 begin
     select rows into v_rows from @schema@.prepared_stages where attempt = p_attempt;
@@ -21,25 +21,25 @@ begin
         perform @schema@.check_load(v_load, v_queue, p_is_stream, p_origin);
     end if;
     with prepared as (
-        update @schema@.load_range as r set attempt = p_attempt, place = s.place
-          from unnest(p_stages) with ordinality as s(stage, place)
+        update @schema@.load_range as r set attempt = p_attempt, stage_number = s.stage_number
+          from unnest(p_stages) with ordinality as s(stage, stage_number)
          where r.stage = s.stage and r.load_id is null and r.attempt is null
-        returning r.range, r.place, r.partition_id, r.priority, r.run_at, r.size, r.epoch, r.has_once, r.task
+        returning r.range, r.stage_number, r.partition_id, r.priority, r.run_at, r.size, r.epoch, r.has_idempotency_keys, r.task
     )
-    select coalesce(array_agg(row(range, place, partition_id, priority, run_at, size, epoch, has_once, task, null)::@schema@.part_of_load),
+    select coalesce(array_agg(row(range, stage_number, partition_id, priority, run_at, size, epoch, has_idempotency_keys, task, null)::@schema@.range_to_publish),
                     '{}'),
            coalesce(sum(size), 0)
-      into v_parts, v_rows from prepared;
-    perform @schema@.check_parts(v_queue, v_parts, (select sum(n) from unnest(p_counts) as n), p_homes);
-    perform @schema@.check_length(v_queue, @schema@.route_anew(v_queue, v_parts));
+      into v_ranges, v_rows from prepared;
+    perform @schema@.check_ranges(v_queue, v_ranges, (select sum(n) from unnest(p_counts) as n), p_homes);
+    perform @schema@.check_length(v_queue, @schema@.route_anew(v_queue, v_ranges));
     insert into @schema@.prepared_stages (attempt, home, queue_id, epoch, ranges, rows)
-    values (p_attempt, p_home, v_queue.id, v_queue.epoch, cardinality(v_parts), v_rows);
+    values (p_attempt, p_home, v_queue.id, v_queue.epoch, cardinality(v_ranges), v_rows);
     return v_rows;
 end $$;
 
 -- Publishes the stages that are prepared here, once their commit was decided at its home: by the map of then, which
 -- nobody has closed since. Once for each batch. Locks: the load's row, the ranges, the idempotency keys in order.
-create or replace function @schema@.publish_part(
+create or replace function @schema@.publish_share(
     p_attempt text, p_name text, p_queue text, p_is_stream boolean, p_origin text, p_batch bigint, p_is_paused boolean,
     out rows bigint, out duplicates bigint)
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
@@ -47,7 +47,7 @@ declare
     v_queue @schema@.queue;
     v_load  @schema@.load;
     v_prepared  record;
-    v_parts @schema@.part_of_load[];
+    v_ranges @schema@.range_to_publish[];
 begin
     v_queue := (select q from @schema@.queue as q where q.name = p_queue);
     insert into @schema@.load (name, queue_id, is_stream, origin, is_paused)
@@ -63,17 +63,17 @@ begin
     with taken as (
         update @schema@.load_range as r set load_id = v_load.id, attempt = null
          where r.attempt = p_attempt and r.load_id is null
-        returning r.range, r.place, r.partition_id, r.priority, r.run_at, r.size, r.epoch, r.has_once, r.task
+        returning r.range, r.stage_number, r.partition_id, r.priority, r.run_at, r.size, r.epoch, r.has_idempotency_keys, r.task
     )
-    select coalesce(array_agg(row(range, place, partition_id, priority, run_at, size, epoch, has_once, task, null)::@schema@.part_of_load),
+    select coalesce(array_agg(row(range, stage_number, partition_id, priority, run_at, size, epoch, has_idempotency_keys, task, null)::@schema@.range_to_publish),
                     '{}')
-      into v_parts from taken;
-    if v_prepared.ranges is distinct from cardinality(v_parts) then
+      into v_ranges from taken;
+    if v_prepared.ranges is distinct from cardinality(v_ranges) then
         raise exception using errcode = 'PS002', message = 'part of what was held is gone';
     end if;
     v_queue.epoch := v_prepared.epoch;
     select o.rows, o.duplicates into rows, duplicates
-      from @schema@.open_load(v_queue, v_load, p_batch, v_parts, false, 0, null) as o;
+      from @schema@.open_load(v_queue, v_load, p_batch, v_ranges, false, 0, null) as o;
 end $$;
 
 -- Keeps a commit from ever being decided; false where it was. Only at its home. Locks: the attempt.
@@ -91,6 +91,6 @@ end $$;
 -- Lets prepared stages of a commit go that was not decided. Locks: its ranges.
 create or replace function @schema@.release_stages(p_attempt text) returns void
 language sql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
-    update @schema@.load_range set attempt = null, place = null where attempt = p_attempt and load_id is null;
+    update @schema@.load_range set attempt = null, stage_number = null where attempt = p_attempt and load_id is null;
     delete from @schema@.prepared_stages where attempt = p_attempt;
 $$;
