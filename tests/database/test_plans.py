@@ -177,8 +177,8 @@ def test_settling_touches_only_the_leases(backlog: Scene) -> None:
     done = {
         "worker": backlog.worker, "name": "w", "leases": array_text([lease]), "tokens": array_text([TOKEN]),
         "ranges": array_text([number]), "counts": "{2}",
-        "masks": array_text([members_text([0, 1])]), "positions": '{"{0,1}"}', "ages": '{"{1,1}"}', "runs": '{"{1,1}"}',
-        "results": None,
+        "members": array_text([members_text([0, 1])]), "positions": '{"{0,1}"}', "ages": '{"{1,1}"}',
+        "runs": '{"{1,1}"}', "results": None,
     }  # fmt: skip
     assert_cheap(connection, "settle_succeeded_if_leased", done)
     assert_cheap(connection, "settle_succeeded_if_leased", {**done, "worker": 0})
@@ -275,7 +275,7 @@ def test_an_owner_s_look_touches_only_what_it_has_not_read(backlog: Scene) -> No
     chosen = {
         "owner": worker, "holder": worker, "token": TOKEN, "server": backlog.one("select penstock.this_server()"),
         "partitions": array_text([partition]), "epochs": "{0}", "ranges": array_text([begin]),
-        "masks": array_text([members_text([0])]), "aheads": "{f}",
+        "members": array_text([members_text([0])]), "aheads": "{f}",
     }  # fmt: skip
     assert_cheap(connection, "lease_chosen", chosen)
 
@@ -319,7 +319,7 @@ def test_a_person_s_acts_touch_one_job(backlog: Scene) -> None:
     connection = backlog.connection
     number = 1 + 1000 * 1024
     assert_cheap(
-        connection, "cancel_in_ranges", {"ranges": array_text([number]), "masks": array_text([members_text([0])])}
+        connection, "cancel_in_ranges", {"ranges": array_text([number]), "members": array_text([members_text([0])])}
     )
     assert_cheap(connection, "reschedule_job", {"id": number * 1024, "run_at": datetime(2030, 1, 1, tzinfo=UTC)})
     assert_cheap(connection, "bury_dead", {"ids": array_text([1024 * 7 + 2])})

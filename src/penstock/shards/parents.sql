@@ -1,5 +1,5 @@
 -- name: parents_elsewhere
--- Parents on other shards that were not heard of yet, from a place on. Index: dependency_elsewhere.
+-- Parents on other shards that were not heard of yet, from one on. Index: dependency_elsewhere.
 select distinct d.parent_id from @schema@.dependency as d
  where d.is_elsewhere and d.parent_id > %(after)s
    and not exists (select from @schema@.parent_end as e where e.job_id = d.parent_id)
@@ -9,13 +9,13 @@ select distinct d.parent_id from @schema@.dependency as d
 -- Of these jobs of this shard those that have ended, and whether they succeeded; one that is gone did not. And those that
 -- were carried to another shard, and to which. In one snapshot: a job that moves from table to table is found in one of
 -- them; also while its history is on its way out. Index: *_of_range, the primary keys.
-select p.id, coalesce(p.outcome = 0, false), case when p.outcome is null then p.place end
-  from (select g.id, case when o.place is null then coalesce(o.outcome, @schema@.outcome_apart(g.id)) else o.outcome end as outcome,
-               o.place
+select p.id, coalesce(p.outcome = 0, false), case when p.outcome is null then p.shard end
+  from (select g.id, case when o.shard is null then coalesce(o.outcome, @schema@.outcome_apart(g.id)) else o.outcome end as outcome,
+               o.shard
           from unnest(%(ids)s::bigint[]) as g(id)
          cross join lateral (
-               select @schema@.outcome_of(g.id) as outcome, @schema@.whereabouts(g.id) as place offset 0) as o) as p
- where p.outcome is not null or p.place is distinct from @schema@.here()
+               select @schema@.outcome_of(g.id) as outcome, @schema@.whereabouts(g.id) as shard offset 0) as o) as p
+ where p.outcome is not null or p.shard is distinct from @schema@.here()
 
 -- name: await_parents
 -- Notes that children on another shard wait for these jobs, so that their ends are kept. Index: the primary key.
@@ -33,9 +33,9 @@ with given as materialized (
     select parent_id, shard, now() from given where shard <> @schema@.here() order by parent_id, shard
     on conflict (parent_id, shard) do update set checked_at = greatest(a.checked_at, excluded.checked_at)
 )
-select p.id, p.place
-  from (select g.id, @schema@.whereabouts(g.id) as place from (select distinct parent_id from given) as g(id)) as p
- where p.place is distinct from @schema@.here() order by p.id
+select p.id, p.shard
+  from (select g.id, @schema@.whereabouts(g.id) as shard from (select distinct parent_id from given) as g(id)) as p
+ where p.shard is distinct from @schema@.here() order by p.id
 
 -- name: await_no_more
 -- But where a call asked of late: its child may come yet.

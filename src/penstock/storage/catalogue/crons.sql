@@ -1,5 +1,5 @@
 -- name: due_crons
--- Some entries that are due, from a place on: what cannot fire now keeps no other from it. Locks: these entries, skipping
+-- Some entries that are due, from one on: what cannot fire now keeps no other from it. Locks: these entries, skipping
 -- those others fire. Index: cron_by_next_time.
 select name, expression, timezone, queue_id, task, key, args, next_at from @schema@.cron
  where next_at <= now() and not is_paused and not is_leaving

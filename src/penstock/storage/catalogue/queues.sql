@@ -20,8 +20,8 @@ select q.id, q.name, q.rules::text, q.weights::text, q.is_paused, q.is_owned, q.
        array_agg(p.id order by p.state = 'current' desc, p.number, p.id), array_agg(p.name order by p.state = 'current' desc, p.number, p.id),
        array_agg(p.shard order by p.state = 'current' desc, p.number, p.id), q.homes, q.version,
        (select json_agg(json_build_array(m.epoch, array(
-                   select o.shard from unnest(m.partition_ids) with ordinality as i(id, place)
-                     join @schema@.partition as o on o.id = i.id order by i.place), m.homes) order by m.epoch)
+                   select o.shard from unnest(m.partition_ids) with ordinality as i(id, ordinal)
+                     join @schema@.partition as o on o.id = i.id order by i.ordinal), m.homes) order by m.epoch)
           from @schema@.queue_map as m where m.queue_id = q.id and not m.is_carried)
   from @schema@.queue as q join @schema@.partition as p on p.queue_id = q.id
  where %(name)s::text is null or q.name = %(name)s

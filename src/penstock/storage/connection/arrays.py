@@ -1,4 +1,4 @@
-"""Arrays of numbers and maps of members in PostgreSQL's own text form: ten times faster to make than to adapt."""
+"""Arrays of numbers and member bitmaps in PostgreSQL's own text form: ten times faster to make than to adapt."""
 
 from __future__ import annotations
 

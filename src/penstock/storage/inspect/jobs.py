@@ -1,6 +1,6 @@
 """Reading jobs back: what each was asked to do, where it stands, and what became of its attempts.
 
-A job's id says where to look: its range and its place in it. All the tables it may be in are asked in one statement,
+A job's id says where to look: its range and its position in it. All the tables it may be in are asked in one statement,
 so in one snapshot: a job that moves meanwhile is found, and found once. A job whose history has been pruned is gone,
 also where its arguments still lie in a table partition that is not dropped yet.
 """
@@ -88,7 +88,7 @@ def _job(
     attributes: bytes | None,
     priority: int,
     enqueued_at: Any,
-    place: str,
+    state_name: str,
     outcome: int | None,
     attempt: int,
     run_at: Any,
@@ -111,7 +111,7 @@ def _job(
         Failure(attempt=a, error=e, at=t, worker=w)
         for a, e, t, w in zip(attempts or (), errors or (), ats or (), workers or (), strict=True)
     ]
-    state = State(place) if outcome is None else STATE_OF_OUTCOME[outcome]
+    state = State(state_name) if outcome is None else STATE_OF_OUTCOME[outcome]
     last = failures[-1] if failures and state is not State.SUCCEEDED else None
     return Job(
         id=id_,

@@ -9,13 +9,13 @@ with stored as (
         select id, enqueued_at, partition_id, priority, task, key, args, attributes from @schema@.job_kept where id = any (%(ids)s::bigint[])) as j
 )
 select j.id, q.name, p.name, j.task, j.args, j.key, j.attributes, j.priority, j.enqueued_at,
-       s.place, s.outcome, s.attempt, s.run_at, s.started_at, s.finished_at, s.worker, s.result, s.error,
+       s.state, s.outcome, s.attempt, s.run_at, s.started_at, s.finished_at, s.worker, s.result, s.error,
        f.attempts, f.errors, f.ats, f.workers, g.value, g.note, g.at, @schema@.load_of(j.id)
   from stored as j
   join @schema@.partition as p on p.id = j.partition_id
   join @schema@.queue as q on q.id = p.queue_id
  cross join lateral (
-       select 'running' as place, null::smallint as outcome, l.attempt, null::timestamptz as run_at,
+       select 'running' as state, null::smallint as outcome, l.attempt, null::timestamptz as run_at,
               l.claimed_at as started_at, null::timestamptz as finished_at,
               coalesce((select w.name from @schema@.worker as w where w.id = l.worker_id), 'worker ' || l.worker_id) as worker,
               null::json as result, null::text as error

@@ -1,5 +1,5 @@
 -- name: why_not_started
--- What an owner goes by about one ready job: who owns its partition, its place and map, what runs of its key or holds it,
+-- What an owner goes by about one ready job: who owns its partition, its order and map, what runs of its key or holds it,
 -- and a job of its key that stands before it (looked for in a hundred rows). Index: ready_of_range, ready_in_order.
 select q.id, p.id, q.rules::text, q.weights::text, q.is_paused, w.name, r.epoch, j.key,
        array(select l.range * 1024 + m from @schema@.lease as l, unnest(@schema@.positions(l.low, l.high, l.members)) as m,

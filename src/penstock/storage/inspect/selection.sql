@@ -52,9 +52,9 @@ select case when count(*) = %(looks)s then min(range) end, array_agg(range order
 
 -- name: look_at_ready_of_partitions
 -- Rows that are where they were enqueued come through ready_in_order, the others through ready_out_of_order: neither
--- walks over what other queues hold. All rows above the highest place at which one of the walks was cut are seen.
+-- walks over what other queues hold. All rows above the highest `pos` at which one of the walks was cut are seen.
 with walk as materialized (
-    select r.*, r.pos as place, p.id as partition, level.priority as walk, r.pos = r.range and not r.is_parked as is_met
+    select r.*, r.pos as walk_pos, p.id as partition, level.priority as walk, r.pos = r.range and not r.is_parked as is_met
       from unnest(%(partitions)s::int[]) as p(id) cross join generate_series(0, 9) as level(priority)
      cross join lateral (
            select pos, range, low, high, members, is_parked from @schema@.ready
@@ -70,11 +70,11 @@ with walk as materialized (
 ), newest as (
     select range, @schema@.members_count(low, high, members) as n from walk where is_met order by range desc limit %(looks)s
 ), cut as (
-    select min(place) as place from walk group by partition, walk having count(*) = %(looks)s
+    select min(walk_pos) as walk_pos from walk group by partition, walk having count(*) = %(looks)s
     union all
     select min(range) from newest having count(*) = %(looks)s
 )
-select (select max(place) from cut), array_agg(range order by range desc), array_agg(n order by range desc) from newest
+select (select max(walk_pos) from cut), array_agg(range order by range desc), array_agg(n order by range desc) from newest
 
 -- name: look_at_running
 -- Index: lease_of_range, backwards; there are only as many leases as jobs run.

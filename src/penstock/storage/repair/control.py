@@ -56,7 +56,7 @@ def cancel_jobs(connection: Connection, ids: Sequence[int]) -> Cancelled:
         bitmaps.setdefault(id_ // RANGE, ["0"] * RANGE)[id_ % RANGE] = "1"
     rows = connection.execute(
         query("cancel_in_ranges"),
-        {"ranges": array_text(bitmaps), "masks": "{" + ",".join("".join(bits) for bits in bitmaps.values()) + "}"},
+        {"ranges": array_text(bitmaps), "members": "{" + ",".join("".join(bits) for bits in bitmaps.values()) + "}"},
     ).fetchall()
     result = Cancelled()
     for number, ended, asked in rows:

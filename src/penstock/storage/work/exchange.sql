@@ -7,7 +7,7 @@ select @schema@.owned_partitions(%(owner)s, %(server)s, %(partitions)s::int[], %
 select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
        extract(epoch from now() - ready_at)::double precision
   from @schema@.lease_chosen(%(owner)s, %(holder)s, %(token)s, %(server)s, %(partitions)s::int[],
-                             %(epochs)s::bigint[], %(ranges)s::bigint[], %(masks)s::bit(1024)[], %(aheads)s::boolean[])
+                             %(epochs)s::bigint[], %(ranges)s::bigint[], %(members)s::bit(1024)[], %(aheads)s::boolean[])
 
 -- name: claim
 -- See @schema@.claim. Locks: gates, then ready rows in order, skipping those that are locked. Index: ready_in_order. A job that is
@@ -49,7 +49,7 @@ select g.job_id, g.attempt from unnest(%(jobs)s::bigint[], %(attempts)s::smallin
 -- name: settle_succeeded_if_leased
 -- Jobs succeeded; those are returned that were not this worker's any more. See @schema@.settle_succeeded_if_leased.
 select lease_id, pos from @schema@.settle_succeeded_if_leased(
-    %(worker)s, %(name)s, %(leases)s::bigint[], %(tokens)s::bigint[], %(ranges)s::bigint[], %(counts)s::int[], %(masks)s::bit(1024)[], %(positions)s::text[],
+    %(worker)s, %(name)s, %(leases)s::bigint[], %(tokens)s::bigint[], %(ranges)s::bigint[], %(counts)s::int[], %(members)s::bit(1024)[], %(positions)s::text[],
     %(ages)s::text[], %(runs)s::text[], %(results)s::text[])
 
 -- name: settle_ended_if_leased

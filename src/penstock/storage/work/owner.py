@@ -156,7 +156,7 @@ def lease_parameters(holder: int, token: int, choices: Sequence[ChosenJobs]) -> 
         "partitions": array_text([choice.partition_id for choice in choices]),
         "epochs": array_text([choice.epoch for choice in choices]),
         "ranges": array_text([number for number, _, _ in members]),
-        "masks": array_text([bitmap for _, bitmap, _ in members]),
+        "members": array_text([bitmap for _, bitmap, _ in members]),
         "aheads": array_text(["t" if is_ahead else "f" for _, _, is_ahead in members]),
     }
 

@@ -12,7 +12,7 @@ delete from @schema@.worker_task where worker_id = %(worker)s and queue_id = any
 
 -- name: lock_job_tables
 -- Before a transaction takes its snapshot: no table of jobs is detached while it reads by it. What prune moved after the
--- snapshot would be seen in neither place, and a key that is busy be taken for free. Locks: `job`, as every reader does.
+-- snapshot would be seen in neither table, and a key that is busy be taken for free. Locks: `job`, as every reader does.
 lock table only @schema@.job in access share mode
 
 -- name: read_snapshot
@@ -20,7 +20,7 @@ lock table only @schema@.job in access share mode
 select pg_current_snapshot()::text, @schema@.this_server()
 
 -- name: read_new_rows
--- Rows that an owner has not seen though it has read beyond their place: written since its last look, whose snapshot
+-- Rows that an owner has not seen though it has read beyond their `pos`: written since its last look, whose snapshot
 -- is given; what was set aside bears no transaction. Index: ready_changed. What a restored dump brought along bears numbers of another server, which may lie
 -- ahead: it is not new.
 select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.rescues, r.epoch,
@@ -34,7 +34,7 @@ select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.
    and r.changed < pg_snapshot_xmax(pg_current_snapshot())
 
 -- name: read_next_rows
--- The next rows of a partition, by priority and place, from where the owner's last look ended. Index: ready_in_order.
+-- The next rows of a partition, by priority and `pos`, from where the owner's last look ended. Index: ready_in_order.
 select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.rescues, r.epoch,
        extract(epoch from r.ready_at)::double precision
   from generate_series(0, 9) as level(priority)

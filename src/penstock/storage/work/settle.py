@@ -90,7 +90,7 @@ def succeeded_parameters(worker: int, name: str, done: Sequence[Succeeded]) -> d
         "tokens": array_text([each.token for each in done]),
         "ranges": array_text([each.range for each in done]),
         "counts": array_text([len(each.positions) for each in done]),
-        "masks": array_text(["NULL" if each.is_whole else members_text(each.positions) for each in done]),
+        "members": array_text(["NULL" if each.is_whole else members_text(each.positions) for each in done]),
         "positions": nested_array_text([each.positions for each in done]),
         "ages": nested_array_text([each.ages for each in done]),
         "runs": nested_array_text([each.runs for each in done]),

@@ -1,6 +1,6 @@
--- Maps of members: bit p of a map is the job at position p of the range, and a null map is the whole span.
+-- Member bitmaps: bit p is the job at position p of the range, and where there is none the whole span is meant.
 
--- Maps of members. Bit p of a map is the job at position p of the range.
+-- The bitmap of the positions from low up to, but not, high.
 create or replace function @schema@.span(low int, high int) returns bit(1024)
 language sql immutable strict parallel safe
 return (repeat('0', low) || repeat('1', high - low) || repeat('0', 1024 - high))::bit(1024);

@@ -75,8 +75,8 @@ begin
     return v_here[1 + (select number from @schema@.partition where id = p_own) % cardinality(v_here)];
 end $$;
 
--- Has the owners of these partitions read them anew before they start anything more: jobs of them left their places, and
--- may come back to others, where an owner that has read the old ones would not look. What it holds stays its own, under
+-- Has the owners of these partitions read them anew before they start anything more: jobs of them left the order, and
+-- may come back elsewhere in it, where an owner that has read the old ones would not look. What it holds stays its own, under
 -- the next epoch. To be called before any ready row is locked. Locks: the partitions' rows, by id.
 create or replace function @schema@.read_anew(p_partitions int[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$

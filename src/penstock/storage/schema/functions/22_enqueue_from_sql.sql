@@ -10,7 +10,7 @@ declare
     v_is_homed boolean := p_idempotency_key is not null and (p_key is null or not p_queue.is_owned);
     v_home     smallint;
     v_ids      int[];
-    v_place    @schema@.partition;
+    v_chosen   @schema@.partition;
 begin
     if p_idempotency_key is not null and exists (select from @schema@.queue_map where queue_id = p_queue.id and not is_carried) then
         perform @schema@.refuse('idempotency_key',
@@ -25,31 +25,31 @@ begin
         end if;
     end if;
     if p_queue.partitions = 1 then
-        v_place := (select p from @schema@.partition as p where p.queue_id = p_queue.id and p.state = 'current' limit 1);
+        v_chosen := (select p from @schema@.partition as p where p.queue_id = p_queue.id and p.state = 'current' limit 1);
     elsif p_key is null then
-        v_place := (
+        v_chosen := (
             select p from @schema@.partition as p left join @schema@.depth as d on d.partition_id = p.id
              where p.queue_id = p_queue.id and p.state = 'current' and p.shard = v_here
              order by coalesce(case when p_is_ready then d.opened else @schema@.expected_in(d) end, 0), p.number limit 1);
-        if v_place.id is null then
-            v_place := (select p from @schema@.partition as p where p.queue_id = p_queue.id and p.state = 'current' order by p.number limit 1);
+        if v_chosen.id is null then
+            v_chosen := (select p from @schema@.partition as p where p.queue_id = p_queue.id and p.state = 'current' order by p.number limit 1);
         end if;
     elsif v_is_homed then
         v_ids := array(select id from @schema@.partition
                         where queue_id = p_queue.id and state = 'current' and shard = v_here order by number);
-        v_place := (select p from @schema@.partition as p where p.id = v_ids[1 + @schema@.partition_of(p_key, cardinality(v_ids))]);
+        v_chosen := (select p from @schema@.partition as p where p.id = v_ids[1 + @schema@.partition_of(p_key, cardinality(v_ids))]);
     else
-        v_place := (
+        v_chosen := (
             select p from @schema@.queue_map as m
               join @schema@.partition as p on p.id = m.partition_ids[1 + @schema@.partition_of(p_key, m.partitions)]
              where m.queue_id = p_queue.id and m.epoch = p_queue.epoch);
     end if;
-    if v_place.shard <> v_here then
+    if v_chosen.shard <> v_here then
         perform @schema@.refuse(case when p_key is null then 'queue' else 'key' end, format(
             'partition %s of the queue lives on shard %s (%s), and this is shard %s: enqueue there, or with a client',
-            v_place.name, v_place.shard, (select address from @schema@.shard where number = v_place.shard), v_here));
+            v_chosen.name, v_chosen.shard, (select address from @schema@.shard where number = v_chosen.shard), v_here));
     end if;
-    return v_place.id;
+    return v_chosen.id;
 end $$;
 
 -- enqueue: for any language, inside any transaction. Returns the job's id.

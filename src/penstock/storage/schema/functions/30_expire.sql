@@ -77,7 +77,7 @@ begin
     return v_count;
 end $$;
 
--- Gives each job of a ready row a row of its own, like it and in its place; where those are.
+-- Gives each job of a ready row a row of its own, like it and at the same `pos`; where those are.
 create or replace function @schema@.take_ready_apart(p_row tid) returns tid[]
 language sql
 begin atomic

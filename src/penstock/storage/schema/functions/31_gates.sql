@@ -36,9 +36,9 @@ begin
     end if;
 end $$;
 
--- Wakes who waits for a place in these partitions, where they have a limit and something to do: jobs ended there, and
+-- Wakes who waits for room in these partitions, where they have a limit and something to do: jobs ended there, and
 -- whoever settled them takes no others. It enters the gates: a worker that looks and falls asleep at the same time
--- either sees the place or is seen. Locks: the partitions' rows by number.
+-- either sees the room or is seen. Locks: the partitions' rows by number.
 create or replace function @schema@.wake_gates(p_partitions int[], p_may_wait boolean default true) returns void
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 begin

@@ -4,7 +4,7 @@
 -- Takes up to p_wanted jobs of one priority, in order, as leases; it stops at the first that became ready after p_until.
 -- A rescued range gives only what starts at once (p_slots). Of jobs rescued twice one is given, and none while the
 -- worker still has one (p_has_suspect): the poison job is among them, and must not take the others with it. The rows are locked by a statement of its own and read by the next: a row that another
--- claim cut since the first one's snapshot would be locked as it is now, but not be found again by its place in the
+-- claim cut since the first one's snapshot would be locked as it is now, but not be found again by where it stands in the
 -- same snapshot, and so its jobs be given out twice. What went back to a range stands beside the rest of it at the same
 -- pos, so all rows of the last pos are taken in: of a range the lowest go first.
 -- Locks: ready rows in order, skipping those that others have locked.
@@ -85,7 +85,7 @@ end $$;
 -- has a job that was rescued twice, and is given no other of that kind.
 -- A partition with a limit or a rate gives what its gate lets through, and nothing ahead; only to a worker whose slots
 -- other queues keep busy it gives ahead when it is first in turn. p_settled are partitions where the same transaction
--- ended jobs: places that are not taken again are offered to others. A last row without a number is no lease: it
+-- ended jobs: room that is not taken again is offered to others. A last row without a number is no lease: it
 -- says by its ready_at from when on more may start (a rate, or a gate somebody is in).
 -- Partitions with an owner are passed over. Locks: gates, then ready rows in order, skipping those that others have locked.
 create or replace function @schema@.claim(

@@ -1,4 +1,4 @@
--- Settle: what ended leaves the map of its lease, under the lease's row lock; an empty lease is gone.
+-- Settle: what ended leaves the member bitmap of its lease, under the lease's row lock; an empty lease is gone.
 -- History is written only for the bits that were cleared, so that a settle repeated after a lost answer
 -- changes nothing, and a worker without the lease is told which jobs are not its own any more. A lease is this worker's
 -- if its token and range are too: the number alone may be another's by now, on a promoted standby or a restored backup.
@@ -16,22 +16,22 @@ begin
           from cleared as c cross join lateral (select id, low, high, members from @schema@.lease where id = c.lease_id limit 1) as l
     ), whole as (
         delete from @schema@.lease where id = any (array(select id from found where is_whole))
-    ), masks as (
-        select g.lease_id, bit_or(@schema@.single(g.pos)) as mask
+    ), members as (
+        select g.lease_id, bit_or(@schema@.single(g.pos)) as settled
           from unnest(p_jobs) as g join found as f on f.id = g.lease_id and not f.is_whole group by g.lease_id
     )
     update @schema@.lease as l
-       set members = coalesce(l.members, @schema@.span(l.low, l.high)) & ~m.mask
-      from masks as m where l.id = m.lease_id and l.id = any (array(select lease_id from masks));
+       set members = coalesce(l.members, @schema@.span(l.low, l.high)) & ~m.settled
+      from members as m where l.id = m.lease_id and l.id = any (array(select lease_id from members));
 end $$;
 
--- Settles jobs that succeeded. Arrays are parallel, an element a lease: its token and range, how many jobs of it, which (a map, or null
--- for all that the lease has), their positions, ages and run times (microseconds) as array literals, their results as
--- a JSON array or null. The facts of a lease go into one row of history as they come, without a row a job on the way;
--- only where the lease does not hold all of them (one was cancelled, say) are they looked at one by one.
--- Returns what was not held. Locks: leases by id.
+-- Settles jobs that succeeded. Arrays are parallel, an element a lease: its token and range, how many jobs of it, which
+-- (a member bitmap, or null for all that the lease has), their positions, ages and run times (microseconds) as array
+-- literals, their results as a JSON array or null. The facts of a lease go into one row of history as they come,
+-- without a row a job on the way; only where the lease does not hold all of them (one was cancelled, say) are they
+-- looked at one by one. Returns what was not held. Locks: leases by id.
 create or replace function @schema@.settle_succeeded_if_leased(
-    p_worker bigint, p_worker_name text, p_leases bigint[], p_tokens bigint[], p_ranges bigint[], p_counts int[], p_masks bit(1024)[],
+    p_worker bigint, p_worker_name text, p_leases bigint[], p_tokens bigint[], p_ranges bigint[], p_counts int[], p_members bit(1024)[],
     p_positions text[], p_ages text[], p_runs text[], p_results text[]) returns setof @schema@.leased_job
 language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp as $$
@@ -42,8 +42,8 @@ begin
     perform from @schema@.lease where id = any (p_leases) and worker_id = p_worker order by id for update;
 
     with given as (
-        select g.* from unnest(p_leases, p_tokens, p_ranges, p_counts, p_masks, p_positions, p_ages, p_runs, p_results)
-                        with ordinality as g(lease_id, token, range, n, mask, positions, ages, runs, results, place)
+        select g.* from unnest(p_leases, p_tokens, p_ranges, p_counts, p_members, p_positions, p_ages, p_runs, p_results)
+                        with ordinality as g(lease_id, token, range, n, chosen, positions, ages, runs, results, ordinal)
     ), held as materialized (
         select l.id, l.partition_id, l.attempt, g.*,
                @schema@.members_count(l.low, l.high, l.members) = g.n as is_whole
@@ -51,8 +51,8 @@ begin
          cross join lateral (
                select id, partition_id, low, high, members, attempt from @schema@.lease
                 where id = g.lease_id and worker_id = p_worker and token = g.token and range = g.range limit 1) as l
-         where case when g.mask is null then @schema@.members_count(l.low, l.high, l.members) = g.n
-                    else coalesce(l.members, @schema@.span(l.low, l.high)) & g.mask = g.mask end
+         where case when g.chosen is null then @schema@.members_count(l.low, l.high, l.members) = g.n
+                    else coalesce(l.members, @schema@.span(l.low, l.high)) & g.chosen = g.chosen end
     ), history as (
         insert into @schema@.finished (slice, range, partition_id, outcome, attempt, worker, positions, start_ages, run_times, results)
         select @schema@.current_slice(), range, partition_id, 0, attempt, p_worker_name,
@@ -62,13 +62,13 @@ begin
     ), gone as (
         delete from @schema@.lease where id = any (array(select id from held where is_whole))
     ), left_over as (
-        update @schema@.lease as l set members = coalesce(l.members, @schema@.span(l.low, l.high)) & ~h.mask
+        update @schema@.lease as l set members = coalesce(l.members, @schema@.span(l.low, l.high)) & ~h.chosen
           from held as h where l.id = h.id and not h.is_whole and l.id = any (array(select id from held where not is_whole))
     ), counted as (
         insert into @schema@.tally (partition_id, opened, completed)
         select partition_id, -sum(n), sum(n) from held group by partition_id
     )
-    select array_agg(place) into v_whole from held;
+    select array_agg(ordinal) into v_whole from held;
     if cardinality(v_whole) = cardinality(p_leases) then
         return;
     end if;
@@ -76,10 +76,10 @@ begin
     with given as (
         select g.lease_id, g.token, g.range, u.*
           from unnest(p_leases, p_tokens, p_ranges, p_positions, p_ages, p_runs, p_results)
-               with ordinality as g(lease_id, token, range, positions, ages, runs, results, place)
+               with ordinality as g(lease_id, token, range, positions, ages, runs, results, ordinal)
          cross join lateral unnest(g.positions::smallint[], g.ages::bigint[], g.runs::bigint[],
                                    array(select json_array_elements(g.results::json))) as u(pos, age, run, result)
-         where g.place <> all (coalesce(v_whole, '{}'))
+         where g.ordinal <> all (coalesce(v_whole, '{}'))
     ), mine as materialized (
         select l.id, l.partition_id, l.attempt, g.*
           from given as g
@@ -99,18 +99,18 @@ begin
     select array_agg(row(id, pos)::@schema@.leased_job) into v_settled from mine;
     perform @schema@.clear_bits(v_settled);
     return query
-        select g.lease_id, u.pos from unnest(p_leases, p_positions) with ordinality as g(lease_id, positions, place)
+        select g.lease_id, u.pos from unnest(p_leases, p_positions) with ordinality as g(lease_id, positions, ordinal)
          cross join lateral unnest(g.positions::smallint[]) as u(pos)
-         where g.place <> all (coalesce(v_whole, '{}'))
+         where g.ordinal <> all (coalesce(v_whole, '{}'))
         except select lease_id, pos from unnest(v_settled);
 end $$;
 
 -- Settles every other end, an object a job in p_ends: lease, token, range, position, end, error, due_in, age, run. The ends:
 --   retry   counts an attempt and waits due_in seconds (0: at once)     snooze   waits, counts nothing
---   failed  goes to the dead letters                                    release  never started: ready again, in place
+--   failed  goes to the dead letters                                    release  never started: ready again, as it was
 --   cancelled, discarded, expired                                       are history
--- On a queue with an owner a retry or snooze keeps its place and holds its key, where the queue says so; otherwise it
--- takes a new place when it is due, by the map of keys of that time: even at once it goes by way of `scheduled`.
+-- On a queue with an owner a retry or snooze keeps its `pos` and holds its key, where the queue says so; otherwise it
+-- goes to the end of the order when it is due, by the map of keys of that time: even at once it goes by way of `scheduled`.
 -- Locks: leases by id.
 create or replace function @schema@.settle_ended_if_leased(p_worker bigint, p_worker_name text, p_ends json)
 returns setof @schema@.leased_job
@@ -124,7 +124,7 @@ begin
       order by id for update;
 
     with mine as materialized (
-        select l.id, l.range, l.partition_id, l.priority, l.pos as place, l.attempt, l.rescues, l.ready_at, l.task,
+        select l.id, l.range, l.partition_id, l.priority, l.pos as order_pos, l.attempt, l.rescues, l.ready_at, l.task,
                l.epoch, q.id as queue_id, q.is_owned, q.per_key is not null and q.holds_on_retry as is_held, q.halts_on_dead,
                case when q.is_owned then pg_current_xact_id() end as changed,
                q.is_owned and not (q.per_key is not null and q.holds_on_retry) or g.due_in > 0 as is_later,
@@ -149,13 +149,13 @@ begin
         select job_id, attempt, p_worker_name, coalesce(error, '') from mine where "end" in ('retry', 'failed')
     ), again_at_once as (
         insert into @schema@.ready (partition_id, priority, pos, range, low, high, attempt, rescues, changed, epoch, task)
-        select partition_id, priority, case when is_held then place else @schema@.draw_range() end, range, pos, pos + 1,
+        select partition_id, priority, case when is_held then order_pos else @schema@.draw_range() end, range, pos, pos + 1,
                attempt + ("end" = 'retry')::int, 0, changed, epoch, task
           from mine where "end" in ('retry', 'snooze') and not is_later
     ), again_later as (
         insert into @schema@.scheduled (due_at, partition_id, priority, range, low, high, attempt, pos, epoch, task)
         select now() + make_interval(secs => greatest(due_in, 0)), partition_id, priority, range, pos, pos + 1,
-               attempt + ("end" = 'retry')::int, case when is_held then place end, case when is_held then epoch end, task
+               attempt + ("end" = 'retry')::int, case when is_held then order_pos end, case when is_held then epoch end, task
           from mine where "end" in ('retry', 'snooze') and is_later
     ), dead_letters as (
         insert into @schema@.dead (job_id, partition_id, task, attempt, started_at, worker, error)
@@ -172,11 +172,11 @@ begin
     ), released as (
         insert into @schema@.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at,
                                     changed, epoch, task)
-        select partition_id, priority, place, range, min(pos), max(pos) + 1,
+        select partition_id, priority, order_pos, range, min(pos), max(pos) + 1,
                case when count(*) <= max(pos) - min(pos) then bit_or(@schema@.single(pos)) end, attempt, rescues, ready_at,
                case when is_owned then pg_current_xact_id() end, epoch, task
           from mine where "end" = 'release'
-         group by id, partition_id, priority, place, range, attempt, rescues, ready_at, is_owned, epoch, task
+         group by id, partition_id, priority, order_pos, range, attempt, rescues, ready_at, is_owned, epoch, task
     ), history as (
         insert into @schema@.finished (slice, range, partition_id, outcome, attempt, worker, positions, start_ages, run_times, errors)
         select @schema@.current_slice(), range, partition_id,

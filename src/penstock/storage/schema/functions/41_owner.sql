@@ -19,7 +19,7 @@ begin
          group by t.queue_id, t.worker_id
     ), crew as (
         select k.*, count(*) filter (where k.is_able) over (partition by k.queue_id) as size,
-               row_number() over (partition by k.queue_id, k.is_able order by k.worker_id) - 1 as place
+               row_number() over (partition by k.queue_id, k.is_able order by k.worker_id) - 1 as rank
           from knowing as k
     ), owned as (
         select p.queue_id, p.state = 'current' as is_current, count(*) as n,
@@ -29,7 +29,7 @@ begin
     )
     select json_agg(json_build_object('queue', h.queue_id, 'is_current', h.is_current, 'mine', h.mine,
                'share', case when c.is_able
-                             then h.n / c.size + ((c.place + h.queue_id) % c.size < h.n % c.size)::int else 0 end))
+                             then h.n / c.size + ((c.rank + h.queue_id) % c.size < h.n % c.size)::int else 0 end))
       into v_shares
       from crew as c join owned as h on h.queue_id = c.queue_id where c.worker_id = p_worker;
 
@@ -37,13 +37,13 @@ begin
         select s.* from json_to_recordset(v_shares) as s(queue int, is_current boolean, mine int, share int)
     ), free as (
         select p.id, s.share - s.mine as wanted,
-               row_number() over (partition by p.queue_id, s.is_current order by p.number) as place
+               row_number() over (partition by p.queue_id, s.is_current order by p.number) as rank
           from @schema@.partition as p join share as s on s.queue = p.queue_id and s.is_current = (p.state = 'current')
          where p.shard = @schema@.here() and not @schema@.is_still(p.id)
            and (p.owner_id is null or not exists (select from @schema@.worker as w where w.id = p.owner_id))
     ), chosen as (
         select p.id from @schema@.partition as p
-         where p.id in (select id from free where place <= wanted) and p.state <> 'shut'
+         where p.id in (select id from free where rank <= wanted) and p.state <> 'shut'
            and (p.owner_id is null or not exists (select from @schema@.worker as w where w.id = p.owner_id))
          order by p.id for update skip locked
     )
@@ -94,13 +94,13 @@ begin
                   where exists (select from @schema@.worker where id = p_worker));
 end $$;
 
--- Gives a holder leases of the jobs that an owner chose, mostly the same worker; an element a range and map of members.
+-- Gives a holder leases of the jobs that an owner chose, mostly the same worker; an element a range and its member bitmap.
 -- What is not ready any more (cancelled, say) is left out, and so is what lies in partitions that are not the owner's any
 -- more; a holder that was declared dead gets nothing. Rows are locked by one statement and read by the next, as in
 -- @schema@.take. Locks: rows of partitions for share, then ready rows by range.
 create or replace function @schema@.lease_chosen(
     p_owner bigint, p_holder bigint, p_token bigint, p_server text, p_partitions int[], p_epochs bigint[],
-    p_ranges bigint[], p_masks bit(1024)[], p_aheads boolean[])
+    p_ranges bigint[], p_members bit(1024)[], p_aheads boolean[])
 returns setof @schema@.claimed
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
@@ -114,18 +114,18 @@ begin
     perform from @schema@.ready where range = any (p_ranges) and partition_id = any (v_owned) order by range, low for update;
     return query
     with given as (
-        select g.* from unnest(p_ranges, p_masks, p_aheads) as g(range, mask, is_ahead)
+        select g.* from unnest(p_ranges, p_members, p_aheads) as g(range, chosen, is_ahead)
     ), met as materialized (
         select r.tid, r.partition_id, r.priority, r.pos, r.range, r.low, r.high, r.members, r.attempt, r.rescues, r.ready_at,
-               r.epoch, r.task, g.is_ahead, coalesce(r.members, @schema@.span(r.low, r.high)) as map,
-               coalesce(r.members, @schema@.span(r.low, r.high)) & g.mask as part
+               r.epoch, r.task, g.is_ahead, coalesce(r.members, @schema@.span(r.low, r.high)) as bitmap,
+               coalesce(r.members, @schema@.span(r.low, r.high)) & g.chosen as taken
           from given as g
          cross join lateral (
                select ctid as tid, partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at, epoch, task
                  from @schema@.ready
                 where range = g.range and partition_id = any (v_owned) offset 0) as r
     ), cut as (
-        select tid, (array_agg(map))[1] & ~bit_or(part) as rest from met where part <> v_none group by tid
+        select tid, (array_agg(bitmap))[1] & ~bit_or(taken) as rest from met where taken <> v_none group by tid
     ), gone as (
         delete from @schema@.ready where ctid = any (array(select tid from cut where rest = v_none))
     ), kept as (
@@ -134,8 +134,8 @@ begin
     )
     insert into @schema@.lease (token, worker_id, partition_id, priority, pos, range, low, high, members,
                                 attempt, rescues, is_ahead, ready_at, epoch, task)
-    select p_token, p_holder, partition_id, priority, pos, range, low, high, case when part <> map or members is not null then part end,
+    select p_token, p_holder, partition_id, priority, pos, range, low, high, case when taken <> bitmap or members is not null then taken end,
            attempt, rescues, is_ahead, ready_at, epoch, task
-      from met where part <> v_none order by pos, range, low
+      from met where taken <> v_none order by pos, range, low
     returning id, partition_id, priority, pos, range, low, high, members, attempt, rescues, is_ahead, ready_at, task;
 end $$;

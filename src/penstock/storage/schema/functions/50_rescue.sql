@@ -1,6 +1,6 @@
 -- What dead workers held.
 
--- What leases held whose worker is gone is ready again, in place, or a dead letter. The caller has locked them.
+-- What leases held whose worker is gone is ready again, at the same `pos`, or a dead letter. The caller has locked them.
 create or replace function @schema@.rescue_leases(p_leases bigint[], out jobs int, out dead int)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
@@ -80,7 +80,7 @@ begin atomic
     select array(select id from parts);
 end;
 
--- rescue: what a dead worker held is ready again, in place, under a new lease number when claimed. First the
+-- rescue: what a dead worker held is ready again, at the same `pos`, under a new lease number when claimed. First the
 -- dead workers' rows go (their renew then finds nothing), then every lease without a worker is taken: a
 -- claim that committed late is found too. Jobs that were claimed ahead may not have started: they are charged no
 -- attempt, but run again with few beside them, never ahead, so that one of them that kills its worker is charged then.

@@ -11,23 +11,23 @@ declare
 begin
     for v_row in
         select r.ctid as tid, r.partition_id, r.priority, r.pos, r.range, r.attempt, r.rescues, r.ready_at, r.task,
-               coalesce(r.members, @schema@.span(r.low, r.high)) as map, g.mask, g.jobs, g.reasons
-          from (select j / 1024 as range, bit_or(@schema@.single((j % 1024)::int)) as mask, array_agg(j) as jobs,
+               coalesce(r.members, @schema@.span(r.low, r.high)) as bitmap, g.chosen, g.jobs, g.reasons
+          from (select j / 1024 as range, bit_or(@schema@.single((j % 1024)::int)) as chosen, array_agg(j) as jobs,
                        array_agg(left(reason, 1000)) as reasons
                   from unnest(p_jobs, p_reasons) as g(j, reason) group by 1) as g
           join @schema@.ready as r on r.range = g.range
-         where r.reason is null and (coalesce(r.members, @schema@.span(r.low, r.high)) & g.mask) <> v_none
+         where r.reason is null and (coalesce(r.members, @schema@.span(r.low, r.high)) & g.chosen) <> v_none
          order by r.range, r.low for update of r
     loop
-        delete from @schema@.ready where ctid = v_row.tid and (v_row.map & ~v_row.mask) = v_none;
-        update @schema@.ready set members = v_row.map & ~v_row.mask
-         where ctid = v_row.tid and (v_row.map & ~v_row.mask) <> v_none;
+        delete from @schema@.ready where ctid = v_row.tid and (v_row.bitmap & ~v_row.chosen) = v_none;
+        update @schema@.ready set members = v_row.bitmap & ~v_row.chosen
+         where ctid = v_row.tid and (v_row.bitmap & ~v_row.chosen) <> v_none;
         return query
             insert into @schema@.ready (partition_id, priority, pos, range, low, high, attempt, rescues, is_parked, reason,
                                         ready_at, task)
             select v_row.partition_id, v_row.priority, v_row.pos, v_row.range, j % 1024, j % 1024 + 1, v_row.attempt,
                    v_row.rescues, true, reason, v_row.ready_at, v_row.task
-              from unnest(v_row.jobs, v_row.reasons) as g(j, reason) where get_bit(v_row.map, (j % 1024)::int) = 1
+              from unnest(v_row.jobs, v_row.reasons) as g(j, reason) where get_bit(v_row.bitmap, (j % 1024)::int) = 1
             returning range * 1024 + low;
     end loop;
 end $$;
@@ -74,7 +74,7 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_row   record;
     v_job   record;
-    v_place record;
+    v_target record;
 begin
     select r.ctid as tid, r.partition_id, r.pos, r.range, r.low, r.high, r.attempt, r.rescues, r.ready_at, r.epoch, p.queue_id,
            q.is_owned into v_row
@@ -89,22 +89,22 @@ begin
         return 'missing';
     end if;
     delete from @schema@.ready where ctid = v_row.tid;
-    v_place := v_row;
+    v_target := v_row;
     if v_row.is_owned then
-        select m.partition_id, m.epoch, @schema@.draw_range() as pos into v_place
+        select m.partition_id, m.epoch, @schema@.draw_range() as pos into v_target
           from @schema@.partition_by_map(v_row.partition_id, p_job) as m;
     end if;
     insert into @schema@.outbox (shard, job_id, partition_id, attempt)
     select shard, p_job, v_row.partition_id, v_row.attempt
-      from @schema@.partition where id = v_place.partition_id and shard <> @schema@.here();
+      from @schema@.partition where id = v_target.partition_id and shard <> @schema@.here();
     if not found then
         insert into @schema@.ready (partition_id, priority, pos, range, low, high, attempt, rescues, ready_at, changed, epoch, task)
-        values (v_place.partition_id, v_job.priority, v_place.pos, v_row.range, v_row.low, v_row.high, v_row.attempt, v_row.rescues,
-                v_row.ready_at, case when v_row.is_owned then pg_current_xact_id() end, v_place.epoch,
+        values (v_target.partition_id, v_job.priority, v_target.pos, v_row.range, v_row.low, v_row.high, v_row.attempt, v_row.rescues,
+                v_row.ready_at, case when v_row.is_owned then pg_current_xact_id() end, v_target.epoch,
                 case when v_row.is_owned then '' else v_job.task end);
         insert into @schema@.tally (partition_id, opened)
-        select c.id, c.n from (values (v_row.partition_id, -1), (v_place.partition_id, 1)) as c(id, n)
-         where v_row.partition_id <> v_place.partition_id;
+        select c.id, c.n from (values (v_row.partition_id, -1), (v_target.partition_id, 1)) as c(id, n)
+         where v_row.partition_id <> v_target.partition_id;
         perform @schema@.wake(v_row.queue_id);
     end if;
     return 'ready';

@@ -1,10 +1,10 @@
 -- What is due becomes ready.
 
 -- promote: what is due becomes ready. Retries that are due together rejoin their range. Those that held their key come
--- back to their place; everything else takes a place now, and with an owner that is by the map of now, job by job where
--- it was written by another; a job whose key lives on another shard by now is sent there. What belongs to a paused load
--- waits on, and so does what would take a place by a map that is not open. Never by a scan, which a server that has not
--- looked at a fast growing table yet would choose. Index: scheduled_by_due_time.
+-- back to where they stood; everything else joins the end of the order, and with an owner that is by the newest map,
+-- job by job where it was written by another; a job whose key lives on another shard by now is sent there. What belongs
+-- to a paused load waits on, and so does what would become ready by a map that is not open. Never by a scan, which a
+-- server that has not looked at a fast growing table yet would choose. Index: scheduled_by_due_time.
 create or replace function @schema@.promote(p_limit int) returns int
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
@@ -17,14 +17,14 @@ begin
     -- What is due of a paused load waits on, in the order it was due. Whoever resumes it waits until this is done.
     perform from @schema@.load where is_paused order by id for share;
     if found then
-        update @schema@.scheduled as s set due_at = @schema@.paused_at(held.place)
-          from (select tid, @schema@.draw_range() as place
+        update @schema@.scheduled as s set due_at = @schema@.paused_at(paused.pos)
+          from (select tid, @schema@.draw_range() as pos
                   from (select s.ctid as tid from @schema@.scheduled as s
                           join @schema@.load_range as r on r.range = s.range
                           join @schema@.load as l on l.id = r.load_id and l.is_paused
                          where s.due_at <= now()
-                         order by s.due_at, s.range, @schema@.first_member(s.low, s.members) for update of s) as due) as held
-         where s.ctid = held.tid;
+                         order by s.due_at, s.range, @schema@.first_member(s.low, s.members) for update of s) as due) as paused
+         where s.ctid = paused.tid;
     end if;
     v_rows := array(select ctid from @schema@.scheduled
                      where due_at <= now() and (v_shut = '{}' or pos is not null or partition_id <> all (v_shut))
@@ -49,8 +49,9 @@ begin
     return @schema@.promote_some(v_rows, v_queues, v_epochs);
 end $$;
 
--- Makes these rows ready, which the caller has locked, by maps that it has locked too; where that is refused, by halves, then job by
--- job. A job that is refused alone is set aside, and where not even that can be written it stays where it is, and is told.
+-- Makes these rows ready, which the caller has locked, by maps that it has locked too; where that is refused, by
+-- halves, then job by job. A job that is refused alone is set aside, and where not even that can be written it stays
+-- where it is, and is told.
 create or replace function @schema@.promote_some(p_rows tid[], p_queues int[], p_epochs int[]) returns int
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -66,7 +67,7 @@ begin
         p_rows := @schema@.take_scheduled_apart(p_rows[1]);
     end if;
     if cardinality(p_rows) > 1 then
-        -- What is due first takes its place first.
+        -- What is due first joins the order first.
         p_rows := array(select ctid from @schema@.scheduled where ctid = any (p_rows)
                          order by due_at, range, @schema@.first_member(low, members));
         return @schema@.promote_some(p_rows[:cardinality(p_rows) / 2], p_queues, p_epochs)
@@ -130,10 +131,10 @@ begin
           left join unnest(p_queues, p_epochs) as h(queue_id, epoch) on h.queue_id = p.queue_id
           left join @schema@.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
     ), moved as materialized (
-        -- One that is not stored has a key that nobody knows, and so no place: it is set aside where it was.
+        -- One that is not stored has a key that nobody knows, and so no partition by it: it is set aside where it was.
         select g.*, m.position, case when j.id is null then @schema@.not_stored() end as reason,
                case when j.id is null then g.partition_id
-                    else @schema@.partition_for_key(g.partition_ids, j.key, g.partition_id) end as place
+                    else @schema@.partition_for_key(g.partition_ids, j.key, g.partition_id) end as target_id
           from given as g
          cross join lateral unnest(@schema@.positions(g.low, g.high, g.members)) as m(position)
           left join lateral (select id, key from @schema@.job_stored where id = g.range * 1024 + m.position limit 1) as j on true
@@ -141,10 +142,10 @@ begin
     ), sent as (
         insert into @schema@.outbox (shard, job_id, partition_id, attempt)
         select t.shard, m.range * 1024 + m.position, m.partition_id, m.attempt
-          from moved as m join @schema@.partition as t on t.id = m.place and t.shard <> @schema@.here()
+          from moved as m join @schema@.partition as t on t.id = m.target_id and t.shard <> @schema@.here()
          order by m.due_at, m.range, m.position
         returning partition_id
-    ), placed as (
+    ), routed as (
         select partition_id, queue_id, priority, range, attempt, rescues, task, pos, epoch, due_at, low, high, members,
                null as reason
           from given where not is_moved
@@ -152,7 +153,7 @@ begin
         select t.id, m.queue_id, m.priority, m.range, m.attempt, m.rescues, m.task, null,
                case when m.reason is null then m.map_epoch end, m.due_at,
                min(m.position), (max(m.position) + 1)::smallint, bit_or(@schema@.single(m.position)), m.reason
-          from moved as m join @schema@.partition as t on t.id = m.place and t.shard = @schema@.here()
+          from moved as m join @schema@.partition as t on t.id = m.target_id and t.shard = @schema@.here()
          group by t.id, m.queue_id, m.priority, m.range, m.attempt, m.rescues, m.task, m.map_epoch, m.due_at, m.low, m.reason,
                   case when m.reason is not null then m.position end
     ), joined as (
@@ -160,7 +161,7 @@ begin
                min(due_at) as due_at, min(low) as low, max(high) as high,
                case when count(*) = 1 then (array_agg(members))[1]
                     else bit_or(coalesce(members, @schema@.span(low, high))) end as members
-          from placed
+          from routed
          group by partition_id, queue_id, priority, range, attempt, rescues, task, pos, epoch, reason,
                   case when reason is not null then low end
          order by min(due_at), range, min(@schema@.first_member(low, members))

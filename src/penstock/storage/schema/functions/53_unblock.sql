@@ -111,7 +111,7 @@ declare
     v_epochs int[];
     v_woken  int;
 begin
-    -- Where a queue has an owner they take their place by the map of now, or are sent to the shard their key lives on.
+    -- Where a queue has an owner they become ready by the newest map, or are sent to the shard their key lives on.
     v_queues := array(select distinct q.id
                         from @schema@.blocked as b join @schema@.partition as p on p.id = b.partition_id
                         join @schema@.queue as q on q.id = p.queue_id
@@ -127,7 +127,7 @@ begin
                g.run_at is not null and g.run_at > now() as is_later,
                case when m.epoch is not null and j.id is null then @schema@.not_stored() end as reason,
                case when m.epoch is null or j.id is null then g.partition_id
-                    else @schema@.partition_for_key(m.partition_ids, j.key, g.partition_id) end as place
+                    else @schema@.partition_for_key(m.partition_ids, j.key, g.partition_id) end as target_id
           from gone as g join @schema@.partition as p on p.id = g.partition_id
           left join unnest(v_queues, v_epochs) as h(queue_id, epoch) on h.queue_id = p.queue_id
           left join @schema@.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
@@ -135,14 +135,14 @@ begin
     ), sent as (
         insert into @schema@.outbox (shard, job_id, partition_id, attempt)
         select t.shard, f.job_id, f.partition_id, 1
-          from free as f join @schema@.partition as t on t.id = f.place and t.shard <> @schema@.here()
+          from free as f join @schema@.partition as t on t.id = f.target_id and t.shard <> @schema@.here()
          where not f.is_cancelled and not f.is_later order by f.job_id
         returning job_id
     ), edges as (
         delete from @schema@.dependency as d using free as f where d.child_id = f.job_id and d.parent_id = any (f.parents)
     ), at_once as (
         insert into @schema@.ready (partition_id, priority, pos, range, low, high, is_parked, reason, changed, epoch, task)
-        select place, priority, @schema@.draw_range(), job_id / 1024, job_id % 1024, job_id % 1024 + 1, reason is not null, reason,
+        select target_id, priority, @schema@.draw_range(), job_id / 1024, job_id % 1024, job_id % 1024 + 1, reason is not null, reason,
                case when epoch is not null and reason is null then pg_current_xact_id() end,
                case when reason is null then epoch end, task
           from free where not is_cancelled and not is_later and job_id not in (select job_id from sent) order by job_id
@@ -160,7 +160,7 @@ begin
         select partition_id, sum(blocked), sum(opened), sum(scheduled) from (
             select partition_id, -1 as blocked, 0 as opened, (not is_cancelled and is_later)::int as scheduled from free
             union all
-            select case when s.job_id is null then f.place else f.partition_id end, 0, 1, 0
+            select case when s.job_id is null then f.target_id else f.partition_id end, 0, 1, 0
               from free as f left join sent as s on s.job_id = f.job_id where not f.is_cancelled and not f.is_later) as c
          group by partition_id
     )

@@ -1,10 +1,10 @@
 -- Jobs are cancelled, or put off.
 
--- Cancels those jobs of a range that p_mask names: `cancelled` are those that waited and have ended now, `asked`
+-- Cancels those jobs of a range that p_members names: `cancelled` are those that waited and have ended now, `asked`
 -- those that run and were asked to stop; the others have ended, are unknown, or moved meanwhile. Leases are read
 -- without a lock: a handler may hold its own for long, and an ask that comes late is cleaned or heeded next time.
 -- Locks: ready, scheduled, then blocked rows of the range.
-create or replace function @schema@.cancel_in_range(p_range bigint, p_mask bit(1024), out cancelled bit(1024), out asked bit(1024))
+create or replace function @schema@.cancel_in_range(p_range bigint, p_members bit(1024), out cancelled bit(1024), out asked bit(1024))
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_none bit(1024) := repeat('0', 1024)::bit(1024);
@@ -12,45 +12,45 @@ declare
 begin
     cancelled := v_none;
     for v_row in
-        select ctid as tid, partition_id, attempt, coalesce(members, @schema@.span(low, high)) as map
+        select ctid as tid, partition_id, attempt, coalesce(members, @schema@.span(low, high)) as bitmap
           from @schema@.ready
-         where range = p_range and (coalesce(members, @schema@.span(low, high)) & p_mask) <> v_none
+         where range = p_range and (coalesce(members, @schema@.span(low, high)) & p_members) <> v_none
            for update
     loop
-        delete from @schema@.ready where ctid = v_row.tid and (v_row.map & ~p_mask) = v_none;
-        update @schema@.ready set members = v_row.map & ~p_mask
-         where ctid = v_row.tid and (v_row.map & ~p_mask) <> v_none;
-        perform @schema@.end_as_cancelled(p_range, v_row.partition_id, v_row.attempt, v_row.map & p_mask, 'ready');
-        cancelled := cancelled | (v_row.map & p_mask);
+        delete from @schema@.ready where ctid = v_row.tid and (v_row.bitmap & ~p_members) = v_none;
+        update @schema@.ready set members = v_row.bitmap & ~p_members
+         where ctid = v_row.tid and (v_row.bitmap & ~p_members) <> v_none;
+        perform @schema@.end_as_cancelled(p_range, v_row.partition_id, v_row.attempt, v_row.bitmap & p_members, 'ready');
+        cancelled := cancelled | (v_row.bitmap & p_members);
     end loop;
     for v_row in
-        select ctid as tid, partition_id, attempt, pos, coalesce(members, @schema@.span(low, high)) as map
+        select ctid as tid, partition_id, attempt, pos, coalesce(members, @schema@.span(low, high)) as bitmap
           from @schema@.scheduled
-         where range = p_range and (coalesce(members, @schema@.span(low, high)) & p_mask) <> v_none
+         where range = p_range and (coalesce(members, @schema@.span(low, high)) & p_members) <> v_none
            for update
     loop
-        delete from @schema@.scheduled where ctid = v_row.tid and (v_row.map & ~p_mask) = v_none;
-        update @schema@.scheduled set members = v_row.map & ~p_mask
-         where ctid = v_row.tid and (v_row.map & ~p_mask) <> v_none;
-        perform @schema@.end_as_cancelled(p_range, v_row.partition_id, v_row.attempt, v_row.map & p_mask, 'scheduled');
-        cancelled := cancelled | (v_row.map & p_mask);
+        delete from @schema@.scheduled where ctid = v_row.tid and (v_row.bitmap & ~p_members) = v_none;
+        update @schema@.scheduled set members = v_row.bitmap & ~p_members
+         where ctid = v_row.tid and (v_row.bitmap & ~p_members) <> v_none;
+        perform @schema@.end_as_cancelled(p_range, v_row.partition_id, v_row.attempt, v_row.bitmap & p_members, 'scheduled');
+        cancelled := cancelled | (v_row.bitmap & p_members);
         -- It held its key, which goes on now.
         perform @schema@.wake(queue_id) from @schema@.partition where id = v_row.partition_id and v_row.pos is not null;
     end loop;
     for v_row in
         with gone as (
             delete from @schema@.blocked
-             where job_id between p_range * 1024 and p_range * 1024 + 1023 and get_bit(p_mask, (job_id % 1024)::int) = 1
+             where job_id between p_range * 1024 and p_range * 1024 + 1023 and get_bit(p_members, (job_id % 1024)::int) = 1
             returning job_id, partition_id, parents
         ), edges as (
             delete from @schema@.dependency as d using gone as g where d.parent_id = any (g.parents) and d.child_id = g.job_id
         )
-        select partition_id, bit_or(@schema@.single((job_id % 1024)::int)) as map from gone group by partition_id
+        select partition_id, bit_or(@schema@.single((job_id % 1024)::int)) as bitmap from gone group by partition_id
     loop
-        perform @schema@.end_as_cancelled(p_range, v_row.partition_id, 1::smallint, v_row.map, 'blocked');
-        cancelled := cancelled | v_row.map;
+        perform @schema@.end_as_cancelled(p_range, v_row.partition_id, 1::smallint, v_row.bitmap, 'blocked');
+        cancelled := cancelled | v_row.bitmap;
     end loop;
-    select coalesce(bit_or(coalesce(members, @schema@.span(low, high)) & p_mask), v_none)
+    select coalesce(bit_or(coalesce(members, @schema@.span(low, high)) & p_members), v_none)
       into asked from @schema@.lease where range = p_range;
     if asked <> v_none then
         insert into @schema@.cancellation (job_id)
@@ -59,30 +59,30 @@ begin
     end if;
 end $$;
 
--- Writes the end of waiting jobs of one range that were just taken from p_place.
-create or replace function @schema@.end_as_cancelled(p_range bigint, p_partition int, p_attempt smallint, p_map bit(1024), p_place text)
+-- Writes the end of waiting jobs of one range that were in p_state until just now.
+create or replace function @schema@.end_as_cancelled(p_range bigint, p_partition int, p_attempt smallint, p_members bit(1024), p_state text)
 returns void
 language sql
 begin atomic
     insert into @schema@.finished (slice, range, partition_id, outcome, attempt, positions)
-    values (@schema@.current_slice(), p_range, p_partition, 2, p_attempt, @schema@.positions(0::smallint, 1024::smallint, p_map));
+    values (@schema@.current_slice(), p_range, p_partition, 2, p_attempt, @schema@.positions(0::smallint, 1024::smallint, p_members));
     insert into @schema@.tally (partition_id, opened, scheduled, blocked)
-    select p_partition, -n * (p_place = 'ready')::int, -n * (p_place = 'scheduled')::int, -n * (p_place = 'blocked')::int
-      from (select bit_count(p_map)::int as n) as counted;
+    select p_partition, -n * (p_state = 'ready')::int, -n * (p_state = 'scheduled')::int, -n * (p_state = 'blocked')::int
+      from (select bit_count(p_members)::int as n) as counted;
 end;
 
--- Moves a waiting job to another time; a time that has come makes it ready, behind what is ready already, or in its
--- place where it held its key; or sends it to the shard its key lives on by now. One that was ready takes a place anew when it is due. Returns the state it is in now, or
--- null where it does not wait. Locks: its scheduled row, or its partition's where an owner reads it, and its ready row,
--- or its blocked row; then its queue's map, shared.
+-- Moves a waiting job to another time; a time that has come makes it ready, behind what is ready already, or where it
+-- stood if it held its key; or sends it to the shard its key lives on by now. One that was ready goes to the end of the
+-- order when it is due. Returns the state it is in now, or null where it does not wait. Locks: its scheduled row, or
+-- its partition's where an owner reads it, and its ready row, or its blocked row; then its queue's map, shared.
 create or replace function @schema@.reschedule_job(p_job bigint, p_run_at timestamptz) returns text
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_position smallint := p_job % 1024;
     v_row      record;
-    v_place    record;
+    v_target   record;
 begin
-    select ctid as tid, 'scheduled' as place, partition_id, priority, range, attempt, rescues, pos, epoch, task,
+    select ctid as tid, 'scheduled' as state, partition_id, priority, range, attempt, rescues, pos, epoch, task,
            @schema@.members_count(low, high, members) = 1 as is_whole
       into v_row from @schema@.scheduled
      where range = p_job / 1024 and @schema@.has_member(low, high, members, v_position) for update;
@@ -96,7 +96,7 @@ begin
                 select partition_id from @schema@.ready
                  where range = p_job / 1024 and epoch is not null and @schema@.has_member(low, high, members, v_position)));
         end if;
-        select ctid as tid, 'ready' as place, partition_id, priority, range, attempt, rescues, null::bigint as pos, epoch, task,
+        select ctid as tid, 'ready' as state, partition_id, priority, range, attempt, rescues, null::bigint as pos, epoch, task,
                @schema@.members_count(low, high, members) = 1 as is_whole
           into v_row from @schema@.ready
          where range = p_job / 1024 and @schema@.has_member(low, high, members, v_position) for update;
@@ -111,33 +111,33 @@ begin
         update @schema@.ready set members = coalesce(members, @schema@.span(low, high)) & ~@schema@.single(v_position)
          where ctid = v_row.tid and not v_row.is_whole;
     end if;
-    v_place := v_row;
+    v_target := v_row;
     if p_run_at > now() then
         insert into @schema@.scheduled (due_at, partition_id, priority, range, low, high, attempt, rescues, pos, epoch, task)
         values (p_run_at, v_row.partition_id, v_row.priority, v_row.range, v_position, v_position + 1, v_row.attempt,
                 v_row.rescues, v_row.pos, v_row.epoch, v_row.task);
     else
         if v_row.task = '' and v_row.pos is null then
-            select m.partition_id, m.epoch into v_place from @schema@.partition_by_map(v_row.partition_id, p_job) as m;
+            select m.partition_id, m.epoch into v_target from @schema@.partition_by_map(v_row.partition_id, p_job) as m;
         end if;
         insert into @schema@.outbox (shard, job_id, partition_id, attempt)
         select shard, p_job, v_row.partition_id, v_row.attempt
-          from @schema@.partition where id = v_place.partition_id and shard <> @schema@.here();
+          from @schema@.partition where id = v_target.partition_id and shard <> @schema@.here();
         if found then
-            v_place := v_row;
+            v_target := v_row;
         else
             insert into @schema@.ready (partition_id, priority, pos, range, low, high, attempt, rescues, changed, epoch, task)
-            values (v_place.partition_id, v_row.priority, coalesce(v_row.pos, @schema@.draw_range()), v_row.range, v_position,
+            values (v_target.partition_id, v_row.priority, coalesce(v_row.pos, @schema@.draw_range()), v_row.range, v_position,
                     v_position + 1, v_row.attempt, v_row.rescues,
-                    case when v_place.epoch is not null then pg_current_xact_id() end, v_place.epoch, v_row.task);
-            perform @schema@.wake(queue_id) from @schema@.partition where id = v_place.partition_id;
+                    case when v_target.epoch is not null then pg_current_xact_id() end, v_target.epoch, v_row.task);
+            perform @schema@.wake(queue_id) from @schema@.partition where id = v_target.partition_id;
         end if;
     end if;
     insert into @schema@.tally (partition_id, opened, scheduled)
     select partition_id, sum(opened), sum(scheduled)
-      from (values (v_place.partition_id, (p_run_at <= now())::int, 0),
-                   (v_row.partition_id, -(v_row.place = 'ready')::int,
-                    (p_run_at > now())::int - (v_row.place = 'scheduled')::int)) as c(partition_id, opened, scheduled)
+      from (values (v_target.partition_id, (p_run_at <= now())::int, 0),
+                   (v_row.partition_id, -(v_row.state = 'ready')::int,
+                    (p_run_at > now())::int - (v_row.state = 'scheduled')::int)) as c(partition_id, opened, scheduled)
      group by partition_id;
     return case when p_run_at > now() then 'scheduled' else 'ready' end;
 end $$;

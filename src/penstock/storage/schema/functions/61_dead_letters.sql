@@ -1,7 +1,7 @@
 -- Dead letters come back, or become history.
 
 -- Dead letters become ready again, behind what is ready already; those of one range that were on the same attempt go
--- together. Where the queue has an owner they take their place by the map of now. The one for which a key halted is
+-- together. Where the queue has an owner they become ready by the newest map. The one for which a key halted is
 -- the first of its key again, where it was and by its own map: the others of the key may wait there, by that map, and
 -- must not overtake it. That map is not drained while the key is halted, and locked meanwhile. Those whose key lives on
 -- another shard by now are sent there. The row's lock is the fence, the attempts made
@@ -43,7 +43,7 @@ begin
           left join unnest(v_queues, v_epochs) as h(queue_id, epoch) on h.queue_id = p.queue_id
           left join @schema@.queue_map as m on m.queue_id = h.queue_id and m.epoch = h.epoch
           left join ended as e on e.job_id = g.job_id
-    ), placed as materialized (
+    ), routed as materialized (
         select g.job_id, g.attempt, g.priority, g.queue_id, g.key, g.task,
                case when g.first_epoch is null and g.epoch is not null
                     then @schema@.partition_for_key(g.partition_ids, g.key, g.partition_id) else g.partition_id end as partition_id,
@@ -53,7 +53,7 @@ begin
     ), sent as (
         insert into @schema@.outbox (shard, job_id, partition_id, attempt)
         select t.shard, p.job_id, p.came_from, least(p.attempt + 1, 32767)
-          from placed as p join @schema@.partition as t on t.id = p.partition_id and t.shard <> @schema@.here()
+          from routed as p join @schema@.partition as t on t.id = p.partition_id and t.shard <> @schema@.here()
          order by p.job_id
         returning job_id
     ), listed as (
@@ -62,7 +62,7 @@ begin
            set keys = case when r.keys is not null then array(select unnest(r.keys) union select unnest(p.keys)) end,
                found = array(select unnest(r.found) union select unnest(p.keys))
           from (select queue_id, epoch, partition_id, array_agg(key) as keys
-                  from placed where pos is not null group by queue_id, epoch, partition_id) as p
+                  from routed where pos is not null group by queue_id, epoch, partition_id) as p
          where r.queue_id = p.queue_id and r.epoch = p.epoch and r.partition_id = p.partition_id
     ), again as (
         insert into @schema@.ready (partition_id, priority, pos, range, low, high, members, attempt, changed, epoch, task)
@@ -73,7 +73,7 @@ begin
                        case when count(*) <= max(job_id % 1024) - min(job_id % 1024)
                             then bit_or(@schema@.single((job_id % 1024)::int)) end as members,
                        least(attempt + 1, 32767)::smallint as attempt, task, pos, epoch
-                  from placed where job_id not in (select job_id from sent)
+                  from routed where job_id not in (select job_id from sent)
                  group by partition_id, priority, job_id / 1024, attempt, task, pos, epoch
                  order by job_id / 1024) as joined
         returning partition_id
@@ -82,10 +82,10 @@ begin
         select partition_id, sum(dead), sum(opened) from (
             select partition_id, -1 as dead, 0 as opened from gone
             union all
-            select case when job_id in (select job_id from sent) then came_from else partition_id end, 0, 1 from placed) as c
+            select case when job_id in (select job_id from sent) then came_from else partition_id end, 0, 1 from routed) as c
          group by partition_id
     ), woken as (
-        select count(@schema@.wake(queue_id)) as n from (select distinct queue_id from placed) as q
+        select count(@schema@.wake(queue_id)) as n from (select distinct queue_id from routed) as q
     )
     select array_agg(gone.job_id) into v_done from gone, woken;
     return query select unnest(v_done);

@@ -1,10 +1,11 @@
--- The purges take whole rows from a place on, as many as p_limit, end them as cancelled, and tell the place to go on
--- from, how many jobs it were, and their ranges. Rows that somebody has locked are passed over. Null place: nothing found.
+-- The purges take whole rows from p_from on, as many as p_limit, end them as cancelled, and tell where to go on, how
+-- many jobs it were, and their ranges. Rows that somebody has locked are passed over. continue_at is null: nothing
+-- found.
 
 -- Index: ready_in_order.
 create or replace function @schema@.purge_ready(
     p_partition int, p_priority int, p_from bigint, p_until bigint, p_limit int,
-    out place bigint, out jobs bigint, out ranges bigint[])
+    out continue_at bigint, out jobs bigint, out ranges bigint[])
 language sql
 begin atomic
     with gone as (
@@ -26,7 +27,7 @@ end;
 
 -- Index: ready_out_of_order.
 create or replace function @schema@.purge_parked(
-    p_partition int, p_from bigint, p_until bigint, p_limit int, out place bigint, out jobs bigint, out ranges bigint[])
+    p_partition int, p_from bigint, p_until bigint, p_limit int, out continue_at bigint, out jobs bigint, out ranges bigint[])
 language sql
 begin atomic
     with gone as (
@@ -48,7 +49,7 @@ end;
 
 -- Index: scheduled_of_partition.
 create or replace function @schema@.purge_scheduled(
-    p_partition int, p_from bigint, p_until bigint, p_limit int, out place bigint, out jobs bigint, out ranges bigint[])
+    p_partition int, p_from bigint, p_until bigint, p_limit int, out continue_at bigint, out jobs bigint, out ranges bigint[])
 language sql
 begin atomic
     with gone as (
@@ -70,7 +71,7 @@ end;
 
 -- Index: blocked_of_partition. The children of one range end as one row of history.
 create or replace function @schema@.purge_blocked(
-    p_partition int, p_from bigint, p_until bigint, p_limit int, out place bigint, out jobs bigint, out ranges bigint[])
+    p_partition int, p_from bigint, p_until bigint, p_limit int, out continue_at bigint, out jobs bigint, out ranges bigint[])
 language sql
 begin atomic
     with gone as (

@@ -1,12 +1,12 @@
 -- Loads: bulk writes with a name. Their jobs are written ahead, range by range, where nobody can claim them (staged);
 -- publishing makes all of them visible in one transaction, together with the row that says that it was done.
 
--- Takes one of so many places among those who write stages under a name, until the transaction ends; false where all
--- are taken. Only tries: whoever waited would keep a connection for it.
-create or replace function @schema@.enter_stage(p_name text, p_places int) returns boolean
+-- Joins those who write stages under a name, p_most of them, until the transaction ends; false where there are so many
+-- already. Only tries: whoever waited would keep a connection for it.
+create or replace function @schema@.enter_stage(p_name text, p_most int) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    for i in 1..p_places loop
+    for i in 1..p_most loop
         if pg_try_advisory_xact_lock(hashtext('@schema@.stage:' || p_name), i) then
             return true;
         end if;

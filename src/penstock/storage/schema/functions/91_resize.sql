@@ -63,14 +63,14 @@ begin
     perform @schema@.wake(p_queue);
 end $$;
 
--- The homes of idempotency keys by a further map: a shard that has no partition in it is replaced, in its place, so that
+-- The homes of idempotency keys by a further map: a shard that has no partition in it is replaced by one at the same index, so that
 -- the keys of the others stay where they are.
 create or replace function @schema@.homes_by(p_homes smallint[], p_ids int[]) returns smallint[]
 language sql stable
 begin atomic
     select array(select case when h.shard = any (s.shards) then h.shard
-                             else s.shards[1 + (h.place - 1) % cardinality(s.shards)] end
-                   from unnest(p_homes) with ordinality as h(shard, place) order by h.place)
+                             else s.shards[1 + (h.ordinal - 1) % cardinality(s.shards)] end
+                   from unnest(p_homes) with ordinality as h(shard, ordinal) order by h.ordinal)
       from (select array_agg(distinct shard order by shard) as shards from @schema@.partition where id = any (p_ids)) as s;
 end;
 

@@ -46,7 +46,7 @@ language sql stable set enable_seqscan = off set jit = off set search_path = pg_
 $$;
 
 -- Calls maps drained by which nothing is left that is ready, runs, or holds its key, on any shard; also not a halted key,
--- whose dead letter a retry brings back to its place. The maps are locked by one statement and looked at by the next. It
+-- whose dead letter a retry brings back. The maps are locked by one statement and looked at by the next. It
 -- is a change of the catalogue: for the lead. Locks: the catalogue where it seems that one is drained, then rows of
 -- closed maps, skipping those that are locked. Returns how many it drained.
 create or replace function @schema@.drain_maps() returns int

@@ -119,7 +119,7 @@ create table @schema@.map_here (
 create trigger map_here_moves_on before insert or update of state on @schema@.map_here for each row
     execute function @schema@.check_step('>in_use', 'in_use>closed');
 
--- A partition stays on its shard. Where one moves, another takes its number and name, and its place in the map. Where its
+-- A partition stays on its shard. Where one moves, another takes its number and name, and its index in the map. Where its
 -- queue has a limit or a rate only one of these places starts jobs: the one it had before, until nothing can start there
 -- any more. That one is then shut, what came there late is carried on, and the other shards are told.
 --   unused   no map that was open has named it since it was made, or since it came back by one that was withdrawn

@@ -74,7 +74,7 @@ create table @schema@.scheduled (
     members      bit(1024),
     attempt      smallint not null default 1,
     rescues      smallint not null default 0,
-    -- Of a retry that keeps its place and holds its key until it runs; null: it takes a place when it is due.
+    -- Of a retry that keeps its order and holds its key until it runs; null: it gets one when it is due.
     pos          bigint,
     epoch        int,
     task         text not null,

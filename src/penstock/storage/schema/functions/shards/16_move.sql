@@ -8,13 +8,13 @@ language sql stable
 begin atomic
     select coalesce((
         select s.number
-          from (select number, row_number() over (order by number) - 1 as place, count(*) over () as of
+          from (select number, row_number() over (order by number) - 1 as rank, count(*) over () as of
                   from @schema@.shard as a
                  where state = 'active'
                    and (number <> all (p_avoid) or not exists (
                        select from @schema@.shard as o where o.state = 'active' and o.number <> all (p_avoid)))) as s
          order by (select count(*) from @schema@.partition as p where p.id = any (p_ids) and p.shard = s.number),
-                  (s.place - (p_number + p_queue - 1) % s.of + s.of) % s.of limit 1), @schema@.here());
+                  (s.rank - (p_number + p_queue - 1) % s.of + s.of) % s.of limit 1), @schema@.here());
 end;
 
 -- The last place of a number in a queue that may be used; null where there is none.
@@ -28,7 +28,7 @@ begin atomic
 end;
 
 -- Moves partitions of a queue to other shards, each by its number: another partition of the same number and name takes
--- its place in a new map. Whether any was not there already. Locks: the catalogue, the map's row, the queue's.
+-- its index in a new map. Whether any was not there already. Locks: the catalogue, the map's row, the queue's.
 create or replace function @schema@.move_partitions(p_name text, p_numbers int[], p_shards int[]) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -47,10 +47,10 @@ begin
     on conflict (queue_id, number, shard) do nothing;
     v_ids := array(
         select coalesce(p.id, b.id)
-          from unnest(v_before) with ordinality as b(id, place)
-          left join unnest(p_numbers, p_shards) as g(number, shard) on g.number = b.place - 1
+          from unnest(v_before) with ordinality as b(id, ordinal)
+          left join unnest(p_numbers, p_shards) as g(number, shard) on g.number = b.ordinal - 1
           left join @schema@.partition as p on p.queue_id = v_queue.id and p.number = g.number and p.shard = g.shard
-         order by b.place);
+         order by b.ordinal);
     if v_ids = v_before then
         return false;
     end if;

@@ -75,7 +75,7 @@ begin
     return true;
 end $$;
 
--- Draws a number for a database that is to become a further shard, and enters it as joining: nothing is placed there
+-- Draws a number for a database that is to become a further shard, and enters it as joining: no partition lives there
 -- yet. One that was begun and not ended is gone on with. Numbers are never given again. Locks: the catalogue.
 create or replace function @schema@.reserve_shard(p_identity uuid, p_address text, out number smallint, out identity uuid)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -90,7 +90,7 @@ begin
     end if;
 end $$;
 
--- From here on partitions are placed on a shard that was joining; whether it was. Locks: the catalogue.
+-- From here on partitions may live on a shard that was joining; whether it was. Locks: the catalogue.
 create or replace function @schema@.end_joining(p_number int) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin

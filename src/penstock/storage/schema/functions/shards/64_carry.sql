@@ -1,4 +1,4 @@
--- Carrying: a job that becomes ready takes its place by the map of now, and by that its key may live on another shard. It
+-- Carrying: a job that becomes ready goes to a partition by the newest map, and by that its key may live on another shard. It
 -- is then sent: the transaction that would have made it ready writes it to `outbox` instead. Whoever carries writes it to
 -- the other shard, where it becomes ready, and then lets it depart. A job enters its key's order when it becomes
 -- ready, so in the order of their arrival.

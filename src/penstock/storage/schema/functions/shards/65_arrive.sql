@@ -6,7 +6,7 @@ create or replace function @schema@.before(p_pos bigint) returns bigint
 language sql immutable parallel safe
 return p_pos - (1::bigint << 53);
 
--- Takes up jobs as they were on a shard that is being drained: ready in their place, waiting for a time or for other jobs,
+-- Takes up jobs as they were on a shard that is being drained: ready where they stood, waiting for a time or for other jobs,
 -- dead letters, and the halt of a key. What its key waits for is waited for here from now on, by the map it was routed by.
 create or replace function @schema@.take_as_they_were(p_jobs json) returns void
 language sql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
@@ -16,7 +16,7 @@ language sql set enable_seqscan = off set jit = off set search_path = pg_catalog
                case when g.is_owned then '' else g.task end as range_task, f.*
           from json_to_recordset(p_jobs)
                as g(job_id bigint, attempt smallint, priority smallint, task text, key_hex text, facts json, epoch int,
-                    queue_id int, is_owned boolean, map_epoch int, place int)
+                    queue_id int, is_owned boolean, map_epoch int, target_id int)
          cross join lateral json_to_record(g.facts)
                as f(pos bigint, rescues smallint, ready_at timestamptz, due_at timestamptz, run_at timestamptz,
                     runs_on_failure boolean, parents json, ends json, started_at timestamptz, failed_at timestamptz,
@@ -24,23 +24,23 @@ language sql set enable_seqscan = off set jit = off set search_path = pg_catalog
     ), readies as (
         insert into @schema@.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at,
                                     changed, epoch, task)
-        select place, priority, case when is_owned then pos else @schema@.before(pos) end, job_id / 1024,
+        select target_id, priority, case when is_owned then pos else @schema@.before(pos) end, job_id / 1024,
                min(job_id % 1024), max(job_id % 1024) + 1,
                case when count(*) <= max(job_id % 1024) - min(job_id % 1024) then bit_or(@schema@.single((job_id % 1024)::int)) end,
                attempt, rescues, ready_at, case when is_owned then pg_current_xact_id() end, kept_epoch, range_task
           from given where state = 'ready'
-         group by place, priority, pos, job_id / 1024, attempt, rescues, ready_at, is_owned, kept_epoch, range_task
+         group by target_id, priority, pos, job_id / 1024, attempt, rescues, ready_at, is_owned, kept_epoch, range_task
     ), later as (
         insert into @schema@.scheduled (due_at, partition_id, priority, range, low, high, members, attempt, rescues, pos,
                                         epoch, task)
-        select due_at, place, priority, job_id / 1024, min(job_id % 1024), max(job_id % 1024) + 1,
+        select due_at, target_id, priority, job_id / 1024, min(job_id % 1024), max(job_id % 1024) + 1,
                case when count(*) <= max(job_id % 1024) - min(job_id % 1024) then bit_or(@schema@.single((job_id % 1024)::int)) end,
                attempt, rescues, pos, case when pos is not null then kept_epoch end, range_task
           from given where state = 'scheduled'
-         group by place, priority, pos, job_id / 1024, attempt, rescues, due_at, kept_epoch, range_task
+         group by target_id, priority, pos, job_id / 1024, attempt, rescues, due_at, kept_epoch, range_task
     ), children as (
         insert into @schema@.blocked (job_id, partition_id, priority, task, run_at, runs_on_failure, parents)
-        select job_id, place, priority, task, run_at, runs_on_failure,
+        select job_id, target_id, priority, task, run_at, runs_on_failure,
                array(select value::bigint from json_array_elements_text(parents))
           from given where state = 'blocked'
     ), edges as (
@@ -55,20 +55,20 @@ language sql set enable_seqscan = off set jit = off set search_path = pg_catalog
         on conflict do nothing
     ), dead_letters as (
         insert into @schema@.dead (job_id, partition_id, task, attempt, started_at, failed_at, worker, error)
-        select job_id, place, task, attempt, started_at, failed_at, worker, error from given where state = 'dead'
+        select job_id, target_id, task, attempt, started_at, failed_at, worker, error from given where state = 'dead'
     ), halts as (
         insert into @schema@.halted (queue_id, key, job_id, epoch, since)
         select queue_id, key, job_id, epoch, halted_at from given where halted_at is not null
         on conflict do nothing
     ), guests as (
         insert into @schema@.map_guest (queue_id, epoch, key, job_id, partition_id)
-        select queue_id, epoch, key, job_id, place from given where epoch is not null and key is not null
+        select queue_id, epoch, key, job_id, target_id from given where epoch is not null and key is not null
         on conflict do nothing
     )
     insert into @schema@.tally (partition_id, opened, scheduled, blocked, dead)
-    select place, count(*) filter (where state = 'ready'), count(*) filter (where state = 'scheduled'),
+    select target_id, count(*) filter (where state = 'ready'), count(*) filter (where state = 'scheduled'),
            count(*) filter (where state = 'blocked'), count(*) filter (where state = 'dead')
-      from given group by place
+      from given group by target_id
 $$;
 
 -- Enters the ranges of jobs that came here under their load. Locks: the loads' names.
@@ -83,8 +83,8 @@ begin atomic
      order by l.name
     on conflict do nothing;
     insert into @schema@.load_range (range, stage, load_id, size, partition_id, priority, has_idempotency_keys, task)
-    select distinct on (g.range) g.range, '', n.id, (g.load ->> 'size')::smallint, g.place, g.priority, false, g.task
-      from json_to_recordset(p_ranges) as g(range bigint, place int, priority smallint, task text, load json)
+    select distinct on (g.range) g.range, '', n.id, (g.load ->> 'size')::smallint, g.target_id, g.priority, false, g.task
+      from json_to_recordset(p_ranges) as g(range bigint, target_id int, priority smallint, task text, load json)
       join @schema@.load as n on n.name = g.load ->> 'name'
      order by g.range
     on conflict do nothing;
@@ -126,7 +126,7 @@ begin
     end if;
 
     -- One that was here before may lie in a table of jobs that prune lets go, since nobody wanted it here: it is kept
-    -- from now on, and in one place.
+    -- from now on, and in one partition.
     delete from @schema@.job where id = any (array(
         select job_id from json_to_recordset(p_jobs) as g(outbox_id bigint, job_id bigint) where outbox_id = any (v_new)));
 
@@ -139,7 +139,7 @@ begin
                    case when q.is_owned and g.key_hex is not null or exists (
                              select from @schema@.partition as c where c.id = any (m.partition_ids) and c.shard = @schema@.here())
                         then @schema@.partition_for_key(m.partition_ids, case when q.is_owned then decode(g.key_hex, 'hex') end, g.partition_id)
-                        else m.partition_ids[1 + (g.job_id >> 20) % m.partitions] end) as place
+                        else m.partition_ids[1 + (g.job_id >> 20) % m.partitions] end) as target_id
           from json_to_recordset(p_jobs)
                as g(outbox_id bigint, job_id bigint, attempt smallint, enqueued_at timestamptz, partition_id int,
                     priority smallint, task text, key_hex text, args text, attributes text, failures json, facts json,
@@ -164,27 +164,27 @@ begin
         delete from @schema@.forward where job_id in (select job_id from given)
     ), sent as (
         insert into @schema@.outbox (shard, job_id, partition_id, attempt, facts, epoch)
-        select t.shard, g.job_id, g.place, g.attempt, g.facts, g.epoch
-          from given as g join @schema@.partition as t on t.id = g.place and t.shard <> @schema@.here() order by g.outbox_id
+        select t.shard, g.job_id, g.target_id, g.attempt, g.facts, g.epoch
+          from given as g join @schema@.partition as t on t.id = g.target_id and t.shard <> @schema@.here() order by g.outbox_id
         returning job_id
     ), here as (
         insert into @schema@.ready (partition_id, priority, pos, range, low, high, attempt, changed, epoch, task)
-        select place, priority, @schema@.draw_range(), job_id / 1024, job_id % 1024, job_id % 1024 + 1, attempt,
+        select target_id, priority, @schema@.draw_range(), job_id / 1024, job_id % 1024, job_id % 1024 + 1, attempt,
                case when is_owned then pg_current_xact_id() end, case when is_owned then map_epoch end,
                case when is_owned then '' else task end
           from given where facts is null and job_id not in (select job_id from sent) order by outbox_id
     ), counted as (
         insert into @schema@.tally (partition_id, opened)
-        select place, count(*) from given where facts is null or job_id in (select job_id from sent) group by place
+        select target_id, count(*) from given where facts is null or job_id in (select job_id from sent) group by target_id
     ), other as (
         select json_agg(json_build_object(
                    'job_id', g.job_id, 'attempt', g.attempt, 'priority', g.priority, 'task', g.task, 'key_hex', g.key_hex,
                    'facts', g.facts, 'epoch', g.epoch, 'queue_id', g.queue_id, 'is_owned', g.is_owned,
-                   'map_epoch', g.map_epoch, 'place', g.place) order by g.outbox_id) as jobs
+                   'map_epoch', g.map_epoch, 'target_id', g.target_id) order by g.outbox_id) as jobs
           from given as g where facts is not null and job_id not in (select job_id from sent)
     ), loads as (
         select json_agg(distinct jsonb_build_object(
-                   'range', g.job_id / 1024, 'queue_id', g.queue_id, 'place', g.place, 'priority', g.priority,
+                   'range', g.job_id / 1024, 'queue_id', g.queue_id, 'target_id', g.target_id, 'priority', g.priority,
                    'task', g.task, 'load', g.load::jsonb)) as ranges
           from given as g where g.load is not null
     )

@@ -17,7 +17,7 @@ begin atomic
                   where r.queue_id = p_map.queue_id and r.epoch = p_map.epoch and r.shard <> all (@schema@.drained_shards()));
 end;
 
--- Forgets jobs of map_guest that their keys do not wait for any more. In one snapshot: a job is found in one place.
+-- Forgets jobs of map_guest that their keys do not wait for any more. In one snapshot: a job is found in one table.
 create or replace function @schema@.forget_guests() returns void
 language sql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     delete from @schema@.map_guest as g

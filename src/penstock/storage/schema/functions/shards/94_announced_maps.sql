@@ -6,7 +6,7 @@
 -- of an old map is known on its shard only; it is told to the others (map_elsewhere), who take it that everything is left
 -- until they are told.
 
--- The partitions of queues with an owner whose newest map is announced: nothing can take a place by it.
+-- The partitions of queues with an owner whose newest map is announced: nothing can become ready by it.
 create or replace function @schema@.partitions_announced() returns int[]
 language sql stable
 begin atomic
@@ -33,7 +33,7 @@ end $$;
 
 -- Withdraws a map that is announced: a further one has the partitions of the one before. Each key is where it was, so
 -- that nothing has to wait, and a shard that has not heard of any of it goes on by the map it knows. Nothing was ever
--- written by the one that is withdrawn, and nobody waits for its places. False where it is open, or not the queue's any
+-- written by the one that is withdrawn, and nobody waits for its partitions. False where it is open, or not the queue's any
 -- more. Locks: the catalogue, maps' rows, the queue's.
 create or replace function @schema@.undo_map(p_queue int, p_epoch int) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$

@@ -1,7 +1,7 @@
 -- Draining a shard: everything leaves it, while all others run and it is used itself. What is left in the earlier place of
 -- a partition that moved leaves in the same way, where its queue has a limit or a rate (see @schema@.partition).
 --
---   begin    nothing is placed there any more (@schema@.begin_draining)
+--   begin    no partition comes there any more (@schema@.begin_draining)
 --   vacate   its current partitions are taken over by others, queue by queue: a new map of each (@schema@.vacate_queue)
 --   work     what is ready or runs there is worked off where it is
 --   send     what cannot end there leaves through the outbox, as it is: see @schema@.send_off
@@ -10,7 +10,7 @@
 --
 -- Each can be done again, and by several at once.
 
--- Nothing is placed on a shard from now on; false where that was so. Locks: the catalogue.
+-- No partition comes to a shard from now on; false where that was so. Locks: the catalogue.
 create or replace function @schema@.begin_draining(p_number int) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
