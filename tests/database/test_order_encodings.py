@@ -20,7 +20,7 @@ def test_a_paused_load_waits_for_a_time_that_nobody_can_give(scene: Scene) -> No
 def test_jobs_of_a_paused_load_wait_in_their_order_and_carried_ones_before_them(scene: Scene) -> None:
     rows = scene.connection.execute(
         "select n, penstock.paused_at(pos) >= penstock.paused_from() from unnest(array["
-        " penstock.before(0), penstock.before(%(last)s), 0, 1, %(last)s]) with ordinality as g(pos, n)"
+        " penstock.carried_pos(0), penstock.carried_pos(%(last)s), 0, 1, %(last)s]) with ordinality as g(pos, n)"
         " order by penstock.paused_at(pos)",
         {"last": LAST_RANGE},
     ).fetchall()
@@ -30,7 +30,17 @@ def test_jobs_of_a_paused_load_wait_in_their_order_and_carried_ones_before_them(
 def test_carried_jobs_stand_before_all_that_is_written_here_and_a_first_claim_meets_them(
     scene: Scene,
 ) -> None:
-    row = scene.connection.execute("select penstock.before(0), penstock.before(%s)", [LAST_RANGE]).fetchone()
+    row = scene.connection.execute("select penstock.carried_pos(0), penstock.carried_pos(%s)", [LAST_RANGE]).fetchone()
     assert row is not None
     first, last = row
     assert FROM_THE_START[0] <= first < last < 0
+
+
+def test_jobs_of_a_resumed_load_are_due_at_once_in_their_order(scene: Scene) -> None:
+    rows = scene.connection.execute(
+        "select n, penstock.resumed_at(penstock.paused_at(pos)) < now() from unnest(array["
+        " penstock.carried_pos(0), 0, 1, %(last)s]) with ordinality as g(pos, n)"
+        " order by penstock.resumed_at(penstock.paused_at(pos))",
+        {"last": LAST_RANGE},
+    ).fetchall()
+    assert rows == [(n, True) for n in range(1, 5)]

@@ -75,16 +75,6 @@ begin
     return v_here[1 + (select number from @schema@.partition where id = p_own) % cardinality(v_here)];
 end $$;
 
--- Has the owners of these partitions read them anew before they start anything more: jobs of them left the order, and
--- may come back elsewhere in it, where an owner that has read the old ones would not look. What it holds stays its own, under
--- the next epoch. To be called before any ready row is locked. Locks: the partitions' rows, by id.
-create or replace function @schema@.read_anew(p_partitions int[]) returns void
-language plpgsql set search_path = pg_catalog, pg_temp as $$
-begin
-    perform from @schema@.partition where id = any (p_partitions) order by id for no key update;
-    update @schema@.partition set owner_epoch = owner_epoch + 1 where id = any (p_partitions);
-end $$;
-
 -- Where a job of a queue with an owner becomes ready, by the newest map, which is locked.
 create or replace function @schema@.partition_by_map(p_partition int, p_job bigint, out partition_id int, out epoch int)
 language plpgsql set search_path = pg_catalog, pg_temp as $$

@@ -1,15 +1,6 @@
 -- Enqueue: jobs are written once, then one row a range makes them visible, at commit, with the caller's
 -- transaction. No row is locked that another producer wants.
 
--- Wakes the workers that sleep on a queue; free where none does.
-create or replace function @schema@.wake(p_queue int) returns void
-language plpgsql set search_path = pg_catalog, pg_temp as $$
-begin
-    if exists (select from @schema@.sleeper where queue_id = p_queue) then
-        perform pg_notify('@schema@_' || p_queue, '');
-    end if;
-end $$;
-
 -- Makes written ranges visible: ready now, or scheduled where run_at lies ahead; one tally row a partition.
 -- The arrays are parallel, an element a range; p_epochs: the map each was routed by, on queues with an owner.
 create or replace function @schema@.open_ranges(
@@ -123,12 +114,4 @@ begin atomic
     )
     insert into @schema@.tally (partition_id, enqueued, blocked)
     select partition_id, count(*), count(*) from given group by partition_id;
-end;
-
--- Jobs that wait in a partition, ready and not under a lease: what max_length bounds.
-create or replace function @schema@.waiting_in(p_partition int) returns bigint
-language sql stable
-begin atomic
-    select coalesce((select opened from @schema@.depth where partition_id = p_partition), 0)
-         - coalesce((select sum(@schema@.members_count(low, high, members)) from @schema@.lease where partition_id = p_partition), 0);
 end;

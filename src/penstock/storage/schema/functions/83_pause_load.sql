@@ -41,7 +41,7 @@ create or replace function @schema@.resume_load(p_load bigint) returns void
 language sql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     update @schema@.load set is_paused = false where id = p_load;
     update @schema@.scheduled as s
-       set due_at = s.due_at - (@schema@.paused_at(0) - timestamptz '1700-01-01 00:00:00+00')
+       set due_at = @schema@.resumed_at(s.due_at)
       from @schema@.load_range as l
      where l.load_id = p_load and s.range = l.range and s.due_at >= @schema@.paused_from();
 $$;

@@ -1,19 +1,19 @@
 -- What is left of a map that was closed.
 
 -- Whether anything that a map sent to a partition is ready or runs there. Index: ready_of_epoch.
-create or replace function @schema@.is_open(p_partition int, p_epoch int) returns boolean
+create or replace function @schema@.has_open_jobs(p_partition int, p_epoch int) returns boolean
 language sql stable set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     select exists (select from @schema@.ready where partition_id = p_partition and epoch = p_epoch)
         or exists (select from @schema@.lease where partition_id = p_partition and epoch = p_epoch)
 $$;
 
--- What is left of an earlier map on this shard: the partitions where anything of it is ready or runs (all of them, while
--- producers have it locked), unless what is left there is listed by key; and the keys that are listed, or held by a retry or a
--- person's decision, or of jobs that leave this shard or came from one that is being drained. Once the map is closed both
--- only become less, so that an older answer is never too little: a job of it can only stay, end, wait for its retry or be
--- halted, each by the map it has. Where one comes here from a shard that is being drained, it does not leave that one
--- before everybody was told of it from here (see carrying). One look: in one snapshot with
--- whatever else the statement or its transaction reads. Indexes: ready_of_epoch, scheduled_holding.
+-- What is left of an earlier map on this shard: the partitions where anything of it is ready or runs (all of them,
+-- while producers have it locked), unless what is left there is listed by key; and the keys that are listed, or held by
+-- a retry or a person's decision, or of jobs that leave this shard or came from one that is being drained. Once the map
+-- is closed both only become less, so that an older answer is never too little: a job of it can only stay, end, wait
+-- for its retry or be halted, each by the map it has. Where one comes here from a shard that is being drained, it does
+-- not leave that one before everybody was told of it from here (see carrying). One look: in one snapshot with whatever
+-- else the statement or its transaction reads. Indexes: ready_of_epoch, scheduled_holding.
 create or replace function @schema@.left_of_map(p_queue int, p_epoch int, out open_ids int[], out held_keys bytea[])
 language sql stable set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     select case when not exists (select from @schema@.map_here as h
@@ -21,7 +21,7 @@ language sql stable set enable_seqscan = off set jit = off set search_path = pg_
                 then array(select p.id from @schema@.partition as p
                             where p.id = any (m.partition_ids) and p.shard = @schema@.here())
                 else array(select p.id from @schema@.partition as p
-                            where p.queue_id = p_queue and @schema@.is_open(p.id, p_epoch)
+                            where p.queue_id = p_queue and @schema@.has_open_jobs(p.id, p_epoch)
                               and not exists (select from @schema@.map_rest as r
                                                where r.queue_id = p_queue and r.epoch = p_epoch and r.partition_id = p.id
                                                  and r.keys is not null)) end,
@@ -34,7 +34,7 @@ language sql stable set enable_seqscan = off set jit = off set search_path = pg_
                  select h.key from @schema@.halted as h where h.queue_id = p_queue and h.epoch = p_epoch
                  union
                  select unnest(r.keys) from @schema@.map_rest as r
-                  where r.queue_id = p_queue and r.epoch = p_epoch and @schema@.is_open(r.partition_id, p_epoch)
+                  where r.queue_id = p_queue and r.epoch = p_epoch and @schema@.has_open_jobs(r.partition_id, p_epoch)
                  union
                  select g.key from @schema@.map_guest as g where g.queue_id = p_queue and g.epoch = p_epoch
                  union
@@ -45,10 +45,10 @@ language sql stable set enable_seqscan = off set jit = off set search_path = pg_
       from @schema@.queue_map as m where m.queue_id = p_queue and m.epoch = p_epoch
 $$;
 
--- Calls maps drained by which nothing is left that is ready, runs, or holds its key, on any shard; also not a halted key,
--- whose dead letter a retry brings back. The maps are locked by one statement and looked at by the next. It
--- is a change of the catalogue: for the lead. Locks: the catalogue where it seems that one is drained, then rows of
--- closed maps, skipping those that are locked. Returns how many it drained.
+-- Calls maps drained by which nothing is left that is ready, runs, or holds its key, on any shard; also not a halted
+-- key, whose dead letter a retry brings back. The maps are locked by one statement and looked at by the next. It is a
+-- change of the catalogue: for the lead. Locks: the catalogue where it seems that one is drained, then rows of closed
+-- maps, skipping those that are locked. Returns how many it drained.
 create or replace function @schema@.drain_maps() returns int
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -96,7 +96,7 @@ create or replace function @schema@.has_left(p_map @schema@.queue_map) returns b
 language sql stable set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     select exists (select from @schema@.partition as p
                     where p.queue_id = p_map.queue_id
-                      and (@schema@.is_open(p.id, p_map.epoch)
+                      and (@schema@.has_open_jobs(p.id, p_map.epoch)
                            or exists (select from @schema@.scheduled as s
                                        where s.partition_id = p.id and s.epoch = p_map.epoch and s.pos is not null)))
         or exists (select from @schema@.halted as h where h.queue_id = p_map.queue_id and h.epoch = p_map.epoch)
@@ -125,17 +125,4 @@ begin
          cross join lateral @schema@.left_elsewhere(m) as e
          where m.queue_id = p_queue and m.state = 'replaced';
     end if;
-end $$;
-
--- Lets a halted key go on; whether it was halted.
-create or replace function @schema@.release_key(p_queue int, p_key bytea) returns boolean
-language plpgsql set search_path = pg_catalog, pg_temp as $$
-begin
-    delete from @schema@.halted where queue_id = p_queue and key = p_key;
-    if not found then
-        return false;
-    end if;
-    delete from @schema@.idle_partition where partition_id in (select id from @schema@.partition where queue_id = p_queue);
-    perform @schema@.wake(p_queue);
-    return true;
 end $$;

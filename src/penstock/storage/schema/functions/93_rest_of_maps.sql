@@ -1,10 +1,10 @@
 -- The keys that a closed map has left, listed page by page.
 
 -- Lists what is left by closed maps where that is at most p_keys keys in a partition: the rest may be a key that waits
--- for a person, and the others must not wait with it. However many jobs are left, one call looks at no more than
--- p_jobs and a range, and the next ones go on from there, in any order of partitions so that none waits for a deep one.
--- A job of a closed map keeps its range wherever it goes, so none is missed between two pages. Locks: rows of closed
--- maps, skipping those that are locked, so that nobody brings a dead letter back meanwhile. Returns how many lists it ended.
+-- for a person, and the others must not wait with it. However many jobs are left, one call looks at no more than p_jobs
+-- and a range, and the next ones go on from there, in any order of partitions so that none waits for a deep one. A job
+-- of a closed map keeps its range wherever it goes, so none is missed between two pages. Locks: rows of closed maps,
+-- skipping those that are locked, so that nobody brings a dead letter back meanwhile. Returns how many lists it ended.
 create or replace function @schema@.list_rest(p_jobs int, p_keys int) returns int
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
@@ -26,7 +26,7 @@ begin
     for v_partition in
         select p.id, g.queue_id, g.epoch
           from unnest(v_queues, v_epochs) as g(queue_id, epoch) join @schema@.partition as p on p.queue_id = g.queue_id
-         where @schema@.is_open(p.id, g.epoch) order by random()
+         where @schema@.has_open_jobs(p.id, g.epoch) order by random()
     loop
         exit when v_left <= 0;
         insert into @schema@.map_rest (queue_id, epoch, partition_id) values (v_partition.queue_id, v_partition.epoch, v_partition.id)

@@ -1,11 +1,5 @@
 -- What comes from other shards.
 
--- The position of a job that was ready on another shard before it came here: before all that are here, which were enqueued
--- later, in the order they had. No shard draws so many.
-create or replace function @schema@.before(p_pos bigint) returns bigint
-language sql immutable parallel safe
-return p_pos - (1::bigint << 53);
-
 -- Takes up jobs as they were on a shard that is being drained: ready where they stood, waiting for a time or for other jobs,
 -- dead letters, and the halt of a key. What its key waits for is waited for here from now on, by the map it was routed by.
 create or replace function @schema@.take_as_they_were(p_jobs json) returns void
@@ -24,7 +18,7 @@ language sql set enable_seqscan = off set jit = off set search_path = pg_catalog
     ), readies as (
         insert into @schema@.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at,
                                     changed, epoch, task)
-        select target_id, priority, case when is_owned then pos else @schema@.before(pos) end, job_id / 1024,
+        select target_id, priority, case when is_owned then pos else @schema@.carried_pos(pos) end, job_id / 1024,
                min(job_id % 1024), max(job_id % 1024) + 1,
                case when count(*) <= max(job_id % 1024) - min(job_id % 1024) then bit_or(@schema@.single((job_id % 1024)::int)) end,
                attempt, rescues, ready_at, case when is_owned then pg_current_xact_id() end, kept_epoch, range_task

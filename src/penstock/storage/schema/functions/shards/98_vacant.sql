@@ -1,4 +1,4 @@
--- What is left on a shard that is being drained, and its end.
+-- What is left on a shard that is being drained.
 
 -- What is left on this shard, by queue and kind.
 create or replace function @schema@.left_on_shard() returns table (queue text, kind text, n bigint)
@@ -60,66 +60,3 @@ language sql stable set enable_seqscan = off set jit = off set search_path = pg_
        and not exists (select from @schema@.queue_map where state = 'announced')
        and not exists (select from @schema@.map_here where state = 'in_use')
 $$;
-
--- From now on nobody writes jobs to this shard, nor brings any; false where somebody is just doing so. Only where it is
--- being drained and has no partition in use. Whoever goes by a map of long ago is refused (PS007). Locks: the tables of
--- jobs and arrivals against writers, for a moment.
-create or replace function @schema@.end_writes() returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    if exists (select from @schema@.partition where state = 'current' and shard = @schema@.here())
-       or not exists (select from @schema@.shard where number = @schema@.here() and state in ('draining', 'drained')) then
-        perform @schema@.refuse('shard', 'this shard is in use');
-    end if;
-    if not exists (select from pg_trigger where tgname = 'no_writes_any_more' and tgrelid = '@schema@.job'::regclass) then
-        perform set_config('lock_timeout', '100ms', true);
-        create trigger no_writes_any_more before insert on @schema@.arrival for each statement execute function @schema@.refuse_writes();
-        create trigger no_writes_any_more before insert on @schema@.job for each statement execute function @schema@.refuse_writes();
-    end if;
-    return true;
-exception when lock_not_available then
-    return false;
-end $$;
-
--- What loads came to, for the shard that leads next. Nobody decides about a load here before this transaction ends.
-create or replace function @schema@.loads_decided() returns json
-language plpgsql set search_path = pg_catalog, pg_temp as $$
-begin
-    perform pg_advisory_xact_lock(hashtext('@schema@.loads'));
-    return json_build_object(
-        'loads', (select coalesce(json_agg(l), '[]') from @schema@.load as l),
-        'batches', (select coalesce(json_agg(b), '[]') from @schema@.load_batch as b),
-        'shares', (select coalesce(json_agg(p), '[]') from @schema@.load_share as p),
-        'aborts', (select coalesce(json_agg(a), '[]') from @schema@.load_abort as a));
-end $$;
-
--- Takes over what another shard decided about loads, once: what a batch came to there is added to what it came to here.
-create or replace function @schema@.take_loads(p_given json) returns void
-language plpgsql set search_path = pg_catalog, pg_temp as $$
-begin
-    insert into @schema@.load (name, queue_id, is_stream, origin, is_paused, cancelled_at, created_at)
-    select name, queue_id, is_stream, origin, is_paused, cancelled_at, created_at
-      from json_populate_recordset(null::@schema@.load, p_given -> 'loads')
-    on conflict (name) do nothing;
-    insert into @schema@.load_batch as b (load_id, batch, rows, duplicates, bad_rows, published_at, attempt)
-    select n.id, g.batch, g.rows, g.duplicates, g.bad_rows, g.published_at, g.attempt
-      from json_populate_recordset(null::@schema@.load_batch, p_given -> 'batches') as g
-      join json_populate_recordset(null::@schema@.load, p_given -> 'loads') as l on l.id = g.load_id
-      join @schema@.load as n on n.name = l.name
-     where g.attempt is not null
-    on conflict (load_id, batch) do update
-       set rows = b.rows + excluded.rows, duplicates = b.duplicates + excluded.duplicates,
-           bad_rows = b.bad_rows + excluded.bad_rows, published_at = excluded.published_at, attempt = excluded.attempt
-     where b.attempt is null;
-    insert into @schema@.load_share (load_id, batch, shard, attempt, rows, duplicates, published_at)
-    select n.id, g.batch, g.shard, g.attempt, g.rows, g.duplicates, g.published_at
-      from json_populate_recordset(null::@schema@.load_share, p_given -> 'shares') as g
-      join json_populate_recordset(null::@schema@.load, p_given -> 'loads') as l on l.id = g.load_id
-      join @schema@.load as n on n.name = l.name
-     -- What was published here is in the batch itself.
-     where g.shard <> @schema@.here()
-    on conflict do nothing;
-    insert into @schema@.load_abort (attempt, at)
-    select attempt, at from json_populate_recordset(null::@schema@.load_abort, p_given -> 'aborts')
-    on conflict do nothing;
-end $$;
