@@ -18,7 +18,6 @@ from penstock.engine.owner import Owner
 from penstock.model.queue import QueueDefinition
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue.queues import QueueEntry, declare_queue
-from penstock.storage.connection.callers_transaction import settle_in
 from penstock.storage.enqueue.job_group import Destination, JobGroup
 from penstock.storage.enqueue.steps import drive
 from penstock.storage.enqueue.write import write_groups
@@ -28,6 +27,7 @@ from penstock.storage.work import workers
 from penstock.storage.work.exchange import ClaimWish, exchange, held_leases
 from penstock.storage.work.leases import Lease
 from penstock.storage.work.settle import End, Succeeded, note_started, settle_alone, split_lease
+from penstock.storage.work.settle_in_transaction import settle_in
 
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "gated": {"limit": 100}, "owned": {"order": "key"}}
 

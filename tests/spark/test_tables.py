@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from tests.spark.past import Past, live
 
 from penstock import App, Job
-from penstock.storage.history.bulk import Condition, RangeInterval
+from penstock.storage.history.bulk import RangeInterval
+from penstock.storage.history.conditions import Condition
 
 
 @pytest.fixture

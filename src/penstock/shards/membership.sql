@@ -1,7 +1,3 @@
--- name: read_identity
--- What this database is among the shards, and the version of its catalogue.
-select number, identity, system, version from @schema@.catalogue
-
 -- name: read_shards
 -- Every shard that this catalogue knows.
 select number, identity, address, state from @schema@.shard order by number

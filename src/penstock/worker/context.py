@@ -10,9 +10,9 @@ import msgspec
 
 from penstock.errors import InvalidInput, LeaseLost, PenstockError
 from penstock.model.checks import checked_progress, key_from_bytes
-from penstock.storage.connection.callers_transaction import settle_in, settle_in_async
 from penstock.storage.work.exchange import held_leases
 from penstock.storage.work.settle import split_lease
+from penstock.storage.work.settle_in_transaction import settle_in, settle_in_async
 
 if TYPE_CHECKING:
     from penstock.storage.connection.database import Database

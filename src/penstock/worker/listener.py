@@ -18,6 +18,7 @@ from penstock.errors import PenstockError
 from penstock.storage.connection.database import Database
 from penstock.storage.connection.error_meaning import DatabaseError, with_remedy
 from penstock.storage.connection.listen import hears_itself, listen, notify, wait_for_notification
+from penstock.storage.connection.sessions import ask_nothing
 
 __all__ = ["Listener"]
 
@@ -63,7 +64,7 @@ class Listener:
                         if wait_for_notification(connection, 1.0):
                             self._signal.set()
                         if system.monotonic() - asked_at > ASK_SECONDS:
-                            connection.execute("select 1")
+                            ask_nothing(connection)
                             asked_at = system.monotonic()
             except DatabaseError as error:
                 # Where the database is down, that is told where it is found out.

@@ -15,7 +15,8 @@ from typing import Any
 from penstock.errors import InvalidInput
 from penstock.model.checks import key_from_bytes, key_to_bytes
 from penstock.model.job_state import State
-from penstock.storage.history.bulk import Condition, Table
+from penstock.storage.history.bulk import Table
+from penstock.storage.history.conditions import Condition
 
 __all__ = ["KEY_HEX", "RowFilter", "read_instant"]
 

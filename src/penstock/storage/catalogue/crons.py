@@ -166,7 +166,7 @@ def _partition(connection: Connection, queue: QueueEntry, key: bytes | None, sha
 
 def database_now(connection: Connection) -> datetime:
     """The database's time: what every stored instant is compared with."""
-    row = connection.execute("select now()").fetchone()
+    row = connection.execute(query("database_now")).fetchone()
     assert row is not None  # noqa: S101
     now: datetime = row[0]
     return now

@@ -42,3 +42,7 @@ delete from @schema@.cron where name = %(name)s returning name
 -- name: lock_cron_map
 -- Holds the map by which an entry is at home; false where the queue has another by now. See @schema@.lock_map.
 select @schema@.lock_map(%(queue_id)s, %(epoch)s)
+
+-- name: database_now
+-- The time that every stored instant is compared with.
+select now()

@@ -22,6 +22,7 @@ from psycopg.abc import PQGen
 
 from penstock.clock import Clock, system
 from penstock.storage.connection.flow_watch import FlowWatch
+from penstock.storage.connection.queries import query
 from penstock.storage.connection.sqlstate import decide
 
 __all__ = ["Breaker", "Health"]
@@ -37,7 +38,7 @@ LONG_SECONDS = 1.0
 ANSWER_SECONDS = 2
 # What it has to commit.
 COMMIT_SECONDS = 5.0
-COMMIT = b"select pg_logical_emit_message(true, 'penstock', '')"
+COMMIT = query("commit_nothing").encode()
 PROBE_SECONDS = 0.5
 
 

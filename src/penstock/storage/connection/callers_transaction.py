@@ -12,13 +12,10 @@ from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from psycopg.rows import tuple_row
 
 from penstock.errors import InvalidInput
-from penstock.model.encoding import encode_result
 from penstock.storage.connection.error_meaning import schema_mismatch
 from penstock.storage.connection.queries import query
-from penstock.storage.work.settle import Succeeded, succeeded_parameters
 
 __all__ = [
     "async_connection_beneath",
@@ -27,8 +24,6 @@ __all__ = [
     "is_async",
     "part_of_transaction",
     "part_of_transaction_async",
-    "settle_in",
-    "settle_in_async",
 ]
 
 _REMEDY = "pass a psycopg connection or cursor, or a SQLAlchemy session or connection that uses psycopg 3"
@@ -84,7 +79,7 @@ def part_of_transaction(connection: psycopg.Connection[Any]) -> Iterator[None]:
     if _is_about_to_begin(connection):
         # The driver begins the caller's transaction with its first statement. Without one the block would be taken
         # for a whole transaction, and committed at its end whatever the caller decides.
-        connection.execute("select")
+        connection.execute(query("begin_callers_transaction"))
     with connection.transaction():
         yield
 
@@ -93,7 +88,7 @@ def part_of_transaction(connection: psycopg.Connection[Any]) -> Iterator[None]:
 async def part_of_transaction_async(connection: psycopg.AsyncConnection[Any]) -> AsyncIterator[None]:
     """The same on an asynchronous connection."""
     if _is_about_to_begin(connection):
-        await connection.execute("select")
+        await connection.execute(query("begin_callers_transaction"))
     async with connection.transaction():
         yield
 
@@ -116,28 +111,3 @@ def callers_session(connection: psycopg.Connection[Any] | psycopg.AsyncConnectio
 
 def _is_about_to_begin(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
     return not connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE
-
-
-def _settle_parameters(worker: int, name: str, lease: int, token: int, job_id: int, result: Any) -> dict[str, Any]:
-    results: list[bytes | None] | None = None if result is None else [encode_result(result)]
-    done = Succeeded(lease, token, job_id // 1024, True, [job_id % 1024], [0], [0], results)
-    return succeeded_parameters(worker, name, [done])
-
-
-def settle_in(
-    given: Any, schema: str, worker: int, name: str, lease: int, token: int, job_id: int, result: Any
-) -> bool:
-    """Settle one job as succeeded in the caller's transaction; False where it is not held."""
-    cursor = connection_beneath(given).cursor(row_factory=tuple_row)
-    parameters = _settle_parameters(worker, name, lease, token, job_id, result)
-    return not cursor.execute(query("settle_succeeded_if_leased", schema), parameters).fetchall()
-
-
-async def settle_in_async(
-    given: Any, schema: str, worker: int, name: str, lease: int, token: int, job_id: int, result: Any
-) -> bool:
-    """The same on an asynchronous connection."""
-    cursor = (await async_connection_beneath(given)).cursor(row_factory=tuple_row)
-    parameters = _settle_parameters(worker, name, lease, token, job_id, result)
-    await cursor.execute(query("settle_succeeded_if_leased", schema), parameters)
-    return not await cursor.fetchall()

@@ -222,9 +222,7 @@ class Database:
         """The settings that would lose acknowledged jobs in a crash, as name=value; empty where all is well."""
 
         def read(connection: Connection) -> list[str]:
-            rows = connection.execute(
-                "select name, setting from pg_settings where name = any(%s)", [list(DURABILITY_SETTINGS)]
-            ).fetchall()
+            rows = connection.execute(query("durability_settings"), {"names": list(DURABILITY_SETTINGS)}).fetchall()
             return [f"{name}={setting}" for name, setting in rows if setting in ("off", "local")]
 
         return self.run(read, timeout=timeout, waits=waits, writes=False)
@@ -279,10 +277,7 @@ class Database:
         connection.adapters.register_loader("json", RawJson)
         connection.adapters.register_loader("json", RawJsonBinary)
         connection.adapters.register_loader("jsonb", RawJson)
-        row = connection.execute(
-            "select pg_backend_pid(), current_setting('default_transaction_isolation'),"
-            " (select backend_start from pg_stat_get_activity(pg_backend_pid()))"
-        ).fetchone()
+        row = connection.execute(query("read_session")).fetchone()
         assert row is not None  # noqa: S101
         if self.is_pooled is None:
             self.is_pooled = row[0] != connection.info.backend_pid

@@ -11,3 +11,12 @@ select set_config('search_path', 'pg_catalog, pg_temp', false), set_config('jit'
        set_config('tcp_keepalives_interval',
                   least(nullif(current_setting('tcp_keepalives_interval')::int, 0), 10)::text, false),
        set_config('tcp_keepalives_count', least(nullif(current_setting('tcp_keepalives_count')::int, 0), 3)::text, false)
+
+-- name: durability_settings
+-- What these settings are in this session.
+select name, setting from pg_settings where name = any (%(names)s::text[])
+
+-- name: read_session
+-- The server process that answers and since when, and the isolation level of transactions that say none.
+select pg_backend_pid(), current_setting('default_transaction_isolation'),
+       (select backend_start from pg_stat_get_activity(pg_backend_pid()))

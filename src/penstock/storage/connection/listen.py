@@ -8,30 +8,41 @@ from psycopg import sql
 
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.flow import schema_of
+from penstock.storage.connection.queries import fill, query
 
-__all__ = ["hears_itself", "listen", "notify", "wait_for_notification"]
+__all__ = ["hears_itself", "listen", "listen_to", "notify", "notify_channel", "wait_for_notification"]
 
 
 def listen(connection: Connection, queues: Sequence[int]) -> None:
     """Listen for the producers of these queues."""
     for queue in queues:
-        connection.execute(sql.SQL("listen {}").format(sql.Identifier(_channel(connection, queue))))
+        listen_to(connection, _channel(connection, queue))
 
 
 def notify(connection: Connection, queues: Sequence[int]) -> None:
     """Wake those who listen for these queues."""
     for queue in queues:
-        connection.execute("select pg_notify(%s, '')", [_channel(connection, queue)])
+        notify_channel(connection, _channel(connection, queue))
 
 
 def hears_itself(connection: Connection, timeout: float = 2.0) -> bool:
     """Whether a notification comes back: behind a transaction pooler it does not."""
     channel = f"penstock_echo_{connection.info.backend_pid}"
-    connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
-    connection.execute("select pg_notify(%s, '')", [channel])
+    listen_to(connection, channel)
+    notify_channel(connection, channel)
     heard = any(n.channel == channel for n in connection.notifies(timeout=timeout, stop_after=1))
-    connection.execute(sql.SQL("unlisten {}").format(sql.Identifier(channel)))
+    connection.execute(fill("unlisten", channel=sql.Identifier(channel)))
     return heard
+
+
+def listen_to(connection: Connection, channel: str) -> None:
+    """Listen on one channel."""
+    connection.execute(fill("listen", channel=sql.Identifier(channel)))
+
+
+def notify_channel(connection: Connection, channel: str) -> None:
+    """Wake those who listen on one channel."""
+    connection.execute(query("notify"), {"channel": channel})
 
 
 def _channel(connection: Connection, queue: int) -> str:

@@ -2,11 +2,16 @@
 
 Each `.sql` file beside code, in whichever package, holds the queries of one subject; what makes a database's schema
 lies apart. A query begins with `-- name:` and lasts until the next; what follows the name, up to the first line that is
-no comment, explains it: what it does, the locks it takes, the index it uses. A name is there once. No SQL is built from
-strings anywhere else.
+no comment, explains it: what it does, the locks it takes, the index it uses. A name is there once, and only modules of
+the query's own package and of those above it send it.
 
 `@schema@` stands for the name of the schema. A text as `query` gives it is of the schema `penstock`; a connection to
 another one sends what `texts_in` has in its place.
+
+Values are sent beside a text, as `%(name)s`. What PostgreSQL takes only within it stands there in braces and is put in
+by `fill`: names of tables and channels; bounds that the planner must know, to leave out table partitions; and whatever
+is read by COPY, which has no parameters. So no text of SQL is written in Python, but for what is asked of one column
+when Spark reads in bulk (penstock.storage.history.conditions).
 """
 
 from __future__ import annotations
@@ -18,9 +23,11 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import LiteralString
 
+from psycopg import sql
+
 from penstock.storage.connection.schema_name import SCHEMA
 
-__all__ = ["PLACEHOLDER", "QUERIES", "query", "texts_in"]
+__all__ = ["PLACEHOLDER", "QUERIES", "fill", "query", "texts_in"]
 
 PLACEHOLDER = "@schema@"
 
@@ -63,6 +70,11 @@ QUERIES = _fill_schema(SCHEMA)
 def query(name: str, schema: str = SCHEMA) -> LiteralString:
     """The text of a query. An unknown name is a programming error and shows when the module is imported."""
     return QUERIES[name] if schema == SCHEMA else _fill_schema(schema)[name]
+
+
+def fill(name: str, schema: str = SCHEMA, /, **parts: object) -> sql.Composed:
+    """A query with what stands in its braces: a `Composable` as it is, anything else as a literal."""
+    return sql.SQL(query(name, schema)).format(**parts)
 
 
 @cache

@@ -8,7 +8,7 @@ from penstock.storage.connection.error_meaning import ConnectionCut
 from penstock.storage.connection.flow import Session, session_of
 from penstock.storage.connection.queries import query
 
-__all__ = ["GONE_SECONDS", "SessionLingers", "confirm_replicated", "end_session", "stop_turns"]
+__all__ = ["GONE_SECONDS", "SessionLingers", "ask_nothing", "confirm_replicated", "end_session", "stop_turns"]
 
 MOMENT_SECONDS = 0.5
 GONE_SECONDS = 10.0
@@ -61,3 +61,8 @@ def confirm_replicated(connection: Connection) -> None:
     A later commit waits for all before it.
     """
     connection.execute(query("commit_nothing"))
+
+
+def ask_nothing(connection: Connection) -> None:
+    """Have the server answer: a connection on which nothing is said is not missed when it dies."""
+    connection.execute(query("ask_nothing"))

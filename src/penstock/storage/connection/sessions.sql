@@ -13,3 +13,7 @@ select pg_logical_emit_message(true, 'penstock', '')
 -- name: renew_turns
 -- See @schema@.renew_turns. Locks: the number of the worker's turns.
 select @schema@.renew_turns(%(worker)s)
+
+-- name: ask_nothing
+-- For the answer alone: whether there is a server at the other end.
+select 1

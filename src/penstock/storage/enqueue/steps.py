@@ -57,7 +57,7 @@ def drive_transaction(connection: Connection, steps: Steps[T], receipt: Receipt)
     try:
         name, parameters = next(steps)
         with connection.pipeline():
-            connection.execute("begin")
+            connection.execute(query("begin"))
             cursor.execute(query(name), parameters)
         rows = cursor.fetchall()
         while True:
@@ -68,7 +68,7 @@ def drive_transaction(connection: Connection, steps: Steps[T], receipt: Receipt)
                     cursor.execute(query(name), parameters)
                     if receipt.kept_seconds is not None:
                         connection.execute(query("note_written"), receipt.note)
-                    connection.execute("commit")
+                    connection.execute(query("commit"))
                 rows = cursor.fetchall()
             else:
                 rows = _send(cursor, query(name), parameters)

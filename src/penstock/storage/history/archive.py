@@ -69,7 +69,7 @@ def archiving(database: Database, wait_seconds: float, location: str = "") -> It
         with guard.transaction():
             _tell_others_to_wait(guard)
         if not database.is_pooled:
-            connection.execute("set lock_timeout = '100ms'")
+            connection.execute(query("be_impatient_in_session"))
         archive = Archiving(database, connection, wait_seconds)
         # Before the lock is taken for good: the transaction that has it would count among the possible writers.
         archive.close()

@@ -12,25 +12,26 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from psycopg import sql
 
 from penstock.errors import PartitionUnavailable, PenstockError
 from penstock.storage.connection.database import Connection
-from penstock.storage.connection.queries import query
+from penstock.storage.connection.queries import fill, query
 from penstock.storage.connection.schema_name import SCHEMA
 from penstock.storage.connection.urls import utf8_conninfo
+from penstock.storage.history.conditions import Condition, compose_conditions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Condition", "RangeInterval", "SlicesGone", "read", "split_interval"]
+__all__ = ["RangeInterval", "SlicesGone", "read", "split_interval"]
 
 Table = Literal["finished", "jobs", "failures"]
-Operator = Literal["=", "<", "<=", ">", ">=", "in"]
 
+_READS = {"finished": "read_history_between", "jobs": "read_waiting_between", "failures": "read_failures_between"}
+_BOUNDS = {"finished": "history_bounds", "jobs": "waiting_bounds", "failures": "failure_bounds"}
 _BATCH_BYTES = 4 * 1024 * 1024
 # Above every range number; times 1,024 it is still a bigint.
 _BEYOND_ALL = 2**53 - 1
@@ -46,14 +47,6 @@ class SlicesGone(PenstockError):
             f"slices {', '.join(map(str, slices))} of history have left the database since this was planned"
         )
         self.slices = tuple(slices)
-
-
-class Condition(NamedTuple):
-    """One condition on a column. What is not bytes, text, a whole number or a time is not asked of the database."""
-
-    column: str
-    operator: Operator
-    value: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,29 +70,21 @@ class RangeInterval:
 
     def statement(self, columns: Sequence[str], conditions: Sequence[Condition], schema: str = SCHEMA) -> str:
         """What reads it. The values are written into it: a COPY, which is the fastest way out, takes no parameters."""
-        chosen = sql.SQL(", ").join(map(sql.Identifier, columns))
-        source: sql.Composable
-        match self.table:
-            case "finished":
-                source = sql.SQL("{}.history_between({}, {}, {}, {}::int[], {}::int[])").format(
-                    sql.Identifier(schema), self.low, self.high, self.only, list(self.hot), list(self.cold)
-                )
-            case "jobs":
-                source = sql.SQL("{}.waiting_between({}, {})").format(sql.Identifier(schema), self.low, self.high)
-            case "failures":
-                source = sql.SQL("{}.failures_between({}, {})").format(sql.Identifier(schema), self.low, self.high)
-        text = sql.SQL("select {} from {}").format(chosen, source)
-        if conditions:
-            text += sql.SQL(" where ") + sql.SQL(" and ").join(map(_condition, conditions))
-        return text.as_string(None)
+        parts = {
+            "columns": sql.SQL(", ").join(map(sql.Identifier, columns)),
+            "low": self.low,
+            "high": self.high,
+            "conditions": compose_conditions(conditions),
+        }
+        if self.table == "finished":
+            parts |= {"only": self.only, "hot": list(self.hot), "cold": list(self.cold)}
+        return fill(_READS[self.table], schema, **parts).as_string(None)
 
 
 def split_interval(connection: Connection, interval: RangeInterval, count: int | None) -> list[RangeInterval]:
     """An interval cut into about `count` of the same size, or into as many as its size suggests."""
-    name = {"finished": "history_bounds", "jobs": "waiting_bounds", "failures": "failure_bounds"}[interval.table]
-    row = connection.execute(
-        query(name), {"parts": count, "only": interval.only, "cold": list(interval.cold)}, prepare=False
-    ).fetchone()
+    parameters = {"parts": count, "only": interval.only, "cold": list(interval.cold)}
+    row = connection.execute(query(_BOUNDS[interval.table]), parameters, prepare=False).fetchone()
     bounds = row[0] if row is not None and row[0] is not None else []
     lows = [0, *bounds]
     return [replace(interval, low=low, high=high) for low, high in zip(lows, [*bounds, _BEYOND_ALL], strict=True)]
@@ -137,18 +122,3 @@ def read(url: str, statement: str, name: str = "the database") -> Iterator[pa.Re
             if getattr(error, "sqlstate", None) is None and "ERROR:" not in said:
                 raise PartitionUnavailable(f"{name} does not answer: {first}") from None
             raise PenstockError(f"{name} refused to read: {first}") from None
-
-
-def _condition(condition: Condition) -> sql.Composable:
-    column, operator, value = condition
-    if operator == "in":
-        if not value:
-            return sql.SQL("false")
-        return sql.SQL("{} in ({})").format(sql.Identifier(column), sql.SQL(", ").join(map(_literal, value)))
-    return sql.SQL(f"{{}} {operator} {{}}").format(sql.Identifier(column), _literal(value))
-
-
-def _literal(value: bytes | str | int | datetime) -> sql.Composable:
-    if isinstance(value, bytes):
-        return sql.SQL("decode({}, 'hex')").format(value.hex())
-    return sql.Literal(value)

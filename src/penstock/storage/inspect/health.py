@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from psycopg import sql
-
 from penstock.deadline import current_deadline
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import ConnectionLost
+from penstock.storage.connection.listen import listen_to, notify_channel
 from penstock.storage.connection.queries import query
+from penstock.storage.connection.sessions import ask_nothing
 
 __all__ = [
     "ArchiveFacts",
@@ -226,9 +226,9 @@ def notification_seconds(database: Database, timeout: float = 5.0) -> float | No
     clock = database.clock
     with database.connect() as connection:
         channel = f"penstock_doctor_{clock.random_token()}"
-        connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+        listen_to(connection, channel)
         started = clock.monotonic()
-        connection.execute("select pg_notify(%s, '')", [channel])
+        notify_channel(connection, channel)
         call = current_deadline()
         patience = timeout if call is None else min(timeout, max(call.left(), 0.0))
         for _ in connection.notifies(timeout=patience, stop_after=1):
@@ -240,7 +240,7 @@ def answers(database: Database) -> bool:
     """Whether the database can be reached at all."""
     try:
         with database.connect() as connection:
-            connection.execute("select 1")
+            ask_nothing(connection)
     except ConnectionLost:
         return False
     return True

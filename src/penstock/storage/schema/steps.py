@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from penstock.storage.connection.queries import PLACEHOLDER, query
+from penstock.storage.connection.queries import PLACEHOLDER, fill, query
 from penstock.storage.connection.schema_name import SCHEMA
 from penstock.storage.schema.files import AROUND, Schema, TableFile
 from penstock.storage.schema.state import State
@@ -30,7 +30,7 @@ class Step:
 
 def plan(state: State, schema: Schema, name: str = SCHEMA) -> list[Step]:
     """What is left to do, in order, in the schema of that name."""
-    steps = [] if state.has_books else [Step("schema", sql.SQL("{}").format(sql.SQL(query("open_books", name))))]
+    steps = [] if state.has_books else [Step("schema", fill("open_books", name))]
     steps += [_table_step(file, name) for file in schema.tables if file.number not in state.tables]
     if state.functions is None or state.functions.version < schema.version:
         steps.append(_function_step(schema, name))
@@ -38,19 +38,15 @@ def plan(state: State, schema: Schema, name: str = SCHEMA) -> list[Step]:
 
 
 def _table_step(file: TableFile, name: str) -> Step:
-    record = sql.SQL(query("note_table_file", name)).format(
-        number=sql.Literal(file.number), name=sql.Literal(file.name), checksum=sql.Literal(file.checksum)
-    )
+    facts = {"number": file.number, "name": file.name, "checksum": file.checksum}
+    record = fill("note_table_file", name, **facts)
     return Step(file.title, sql.SQL("{}\n{};").format(_in_schema(file.text, name), record))
 
 
 def _function_step(schema: Schema, name: str) -> Step:
-    record = sql.SQL(query("note_function_set", name)).format(
-        version=sql.Literal(schema.version),
-        oldest_program=sql.Literal(schema.oldest_program),
-        checksum=sql.Literal(schema.checksum),
-    )
-    guard = sql.SQL(query("refuse_older_functions", name)).format(version=sql.Literal(schema.version))
+    facts = {"version": schema.version, "oldest_program": schema.oldest_program, "checksum": schema.checksum}
+    record = fill("note_function_set", name, **facts)
+    guard = fill("refuse_older_functions", name, version=schema.version)
     before, functions, after = (_in_schema(text, name) for text in (AROUND[0], schema.function_text, AROUND[1]))
     body = sql.SQL("{};\n\n{}\n{}\n{};\n\n{}").format(guard, before, functions, record, after)
     return Step(f"functions {schema.version}", body)

@@ -29,7 +29,7 @@ from penstock.storage.catalogue.roles import owns_tables
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import DatabaseError, first_line, is_about_data
 from penstock.storage.connection.flow import schema_of
-from penstock.storage.connection.queries import query
+from penstock.storage.connection.queries import fill, query
 from penstock.storage.repair.control import bury_dead
 from penstock.storage.upkeep.tables_ahead import make_ahead, open_daily_slice
 
@@ -71,7 +71,7 @@ def prune(database: Database, retention: Mapping[str, float], *, budget_seconds:
             # A connection of its own, closed afterwards: what is set here reaches nobody else. Behind a pooler it
             # would, so there a timer cancels what takes too long.
             if not database.is_pooled:
-                connection.execute("set lock_timeout = '100ms'")
+                connection.execute(query("be_impatient_in_session"))
             _Pruning(database, connection, retention, budget_seconds, pruned).run()
     return pruned
 
@@ -87,16 +87,13 @@ def detach(database: Database, connection: Connection, parent: str, table: str, 
     if not owns_tables(connection):
         row = connection.execute(query("detach_table"), {"parent": parent, "table": table}).fetchone()
         return bool(row and row[0])
-    end = "finalize" if standing == "pending" else "concurrently"
+    name = "finish_detaching" if standing == "pending" else "detach_concurrently"
+    tables = {"parent": sql.Identifier(parent), "table": sql.Identifier(table)}
     timer = Timer(PATIENCE_SECONDS, connection.cancel_safe) if database.is_pooled else None
     if timer is not None:
         timer.start()
     try:
-        connection.execute(
-            sql.SQL(f"alter table {{}} detach partition {{}} {end}").format(
-                sql.Identifier(schema_of(connection), parent), sql.Identifier(schema_of(connection), table)
-            )
-        )
+        connection.execute(fill(name, schema_of(connection), **tables))
     except LOCKED:
         return False
     finally:

@@ -11,6 +11,19 @@ select pg_try_advisory_xact_lock(hashtext('@schema@.prune'))
 -- From here to the end of the transaction no lock is waited for longer than this.
 select set_config('lock_timeout', '100ms', true)
 
+-- name: be_impatient_in_session
+-- The same until the session ends: for a connection that nobody else has afterwards.
+select set_config('lock_timeout', '100ms', false)
+
+-- name: detach_concurrently
+-- Take a table out of its parent. Outside of a transaction: it waits for those who read the parent.
+-- Locks: the parent against other changes of it; then the table. No reader of the parent waits.
+alter table @schema@.{parent} detach partition @schema@.{table} concurrently
+
+-- name: finish_detaching
+-- The same of a table of which it was begun, and broken off. Locks: the table.
+alter table @schema@.{parent} detach partition @schema@.{table} finalize
+
 -- name: note_writers
 -- Note who may still write to tables that were passed. See @schema@.note_writers.
 select @schema@.note_writers()

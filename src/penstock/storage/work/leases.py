@@ -7,22 +7,21 @@ sets it aside (see penstock.storage.work.set_aside). The others are read all the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, LiteralString, Protocol
+from typing import Any, Protocol
 
-import psycopg
 from psycopg import sql
 
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.error_meaning import DatabaseError, first_line, is_about_data
 from penstock.storage.connection.flow import schema_of
+from penstock.storage.connection.queries import fill
 from penstock.storage.enqueue.job_group import RANGE
 
 __all__ = ["Lease", "LeasedJob", "Stored", "leases_from", "leases_not_from", "members_of", "read_facts", "read_jobs"]
 
-_JOB: LiteralString = "id, args::text, key, attributes::text"
 # A range this well filled is read by its bounds; the others by their ids.
 _WORTH_BOUNDS = 8
 
@@ -124,11 +123,11 @@ class Stored(dict[int, tuple[Any, ...]]):
 
 def read_jobs(connection: Connection, leases: Sequence[RangeMembers], *, with_task: bool = False) -> Stored:
     """The jobs of these leases, by id."""
-    return read_facts(connection, _JOB if not with_task else _JOB + ", task", leases)
+    return read_facts(connection, "read_leased_jobs_of_tasks" if with_task else "read_leased_jobs", leases)
 
 
-def read_facts(connection: Connection, columns: LiteralString, some: Sequence[RangeMembers]) -> Stored:
-    """Columns of these jobs, by id; the first column is the id."""
+def read_facts(connection: Connection, name: str, some: Sequence[RangeMembers], **parts: object) -> Stored:
+    """What a query tells of these jobs, by id, which is its first column; `parts` fill it, with the table and which."""
     bounds = []
     ids: list[int] = []
     for each in some:
@@ -137,54 +136,55 @@ def read_facts(connection: Connection, columns: LiteralString, some: Sequence[Ra
         else:
             ids += [each.range * RANGE + position for position in each.positions]
     jobs = Stored()
-    cursor = connection.cursor(binary=True)
+    reader = _Reader(connection, name, parts)
     for low, high in bounds:
-        which = sql.SQL("id >= {} and id < {}").format(sql.Literal(low), sql.Literal(high))
         try:
-            rows = cursor.execute(_statement(columns, schema_of(connection), "job", which), prepare=False).fetchall()
+            rows = reader.read("job", fill("within_bounds", low=low, high=high))
         except (DatabaseError, ValueError) as error:
             if not is_about_data(error):
                 raise
-            _read(cursor, columns, "job", range(low, high), jobs)
+            reader.read_by_id("job", range(low, high), jobs)
         else:
             jobs.update({row[0]: row for row in rows})
     if ids:
-        _read(cursor, columns, "job", ids, jobs)
+        reader.read_by_id("job", ids, jobs)
     if len(jobs) < sum(high - low for low, high in bounds) + len(ids):
         wanted = {id_ for low, high in bounds for id_ in range(low, high)}.union(ids)
         missing = sorted(wanted - jobs.keys() - jobs.unreadable.keys())
         if missing:
-            _read(cursor, columns, "job_kept", missing, jobs)
+            reader.read_by_id("job_kept", missing, jobs)
         for id_ in missing:
             if id_ not in jobs:
                 jobs.unreadable.setdefault(id_, NOT_STORED)
     return jobs
 
 
-def _read(
-    cursor: psycopg.Cursor[tuple[Any, ...]], columns: LiteralString, table: str, ids: Sequence[int], jobs: Stored
-) -> None:
-    """Read those of these jobs that a table holds; where that fails, by halves, until the one it fails for is known."""
-    try:
-        statement = _statement(columns, schema_of(cursor.connection), table, _any(ids))
-        rows = cursor.execute(statement, prepare=False).fetchall()
-    except (DatabaseError, ValueError) as error:
-        if not is_about_data(error):
-            raise
-        if len(ids) == 1:
-            jobs.unreadable[ids[0]] = f"it cannot be read: {first_line(error)}"
-            return
-        half = len(ids) // 2
-        _read(cursor, columns, table, ids[:half], jobs)
-        _read(cursor, columns, table, ids[half:], jobs)
-    else:
-        jobs.update({row[0]: row for row in rows})
+class _Reader:
+    """One query about jobs, of whichever table and of whichever jobs."""
 
+    def __init__(self, connection: Connection, name: str, parts: Mapping[str, object]) -> None:
+        self._cursor = connection.cursor(binary=True)
+        self._schema = schema_of(connection)
+        self._name = name
+        self._parts = parts
 
-def _statement(columns: LiteralString, schema: str, table: str, which: sql.Composable) -> sql.Composed:
-    statement = sql.SQL("select {columns} from {table} where {which}")
-    return statement.format(columns=sql.SQL(columns), table=sql.Identifier(schema, table), which=which)
+    def read(self, table: str, which: sql.Composable) -> list[tuple[Any, ...]]:
+        statement = fill(self._name, self._schema, table=sql.Identifier(table), which=which, **self._parts)
+        return self._cursor.execute(statement, prepare=False).fetchall()
 
-
-def _any(ids: Sequence[int]) -> sql.Composable:
-    return sql.SQL("id = any ({}::bigint[])").format(sql.Literal(array_text(ids)))
+    def read_by_id(self, table: str, ids: Sequence[int], jobs: Stored) -> None:
+        """Read those of these jobs that a table holds; where that fails, by halves, until the one it fails for is
+        known."""
+        try:
+            rows = self.read(table, fill("among_ids", ids=array_text(ids)))
+        except (DatabaseError, ValueError) as error:
+            if not is_about_data(error):
+                raise
+            if len(ids) == 1:
+                jobs.unreadable[ids[0]] = f"it cannot be read: {first_line(error)}"
+                return
+            half = len(ids) // 2
+            self.read_by_id(table, ids[:half], jobs)
+            self.read_by_id(table, ids[half:], jobs)
+        else:
+            jobs.update({row[0]: row for row in rows})

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, LiteralString, NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 
@@ -179,7 +179,7 @@ def leave_crews(connection: Connection, worker: int, queues: Iterable[int]) -> N
 def look(connection: Connection, wishes: Sequence[LookWish]) -> list[Look]:
     """Look at some partitions in one snapshot."""
     with connection.pipeline():
-        connection.execute("begin isolation level repeatable read read only")
+        connection.execute(query("begin_snapshot"))
         connection.execute(query("lock_job_tables"))
         as_of = connection.execute(query("read_snapshot"))
         cursors_of = [_send_look(connection, wish) for wish in wishes]
@@ -187,7 +187,7 @@ def look(connection: Connection, wishes: Sequence[LookWish]) -> list[Look]:
             queue: connection.execute(query("open_maps"), {"queue": queue})
             for queue in {wish.ownership.queue_id for wish in wishes if wish.with_others}
         }
-        connection.execute("commit")
+        connection.execute(query("commit"))
     snapshot = as_of.fetchone()
     maps_of = {queue: OpenKeyMaps.of(cursor.fetchall()) for queue, cursor in maps.items()}
     assert snapshot is not None  # noqa: S101
@@ -247,13 +247,7 @@ def read_waiting(connection: Connection, rows: Sequence[ReadyRow], *, with_args:
 
     Arguments that are long are left out, to be read when the job starts.
     """
-    tenant: LiteralString = "attributes ->> 'tenant'" if with_tenant else "null::text"
-    stored: LiteralString = (
-        "id, case when pg_column_size(args) < 2000 then args::text end, key, attributes::text, task"
-        if with_args
-        else "id, null::text, key, null::text, task"
-    )
-    return read_facts(connection, stored + ", " + tenant, rows)
+    return read_facts(connection, "read_waiting_jobs", rows, with_args=with_args, with_tenant=with_tenant)
 
 
 def note_idle(connection: Connection, worker: int, ownership: Ownership, as_of: str, server: str) -> None:

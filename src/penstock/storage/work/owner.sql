@@ -118,3 +118,10 @@ select g.id from unnest(%(jobs)s::bigint[]) as g(id)
 -- name: open_maps
 -- See @schema@.open_maps: one look. Index: ready_of_epoch.
 select epoch, partition_ids, open_ids, held_keys from @schema@.open_maps(%(queue)s)
+
+-- name: read_waiting_jobs
+-- Jobs as an owner reads them ahead: what is not asked for is null, and so are long arguments, which are read when the job
+-- starts. Index: the primary key of the tables that `which` leaves.
+select id, case when {with_args} and pg_column_size(args) < 2000 then args::text end, key,
+       case when {with_args} then attributes::text end, task, case when {with_tenant} then attributes ->> 'tenant' end
+  from @schema@.{table} where {which}

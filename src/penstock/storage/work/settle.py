@@ -102,7 +102,7 @@ def succeeded_parameters(worker: int, name: str, done: Sequence[Succeeded]) -> d
 def _wait_briefly_for_locks(connection: Connection) -> Iterator[None]:
     """A transaction that does not wait long for locks."""
     with connection.transaction():
-        connection.execute("select set_config('lock_timeout', '1s', true)")
+        connection.execute(query("wait_a_second_for_locks"))
         yield
 
 

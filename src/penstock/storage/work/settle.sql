@@ -7,3 +7,7 @@ update @schema@.lease set is_ahead = false
 -- name: split_lease_if_leased
 -- Give one job of a lease a lease of its own. See @schema@.split_lease_if_leased.
 select @schema@.split_lease_if_leased(%(worker)s, %(lease)s, %(token)s, %(range)s, %(position)s::smallint)
+
+-- name: wait_a_second_for_locks
+-- From here to the end of the transaction no lock is waited for longer than this.
+select set_config('lock_timeout', '1s', true)
