@@ -390,7 +390,7 @@ class App:
 
     @property
     def database(self) -> Database:
-        """The first shard, with everything declared so far written down."""
+        """The lead, the shard on which the catalogue is changed; with everything declared so far written down."""
         return self.databases.lead
 
     @property
@@ -405,7 +405,7 @@ class App:
 
     @property
     def url(self) -> str:
-        """The URL of the first shard; reading it starts embedded servers."""
+        """The first URL of the app, of whichever shard it is; reading it starts embedded servers."""
         return self._connecting.urls[0]
 
     @property
