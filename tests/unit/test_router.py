@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.routing.key_hash import home_of, partition_of
-from penstock.routing.router import ANYWHERE, Destination, KeyMap, route
+from penstock.routing.router import ANYWHERE, KeyMap, Route, route
 
 ROUTES: list[dict[str, Any]] = json.loads(
     files("penstock.routing").joinpath("routes.json").read_text(encoding="utf-8")
@@ -27,7 +27,7 @@ def test_the_published_routes_hold(number: int) -> None:
     given = ROUTES[number]
     key = None if given["key"] is None else given["key"].encode()
     found = route(KeyMap(given["shards"], given["homes"], given["is_owned"]), key, given["idempotency_key"])
-    assert found == Destination(given["partition"], given["shard"])
+    assert found == Route(given["partition"], given["shard"])
 
 
 @given(_SHARDS, _KEYS, _IDEMPOTENCY_KEYS, st.booleans())
@@ -62,4 +62,4 @@ def test_without_an_owner_an_idempotency_key_is_always_at_its_home(
 
 
 def test_a_home_without_a_partition_is_named_alone() -> None:
-    assert route(KeyMap([1, 1], [2], is_owned=False), b"c-42", "order-1") == Destination(None, 2)
+    assert route(KeyMap([1, 1], [2], is_owned=False), b"c-42", "order-1") == Route(None, 2)

@@ -17,7 +17,7 @@ from penstock.shards.locating import at_job
 from penstock.storage import Connection
 from penstock.storage.catalogue.crons import database_now
 from penstock.storage.inspect.health import (
-    Waiting,
+    WaitingFacts,
     holder_of_job,
     is_asked_to_stop,
     on_its_way,
@@ -109,7 +109,7 @@ def _explain_carried(connection: Connection, job: Job, shard: int, state: str) -
     return _explanation(job, reason + refused, shard=shard, becomes=becomes, refused=trouble.error if trouble else None)
 
 
-def _explain_ready(job: Job, waiting: Waiting, key_facts: KeyFacts | None) -> Explanation:
+def _explain_ready(job: Job, waiting: WaitingFacts, key_facts: KeyFacts | None) -> Explanation:
     facts: dict[str, Any] = {
         "workers": waiting.workers,
         "workers_that_know_the_task": waiting.workers_that_know,

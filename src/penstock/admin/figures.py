@@ -17,7 +17,7 @@ from penstock.shards.membership import ShardEntry, read_shards
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue.queues import QueueEntry, read_queues
 from penstock.storage.inspect import health as storage
-from penstock.storage.inspect.stats import Figures, queue_stats, read_figures
+from penstock.storage.inspect.stats import StoredFigures, queue_stats, read_figures
 from penstock.storage.work.workers import read_workers
 
 __all__ = ["all_stats", "answers", "shards", "silent_shard", "stats", "workers"]
@@ -76,10 +76,10 @@ def _stats(databases: Databases, queues: Sequence[QueueEntry]) -> list[Stats]:
         each for queue in queues for each in zip(queue.partition_ids, queue.partition_shards, strict=True)
     ]
 
-    def read(database: Database) -> dict[int, Figures]:
+    def read(database: Database) -> dict[int, StoredFigures]:
         partitions = [id_ for id_, shard in partition_shards if shard == database.shard]
 
-        def act(connection: Connection) -> dict[int, Figures]:
+        def act(connection: Connection) -> dict[int, StoredFigures]:
             return read_figures(connection, partitions)
 
         return databases.ask(database, act, writes=False)

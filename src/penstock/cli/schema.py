@@ -18,7 +18,7 @@ from penstock.cli.terminal import Column, is_terminal, say, show_json, show_tabl
 from penstock.errors import PenstockError
 from penstock.storage import Connection
 from penstock.storage.connection.schema_name import SCHEMA
-from penstock.storage.schema import EMPTY, OURS, State, describe, plan, read_state, refuse, script
+from penstock.storage.schema import EMPTY, OURS, AppliedSchema, describe, plan, read_state, refuse, script
 
 __all__ = ["doctor", "grant", "migrate", "sql"]
 
@@ -107,7 +107,7 @@ def doctor(url: Url = None, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def _fitting_state(connection: Connection) -> State:
+def _fitting_state(connection: Connection) -> AppliedSchema:
     state = read_state(connection)
     refuse(state)
     return state

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice
 
-from penstock.policy.roster import Job, Roster
+from penstock.policy.roster import JobTuple, Roster
 from penstock.storage.connection.database import Connection
 from penstock.storage.enqueue.job_group import RANGE
 from penstock.storage.work import owner as storage
@@ -57,7 +57,9 @@ class OwnedPartition:
     is_read: bool = False
     looked_at: float = 0.0
     others_at: float = 0.0
-    has_others: bool = True
+    # Whether anything the roster did not start keeps its jobs back: what others run, keys that are held or halted,
+    # earlier key maps.
+    has_outside_holds: bool = True
     # The newest key map that was seen: jobs that were routed by a newer one wait until that is known.
     newest_key_map: int = 0
     is_withheld: bool = False
@@ -69,7 +71,7 @@ class OwnedPartition:
     # Of those, the ones leased to another holder than the owner itself, which may not hear of their ends.
     leased_to_others: set[int] = field(default_factory=set)
     # Jobs without a handler here, as they stand in the roster: one that is cancelled must not hold its key for ever.
-    unknown: dict[int, Job] = field(default_factory=dict)
+    unknown: dict[int, JobTuple] = field(default_factory=dict)
     # Jobs that were rescued, and how often: they run with few beside them.
     rescued: dict[int, int] = field(default_factory=dict)
     # Chosen, and put off for a moment since they were rescued.
@@ -166,7 +168,7 @@ class Owner:
         for each in self._partitions.values():
             if self._is_closed(each):
                 continue
-            with_others = now - each.others_at >= (OTHERS_SECONDS if each.has_others else SWEEP_SECONDS)
+            with_others = now - each.others_at >= (OTHERS_SECONDS if each.has_outside_holds else SWEEP_SECONDS)
             wants_more = each.roster.startable < wanted or each.is_fair
             seconds = NEWS_SECONDS if not wants_more else LOOK_SECONDS if each.is_read else 0.0
             if self._must_look or with_others or now - each.looked_at >= seconds:
@@ -280,7 +282,7 @@ class Owner:
             partition.leased_to_others.discard(job)
             partition.roster.note_end(job, end, now)
             if end in ("retry", "snooze"):
-                partition.has_others = True
+                partition.has_outside_holds = True
 
     def is_idle(self, now: float) -> bool:
         """Whether nothing of its partitions could start, now or after a moment."""
@@ -305,7 +307,7 @@ class Owner:
                 continue
             if self._is_reading and not each.is_read:
                 return 0.0
-            if each.has_others:
+            if each.has_outside_holds:
                 patience = min(patience, OTHERS_SECONDS)
             next_at = each.roster.next_at(now)
             if next_at is not None:
@@ -386,15 +388,15 @@ class Owner:
             partition.roster.set_elsewhere(elsewhere, seen.unstarted)
             partition.roster.set_held(seen.held)
             partition.roster.set_halted(seen.halted)
-            partition.has_others = bool(elsewhere or seen.held or seen.halted)
+            partition.has_outside_holds = bool(elsewhere or seen.held or seen.halted)
             if partition.unknown:
                 self._look_for_unknown(connection, partition)
         if seen.key_maps is not None:
             partition.newest_key_map = max(seen.key_maps.partitions, default=0)
             partition.roster.set_key_maps(seen.key_maps.partitions, seen.key_maps.open, seen.key_maps.held)
-            partition.has_others |= len(seen.key_maps.partitions) > 1
+            partition.has_outside_holds |= len(seen.key_maps.partitions) > 1
         if any(row.epoch > partition.newest_key_map for row in seen.rows):
-            partition.has_others, partition.others_at = True, 0.0
+            partition.has_outside_holds, partition.others_at = True, 0.0
 
     def _look_for_unknown(self, connection: Connection, partition: OwnedPartition) -> None:
         """See whether jobs without a handler here still wait: one that does not is let go, and found gone."""

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["COPIES", "STATES", "STEPS", "Step"]
+__all__ = ["COPIES", "STATES", "STEPS", "StateStep"]
 
 
-class Step(NamedTuple):
+class StateStep(NamedTuple):
     """From one state to the next, and the function that does it. From None: a new row."""
 
     before: str | None
@@ -31,40 +31,40 @@ STATES: dict[str, tuple[str, ...]] = {
     "partition": ("unused", "current", "left", "shut"),
 }
 
-STEPS: dict[str, tuple[Step, ...]] = {
+STEPS: dict[str, tuple[StateStep, ...]] = {
     "shard": (
-        Step(None, "joining", "reserve_shard"),
+        StateStep(None, "joining", "reserve_shard"),
         # The databases that an app is first opened with.
-        Step(None, "active", "enter_shard"),
-        Step("joining", "active", "end_joining"),
-        Step("active", "draining", "begin_draining"),
-        Step("draining", "drained", "end_draining"),
+        StateStep(None, "active", "enter_shard"),
+        StateStep("joining", "active", "end_joining"),
+        StateStep("active", "draining", "begin_draining"),
+        StateStep("draining", "drained", "end_draining"),
     ),
     "queue_map": (
-        Step(None, "announced", "set_map"),
+        StateStep(None, "announced", "set_map"),
         # The first of a queue, and where no other shard has partitions of the one before.
-        Step(None, "open", "set_map"),
-        Step("announced", "open", "open_map"),
-        Step("announced", "withdrawn", "set_map"),
-        Step("open", "replaced", "set_map"),
-        Step("replaced", "drained", "drain_maps"),
+        StateStep(None, "open", "set_map"),
+        StateStep("announced", "open", "open_map"),
+        StateStep("announced", "withdrawn", "set_map"),
+        StateStep("open", "replaced", "set_map"),
+        StateStep("replaced", "drained", "drain_maps"),
     ),
     "map_here": (
-        Step(None, "in_use", "set_map"),
-        Step("in_use", "closed", "close_maps"),
+        StateStep(None, "in_use", "set_map"),
+        StateStep("in_use", "closed", "close_maps"),
     ),
     "partition": (
-        Step(None, "unused", "partitions_for"),
-        Step(None, "unused", "move_partitions"),
-        Step("unused", "current", "set_map"),
-        Step("current", "left", "set_map"),
-        Step("current", "unused", "undo_map"),
-        Step("left", "current", "set_map"),
+        StateStep(None, "unused", "partitions_for"),
+        StateStep(None, "unused", "move_partitions"),
+        StateStep("unused", "current", "set_map"),
+        StateStep("current", "left", "set_map"),
+        StateStep("current", "unused", "undo_map"),
+        StateStep("left", "current", "set_map"),
         # On its own shard; and on the others, which are told.
-        Step("left", "shut", "shut_partitions_left"),
-        Step("left", "shut", "note_shut"),
-        Step("unused", "shut", "shut_partitions_left"),
-        Step("shut", "current", "set_map"),
+        StateStep("left", "shut", "shut_partitions_left"),
+        StateStep("left", "shut", "note_shut"),
+        StateStep("unused", "shut", "shut_partitions_left"),
+        StateStep("shut", "current", "set_map"),
     ),
 }
 

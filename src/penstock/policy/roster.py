@@ -29,10 +29,10 @@ from penstock.policy.key_maps import KeyMaps
 from penstock.policy.ready_keys import FairReadyKeys, ReadyKeys
 from penstock.policy.waiting_job import WaitingJob
 
-__all__ = ["Job", "Roster", "WaitingJob"]
+__all__ = ["JobTuple", "Roster", "WaitingJob"]
 
 # A `WaitingJob`, or a plain tuple of the same: there are many, and they are made quicker.
-Job: TypeAlias = tuple[int, bytes | None, int, int, float, str, int, bool]
+JobTuple: TypeAlias = tuple[int, bytes | None, int, int, float, str, int, bool]
 RETURNING_ENDS = frozenset({"retry", "snooze"})
 FINAL_ENDS = frozenset({"succeeded", "failed", "cancelled", "discarded", "expired", "gone"})
 
@@ -89,7 +89,7 @@ class Roster:
             key.entry = None
             self._reclassify(key)
 
-    def add(self, jobs: Iterable[Job]) -> None:
+    def add(self, jobs: Iterable[JobTuple]) -> None:
         """Take over jobs read from `ready`; one that is out or held waits again where it stood in the order."""
         keys, out, holds = self._keys, self._out, self._holds
         has_holds, is_single = bool(holds), self._rules.per_key == 1

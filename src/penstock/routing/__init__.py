@@ -7,16 +7,16 @@ placement   without either: where the fewest jobs wait
 
 from penstock.routing.key_hash import IDEMPOTENCY_DOMAIN, PARTITION_DOMAIN, h64, home_of, partition_of, shard_of
 from penstock.routing.placement import Depth, Placement, least_loaded
-from penstock.routing.router import ANYWHERE, Destination, KeyMap, route, route_keys
+from penstock.routing.router import ANYWHERE, KeyMap, Route, route, route_keys
 
 __all__ = [
     "ANYWHERE",
     "IDEMPOTENCY_DOMAIN",
     "PARTITION_DOMAIN",
     "Depth",
-    "Destination",
     "KeyMap",
     "Placement",
+    "Route",
     "h64",
     "home_of",
     "least_loaded",

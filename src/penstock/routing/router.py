@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from penstock.routing.key_hash import home_of, partition_of
 
-__all__ = ["ANYWHERE", "Destination", "KeyMap", "route", "route_keys"]
+__all__ = ["ANYWHERE", "KeyMap", "Route", "route", "route_keys"]
 
 
 class KeyMap(NamedTuple):
@@ -31,17 +31,17 @@ class KeyMap(NamedTuple):
         return [number for number, each in enumerate(self.shards) if each == shard]
 
 
-class Destination(NamedTuple):
+class Route(NamedTuple):
     """One partition; or any on a shard; or, with neither, any at all."""
 
     partition: int | None = None
     shard: int | None = None
 
 
-ANYWHERE = Destination()
+ANYWHERE = Route()
 
 
-def route(key_map: KeyMap, key: bytes | None, idempotency_key: str | None = None) -> Destination:
+def route(key_map: KeyMap, key: bytes | None, idempotency_key: str | None = None) -> Route:
     """Where a job with this key and idempotency key goes.
 
     A shard that remembers idempotency keys and has no partition yet is being moved to: it is named without a partition.
@@ -49,11 +49,11 @@ def route(key_map: KeyMap, key: bytes | None, idempotency_key: str | None = None
     if idempotency_key is not None and (key is None or not key_map.is_owned):
         home = home_of(idempotency_key, key_map.homes)
         there = key_map.numbers_on(home) if key is not None else []
-        return Destination(there[partition_of(key, len(there))] if key is not None and there else None, home)
+        return Route(there[partition_of(key, len(there))] if key is not None and there else None, home)
     if key is None:
         return ANYWHERE
     number = partition_of(key, len(key_map.shards))
-    return Destination(number, key_map.shards[number])
+    return Route(number, key_map.shards[number])
 
 
 def route_keys(key_map: KeyMap, keys: Sequence[bytes]) -> list[int]:

@@ -25,9 +25,9 @@ from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.connection.queries import query
 from penstock.storage.history.bulk import RangeInterval, split_interval
 from penstock.storage.history.lake_writings import (
-    State,
     Sum,
     Writing,
+    WritingState,
     add_writing,
     mark_writings,
     read_writings,
@@ -183,7 +183,7 @@ class Archiving:
         """What was ever written."""
         return read_writings(self._connection)
 
-    def mark(self, writings: Iterable[Writing], state: State) -> None:
+    def mark(self, writings: Iterable[Writing], state: WritingState) -> None:
         """Note what became of them."""
         with self.acting() as connection:
             mark_writings(connection, writings, state)

@@ -17,9 +17,18 @@ from typing import Literal, NamedTuple
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 
-__all__ = ["State", "Sum", "Writing", "add_writing", "mark_writings", "read_writings", "verify_writing", "writings_of"]
+__all__ = [
+    "Sum",
+    "Writing",
+    "WritingState",
+    "add_writing",
+    "mark_writings",
+    "read_writings",
+    "verify_writing",
+    "writings_of",
+]
 
-State = Literal["begun", "verified", "abandoned", "lost", "set_aside"]
+WritingState = Literal["begun", "verified", "abandoned", "lost", "set_aside"]
 
 
 class Sum(NamedTuple):
@@ -39,7 +48,7 @@ class Writing:
     lake: str
     location: str
     folder: str
-    state: State
+    state: WritingState
     jobs: int = 0
     checksum: int = 0
     files: int = 0
@@ -75,6 +84,6 @@ def verify_writing(connection: Connection, writing: Writing) -> bool:
     return connection.execute(query("verify_writing"), asdict(writing)).fetchone() is not None
 
 
-def mark_writings(connection: Connection, writings: Iterable[Writing], state: State) -> None:
+def mark_writings(connection: Connection, writings: Iterable[Writing], state: WritingState) -> None:
     """Note what became of them."""
     connection.execute(query("mark_writings"), {"identities": [each.identity for each in writings], "state": state})

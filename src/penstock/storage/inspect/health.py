@@ -17,11 +17,11 @@ from penstock.storage.connection.sessions import ask_nothing
 __all__ = [
     "ArchiveFacts",
     "DividedTasks",
-    "Holder",
+    "HolderFacts",
     "ServerFacts",
     "TablesAhead",
     "Trouble",
-    "Waiting",
+    "WaitingFacts",
     "answers",
     "archive_facts",
     "dead_tuples",
@@ -45,7 +45,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingFacts:
     """What holds a ready job back. `is_behind_more`: more rows stand before it than were counted.
 
     `running_jobs` are some of the jobs that run in its partition, where that has a limit; `rate_opens_in` the seconds
@@ -68,7 +68,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class HolderFacts:
     """The worker of a job that runs. `silent_seconds`: for how long it has not renewed a lease that has run out."""
 
     is_gone: bool
@@ -129,10 +129,10 @@ class ArchiveFacts:
     taken: list[int]
 
 
-def why_waiting(connection: Connection, job_id: int, task: str) -> Waiting | None:
+def why_waiting(connection: Connection, job_id: int, task: str) -> WaitingFacts | None:
     """What holds a ready job of this task back, or None where it is not ready any more."""
     row = connection.execute(query("why_waiting"), {"id": job_id, "task": task}).fetchone()
-    return None if row is None else Waiting(*row)
+    return None if row is None else WaitingFacts(*row)
 
 
 def on_its_way(connection: Connection, job_id: int) -> tuple[int, str] | None:
@@ -168,10 +168,10 @@ def is_asked_to_stop(connection: Connection, job_id: int) -> bool:
     return bool(_row(connection, "is_asked_to_stop", {"id": job_id})[0])
 
 
-def holder_of_job(connection: Connection, job_id: int) -> Holder | None:
+def holder_of_job(connection: Connection, job_id: int) -> HolderFacts | None:
     """How it is with the worker that has a job under its lease; None where none has."""
     row = connection.execute(query("holder_of_job"), {"id": job_id}).fetchone()
-    return None if row is None else Holder(*row)
+    return None if row is None else HolderFacts(*row)
 
 
 def server_facts(connection: Connection) -> ServerFacts:

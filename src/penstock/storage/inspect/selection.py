@@ -22,7 +22,7 @@ from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 from penstock.storage.enqueue.job_group import RANGE
 
-__all__ = ["Look", "Selection", "look", "looks"]
+__all__ = ["FoundIds", "Selection", "look", "looks"]
 
 # Rows a look reads of an index; more than the 1,024 rows one range can be split into.
 _RANGES = 5_000
@@ -87,14 +87,14 @@ class Selection:
         }
 
 
-class Look(NamedTuple):
+class FoundIds(NamedTuple):
     """Ids that match, newest first; all from `floor` up are done, None: to the end."""
 
     ids: list[int]
     floor: int | None
 
 
-def looks(connection: Connection, selection: Selection, before: int | None = None) -> Iterator[Look]:
+def looks(connection: Connection, selection: Selection, before: int | None = None) -> Iterator[FoundIds]:
     """Look after look until the end. Jobs enqueued meanwhile are not met."""
     upper: int | None = before if before is not None else HIGHEST_ID
     while upper is not None:
@@ -103,7 +103,7 @@ def looks(connection: Connection, selection: Selection, before: int | None = Non
         upper = found.floor
 
 
-def look(connection: Connection, selection: Selection, before: int) -> Look:
+def look(connection: Connection, selection: Selection, before: int) -> FoundIds:
     """One bounded look at jobs with ids below `before`."""
     if selection.state is not None:
         found = _look_at_state(connection, selection, selection.state, before)
@@ -121,16 +121,16 @@ def look(connection: Connection, selection: Selection, before: int) -> Look:
     return found._replace(ids=sorted({row[0] for row in rows}, reverse=True))
 
 
-def _look_at_jobs(connection: Connection, selection: Selection, before: int) -> Look:
+def _look_at_jobs(connection: Connection, selection: Selection, before: int) -> FoundIds:
     row = connection.execute(
         query("look_at_jobs"), {**selection.parameters(), "before": before, "looks": _JOBS}, prepare=False
     ).fetchone()
     assert row is not None  # noqa: S101
     looked_at, least, ids = row
-    return Look(ids, least if looked_at == _JOBS else None)
+    return FoundIds(ids, least if looked_at == _JOBS else None)
 
 
-def _look_at_load(connection: Connection, selection: Selection, before: int) -> Look:
+def _look_at_load(connection: Connection, selection: Selection, before: int) -> FoundIds:
     row = connection.execute(
         query("look_at_load"),
         {**selection.parameters(), "top": (before - 1) // RANGE, "looks": _LOAD_RANGES},
@@ -138,10 +138,10 @@ def _look_at_load(connection: Connection, selection: Selection, before: int) -> 
     ).fetchone()
     assert row is not None  # noqa: S101
     cut_at, ids = row
-    return Look([id_ for id_ in ids if id_ < before], None if cut_at is None else cut_at * RANGE)
+    return FoundIds([id_ for id_ in ids if id_ < before], None if cut_at is None else cut_at * RANGE)
 
 
-def _look_at_state(connection: Connection, selection: Selection, state: State, before: int) -> Look:
+def _look_at_state(connection: Connection, selection: Selection, state: State, before: int) -> FoundIds:
     if state is State.BLOCKED:
         return _look_at_ids(connection, _BLOCKED, selection, before)
     if state is State.FAILED:
@@ -152,14 +152,14 @@ def _look_at_state(connection: Connection, selection: Selection, state: State, b
     return _merge([found, _look_at_ids(connection, _OUTBOX, selection, before)]) if state is State.READY else found
 
 
-def _look_at_ids(connection: Connection, names: tuple[str, str], selection: Selection, before: int) -> Look:
+def _look_at_ids(connection: Connection, names: tuple[str, str], selection: Selection, before: int) -> FoundIds:
     name = names[selection.partitions is not None]
     rows = connection.execute(query(name), {**selection.parameters(), "before": before, "looks": _JOBS}).fetchall()
     ids = [row[0] for row in rows]
-    return Look(ids, ids[-1] if len(ids) == _JOBS else None)
+    return FoundIds(ids, ids[-1] if len(ids) == _JOBS else None)
 
 
-def _look_at_ranges(connection: Connection, selection: Selection, state: State, before: int) -> Look:
+def _look_at_ranges(connection: Connection, selection: Selection, state: State, before: int) -> FoundIds:
     source = _RANGES_OF.get(state, _ENDED)
     parameters = {**selection.parameters(), "outcome": OUTCOME.get(state)}
     row = connection.execute(
@@ -170,10 +170,10 @@ def _look_at_ranges(connection: Connection, selection: Selection, state: State, 
     cut_at, ranges, sizes = row
     picked, floor = _pick(ranges or [], sizes or [], cut_at)
     if not picked:
-        return Look([], floor)
+        return FoundIds([], floor)
     rows = connection.execute(query(source.members), {**parameters, "ranges": array_text(picked)}).fetchall()
     ids = sorted({row[0] for row in rows if row[0] < before}, reverse=True)
-    return Look(ids, floor)
+    return FoundIds(ids, floor)
 
 
 def _pick(ranges: Sequence[int], sizes: Sequence[int], cut_at: int | None) -> tuple[list[int], int | None]:
@@ -193,7 +193,7 @@ def _pick(ranges: Sequence[int], sizes: Sequence[int], cut_at: int | None) -> tu
     return list(picked), None if cut_at is None else (cut_at + 1) * RANGE
 
 
-def _merge(found: Sequence[Look]) -> Look:
+def _merge(found: Sequence[FoundIds]) -> FoundIds:
     floor = max(each.floor or 0 for each in found)
     ids = sorted({id_ for each in found for id_ in each.ids if id_ >= floor}, reverse=True)
-    return Look(ids, floor or None)
+    return FoundIds(ids, floor or None)

@@ -18,10 +18,10 @@ from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 from penstock.storage.upkeep.sweep import fold_if_long
 
-__all__ = ["Figures", "queue_stats", "read_figures", "read_stats"]
+__all__ = ["StoredFigures", "queue_stats", "read_figures", "read_stats"]
 
 
-class Figures(NamedTuple):
+class StoredFigures(NamedTuple):
     """What a database has of a partition: who owns it, when its oldest ready job was enqueued, and the counts."""
 
     owner: str | None = None
@@ -36,7 +36,7 @@ class Figures(NamedTuple):
     failed: int = 0
 
 
-_NOTHING = Figures()
+_NOTHING = StoredFigures()
 
 
 def read_stats(connection: Connection, queue: QueueEntry) -> Stats:
@@ -44,16 +44,16 @@ def read_stats(connection: Connection, queue: QueueEntry) -> Stats:
     return queue_stats(queue, read_figures(connection, queue.partition_ids))
 
 
-def read_figures(connection: Connection, partitions: Iterable[int]) -> dict[int, Figures]:
+def read_figures(connection: Connection, partitions: Iterable[int]) -> dict[int, StoredFigures]:
     """The figures of these partitions that this database has, by partition."""
     ids = array_text(partitions)
     fold_if_long(connection)
     rows = connection.execute(query("read_stats"), {"partitions": ids}).fetchall()
     oldest = _oldest(connection, ids)
-    return {id_: Figures(owner, oldest.get(id_), *counts) for id_, owner, *counts in rows}
+    return {id_: StoredFigures(owner, oldest.get(id_), *counts) for id_, owner, *counts in rows}
 
 
-def queue_stats(queue: QueueEntry, figures: Mapping[int, Figures], unavailable: Sequence[str] = ()) -> Stats:
+def queue_stats(queue: QueueEntry, figures: Mapping[int, StoredFigures], unavailable: Sequence[str] = ()) -> Stats:
     """A queue's figures, put together from those of its partitions on whichever shard.
 
     A partition that moved is there twice until the old place is empty, and is shown once, where it is now.
@@ -89,7 +89,7 @@ def _oldest(connection: Connection, partitions: str) -> dict[int, datetime]:
     return oldest
 
 
-def _partition(queue: QueueEntry, indexes: Sequence[int], figures: Mapping[int, Figures]) -> PartitionStats:
+def _partition(queue: QueueEntry, indexes: Sequence[int], figures: Mapping[int, StoredFigures]) -> PartitionStats:
     found = [figures.get(queue.partition_ids[index], _NOTHING) for index in indexes]
     first = indexes[0]
     return PartitionStats(

@@ -19,15 +19,15 @@ renewal of a lease.
 
 from penstock.storage.schema.files import OURS, Schema, TableFile
 from penstock.storage.schema.migration import migrate
-from penstock.storage.schema.state import EMPTY, State, check_schema, describe, read_state, refuse, refuse_newer
-from penstock.storage.schema.steps import Step, plan, script
+from penstock.storage.schema.state import EMPTY, AppliedSchema, check_schema, describe, read_state, refuse, refuse_newer
+from penstock.storage.schema.steps import SchemaStep, plan, script
 
 __all__ = [
     "EMPTY",
     "OURS",
+    "AppliedSchema",
     "Schema",
-    "State",
-    "Step",
+    "SchemaStep",
     "TableFile",
     "check_schema",
     "describe",

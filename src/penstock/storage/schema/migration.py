@@ -21,7 +21,7 @@ from penstock.storage.connection.flow import schema_of
 from penstock.storage.connection.queries import query
 from penstock.storage.schema.files import OURS, Schema
 from penstock.storage.schema.state import check_schema, read_state, refuse, refuse_server
-from penstock.storage.schema.steps import BEGIN, Step, plan
+from penstock.storage.schema.steps import BEGIN, SchemaStep, plan
 
 __all__ = ["migrate"]
 
@@ -56,7 +56,7 @@ def migrate(connection: Connection, schema: Schema = OURS) -> list[str]:
     return applied
 
 
-def _apply_patiently(connection: Connection, step: Step, schema: Schema) -> bool:
+def _apply_patiently(connection: Connection, step: SchemaStep, schema: Schema) -> bool:
     """Do a step, however long somebody holds what it needs; false where it was done meanwhile."""
     began_at = said_at = system.monotonic()
     pause = 0.05
@@ -72,7 +72,7 @@ def _apply_patiently(connection: Connection, step: Step, schema: Schema) -> bool
         pause = min(pause * 2, MOST_PAUSE_SECONDS)
 
 
-def _apply(connection: Connection, step: Step, schema: Schema) -> bool:
+def _apply(connection: Connection, step: SchemaStep, schema: Schema) -> bool:
     with connection.transaction():
         connection.execute(BEGIN)
         connection.execute(query("lock_migrations"))

@@ -15,8 +15,8 @@ from penstock.storage.schema.files import OURS, Schema
 
 __all__ = [
     "EMPTY",
+    "AppliedSchema",
     "FunctionSet",
-    "State",
     "check_schema",
     "describe",
     "read_state",
@@ -36,7 +36,7 @@ class FunctionSet:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class AppliedSchema:
     """What was applied to a database: the checksums of table files by number, and the set of functions."""
 
     # Whether there are tables to note it in.
@@ -45,10 +45,10 @@ class State:
     functions: FunctionSet | None
 
 
-EMPTY = State(False, {}, None)
+EMPTY = AppliedSchema(False, {}, None)
 
 
-def read_state(connection: Connection) -> State:
+def read_state(connection: Connection) -> AppliedSchema:
     """What this database has; one made before the first release is refused."""
     try:
         row = connection.execute(query("find_books")).fetchone()
@@ -69,7 +69,7 @@ def read_state(connection: Connection) -> State:
             f"the database role {connection.info.user!r} may not use Penstock's tables: let their owner run `penstock"
             f" grant worker {connection.info.user}`, or reader; a producer has only penstock.enqueue, in SQL"
         ) from None
-    return State(
+    return AppliedSchema(
         True,
         {number: (name, checksum) for number, name, checksum in tables},
         None if functions is None else FunctionSet(*functions),
@@ -93,7 +93,7 @@ def check_schema(connection: Connection, schema: Schema = OURS) -> None:
         )
 
 
-def refuse(state: State, schema: Schema = OURS) -> None:
+def refuse(state: AppliedSchema, schema: Schema = OURS) -> None:
     """Refuse what was applied in another form than the program has it, and functions that are too new for it."""
     for file in schema.tables:
         if file.number in state.tables and state.tables[file.number][1] != file.checksum:
@@ -121,7 +121,7 @@ def refuse_newer(oldest_program: int, schema: Schema = OURS) -> None:
         )
 
 
-def describe(state: State, schema: Schema = OURS) -> str:
+def describe(state: AppliedSchema, schema: Schema = OURS) -> str:
     """How a database that the program fits stands to it, in one sentence."""
     if state.functions is not None and state.functions.version > schema.version:
         return (
