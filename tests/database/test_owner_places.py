@@ -112,7 +112,7 @@ def test_the_jobs_of_a_load_that_was_paused_and_resumed_start_behind_what_was_re
     )
     assert owning.start() == [first]
     connection.execute("update penstock.load set is_paused = true")
-    assert owned.scene.one("select penstock.withdraw_paused_loads()") == 1
+    assert owned.scene.one("select penstock.suspend_paused_loads()") == 1
     connection.execute("select penstock.resume_load(id) from penstock.load")
     assert sweep.promote(connection) == 1
     owning.end(first)

@@ -282,10 +282,10 @@ def test_an_owner_s_look_touches_only_what_it_has_not_read(backlog: Scene) -> No
 
 def test_the_maps_of_a_resized_queue_are_looked_at_through_indexes(backlog: Scene) -> None:
     connection, queue = backlog.connection, find_queue(backlog.connection, "owned")
-    assert_cheap(connection, "open_maps", {"queue": queue.id})
+    assert_cheap(connection, "undrained_maps", {"queue": queue.id})
     with connection.transaction(force_rollback=True):
         connection.execute("select penstock.resize('owned', 3)")
-        assert_cheap(connection, "open_maps", {"queue": queue.id})
+        assert_cheap(connection, "undrained_maps", {"queue": queue.id})
         assert_cheap(connection, "enqueue_one_if_mapped", one_if_mapped(queue, 2))
         connection.execute(
             "update penstock.map_here set state = 'closed' where queue_id = %s and epoch = 1", [queue.id]
@@ -296,7 +296,7 @@ def test_the_maps_of_a_resized_queue_are_looked_at_through_indexes(backlog: Scen
             " from penstock.ready where partition_id = %s order by pos limit 10",
             [queue.partition_ids[0]],
         )
-        assert_cheap(connection, "open_maps", {"queue": queue.id})
+        assert_cheap(connection, "undrained_maps", {"queue": queue.id})
         assert_cheap(connection, "is_drained", {"queue": queue.id})
         assert_cheap(connection, "drain_maps", {})
         # Some pages for each job it looks at; it finds the first of what is left among all rows of the partition.

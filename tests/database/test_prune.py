@@ -35,7 +35,7 @@ def pass_tables(scene: Scene) -> int:
 def age(scene: Scene, days: float) -> None:
     """Let everything in the database have happened so many days earlier."""
     passed = {"days": days}
-    for table, column in (("slice", "opened_at"), ("finished", "finished_at"), ("dead", "failed_at")):
+    for table, column in (("slice", "used_from"), ("finished", "finished_at"), ("dead", "failed_at")):
         statement = f"update penstock.{table} set {column} = {column} - make_interval(secs => 86400 * %(days)s)"
         scene.connection.execute(statement, passed)
 
@@ -67,10 +67,10 @@ def test_three_tables_of_each_kind_lie_ahead(scene: Scene) -> None:
     make_ahead(scene.connection)
     ahead = "select count(*) from penstock.job_table, penstock.range_number where low > last_value"
     assert scene.one(ahead) == 3
-    assert scene.one("select count(*) from penstock.slice where opened_at is null") == 3
+    assert scene.one("select count(*) from penstock.slice where used_from is null") == 3
     assert rotate_slice(scene.connection) == 2
     assert scene.one("select penstock.current_slice()") == 2
-    assert scene.one("select count(*) from penstock.slice where opened_at is null") == 3
+    assert scene.one("select count(*) from penstock.slice where used_from is null") == 3
 
 
 @pytest.mark.parametrize("is_one_statement", [True, False])

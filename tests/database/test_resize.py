@@ -16,7 +16,7 @@ from penstock.routing.key_hash import partition_of
 from penstock.storage import Connection
 from penstock.storage.catalogue import resize
 from penstock.storage.catalogue.queues import find_queue
-from penstock.storage.catalogue.resize import OpenKeyMaps
+from penstock.storage.catalogue.resize import UndrainedKeyMaps
 from penstock.storage.connection.queries import query
 from penstock.storage.enqueue.job_group import Parents
 from penstock.storage.repair import control
@@ -47,8 +47,8 @@ class Seen(NamedTuple):
     held: set[tuple[int, bytes]]
 
 
-def open_maps(connection: Connection, queue: int) -> Seen:
-    maps = OpenKeyMaps.of(connection.execute(query("open_maps"), {"queue": queue}).fetchall())
+def undrained_maps(connection: Connection, queue: int) -> Seen:
+    maps = UndrainedKeyMaps.of(connection.execute(query("undrained_maps"), {"queue": queue}).fetchall())
     number: dict[int, int] = dict(connection.execute("select id, number from penstock.partition").fetchall())
     partitions = {epoch: len(partitions) for epoch, partitions in maps.partitions.items()}
     return Seen(partitions, {(epoch, number[partition]) for epoch, partition in maps.open}, maps.held)
@@ -191,25 +191,25 @@ def test_what_is_left_of_earlier_maps_is_told_by_partition_and_then_by_key(scene
     held, running, behind = owned.enqueue([here] * 3)
     (halted,) = owned.enqueue([there])
     queue = owned.entry.id
-    assert open_maps(owned.connection, queue) == Seen({1: 2}, set(), set())
+    assert undrained_maps(owned.connection, queue) == Seen({1: 2}, set(), set())
     resize.resize(owned.connection, "o", 3)
-    assert open_maps(owned.connection, queue) == Seen({1: 2, 2: 3}, {(1, 0), (1, 1)}, set())
+    assert undrained_maps(owned.connection, queue) == Seen({1: 2, 2: 3}, {(1, 0), (1, 1)}, set())
     resize.drain(owned.connection)
     owned.end(owned.lease([halted]), "failed")
-    assert open_maps(owned.connection, queue) == Seen({1: 2, 2: 3}, {(1, 0)}, {(1, there)})
+    assert undrained_maps(owned.connection, queue) == Seen({1: 2, 2: 3}, {(1, 0)}, {(1, there)})
     leases = owned.lease([held, running])
     owned.end(leases[:1], "retry", due_in=60)
     control.cancel_job(owned.connection, behind)
-    assert open_maps(owned.connection, queue) == Seen({1: 2, 2: 3}, {(1, 0)}, {(1, there), (1, here)})
+    assert undrained_maps(owned.connection, queue) == Seen({1: 2, 2: 3}, {(1, 0)}, {(1, there), (1, here)})
     owned.end(leases[1:], "discarded")
-    assert open_maps(owned.connection, queue) == Seen({1: 2, 2: 3}, set(), {(1, there), (1, here)})
+    assert undrained_maps(owned.connection, queue) == Seen({1: 2, 2: 3}, set(), {(1, there), (1, here)})
     resize.drain(owned.connection)
     control.cancel_job(owned.connection, held)
     resize.drain(owned.connection)
     assert maps(owned)[0] == (1, 2, True, False)  # for the halted key
     owned.connection.execute("select penstock.release_key(%s, %s)", [queue, there])
     resize.drain(owned.connection)
-    assert open_maps(owned.connection, queue) == Seen({2: 3}, set(), set())
+    assert undrained_maps(owned.connection, queue) == Seen({2: 3}, set(), set())
 
 
 def test_a_retry_that_holds_its_key_keeps_its_map(owned: Owned) -> None:
@@ -232,23 +232,23 @@ def test_few_keys_left_in_a_partition_hold_only_themselves(scene: Scene) -> None
     resize.resize(owned.connection, "o", 3)
     assert resize.list_rest(owned.connection) == 0  # producers may still hold the map
     resize.drain(owned.connection)
-    assert open_maps(owned.connection, queue).open == {(1, 0)}
+    assert undrained_maps(owned.connection, queue).open == {(1, 0)}
     assert resize.list_rest(owned.connection) == 1
-    assert open_maps(owned.connection, queue)[1:] == (set(), {(1, halted), (1, other)})
+    assert undrained_maps(owned.connection, queue)[1:] == (set(), {(1, halted), (1, other)})
     owned.end(owned.lease(jobs[3:]), "discarded")
     resize.list_rest(owned.connection)
-    assert open_maps(owned.connection, queue)[1:] == (set(), {(1, halted)})
+    assert undrained_maps(owned.connection, queue)[1:] == (set(), {(1, halted)})
     # The dead letter comes back to its place, also where the key had nothing left there.
     control.cancel_jobs(owned.connection, jobs[1:3])
     (third,) = owned.enqueue([other])
     assert third
     owned.connection.execute("update penstock.map_rest set keys = '{}'")
     control.retry_dead(owned.connection, jobs[:1])
-    assert open_maps(owned.connection, queue)[1:] == (set(), {(1, halted)})
+    assert undrained_maps(owned.connection, queue)[1:] == (set(), {(1, halted)})
     resize.drain(owned.connection)
     owned.end(owned.lease(jobs[:1]), "discarded")
     resize.drain(owned.connection)
-    assert open_maps(owned.connection, queue) == Seen({2: 3}, set(), set())
+    assert undrained_maps(owned.connection, queue) == Seen({2: 3}, set(), set())
     assert owned.scene.one("select count(*) from penstock.map_rest") == 0
 
 
@@ -258,9 +258,9 @@ def test_many_keys_left_in_a_partition_are_not_listed(owned: Owned) -> None:
     resize.resize(owned.connection, "o", 3)
     resize.drain(owned.connection)
     assert owned.scene.one("select penstock.list_rest(1000, %s)", len(keys) - 1) == 0
-    assert open_maps(owned.connection, owned.entry.id).open == {(1, 0)}
+    assert undrained_maps(owned.connection, owned.entry.id).open == {(1, 0)}
     assert owned.scene.one("select penstock.list_rest(1000, %s)", len(keys)) == 1
-    assert open_maps(owned.connection, owned.entry.id).open == set()
+    assert undrained_maps(owned.connection, owned.entry.id).open == set()
 
 
 def test_a_key_with_very_many_jobs_left_holds_only_itself(scene: Scene) -> None:
@@ -275,9 +275,9 @@ def test_a_key_with_very_many_jobs_left_holds_only_itself(scene: Scene) -> None:
     resize.resize(owned.connection, "o", 3)
     resize.drain(owned.connection)
     assert resize.list_rest(owned.connection) == 0  # it goes on with the next call
-    assert open_maps(owned.connection, owned.entry.id).open == {(1, 0)}
+    assert undrained_maps(owned.connection, owned.entry.id).open == {(1, 0)}
     assert resize.list_rest(owned.connection) == 1
-    assert open_maps(owned.connection, owned.entry.id)[1:] == (set(), {(1, halted), (1, other), (1, last)})
+    assert undrained_maps(owned.connection, owned.entry.id)[1:] == (set(), {(1, halted), (1, other), (1, last)})
     owned.scene.assert_conserved()
 
 
@@ -304,11 +304,11 @@ def test_a_list_of_what_is_left_misses_nothing_that_moves_between_its_pages(scen
     while owned.scene.one("select penstock.list_rest(1, 100)") == 0:
         pass
     # One more at most: what ended after its page.
-    assert open_maps(owned.connection, owned.entry.id)[1:] == (set(), {(1, key) for key in keys if key != keys[4]})
+    assert undrained_maps(owned.connection, owned.entry.id)[1:] == (set(), {(1, key) for key in keys if key != keys[4]})
     while owned.scene.one("select penstock.list_rest(1, 100)") == 0:
         pass
     left = {(1, key) for key in keys if key not in (keys[4], keys[7])}
-    assert open_maps(owned.connection, owned.entry.id)[1:] == (set(), left)
+    assert undrained_maps(owned.connection, owned.entry.id)[1:] == (set(), left)
 
 
 def test_of_several_dead_letters_that_come_back_together_each_key_is_waited_for(scene: Scene) -> None:
@@ -321,7 +321,7 @@ def test_of_several_dead_letters_that_come_back_together_each_key_is_waited_for(
     assert resize.list_rest(owned.connection) == 1
     control.retry_dead(owned.connection, dead)
     assert owned.halted() == []
-    assert open_maps(owned.connection, owned.entry.id)[1:] == (set(), {(1, key) for key in keys})
+    assert undrained_maps(owned.connection, owned.entry.id)[1:] == (set(), {(1, key) for key in keys})
     assert stays
 
 
@@ -331,7 +331,7 @@ def test_a_chain_of_resizes_waits_for_every_map_that_is_not_drained(owned: Owned
     owned.enqueue([owned.key(2, 3)])
     resize.resize(owned.connection, "o", 1)
     resize.drain(owned.connection)
-    found = open_maps(owned.connection, owned.entry.id)
+    found = undrained_maps(owned.connection, owned.entry.id)
     assert found == Seen({1: 2, 2: 3, 3: 1}, {(1, 1), (2, 2)}, set())
     check_maps(owned.connection)
 

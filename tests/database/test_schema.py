@@ -31,7 +31,7 @@ from penstock.storage.schema import (
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 # What `plan` fills in, or sends together.
-_NOT_PREPARED = {"begin_step", "open_books", "note_table_file", "refuse_older_functions", "note_function_set"}
+_NOT_PREPARED = {"begin_step", "create_books", "note_table_file", "refuse_older_functions", "note_function_set"}
 # Parts of others: they are prepared there, as `which`.
 _PARTS = {"among_ids", "within_bounds"}
 _BRACES = re.compile(r"\{([a-z_]+)\}")

@@ -63,7 +63,7 @@ def test_g1_g3_g11_a_call_is_written_once_though_it_arrives_after_it_was_looked_
 
     # What a call is committed with: small ones are one statement, large ones end with one of these.
     small = b'"label"'
-    last = {"single": small, "few": small, "family": b"penstock.block_jobs("}.get(kind, b"penstock.open_ranges(")
+    last = {"single": small, "few": small, "family": b"penstock.block_jobs("}.get(kind, b"penstock.make_visible(")
 
     told: list[int] = []
     for _ in range(times(5, 10)):

@@ -129,7 +129,7 @@ def test_how_a_parent_ended_is_kept_until_it_was_heard_on_the_other_shard(place:
     second.go_down()
     assert place.succeed(1) == [parent]
     # As an archive does it: everything that ended leaves, but for what is waited for.
-    place.execute(1, "select penstock.open_slice()")
+    place.execute(1, "select penstock.use_next_slice()")
     kept = "select count(*) from penstock.finished where range in (select parent_id / 1024 from penstock.waited_for)"
     assert place.execute(1, kept) == [(1,)]
     second.come_up()

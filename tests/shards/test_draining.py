@@ -26,7 +26,7 @@ from penstock.shards.idempotency_keys import carry_keys
 from penstock.shards.membership import read_digest, read_shards
 from penstock.storage.catalogue import resize
 from penstock.storage.catalogue.queues import find_queue
-from penstock.storage.catalogue.resize import OpenKeyMaps
+from penstock.storage.catalogue.resize import UndrainedKeyMaps
 from penstock.storage.connection.queries import query
 from penstock.upkeep import SharedUpkeep, troubles
 
@@ -577,8 +577,8 @@ def begin(world: World, shard: int) -> None:
 def held(world: World, shard: int) -> set[tuple[int, bytes]]:
     """The keys that wait on a shard for an earlier map, for all that is known there."""
     queue = world.shards.read(lambda c: find_queue(c, "o")).id
-    rows = world.shards.of(shard).run(lambda c: c.execute(query("open_maps"), {"queue": queue}).fetchall())
-    return OpenKeyMaps.of(rows).held
+    rows = world.shards.of(shard).run(lambda c: c.execute(query("undrained_maps"), {"queue": queue}).fetchall())
+    return UndrainedKeyMaps.of(rows).held
 
 
 def test_a_shard_that_has_let_a_key_go_is_not_the_last_to_be_waited_for(world: World, empty_database_url: str) -> None:

@@ -16,7 +16,7 @@ from penstock.shards.membership import read_digest
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue import resize
 from penstock.storage.catalogue.queues import QueueEntry, find_queue
-from penstock.storage.catalogue.resize import OpenKeyMaps
+from penstock.storage.catalogue.resize import UndrainedKeyMaps
 from penstock.storage.connection.queries import query
 
 SILENT: list[Database] = []
@@ -115,10 +115,10 @@ def maps_of(shards: Databases, number: int) -> list[tuple[Any, ...]]:
     )
 
 
-def open_maps(shards: Databases, number: int) -> OpenKeyMaps:
+def undrained_maps(shards: Databases, number: int) -> UndrainedKeyMaps:
     queue = entry_on(shards, number).id
-    rows = shards.of(number).run(lambda c: c.execute(query("open_maps"), {"queue": queue}).fetchall())
-    return OpenKeyMaps.of(rows)
+    rows = shards.of(number).run(lambda c: c.execute(query("undrained_maps"), {"queue": queue}).fetchall())
+    return UndrainedKeyMaps.of(rows)
 
 
 def without(shards: Databases, number: int) -> Databases:
@@ -209,7 +209,7 @@ def test_a_change_is_undone_where_a_shard_dies_in_between_and_it_goes_on_by_the_
     assert write(shards, 2, 1, there)
     assert write(shards, 1, 3, here)
     # Nobody waits for the shard that is down: each key is where it was, and nothing was written by the map between.
-    seen = open_maps(shards, 1)
+    seen = undrained_maps(shards, 1)
     assert sorted(seen.partitions) == [1, 3]
     assert seen.partitions[1] == seen.partitions[3]
     shards.level()
@@ -274,15 +274,15 @@ def test_what_is_left_elsewhere_is_waited_for_until_it_is_told(app: App, shards:
     map_changes.change(shards, "o", lambda c: resize.resize(c, "o", 3))
     shards.lead.run(resize.drain)
     # Nothing was told: everything may be left.
-    assert (1, before[partition_of(key, 2)]) in open_maps(shards, 1).open
+    assert (1, before[partition_of(key, 2)]) in undrained_maps(shards, 1).open
     map_changes.tell_left(shards)
-    assert (1, before[partition_of(key, 2)]) in open_maps(shards, 1).open, "producers may still hold the map there"
+    assert (1, before[partition_of(key, 2)]) in undrained_maps(shards, 1).open, "producers may still hold the map there"
     shards.of(2).run(resize.drain)
     map_changes.tell_left(shards)
-    assert open_maps(shards, 1).open == {(1, before[partition_of(key, 2)])}
+    assert undrained_maps(shards, 1).open == {(1, before[partition_of(key, 2)])}
     shards.of(2).run(resize.list_rest)
     map_changes.tell_left(shards)
-    assert open_maps(shards, 1)[1:] == (set(), {(1, key)})
+    assert undrained_maps(shards, 1)[1:] == (set(), {(1, key)})
     shards.lead.run(resize.drain)
     assert not maps_of(shards, 1)[0][4]
     fetch(
@@ -291,7 +291,7 @@ def test_what_is_left_elsewhere_is_waited_for_until_it_is_told(app: App, shards:
         "select cancelled::text from penstock.cancel_in_range(%s, ~repeat('0', 1024)::bit(1024))",
         job // 1024,
     )
-    assert open_maps(shards, 1)[1:] == (set(), {(1, key)}), "an older answer is never too little"
+    assert undrained_maps(shards, 1)[1:] == (set(), {(1, key)}), "an older answer is never too little"
     map_changes.tell_left(shards)
     shards.change(resize.drain)
     assert maps_of(shards, 1)[0][4]
@@ -322,11 +322,11 @@ def test_a_halted_key_holds_what_comes_to_another_shard_until_it_is_released(sha
     map_changes.change(shards, "o", lambda c: resize.resize(c, "o", 3))
     shards.each(resize.drain)
     map_changes.tell_left(shards)
-    assert open_maps(shards, 1)[1:] == (set(), {(1, key)})
+    assert undrained_maps(shards, 1)[1:] == (set(), {(1, key)})
     fetch(shards, 2, "select penstock.release_key(%s, %s)", queue, key)
     map_changes.tell_left(shards)
     shards.change(resize.drain)
-    assert list(open_maps(shards, 1).partitions) == [2]
+    assert list(undrained_maps(shards, 1).partitions) == [2]
 
 
 # Moving

@@ -20,7 +20,7 @@ from penstock.shards.databases import Databases
 from penstock.storage import Connection
 from penstock.storage.catalogue import resize
 from penstock.storage.catalogue.queues import find_queue
-from penstock.storage.catalogue.resize import OpenKeyMaps
+from penstock.storage.catalogue.resize import UndrainedKeyMaps
 from penstock.storage.connection.queries import query
 from penstock.storage.upkeep import sweep
 
@@ -64,7 +64,7 @@ class Stage:
                 " order by r.partition_id, r.epoch, r.pos",
                 [number],
             ).fetchall()
-            seen = OpenKeyMaps.of(connection.execute(query("open_maps"), {"queue": self.queue}).fetchall())
+            seen = UndrainedKeyMaps.of(connection.execute(query("undrained_maps"), {"queue": self.queue}).fetchall())
             for partition, epoch, job in rows:
                 maps = KeyMaps(partition)
                 maps.change(seen.partitions, seen.open, seen.held)

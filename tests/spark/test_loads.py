@@ -15,7 +15,7 @@ from penstock.routing import partition_of
 from penstock.shards.publishing import Published
 from penstock.storage import Database
 from penstock.storage.catalogue.queues import find_queue
-from penstock.storage.loads.loads import forget_stages, withdraw_paused_loads
+from penstock.storage.loads.loads import forget_stages, suspend_paused_loads
 from penstock.storage.loads.stage import Stage, StagedRange
 
 
@@ -120,7 +120,7 @@ def test_a_paused_load_starts_nothing_and_comes_back_in_its_order(loader: Loader
     last = next(job for job in waiting if job.args["n"] == 4)
     app.retry(last.id)
     with app.database.connection() as connection:
-        assert withdraw_paused_loads(connection) == 1
+        assert suspend_paused_loads(connection) == 1
         connection.execute("update penstock.scheduled set due_at = now() where range = %s", [last.id // 1024])
         assert connection.execute("select penstock.promote(100)").fetchone() == (0,)
     app.work(until_idle=True)
@@ -283,7 +283,7 @@ def test_a_resume_waits_for_upkeep_and_leaves_nothing_behind(loader: Loader, ran
     loader.publish("l", loader.stage(1))
     loader.app.pause_load("l")
     with loader.app.database.connect() as upkeep, upkeep.transaction():
-        upkeep.execute("select penstock.withdraw_paused_loads()")
+        upkeep.execute("select penstock.suspend_paused_loads()")
         resume = threading.Thread(target=lambda: loader.app.resume_load("l"))
         resume.start()
         resume.join(0.3)

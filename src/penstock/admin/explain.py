@@ -21,7 +21,7 @@ from penstock.storage.inspect.health import (
     holder_of_job,
     is_asked_to_stop,
     on_its_way,
-    open_parents,
+    parents_waited_for,
     troubles,
     why_set_aside,
     why_waiting,
@@ -71,7 +71,7 @@ def _explain(connection: Connection, job_id: int) -> Explanation:
         failing = _failing(connection, "next_due", "promote") if is_late else {}
         return _explanation(job, f"scheduled: due at {job.run_at} ({why})", failing, run_at=job.run_at, why=why)
     if job.state is State.BLOCKED:
-        parents = open_parents(connection, job_id)
+        parents = parents_waited_for(connection, job_id)
         named = ", ".join(map(str, parents[:10])) or "parents that have just ended: upkeep lets it go"
         failing = {} if parents else _failing(connection, "unblock_untold", "unblock")
         return _explanation(job, f"blocked by {named}", failing, parents=parents)

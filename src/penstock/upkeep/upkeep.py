@@ -33,7 +33,7 @@ from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.loads import loads as load
 from penstock.storage.upkeep import sweep
 from penstock.storage.upkeep.prune import prune
-from penstock.storage.upkeep.tables_ahead import make_ahead, open_daily_slice
+from penstock.storage.upkeep.tables_ahead import make_ahead, use_daily_slice
 from penstock.storage.work import workers
 from penstock.upkeep.cron import fire_crons
 from penstock.upkeep.shared_upkeep import SharedUpkeep
@@ -110,7 +110,7 @@ class Upkeep:
         for act in (sweep.rescue, sweep.promote):
             self._do(act)
         self._unblock()
-        for act in (sweep.expire, fire_crons, sweep.park, resize.drain, load.withdraw_paused_loads):
+        for act in (sweep.expire, fire_crons, sweep.park, resize.drain, load.suspend_paused_loads):
             self._do(act)
         if self._shared is not None:
             self._shared.sweep()
@@ -127,7 +127,7 @@ class Upkeep:
                     sweep.expire,
                     sweep.park,
                     resize.drain,
-                    load.withdraw_paused_loads,
+                    load.suspend_paused_loads,
                     sweep.fold,
                     sweep.clean,
                 ):
@@ -194,7 +194,7 @@ class Upkeep:
         self._do(sweep.forget_receipts)
         if self._retention is None:
             self._do(make_ahead)
-            self._do(open_daily_slice)
+            self._do(use_daily_slice)
             return
         retention = self._retention
         self._try("prune", lambda: prune(self._database, retention))

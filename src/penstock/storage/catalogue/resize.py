@@ -20,7 +20,7 @@ from penstock.storage.catalogue.queues import find_queue
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 
-__all__ = ["OpenKeyMaps", "close", "drain", "draining", "is_drained", "list_rest", "resize"]
+__all__ = ["UndrainedKeyMaps", "close", "drain", "draining", "is_drained", "list_rest", "resize"]
 
 # The keys left in a partition are listed up to so many: each look of an owner reads the list. Where more are left,
 # every key that moved from the partition waits.
@@ -29,7 +29,7 @@ MOST_KEYS = 20_000
 JOBS_A_CALL = 20_000
 
 
-class OpenKeyMaps(NamedTuple):
+class UndrainedKeyMaps(NamedTuple):
     """What jobs wait for that were routed by a later map.
 
     `partitions` by epoch, in order of number, of every map that is not drained and the current one; `open` are the
@@ -42,7 +42,7 @@ class OpenKeyMaps(NamedTuple):
 
     @classmethod
     def of(cls, rows: Iterable[tuple[Any, ...]]) -> Self:
-        """From the rows of the query `open_maps`."""
+        """From the rows of the query `undrained_maps`."""
         maps = cls({}, set(), set())
         for epoch, partitions, open_, keys in rows:
             maps.partitions[epoch] = partitions

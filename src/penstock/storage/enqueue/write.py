@@ -185,7 +185,7 @@ def _open_ranges(ranges: Sequence[NewRange], ids: list[int], now: datetime) -> S
     if opened:
         parameters = LastParameters if not children else dict
         yield (
-            "open_ranges",
+            "make_visible",
             parameters(
                 queues=[to.queue_id for to, *_ in opened],
                 partitions=[to.partition_id for to, *_ in opened],

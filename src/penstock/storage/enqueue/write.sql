@@ -74,9 +74,9 @@ select case when @schema@.lock_maps(%(queues)s::int[], %(epochs)s::int[])
 -- Many jobs at once; they are not seen before their ranges are opened in the same transaction.
 copy @schema@.job (id, enqueued_at, partition_id, priority, task, key, args, attributes) from stdin (encoding 'UTF8')
 
--- name: open_ranges
--- Make the ranges of jobs that were copied ready or scheduled, and wake who sleeps. See @schema@.open_ranges.
-select @schema@.open_ranges(%(queues)s::int[], %(partitions)s::int[], %(priorities)s::smallint[], %(tasks)s::text[],
+-- name: make_visible
+-- Make the ranges of jobs that were copied ready or scheduled, and wake who sleeps. See @schema@.make_visible.
+select @schema@.make_visible(%(queues)s::int[], %(partitions)s::int[], %(priorities)s::smallint[], %(tasks)s::text[],
                             %(run_ats)s::timestamptz[], %(ranges)s::bigint[], %(sizes)s::smallint[],
                             %(members)s::bit(1024)[], %(epochs)s::int[])
 

@@ -1,6 +1,6 @@
 """The way of history into a lake, as far as the database has a part in it.
 
-    open ─► passed ─► sealed ─► taken ─► detached ─► parents kept ─► begun ─► written ─► verified, dropped ─► listed
+    used ─► passed ─► sealed ─► taken ─► detached ─► parents kept ─► begun ─► written ─► verified, dropped ─► listed
             nothing   nobody    prune    waits for   what children              and read   in one transaction   in the
             is sent   can write lets it  those who   wait for stays             back       that holds the duty  manifest
             there     there     be       use it

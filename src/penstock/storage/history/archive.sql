@@ -5,7 +5,7 @@ select coalesce(identity::text, 'none') from @schema@.catalogue
 -- name: slices
 -- Every slice whose rows a reader of history must look for here. Read before the lake is asked: what leaves later is in
 -- the lake by then.
-select number from @schema@.slice where opened_at is not null order by number
+select number from @schema@.slice where used_from is not null order by number
 
 -- name: try_duty_of_archiving
 -- One at a time, until the transaction ends. It may last, so the server must not end it for being idle.

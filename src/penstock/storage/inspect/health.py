@@ -33,7 +33,7 @@ __all__ = [
     "notification_seconds",
     "oldest_transaction",
     "on_its_way",
-    "open_parents",
+    "parents_waited_for",
     "server_facts",
     "tables_ahead",
     "tasks_without_timeout",
@@ -158,9 +158,9 @@ def jobs_set_aside(connection: Connection) -> tuple[int, list[int], str | None]:
     return count, ids, reason
 
 
-def open_parents(connection: Connection, job_id: int) -> list[int]:
+def parents_waited_for(connection: Connection, job_id: int) -> list[int]:
     """The parents a child still waits for; at most a hundred."""
-    return [row[0] for row in connection.execute(query("open_parents"), {"id": job_id}).fetchall()]
+    return [row[0] for row in connection.execute(query("parents_waited_for"), {"id": job_id}).fetchall()]
 
 
 def is_asked_to_stop(connection: Connection, job_id: int) -> bool:

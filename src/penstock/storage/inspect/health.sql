@@ -33,7 +33,7 @@ select q.is_paused, r.is_parked, r.priority,
                        now()) as full_at) as last
  where r.range = %(id)s / 1024 and @schema@.has_member(r.low, r.high, r.members, (%(id)s %% 1024)::int)
 
--- name: open_parents
+-- name: parents_waited_for
 -- The parents a child still waits for. Index: the primary key of blocked, finished_of_range.
 select p.id from @schema@.blocked as b, unnest(b.parents) as p(id)
  where b.job_id = %(id)s and @schema@.outcome_of(p.id) is null order by p.id limit 100
@@ -77,7 +77,7 @@ select relname, n_dead_tup, n_live_tup from pg_stat_user_tables
 -- How many range numbers fit into the tables that exist, how many tables are attached, and slices not yet opened.
 select (select max(high) from @schema@.job_table) - (select last_value from @schema@.range_number),
        (select count(*) from pg_inherits where inhparent = '@schema@.job'::regclass),
-       (select count(*) from @schema@.slice where opened_at is null)
+       (select count(*) from @schema@.slice where used_from is null)
 
 -- name: archive_facts
 -- The last archive: where it went to, whether it came to its end, whether one runs now, and the slices on their way.

@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.model.rules import QueueRules
 from penstock.storage.catalogue.queues import rules_of
-from penstock.storage.catalogue.resize import OpenKeyMaps
+from penstock.storage.catalogue.resize import UndrainedKeyMaps
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 from penstock.storage.inspect.jobs import find_job
@@ -45,7 +45,7 @@ class KeyFacts(NamedTuple):
     earlier_task: str | None
     # What its partition's owner has handlers for.
     owner_knows: list[str]
-    key_maps: OpenKeyMaps
+    key_maps: UndrainedKeyMaps
 
 
 def why_not_started(connection: Connection, job_id: int) -> KeyFacts | None:
@@ -57,7 +57,7 @@ def why_not_started(connection: Connection, job_id: int) -> KeyFacts | None:
         row
     )
     rules = rules_of(json.loads(stored), weights, is_paused)
-    key_maps = OpenKeyMaps.of(connection.execute(query("open_maps"), {"queue": queue}).fetchall())
+    key_maps = UndrainedKeyMaps.of(connection.execute(query("undrained_maps"), {"queue": queue}).fetchall())
     running_on = find_job(connection, running[0]).worker if running else None
     waits_for = None if retry is None else msgspec.json.decode(retry, type=HoldingRetry)
     earlier_task = None if earlier is None else find_job(connection, earlier).task

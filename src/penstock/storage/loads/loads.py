@@ -24,8 +24,8 @@ __all__ = [
     "pause_load",
     "read_loads",
     "resume_load",
+    "suspend_paused_loads",
     "whole_load",
-    "withdraw_paused_loads",
 ]
 
 # Ranges a cancel takes at once.
@@ -58,9 +58,9 @@ def forget_stages(connection: Connection) -> int:
     return _count(connection, "forget_stages")
 
 
-def withdraw_paused_loads(connection: Connection) -> int:
+def suspend_paused_loads(connection: Connection) -> int:
     """Take out of the order again what came back of paused loads."""
-    return _count(connection, "withdraw_paused_loads")
+    return _count(connection, "suspend_paused_loads")
 
 
 def newest_loads(connection: Connection, limit: int) -> list[tuple[str, datetime]]:
@@ -84,7 +84,7 @@ def pause_load(connection: Connection, name: str) -> None:
     load = _find(connection, name)
     with connection.transaction():
         connection.execute(query("pause_load"), {"load": load})
-        connection.execute(query("withdraw_load"), {"load": load})
+        connection.execute(query("suspend_load"), {"load": load})
 
 
 def resume_load(connection: Connection, name: str) -> None:
@@ -114,7 +114,7 @@ def cancel_load(connection: Connection, name: str) -> int:
 def _cancel_waiting(connection: Connection, load: int) -> int:
     """End what waits of a load, until nothing does; how many jobs."""
     ended = 0
-    while ranges := connection.execute(query("open_ranges_of_load"), {"load": load, "limit": _RANGES}).fetchall():
+    while ranges := connection.execute(query("unstarted_ranges_of_load"), {"load": load, "limit": _RANGES}).fetchall():
         ids = [id_ for number, size in ranges for id_ in range(number * RANGE, number * RANGE + size)]
         found = len(cancel_jobs(connection, ids).ended)
         ended += found

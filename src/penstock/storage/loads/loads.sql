@@ -33,16 +33,16 @@ select l.name, q.name, l.is_stream, l.is_paused, l.cancelled_at, b.batches, b.ro
         where g.load_id = l.id) as w
 
 -- name: pause_load
--- Nothing of this load starts from now on; `withdraw_load` moves what is ready. Locks: the load's row.
+-- Nothing of this load starts from now on; `suspend_load` moves what is ready. Locks: the load's row.
 update @schema@.load set is_paused = true where id = %(load)s
 
--- name: withdraw_load
--- Take what is ready of a load out of the order. See @schema@.withdraw_load.
-select @schema@.withdraw_load(%(load)s)
+-- name: suspend_load
+-- Take what is ready of a load out of the order. See @schema@.suspend_load.
+select @schema@.suspend_load(%(load)s)
 
--- name: withdraw_paused_loads
--- The same for all paused loads: what became ready since. See @schema@.withdraw_paused_loads.
-select @schema@.withdraw_paused_loads()
+-- name: suspend_paused_loads
+-- The same for all paused loads: what became ready since. See @schema@.suspend_paused_loads.
+select @schema@.suspend_paused_loads()
 
 -- name: resume_load
 -- Let the jobs of a load come back, behind what is ready by now, in the order they had. See @schema@.resume_load.
@@ -52,7 +52,7 @@ select @schema@.resume_load(%(load)s)
 -- A load is cancelled once; the first time stays. Locks: the load's row.
 update @schema@.load set cancelled_at = coalesce(cancelled_at, now()) where id = %(load)s
 
--- name: open_ranges_of_load
+-- name: unstarted_ranges_of_load
 -- Ranges of a load of which something waits, or was claimed and may not have started. Index: load_range_of_load.
 select g.range, g.size from @schema@.load_range as g
  where g.load_id = %(load)s

@@ -30,7 +30,7 @@ class SchemaStep:
 
 def plan(state: AppliedSchema, schema: Schema, name: str = SCHEMA) -> list[SchemaStep]:
     """What is left to do, in order, in the schema of that name."""
-    steps = [] if state.has_books else [SchemaStep("schema", fill("open_books", name))]
+    steps = [] if state.has_books else [SchemaStep("schema", fill("create_books", name))]
     steps += [_table_step(file, name) for file in schema.tables if file.number not in state.tables]
     if state.functions is None or state.functions.version < schema.version:
         steps.append(_function_step(schema, name))

@@ -3,7 +3,7 @@
 -- for no longer than this, for others wait behind whoever asks.
 set local search_path = pg_catalog, pg_temp; set local lock_timeout = '100ms'; set local client_min_messages = warning
 
--- name: open_books
+-- name: create_books
 -- What was applied: table files, and the one set of functions.
 create schema if not exists @schema@;
 create table @schema@.table_file (

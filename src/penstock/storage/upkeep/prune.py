@@ -3,7 +3,7 @@
 A slice of history goes when its time has come; the few rows in it that must stay longer are moved into the slice
 in use. A table of jobs goes when hardly any of its jobs is wanted; those few are moved to `job_kept`. The way out:
 
-    open ─► passed ─► sealed ─► kept, marked ─► detached ─► forgotten ─► dropped
+    used ─► passed ─► sealed ─► kept, marked ─► detached ─► forgotten ─► dropped
             nothing   nobody    what must stay  CONCURRENTLY, failures,
             is sent   can write is elsewhere    outside of    keys; before that,
             there     there                     transactions  what children wait for by now is kept, too
@@ -31,7 +31,7 @@ from penstock.storage.connection.error_meaning import DatabaseError, first_line,
 from penstock.storage.connection.flow import schema_of
 from penstock.storage.connection.queries import fill, query
 from penstock.storage.repair.control import bury_dead
-from penstock.storage.upkeep.tables_ahead import make_ahead, open_daily_slice
+from penstock.storage.upkeep.tables_ahead import make_ahead, use_daily_slice
 
 __all__ = ["LOCKED", "Pruned", "detach", "prune"]
 
@@ -133,7 +133,7 @@ class _Pruning:
     def run(self) -> None:
         with self._unless_locked("tables ahead"):
             make_ahead(self._connection, max(self._days))
-            open_daily_slice(self._connection)
+            use_daily_slice(self._connection)
         self._run("note_writers")
         self._bury()
         with self._unless_locked("finished"):

@@ -30,10 +30,10 @@ select @schema@.note_writers()
 
 -- name: slices_to_let_go
 -- Sealed slices that no archive has taken, oldest first: how many days ago each was passed, and how far its way out has come.
-select s.number, extract(epoch from now() - n.opened_at)::double precision / 86400, s.counts, s.is_detached,
+select s.number, extract(epoch from now() - n.used_from)::double precision / 86400, s.counts, s.is_detached,
        @schema@.standing('finished_' || s.number, '@schema@.finished')
   from @schema@.slice as s
- cross join lateral (select min(opened_at) as opened_at from @schema@.slice where number > s.number) as n
+ cross join lateral (select min(used_from) as used_from from @schema@.slice where number > s.number) as n
  where s.taken_at is null and (s.is_detached or @schema@.is_sealed(s.writers, '@schema@.finished'))
  order by s.number
 

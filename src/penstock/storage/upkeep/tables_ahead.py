@@ -9,7 +9,7 @@ from __future__ import annotations
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 
-__all__ = ["make_ahead", "open_daily_slice", "rotate_slice"]
+__all__ = ["make_ahead", "rotate_slice", "use_daily_slice"]
 
 TABLES_AHEAD = 3
 SLICES_AHEAD = 3
@@ -35,17 +35,17 @@ def make_ahead(connection: Connection, kept_days: float = 30.0) -> None:
     _add_slices(connection)
 
 
-def open_daily_slice(connection: Connection) -> None:
-    """Open a new slice of history where the one in use was opened on an earlier day, by the database's clock."""
+def use_daily_slice(connection: Connection) -> None:
+    """Use a new slice of history where the one in use is of an earlier day, by the database's clock."""
     row = connection.execute(query("read_slices")).fetchone()
     if row is not None and row[1]:
         rotate_slice(connection)
 
 
 def rotate_slice(connection: Connection) -> int:
-    """Open a new slice now; its number. What ends from now on is written there."""
+    """Use a new slice from now on; its number. What ends from now on is written there."""
     _add_slices(connection, 1)
-    row = connection.execute(query("open_slice")).fetchone()
+    row = connection.execute(query("use_next_slice")).fetchone()
     assert row is not None  # noqa: S101
     _add_slices(connection)
     return int(row[0])

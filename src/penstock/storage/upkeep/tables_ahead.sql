@@ -14,14 +14,14 @@ select @schema@.add_job_table(%(calls)s)
 
 -- name: read_slices
 -- Slices not yet opened, and whether the one in use was opened on an earlier day.
-select count(*) filter (where opened_at is null),
-       coalesce((max(opened_at) at time zone 'UTC')::date < (now() at time zone 'UTC')::date, true)
+select count(*) filter (where used_from is null),
+       coalesce((max(used_from) at time zone 'UTC')::date < (now() at time zone 'UTC')::date, true)
   from @schema@.slice
 
 -- name: add_slice
--- Make the next slice of `finished`; it is not open yet. See @schema@.add_slice.
+-- Make the next slice of `finished`; it is not in use yet. See @schema@.add_slice.
 select @schema@.add_slice()
 
--- name: open_slice
--- Open the next slice: from now on what ends is written there. See @schema@.open_slice.
-select @schema@.open_slice()
+-- name: use_next_slice
+-- Take the next slice into use: from now on what ends is written there. See @schema@.use_next_slice.
+select @schema@.use_next_slice()

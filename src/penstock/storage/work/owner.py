@@ -17,7 +17,7 @@ import psycopg
 
 from penstock.model.rules import QueueRules
 from penstock.storage.catalogue.queues import rules_of
-from penstock.storage.catalogue.resize import OpenKeyMaps
+from penstock.storage.catalogue.resize import UndrainedKeyMaps
 from penstock.storage.connection.arrays import array_text, members_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
@@ -114,7 +114,7 @@ class Look:
     unstarted: set[int] = field(default_factory=set)
     held: list[tuple[int, bytes | None]] | None = None
     halted: list[bytes] | None = None
-    key_maps: OpenKeyMaps | None = None
+    key_maps: UndrainedKeyMaps | None = None
 
 
 @dataclass(slots=True)
@@ -184,12 +184,12 @@ def look(connection: Connection, wishes: Sequence[LookWish]) -> list[Look]:
         as_of = connection.execute(query("read_snapshot"))
         cursors_of = [_send_look(connection, wish) for wish in wishes]
         maps = {
-            queue: connection.execute(query("open_maps"), {"queue": queue})
+            queue: connection.execute(query("undrained_maps"), {"queue": queue})
             for queue in {wish.ownership.queue_id for wish in wishes if wish.with_others}
         }
         connection.execute(query("commit"))
     snapshot = as_of.fetchone()
-    maps_of = {queue: OpenKeyMaps.of(cursor.fetchall()) for queue, cursor in maps.items()}
+    maps_of = {queue: UndrainedKeyMaps.of(cursor.fetchall()) for queue, cursor in maps.items()}
     assert snapshot is not None  # noqa: S101
     as_of_snapshot, server = snapshot
     looks = [_read_look(as_of_snapshot, server, cursors) for cursors in cursors_of]

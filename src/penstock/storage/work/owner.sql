@@ -115,9 +115,9 @@ select g.id from unnest(%(jobs)s::bigint[]) as g(id)
                 where r.range = g.id / 1024 and r.partition_id = %(partition)s
                   and @schema@.has_member(r.low, r.high, r.members, (g.id %% 1024)::int))
 
--- name: open_maps
--- See @schema@.open_maps: one look. Index: ready_of_epoch.
-select epoch, partition_ids, open_ids, held_keys from @schema@.open_maps(%(queue)s)
+-- name: undrained_maps
+-- See @schema@.undrained_maps: one look. Index: ready_of_epoch.
+select epoch, partition_ids, open_ids, held_keys from @schema@.undrained_maps(%(queue)s)
 
 -- name: read_waiting_jobs
 -- Jobs as an owner reads them ahead: what is not asked for is null, and so are long arguments, which are read when the job

@@ -2,7 +2,7 @@
 create or replace function @schema@.current_slice() returns int
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
-    return (select number from @schema@.slice where opened_at is not null order by number desc limit 1);
+    return (select number from @schema@.slice where used_from is not null order by number desc limit 1);
 end $$;
 
 -- New, and instead of load_of, which has another argument by this name.

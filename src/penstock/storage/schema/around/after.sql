@@ -26,7 +26,7 @@ begin
             perform @schema@.add_job_table(65536);
             perform @schema@.add_slice();
         end loop;
-        perform @schema@.open_slice();
+        perform @schema@.use_next_slice();
     end if;
 end $$;
 

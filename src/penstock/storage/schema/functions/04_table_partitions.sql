@@ -26,7 +26,7 @@ begin
                    v_low, v_low * 1024, v_limit);
 end $$;
 
--- Adds one slice of `finished`, not yet opened.
+-- Adds one slice of `finished`, not in use yet.
 create or replace function @schema@.add_slice() returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -41,19 +41,19 @@ begin
                    v_number, v_number);
 end $$;
 
--- Opens the next slice: from now on what ends is written there.
-create or replace function @schema@.open_slice() returns int
+-- Takes the next slice into use: from now on what ends is written there.
+create or replace function @schema@.use_next_slice() returns int
 language sql
 begin atomic
-    update @schema@.slice set opened_at = clock_timestamp()
-     where number = (select min(number) from @schema@.slice where opened_at is null)
+    update @schema@.slice set used_from = clock_timestamp()
+     where number = (select min(number) from @schema@.slice where used_from is null)
     returning number;
 end;
 
 create or replace function @schema@.current_slice() returns int
 language sql stable
 begin atomic
-    select max(number) from @schema@.slice where opened_at is not null;
+    select max(number) from @schema@.slice where used_from is not null;
 end;
 
 -- Asks for another table partition of `job` where the last one made will soon be reached.

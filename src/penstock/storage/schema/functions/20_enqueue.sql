@@ -3,7 +3,7 @@
 
 -- Makes written ranges visible: ready now, or scheduled where run_at lies ahead; one tally row a partition.
 -- The arrays are parallel, an element a range; p_epochs: the map each was routed by, on queues with an owner.
-create or replace function @schema@.open_ranges(
+create or replace function @schema@.make_visible(
     p_queues int[], p_partitions int[], p_priorities smallint[], p_tasks text[], p_run_ats timestamptz[],
     p_ranges bigint[], p_sizes smallint[], p_members bit(1024)[], p_epochs int[] default null) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -89,7 +89,7 @@ begin
     select v_range * 1024 + a.n - 1, now(), p_partition, p_priority, p_tasks[a.n], p_keys[a.n], a.value,
            nullif(p_attributes -> (a.n - 1)::int, 'null')
       from json_array_elements(p_args) with ordinality as a(value, n);
-    perform @schema@.open_ranges(array[p_queue], array[p_partition], array[p_priority], array[''], array[p_run_at],
+    perform @schema@.make_visible(array[p_queue], array[p_partition], array[p_priority], array[''], array[p_run_at],
         array[v_range], array[cardinality(p_tasks)::smallint], array[null::bit(1024)], array[p_epoch]);
     return v_range * 1024;
 end $$;

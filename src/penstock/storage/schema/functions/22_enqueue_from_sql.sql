@@ -155,7 +155,7 @@ begin
         perform @schema@.block_jobs(array[v_id], array[v_partition], array[enqueue.priority::smallint], array[enqueue.task],
             array[v_run_at], array[enqueue.on_parent_failure = 'run'], array[to_json(enqueue.after)]);
     else
-        perform @schema@.open_ranges(array[v_queue.id], array[v_partition], array[enqueue.priority::smallint],
+        perform @schema@.make_visible(array[v_queue.id], array[v_partition], array[enqueue.priority::smallint],
             array[case when v_queue.is_owned then '' else enqueue.task end], array[v_run_at], array[v_id / 1024],
             array[1::smallint], array[null::bit(1024)], array[case when v_queue.is_owned then v_queue.epoch end]);
     end if;

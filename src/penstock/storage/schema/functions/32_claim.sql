@@ -98,7 +98,7 @@ declare
     v_first     record;
     v_second    timestamptz;
     v_lease     @schema@.claimed;
-    v_open      int[];
+    v_levels    int[];
     v_taken     int := 0;
     v_rows      int;
     v_got       int;
@@ -134,7 +134,7 @@ begin
             while @schema@.expire_head(v_partition.id, make_interval(secs => v_partition.max_wait_seconds)) > 0 loop
             end loop;
         end if;
-        v_open := '{0,1,2,3,4,5,6,7,8,9}';
+        v_levels := '{0,1,2,3,4,5,6,7,8,9}';
         loop
             v_first := null;
             v_second := 'infinity';
@@ -143,7 +143,7 @@ begin
                        p_from[(v_partition.n - 1) * 10 + level.priority + 1] as pos_from,
                        lead(r.ready_at + level.priority * interval '60 s')
                            over (order by r.ready_at + level.priority * interval '60 s', level.priority) as second_rank
-                  from unnest(v_open) as level(priority)
+                  from unnest(v_levels) as level(priority)
                  cross join lateral (
                        select ready_at, low, high from @schema@.ready
                         where partition_id = v_partition.id and not is_parked and priority = level.priority
@@ -188,7 +188,7 @@ begin
             -- The only priority that had anything gave fewer rows than it might have: nothing is left to look for.
             exit when v_second = 'infinity' and v_leases < v_rows and not v_has_suspect;
             if v_got = 0 then
-                v_open := array_remove(v_open, v_first.priority::int);
+                v_levels := array_remove(v_levels, v_first.priority::int);
             end if;
         end loop;
         if v_is_inside then

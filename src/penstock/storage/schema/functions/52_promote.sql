@@ -8,11 +8,11 @@
 create or replace function @schema@.promote(p_limit int) returns int
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
-    v_rows   tid[];
-    v_moved  tid[];
-    v_queues int[];
-    v_epochs int[];
-    v_shut   int[] := @schema@.partitions_announced();
+    v_rows      tid[];
+    v_moved     tid[];
+    v_queues    int[];
+    v_epochs    int[];
+    v_announced int[] := @schema@.partitions_announced();
 begin
     -- What is due of a paused load waits on, in the order it was due. Whoever resumes it waits until this is done.
     perform from @schema@.load where is_paused order by id for share;
@@ -27,7 +27,7 @@ begin
          where s.ctid = paused.tid;
     end if;
     v_rows := array(select ctid from @schema@.scheduled
-                     where due_at <= now() and (v_shut = '{}' or pos is not null or partition_id <> all (v_shut))
+                     where due_at <= now() and (v_announced = '{}' or pos is not null or partition_id <> all (v_announced))
                      order by due_at limit p_limit for update skip locked);
     v_queues := array(select distinct p.queue_id
                         from @schema@.scheduled as s join @schema@.partition as p on p.id = s.partition_id

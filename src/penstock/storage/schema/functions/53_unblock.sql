@@ -23,26 +23,26 @@ end $$;
 create or replace function @schema@.unblock_some(p_children bigint[], out freed int, out cancelled bigint[])
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_shut  int[] := @schema@.partitions_announced();
-    v_free  bigint[];
-    v_error text;
-    v_half  int;
-    v_first record;
-    v_rest  record;
+    v_announced int[] := @schema@.partitions_announced();
+    v_free      bigint[];
+    v_error     text;
+    v_half      int;
+    v_first     record;
+    v_rest      record;
 begin
     begin
         with child as materialized (
             select b.job_id, b.runs_on_failure, b.parents from @schema@.blocked as b where b.job_id = any (p_children)
         ), judged as materialized (
-            select c.job_id, c.runs_on_failure, e.n_open, e.n_failed
+            select c.job_id, c.runs_on_failure, e.n_waiting, e.n_failed
               from child as c
              cross join lateral (
-                   select count(*) filter (where o is null) as n_open, count(*) filter (where o <> 0) as n_failed
+                   select count(*) filter (where o is null) as n_waiting, count(*) filter (where o <> 0) as n_failed
                      from unnest(c.parents) as p(id) cross join lateral @schema@.outcome_of(p.id) as o) as e
         ), locked as materialized (
             select b.job_id from @schema@.blocked as b
-             where b.job_id in (select job_id from judged where n_open = 0 or (n_failed > 0 and not runs_on_failure))
-               and (v_shut = '{}' or b.partition_id <> all (v_shut))
+             where b.job_id in (select job_id from judged where n_waiting = 0 or (n_failed > 0 and not runs_on_failure))
+               and (v_announced = '{}' or b.partition_id <> all (v_announced))
              order by b.job_id for update skip locked
         )
         select array(select job_id from locked),

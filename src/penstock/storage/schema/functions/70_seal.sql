@@ -1,7 +1,7 @@
 -- Pruning: tables that are behind are let go whole, without anybody waiting for it.
 --
--- A table is passed once nothing new is directed to it: the numbers have passed a table of jobs, a newer slice was
--- opened. Transactions that began before may still write there, so those in progress at that moment are noted, and
+-- A table is passed once nothing new is directed to it: the numbers have passed a table of jobs, a newer slice is
+-- in use. Transactions that began before may still write there, so those in progress at that moment are noted, and
 -- the table is sealed when the last of them has ended. From then on its rows only lose their use, one by one.
 
 -- The other transactions of this database, by their virtual ids: they have one before they write anything.

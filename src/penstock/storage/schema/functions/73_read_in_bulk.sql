@@ -23,7 +23,7 @@ begin
     end if;
     for v_slice in
         select number from @schema@.slice
-         where opened_at is not null and (number = p_only or p_only is null and number <> all (p_cold)) order by number
+         where used_from is not null and (number = p_only or p_only is null and number <> all (p_cold)) order by number
     loop
         begin
             return query execute format('select range, partition_id, outcome, attempt, finished_at, worker, positions, start_ages, run_times, results, errors

@@ -26,7 +26,7 @@ declare
 begin
     for v_slice in
         select number from @schema@.slice
-         where opened_at is not null and (number = p_only or p_only is null and number <> all (p_cold))
+         where used_from is not null and (number = p_only or p_only is null and number <> all (p_cold))
     loop
         v_table := to_regclass('@schema@.finished_' || v_slice);
         continue when v_table is null;

@@ -1,6 +1,6 @@
 -- Slices on their way into a lake.
 
--- Whether anything has ended since the slice in use was opened.
+-- Whether anything has ended since the slice in use was taken into use.
 create or replace function @schema@.has_ended() returns boolean
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare

@@ -98,7 +98,7 @@ end $$;
 
 -- Makes ranges visible by p_queue's map, without the jobs whose idempotency key is known or came earlier in the load; writes
 -- the row that says so. What was routed by an earlier map is routed anew, job by job.
-create or replace function @schema@.open_load(
+create or replace function @schema@.publish_ranges(
     p_queue @schema@.queue, p_load @schema@.load, p_batch bigint, p_taken @schema@.range_to_publish[], p_is_bounded boolean,
     p_bad_rows bigint, p_attempt text, out rows bigint, out duplicates bigint, out published_at timestamptz)
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
@@ -114,7 +114,7 @@ begin
     if p_is_bounded then
         perform @schema@.check_length(p_queue, v_ranges);
     end if;
-    select coalesce(sum(size), 0) into open_load.rows from unnest(p_taken) as p;
+    select coalesce(sum(size), 0) into publish_ranges.rows from unnest(p_taken) as p;
     duplicates := rows - (select coalesce(sum(@schema@.members_count(0::smallint, size, members)), 0) from unnest(v_ranges) as p);
 
     with given as (
@@ -136,12 +136,12 @@ begin
     select partition_id, sum(n), coalesce(sum(n) filter (where not is_later), 0), coalesce(sum(n) filter (where is_later), 0)
       from counted group by partition_id;
     insert into @schema@.load_batch as b (load_id, batch, rows, duplicates, bad_rows, attempt)
-    values (p_load.id, p_batch, open_load.rows, open_load.duplicates, p_bad_rows, p_attempt)
-    returning b.published_at into open_load.published_at;
+    values (p_load.id, p_batch, publish_ranges.rows, publish_ranges.duplicates, p_bad_rows, p_attempt)
+    returning b.published_at into publish_ranges.published_at;
     -- A stream was cancelled up to where it was then.
     update @schema@.load set cancelled_at = null where id = p_load.id and cancelled_at is not null;
     if p_load.is_paused then
-        perform @schema@.withdraw_load(p_load.id);
+        perform @schema@.suspend_load(p_load.id);
     end if;
     perform @schema@.wake(p_queue.id);
 end $$;
@@ -198,7 +198,7 @@ begin
     -- Looked at after they were taken: whoever forgets stages at this moment has come before.
     perform @schema@.check_ranges(v_queue, v_ranges, (select sum(n) from unnest(p_counts) as n), p_homes);
     select o.rows, o.duplicates, o.published_at into rows, duplicates, published_at
-      from @schema@.open_load(v_queue, v_load, p_batch, v_ranges, true, p_bad_rows, p_attempt) as o;
+      from @schema@.publish_ranges(v_queue, v_load, p_batch, v_ranges, true, p_bad_rows, p_attempt) as o;
     insert into @schema@.load_share (load_id, batch, shard, attempt, rows)
     select v_load.id, p_batch, s.shard, p_attempt, s.rows from unnest(p_shards, p_rows) as s(shard, rows);
     bad_rows := p_bad_rows;

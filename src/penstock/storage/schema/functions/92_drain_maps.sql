@@ -109,7 +109,7 @@ $$;
 
 -- What jobs of later maps wait for: the queue's newest map, and each that was replaced and is not drained; of these what is
 -- left on this shard, and what the others told last. One look. Owners ask often, and mostly there is one map.
-create or replace function @schema@.open_maps(p_queue int)
+create or replace function @schema@.undrained_maps(p_queue int)
 returns table (epoch int, partition_ids int[], open_ids int[], held_keys bytea[])
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column

@@ -25,7 +25,7 @@ comment on column @schema@.finished.run_times is 'Microseconds a handler ran, jo
 
 create table @schema@.slice (
     number          int primary key,
-    opened_at       timestamptz,
+    used_from       timestamptz,
     is_detached     boolean not null default false,
     writers         text[],
     taken_at        timestamptz,

@@ -73,7 +73,7 @@ begin
     end if;
     v_queue.epoch := v_prepared.epoch;
     select o.rows, o.duplicates into rows, duplicates
-      from @schema@.open_load(v_queue, v_load, p_batch, v_ranges, false, 0, null) as o;
+      from @schema@.publish_ranges(v_queue, v_load, p_batch, v_ranges, false, 0, null) as o;
 end $$;
 
 -- Keeps a commit from ever being decided; false where it was. Only at its home. Locks: the attempt.
