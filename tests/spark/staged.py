@@ -7,7 +7,8 @@ from itertools import count
 import pyarrow as pa
 
 from penstock import App
-from penstock.shards.publishing import Published, publish
+from penstock.shards.load_commit import Published
+from penstock.shards.publishing import publish
 from penstock.storage.catalogue.queues import find_queue
 from penstock.storage.loads.stage import Stage, StagedRange
 

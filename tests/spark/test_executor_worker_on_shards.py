@@ -15,7 +15,7 @@ from tests.system.facts import eventually
 import penstock.spark as ps
 from penstock import App
 from penstock.routing import shard_of
-from penstock.shards.publishing import MapChanged
+from penstock.shards.load_commit import MapChanged
 from penstock.spark.claiming.known_tasks import KnownTasks
 from penstock.spark.loading import load as loading
 from penstock.spark.processing.executor_worker import ExecutorWorker

@@ -12,7 +12,7 @@ from tests.spark.staged import Loader
 
 from penstock import App, InvalidInput, NotFound, PenstockError
 from penstock.routing import partition_of
-from penstock.shards.publishing import Published
+from penstock.shards.load_commit import Published
 from penstock.storage import Database
 from penstock.storage.catalogue.queues import find_queue
 from penstock.storage.loads.loads import forget_stages, suspend_paused_loads

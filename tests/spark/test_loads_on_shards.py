@@ -14,7 +14,9 @@ from tests.system.facts import eventually
 
 from penstock import App, InvalidInput, PartitionUnavailable, PenstockError, QueueFull
 from penstock.shards import publishing
-from penstock.shards.publishing import MapChanged, Published, find_published, publish_all_decided
+from penstock.shards.decided_loads import publish_all_decided, publish_decided
+from penstock.shards.load_commit import LoadCommit, MapChanged, NotDecided, Published
+from penstock.shards.publishing import find_published
 from penstock.shards.shard_urls import ShardUrls, find_shards, join_urls
 from penstock.spark.loading import load_plan
 from penstock.storage import Database
@@ -99,15 +101,15 @@ def killed_before_the_decision(monkeypatch: pytest.MonkeyPatch, loader: Loader, 
     """Publish as far as everything is prepared; the attempt."""
     attempts: list[str] = []
 
-    def die(self: publishing._Commit) -> Published:
+    def die(self: LoadCommit) -> Published:
         attempts.append(self.attempt)
         for number in self.others:
             self._prepare(number)
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(publishing._Commit, "decide", die)
-        patch.setattr(publishing._Commit, "take_back", lambda self: None)
+        patch.setattr(LoadCommit, "decide", die)
+        patch.setattr(LoadCommit, "take_back", lambda self: None)
         with pytest.raises(Killed):
             loader.publish("l", *stages)
     return attempts[0]
@@ -194,10 +196,10 @@ def test_what_a_dead_driver_held_is_let_go_of_and_can_not_be_decided_any_more_g8
     assert publish_all_decided(loader.app.databases) == 1
     assert one(other, "select count(*) from penstock.prepared_stages") == 0
     # The dead one comes back with its decision.
-    commit = publishing._Commit(
+    commit = LoadCommit(
         loader.app.databases, lead, "l", "q", 0, False, None, None, loader.by_shard(stages[0]), 0, attempt
     )
-    with pytest.raises(publishing._NotDecided, match="given up"):
+    with pytest.raises(NotDecided, match="given up"):
         commit.decide()
     assert (visible(lead), visible(other)) == ([], [])
     # Its stages are still there: held again, they are published under another attempt.
@@ -239,7 +241,7 @@ def test_a_shard_that_is_away_after_the_decision_follows_when_it_is_back_g8(
     here, there = places(loader.app)
     lead, other = loader.app.databases
     stages = [loader.stage(1, partition=here), loader.stage(2, partition=there)]
-    real = publishing.publish_decided
+    real = publish_decided
 
     def roll_without_it(shards: object, name: str) -> None:
         with away(other):

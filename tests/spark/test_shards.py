@@ -22,7 +22,7 @@ from tests.system.facts import eventually
 import penstock.spark as ps
 from penstock import App, PartitionUnavailable
 from penstock.routing import home_of
-from penstock.shards.publishing import publish_all_decided
+from penstock.shards.decided_loads import publish_all_decided
 from penstock.shards.upkeep_duties import DUTIES
 from penstock.spark.lake.parquet_lake import ParquetLake
 
@@ -156,6 +156,7 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 from penstock.spark.loading.load_writer import LoadWriter
 from penstock.shards import publishing
+from penstock.shards.load_commit import LoadCommit
 
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -165,9 +166,9 @@ schema = StructType([StructField("id", LongType())])
 writer = LoadWriter(schema, False, {"url": url, "queue": "orders", "task": "t", "load": "l"})
 staged = writer.write(iter([pa.record_batch({"id": list(range(1000))})]))
 assert len(staged.ranges) == 2
-asked = publishing._Commit._ask
+asked = LoadCommit._ask
 if where == "before the decision":
-    publishing._Commit._ask = lambda self, database, name, parameters: (
+    LoadCommit._ask = lambda self, database, name, parameters: (
         die() if name == "publish_load" else asked(self, database, name, parameters))
 elif where == "after the decision":
     publishing.publish_decided = die

@@ -14,7 +14,7 @@ from penstock.errors import NotFound, PartitionUnavailable
 from penstock.model.checks import checked_count, checked_name
 from penstock.model.load import Load
 from penstock.shards.databases import Answers, Databases
-from penstock.shards.publishing import publish_decided
+from penstock.shards.decided_loads import publish_decided
 from penstock.storage import Connection
 from penstock.storage.loads import loads as storage
 

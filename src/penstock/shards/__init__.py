@@ -26,6 +26,8 @@ what moves
 what spans several
     parents           children hear how parents on other shards ended
     publishing        a load becomes visible everywhere or nowhere
+    load_commit       one try of that: prepare on every shard, then decide on one
+    decided_loads     what follows on the others, and what is left where nothing was decided
     upkeep_duties     what of all this workers do over and over
 """
 

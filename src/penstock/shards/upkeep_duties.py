@@ -26,12 +26,12 @@ from dataclasses import dataclass
 from penstock.shards.carrying import carry, clean
 from penstock.shards.crons import move_crons
 from penstock.shards.databases import Databases
+from penstock.shards.decided_loads import publish_all_decided
 from penstock.shards.draining import advance_draining, empty_left_places
 from penstock.shards.idempotency_keys import carry_keys, forget_carried_keys
 from penstock.shards.ids import level_ids
 from penstock.shards.map_changes import advance_changes, tell_left, tell_shut
 from penstock.shards.parents import forget_ends, tell_children
-from penstock.shards.publishing import publish_all_decided
 
 __all__ = ["DUTIES", "Duty", "shared_duties"]
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from penstock import errors
 from penstock.errors import InvalidInput, PenstockError, QueueFull
-from penstock.shards.publishing import MapChanged
+from penstock.shards.load_commit import MapChanged
 
 __all__ = ["decode_errors", "encode_errors"]
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 
 from penstock.errors import InvalidInput, PenstockError
-from penstock.shards.publishing import MapChanged, find_published, publish_decided
+from penstock.shards.decided_loads import publish_decided
+from penstock.shards.load_commit import MapChanged
+from penstock.shards.publishing import find_published
 from penstock.shards.shard_urls import join_urls
 from penstock.spark.data_source.error_codes import decode_errors
 from penstock.spark.data_source.penstock_source import register

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import InvalidInput
 from penstock.model.checks import checked_count, checked_name
-from penstock.shards.publishing import Published, find_published
+from penstock.shards.load_commit import Published
+from penstock.shards.publishing import find_published
 from penstock.shards.shard_urls import ShardUrls, find_shards
 from penstock.spark.data_source.options import refuse_unknown
 from penstock.spark.loading.column_types import argument_problem, key_problem, reserved_problem

@@ -145,7 +145,8 @@ def _bad_row_error(staged: StageReport) -> InvalidInput:
 
 
 def _publish(plan: LoadPlan, name: str, batch: int, staged: Sequence[StageReport]) -> None:
-    from penstock.shards.publishing import find_published, publish, publish_decided
+    from penstock.shards.decided_loads import publish_decided
+    from penstock.shards.publishing import find_published, publish
     from penstock.spark.loading.bad_rows import write_bad_rows
     from penstock.spark.loading.row_order import order_tasks
 
