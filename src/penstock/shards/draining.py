@@ -1,6 +1,6 @@
 """Draining a shard: everything leaves it, while it and all others run; see `schema/functions/shards/96_drain.sql`.
 
-    begin_draining     nothing is placed there any more
+    begin_draining     no partition comes there any more
     advance_draining   others take over its partitions, what cannot end there is sent; drained when nothing is left
     count_left         what is left there, by queue and kind
     empty_left_places  carries what a partition that moved left on a shard that stays, where its queue has a limit or a

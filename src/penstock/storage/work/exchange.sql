@@ -10,8 +10,8 @@ select id, partition_id, priority, pos, range, low, high, members::text, attempt
                              %(epochs)s::bigint[], %(ranges)s::bigint[], %(members)s::bit(1024)[], %(aheads)s::boolean[])
 
 -- name: claim
--- See @schema@.claim. Locks: gates, then ready rows in order, skipping those that are locked. Index: ready_in_order. A job that is
--- alone in its lease comes with it: who waits for single jobs is spared a second question.
+-- See @schema@.claim. Locks: gates, then ready rows in order, skipping those that are locked. Index: ready_in_order. A
+-- job that is alone in its lease comes with it: who waits for single jobs is spared a second question.
 select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.members::text, l.attempt, l.rescues, l.is_ahead,
        l.task, extract(epoch from now() - l.ready_at)::double precision, j.id, j.args::text, j.key, j.attributes::text
   from @schema@.claim(%(worker)s, %(token)s, %(partitions)s::int[], %(positions)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,

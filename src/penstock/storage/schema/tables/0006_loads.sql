@@ -52,11 +52,11 @@ create index load_range_prepared on @schema@.load_range (attempt) where attempt 
 create index load_range_of_load on @schema@.load_range (load_id, range) where load_id is not null;
 create index load_range_staged_at on @schema@.load_range (created_at) where load_id is null;
 
--- Over several shards a load is decided on one of them, its home, which is the shard that leads. The stages of the others
--- are prepared first (prepare_stages); the transaction that decides publishes what lies at home and says what follows
--- elsewhere (load_share); then each shard publishes its share, once, whoever asks for it (publish_share). Prepared stages are kept,
--- and the map they go by stays open, until their home says that they were not decided, and cannot be any more
--- (abort_attempt).
+-- Over several shards a load is decided on one of them, its home, which is the shard that leads. The stages of the
+-- others are prepared first (prepare_stages); the transaction that decides publishes what lies at home and says what
+-- follows elsewhere (load_share); then each shard publishes its share, once, whoever asks for it (publish_share).
+-- Prepared stages are kept, and the map they go by stays open, until their home says that they were not decided, and
+-- cannot be any more (abort_attempt).
 
 -- At home: what follows on other shards, until it is published there, and what it came to.
 create table @schema@.load_share (

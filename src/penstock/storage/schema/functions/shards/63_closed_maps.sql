@@ -1,7 +1,8 @@
 -- Maps that are closed on this shard.
 
--- Whether nobody writes here by these earlier maps, the lists parallel. Closes those that nobody has locked, and only tries: see
--- @schema@.close_maps. One that is not known here yet is not closed. Locks: rows of old maps, skipping those that are locked.
+-- Whether nobody writes here by these earlier maps, the lists parallel. Closes those that nobody has locked, and only
+-- tries: see @schema@.close_maps. One that is not known here yet is not closed. Locks: rows of old maps, skipping those
+-- that are locked.
 create or replace function @schema@.are_closed(p_queues int[], p_epochs int[]) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin

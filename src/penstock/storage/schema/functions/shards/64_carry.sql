@@ -1,13 +1,13 @@
--- Carrying: a job that becomes ready goes to a partition by the newest map, and by that its key may live on another shard. It
--- is then sent: the transaction that would have made it ready writes it to `outbox` instead. Whoever carries writes it to
--- the other shard, where it becomes ready, and then lets it depart. A job enters its key's order when it becomes
--- ready, so in the order of their arrival.
+-- Carrying: a job that becomes ready goes to a partition by the newest map, and by that its key may live on another
+-- shard. It is then sent: the transaction that would have made it ready writes it to `outbox` instead. Whoever carries
+-- writes it to the other shard, where it becomes ready, and then lets it depart. A job enters its key's order when it
+-- becomes ready, so in the order of their arrival.
 --
 -- Killed in between it is written again, and found to have arrived already: by the number it had in the outbox, which
--- is kept for longer than anybody can be on the way with it. One carries at a time from each shard, and holds what it
--- carries; whoever lost that hold without knowing is found by the time at which it asked (see @schema@.take_arrivals).
+-- is kept for longer than anybody can be on the way with it. One carries at a time from each shard, and locks what it
+-- carries; whoever lost that lock without knowing is found by the time at which it asked (see @schema@.take_arrivals).
 
--- Holds what is to be carried from here until the transaction ends; false where somebody does.
+-- Locks what is to be carried from here until the transaction ends; false where somebody does.
 create or replace function @schema@.begin_carrying() returns boolean
 language sql
 return pg_try_advisory_xact_lock(hashtext('@schema@.carry'));

@@ -86,7 +86,7 @@ end;
 
 -- Makes jobs of another shard's outbox ready here, once each, in their order, or what they were, where that shard is
 -- being drained (@schema@.take_as_they_were); or sends them on where their key has moved again. p_as_of: this shard's time
--- before the outbox was read. Whoever asked long ago may have lost its hold on it to another, and the arrival be forgotten
+-- before the outbox was read. Whoever asked long ago may have lost its lock on it to another, and the arrival be forgotten
 -- since (after a day at least): it has to read anew. Locks: arrivals, the queues' maps (shared).
 create or replace function @schema@.take_arrivals(p_from int, p_as_of timestamptz, p_jobs json) returns void
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
