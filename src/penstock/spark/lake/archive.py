@@ -27,7 +27,7 @@ from penstock.spark.lake.open_lake import Lake, open_lake
 from penstock.spark.lake.parquet_lake import LAKE_COLUMNS
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import ConnectionLost
-from penstock.storage.history.archive import Archiving, archiving, read_identity, read_queue_names, read_slices
+from penstock.storage.history.archive import Archiving, archiving, read_lake_identity, read_queue_names, read_slices
 from penstock.storage.history.lake_writings import Writing, read_writings
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _check_shards(
     timeout = databases.patience(ASK_SECONDS)
     for database in databases:
         try:
-            target = open_lake(spark, lake, database.shard, database.run(read_identity, timeout=timeout), kind)
+            target = open_lake(spark, lake, database.shard, database.run(read_lake_identity, timeout=timeout), kind)
             listed = target.list_writings()
             queues, slices, writings = database.run(_read_known, timeout=timeout)
         except PartitionUnavailable as error:

@@ -28,7 +28,7 @@ from penstock.spark.lake.consistency import LakeComparison
 from penstock.spark.lake.open_lake import Lake, open_lake
 from penstock.spark.tables.columns import HISTORY, MORE_HISTORY
 from penstock.spark.tables.row_filter import RowFilter, read_instant
-from penstock.storage.history.archive import read_identity, read_slices
+from penstock.storage.history.archive import read_lake_identity, read_slices
 from penstock.storage.history.lake_writings import read_writings
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def history(
 
 def _open_lakes(spark: SparkSession, databases: Any, path: str, kind: str) -> dict[int, Lake]:
     """What the database of each shard has in the lake."""
-    identities = databases.each(read_identity, timeout=ASK_SECONDS)
+    identities = databases.each(read_lake_identity, timeout=ASK_SECONDS)
     identities.all()
     return {number: open_lake(spark, path, number, identity, kind) for number, identity in identities.given.items()}
 

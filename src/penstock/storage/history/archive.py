@@ -36,7 +36,7 @@ from penstock.storage.history.lake_writings import (
 from penstock.storage.upkeep.prune import LOCKED, detach
 from penstock.storage.upkeep.tables_ahead import rotate_slice
 
-__all__ = ["Archiving", "archiving", "read_identity", "read_queue_names", "read_slices"]
+__all__ = ["Archiving", "archiving", "read_lake_identity", "read_queue_names", "read_slices"]
 
 _PAUSE_SECONDS = 0.05
 _COUNTERS = 2
@@ -47,7 +47,7 @@ _LOST_DUTY = (
 )
 
 
-def read_identity(connection: Connection) -> str:
+def read_lake_identity(connection: Connection) -> str:
     """By what a lake knows this database."""
     return str(connection.execute(query("identity")).fetchall()[0][0])
 
