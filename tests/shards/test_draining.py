@@ -27,6 +27,7 @@ from penstock.shards.membership import read_digest, read_shards
 from penstock.storage.catalogue import resize
 from penstock.storage.catalogue.queues import find_queue
 from penstock.storage.catalogue.resize import UndrainedKeyMaps
+from penstock.storage.connection.breaker import Breaker
 from penstock.storage.connection.queries import query
 from penstock.upkeep import SharedUpkeep, troubles
 
@@ -532,7 +533,17 @@ def test_idempotency_keys_hold_after_their_home_is_drained(world: World, shard: 
     assert world.ran["plain"] == [1] * 40
 
 
-def test_a_drained_shard_that_is_gone_keeps_nobody_from_anything(shard_urls: list[str]) -> None:
+def test_a_drained_shard_that_is_gone_keeps_nobody_from_anything(
+    shard_urls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited_for = []
+    wait_until_up = Breaker.wait_until_up
+
+    def note(breaker: Breaker, seconds: float) -> bool:
+        waited_for.append(breaker)
+        return wait_until_up(breaker, seconds)
+
+    monkeypatch.setattr(Breaker, "wait_until_up", note)
     proxy = Proxy(shard_urls[1])
     world = World([shard_urls[0], proxy.url])
     try:
@@ -546,6 +557,7 @@ def test_a_drained_shard_that_is_gone_keeps_nobody_from_anything(shard_urls: lis
         world.app.resume("p")
         world.app.retry(later)
         child = world.run.options(after=[later]).enqueue(n=5)
+        assert world.shards.of(2).breaker not in waited_for
         world.work()
         assert world.ran[key] == [0]
         assert world.app.job(child).state == "succeeded"

@@ -23,20 +23,23 @@ def at_job(
 ) -> T:
     """Do something where a job is. `waits`: for its database, where that is down."""
 
-    def do(database: Database) -> T:
+    def do(database: Database, *, waits: bool) -> T:
         return databases.ask(database, act, waits=waits, writes=writes)
 
     number = databases.number_of(job_id)
     try:
-        return do(databases.of_job(job_id))
+        # A drained shard may be gone for ever: it is not waited for before that is known.
+        return do(databases.of_job(job_id), waits=False)
     except (NotFound, PartitionUnavailable) as error:
         if isinstance(error, PartitionUnavailable) and number not in _learn_drained(databases):
-            raise
+            if not waits:
+                raise
+            return do(databases.of_job(job_id), waits=True)
         # It may have been carried to where its key lives by now.
         found = locate(databases, job_id)
         if found.shard == number:
             raise
-        return do(found)
+        return do(found, waits=waits)
 
 
 def find_forward(connection: Connection, job_id: int) -> int | None:
