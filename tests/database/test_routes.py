@@ -57,7 +57,7 @@ def place(connection: psycopg.Connection[Any], here: int, route: dict[str, Any])
     try:
         with connection.transaction():
             row = connection.execute(
-                "select penstock.place(q, convert_to(%s, 'UTF8'), %s, true) from penstock.queue as q",
+                "select penstock.choose_partition(q, convert_to(%s, 'UTF8'), %s, true) from penstock.queue as q",
                 [route["key"], route["idempotency_key"]],
             ).fetchone()
     except psycopg.errors.InvalidParameterValue as error:

@@ -32,9 +32,10 @@ def at_job(
         return do(databases.of_job(job_id), waits=False)
     except (NotFound, PartitionUnavailable) as error:
         if isinstance(error, PartitionUnavailable) and number not in _learn_drained(databases):
-            if not waits:
+            written = databases.of_job(job_id)
+            if not waits or databases.sole is not None or not written.breaker.is_down:
                 raise
-            return do(databases.of_job(job_id), waits=True)
+            return do(written, waits=True)
         # It may have been carried to where its key lives by now.
         found = locate(databases, job_id)
         if found.shard == number:
