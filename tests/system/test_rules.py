@@ -31,6 +31,9 @@ def test_a_worker_leaves_a_queue_alone_once_it_has_a_rule_that_must_be_known(
         return states() == {"ready"}
 
     with working(app):
+        # One that begins only now would be refused.
+        first = other.enqueue()
+        eventually(lambda: app.job(first).state == "succeeded", "the worker is at work")
         execute("""update penstock.queue set rules = rules || '{"must_know": ["burst"]}' where name = 'q'""")
         eventually(is_left_alone, "nothing of the queue starts")
         eventually(lambda: "queue 'q' has rules this program does not know" in caplog.text, "it is told")
