@@ -39,7 +39,7 @@ def ownership(owned: Owned) -> Ownership:
 def lease(owned: Owned, ownership: Ownership, jobs: Sequence[int]) -> Step:
     """The owner's claim: the ids it got."""
     server = owned.scene.one("select penstock.this_server()")
-    choice = ChosenJobs.of(owned.worker, ownership.partition_id, ownership.epoch, server, jobs, len(jobs))
+    choice = ChosenJobs.of(owned.worker, ownership, server, jobs, len(jobs))
 
     def act(connection: Connection) -> list[int]:
         rows = connection.execute(query("lease_chosen"), lease_parameters(owned.worker, TOKEN, [choice])).fetchall()

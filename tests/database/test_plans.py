@@ -134,16 +134,16 @@ def assert_cheap(connection: Connection, name: str, parameters: dict[str, Any], 
         assert cost.pages <= pages, f"{name} touched {cost.pages} pages"
 
 
-def wish(scene: Scene, partition: int, slots: int, ahead: int, position: int = 0) -> dict[str, Any]:
+def wish(scene: Scene, partition: int, slots: int, ahead: int, start: int = 0) -> dict[str, Any]:
     return {
         "worker": scene.worker,
         "token": TOKEN,
         "partitions": array_text([scene.queue.partition_ids[partition]]),
-        "positions": array_text([position] * 10),
+        "starts": array_text([start] * 10),
         "slots": slots,
         "ahead": ahead,
         "has_suspect": False,
-        "settled": "{}",
+        "freed": "{}",
     }
 
 
@@ -167,7 +167,7 @@ def test_a_gate_touches_only_the_leases_and_the_last_start(backlog: Scene) -> No
         )
         for partition in (0, 1):
             assert_cheap(connection, "claim", wish(backlog, partition, 16, 100))
-        assert_cheap(connection, "wake_gates", {"settled": array_text(queue.partition_ids)})
+        assert_cheap(connection, "wake_gates", {"freed": array_text(queue.partition_ids)})
 
 
 def test_settling_touches_only_the_leases(backlog: Scene) -> None:
@@ -263,7 +263,7 @@ def test_an_owner_s_look_touches_only_what_it_has_not_read(backlog: Scene) -> No
     partition = queue.partition_ids[0]
     before = backlog.one("select pg_current_snapshot()::text")
     begin = 1 + (SINGLES + RANGES + OWNED // 2) * 1024
-    look = {"partition": partition, "queue": queue.id, "from": array_text([begin] * 10)}
+    look = {"partition": partition, "queue": queue.id, "starts": array_text([begin] * 10)}
     assert_cheap(connection, "read_next_rows", {**look, "rows": 100})
     assert_cheap(connection, "read_new_rows", {**look, "before": before})
     for name in ("read_running", "read_held", "read_halted"):
@@ -274,7 +274,7 @@ def test_an_owner_s_look_touches_only_what_it_has_not_read(backlog: Scene) -> No
     assert_cheap(connection, "has_work_of_others", {"worker": worker})
     chosen = {
         "owner": worker, "holder": worker, "token": TOKEN, "server": backlog.one("select penstock.this_server()"),
-        "partitions": array_text([partition]), "epochs": "{0}", "ranges": array_text([begin]),
+        "partitions": array_text([partition]), "owner_epochs": "{0}", "ranges": array_text([begin]),
         "members": array_text([members_text([0])]), "aheads": "{f}",
     }  # fmt: skip
     assert_cheap(connection, "lease_chosen", chosen)

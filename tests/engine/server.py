@@ -50,13 +50,13 @@ class FarWorker:
 
     def take(self, lease: Lease) -> None:
         self.leases[lease.id] = lease
-        lease.left = len(lease.positions)
+        lease.unsettled = len(lease.positions)
         self.jobs |= {lease.range * 1024 + position: lease for position in lease.positions}
 
     def let_go(self, job: int) -> None:
         lease = self.jobs.pop(job)
-        lease.left -= 1
-        if not lease.left:
+        lease.unsettled -= 1
+        if not lease.unsettled:
             del self.leases[lease.id]
 
 

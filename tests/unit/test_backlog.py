@@ -11,9 +11,9 @@ from penstock.worker.context import Registration
 from penstock.worker.slot_pool import SlotPool
 
 
-def claimed(number: int, partition: int, taken_at: float, *, is_strict: bool) -> ClaimedJob:
+def claimed(number: int, partition: int, taken_at: float, *, starts_in_order: bool) -> ClaimedJob:
     lease = Lease(number, partition, 5, number, number, 0, 1, None, 1, 0, False, "", 0.0)
-    lease.taken_at, lease.is_strict = taken_at, is_strict
+    lease.taken_at, lease.starts_in_order = taken_at, starts_in_order
     task = define("q", lambda: None, name="t")
     return ClaimedJob(lease, task, (number * 1024, "{}", None, None, "t"))
 
@@ -22,12 +22,12 @@ def test_what_waited_for_long_goes_back_and_where_starts_have_an_order_what_is_b
     registration = Registration(Database("postgresql://nowhere"), "", lambda *_: None)
     backlog = Backlog(SlotPool(2, lambda _: None), registration, lambda: None)
     jobs = [
-        claimed(1, 1, 5.0, is_strict=True),
-        claimed(2, 1, 1.0, is_strict=True),
-        claimed(3, 1, 5.0, is_strict=True),
-        claimed(4, 2, 5.0, is_strict=True),
-        claimed(5, 3, 1.0, is_strict=False),
-        claimed(6, 3, 5.0, is_strict=False),
+        claimed(1, 1, 5.0, starts_in_order=True),
+        claimed(2, 1, 1.0, starts_in_order=True),
+        claimed(3, 1, 5.0, starts_in_order=True),
+        claimed(4, 2, 5.0, starts_in_order=True),
+        claimed(5, 3, 1.0, starts_in_order=False),
+        claimed(6, 3, 5.0, starts_in_order=False),
     ]
     backlog.feed(jobs, 0)
     assert [job.lease.id for job in backlog.withdraw_late(2.0)] == [2, 3, 5]

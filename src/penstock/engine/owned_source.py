@@ -53,7 +53,7 @@ class OwnedSource:
         leases = turn.leases + turn.chosen
         for lease in leases:
             if not lease.task:
-                lease.is_strict = self._owner.is_strict(lease.partition_id)
+                lease.starts_in_order = self._owner.starts_in_order(lease.partition_id)
         return leases
 
     def read_ahead(self, leases: Iterable[Lease]) -> dict[int, LeasedJob]:

@@ -24,7 +24,7 @@ from penstock.storage.work.set_aside import set_aside
 __all__ = ["OwnedPartition", "Owner"]
 
 SHARE_SECONDS = 0.5
-# While jobs end and others follow, how often it is looked for new ones.
+# While jobs end and others follow, how often the owner looks for new jobs.
 LOOK_SECONDS = 0.01
 # The same where enough could start as it is: what is new may go before all of that.
 NEWS_SECONDS = 0.05
@@ -66,7 +66,7 @@ class OwnedPartition:
     is_noted_idle: bool = False
     # Jobs as they were read ahead, with their arguments.
     read_ahead: dict[int, LeasedJob] = field(default_factory=dict)
-    # Jobs of it that were leased to whom it chose for.
+    # Jobs of it that were leased and have not ended, as far as the owner was told.
     out: set[int] = field(default_factory=set)
     # Of those, the ones leased to another holder than the owner itself, which may not hear of their ends.
     leased_to_others: set[int] = field(default_factory=set)
@@ -126,8 +126,8 @@ class Owner:
         ownerships = {each.partition_id: each for each in storage.share(connection, worker)}
         rules = storage.read_queue_rules(connection, self._tasks)
         for partition_id in list(self._partitions):
-            held = ownerships.get(partition_id)
-            if held is None or held.epoch != self._partitions[partition_id].ownership.epoch:
+            owned = ownerships.get(partition_id)
+            if owned is None or owned.owner_epoch != self._partitions[partition_id].ownership.owner_epoch:
                 del self._partitions[partition_id]
         for partition_id, ownership in ownerships.items():
             if ownership.queue_id not in rules:
@@ -166,7 +166,7 @@ class Owner:
         """Read ahead where fewer jobs could start than are wanted, and see what others do."""
         due = []
         for each in self._partitions.values():
-            if self._is_closed(each):
+            if not self._takes_from(each):
                 continue
             with_others = now - each.others_at >= (OTHERS_SECONDS if each.has_outside_holds else SWEEP_SECONDS)
             wants_more = each.roster.startable < wanted or each.is_fair
@@ -193,7 +193,7 @@ class Owner:
         """Do not hurry to read on: nothing more could be started."""
         self._is_reading = False
 
-    def is_strict(self, partition_id: int) -> bool:
+    def starts_in_order(self, partition_id: int) -> bool:
         """Whether jobs of a partition that are started together must start one after the other, in their order."""
         partition = self._partitions.get(partition_id)
         return partition is None or partition.roster.rules.per_key != 1 or partition.roster.rules.limit is not None
@@ -212,7 +212,7 @@ class Owner:
             wanted = slots + ahead
             if wanted <= 0:
                 break
-            if self._is_closed(each):
+            if not self._takes_from(each):
                 continue
             if each.is_fair:
                 # What waits here was chosen by the shares as they were: a tenant that comes now waits behind all of it.
@@ -227,11 +227,12 @@ class Owner:
         return choices
 
     def _make_choice(self, ownership: Ownership, jobs: Sequence[int], slots: int) -> ChosenJobs:
-        return ChosenJobs.of(self._worker, ownership.partition_id, ownership.epoch, self._server, jobs, slots)
+        return ChosenJobs.of(self._worker, ownership, self._server, jobs, slots)
 
-    def _is_closed(self, partition: OwnedPartition) -> bool:
+    def _takes_from(self, partition: OwnedPartition) -> bool:
+        """Whether jobs of it are to be started: its queue is not withheld, and it is no surplus."""
         ownership = partition.ownership
-        return partition.is_withheld or ownership.is_surplus or ownership.queue_id in self.withheld
+        return not (partition.is_withheld or ownership.is_surplus or ownership.queue_id in self.withheld)
 
     def note_leased(self, choices: Sequence[ChosenJobs], turn: Turn, now: float) -> None:
         """Note which jobs of a turn's choices were leased."""
@@ -253,7 +254,7 @@ class Owner:
                 partition.leased_to_others |= leased
             if not leased.issuperset(choice.jobs):
                 # Somebody took jobs out of the order: cancelled one, paused a load. Which others are gone is not known,
-                # and what comes back has another position: everything is read anew.
+                # and what comes back stands elsewhere in the order: everything is read anew.
                 del self._partitions[choice.partition_id]
                 self.look_again()
 
@@ -303,7 +304,7 @@ class Owner:
         """Seconds after which to look again, whatever happens."""
         patience = SHARE_SECONDS
         for each in self._partitions.values():
-            if self._is_closed(each):
+            if not self._takes_from(each):
                 continue
             if self._is_reading and not each.is_read:
                 return 0.0

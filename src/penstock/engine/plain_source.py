@@ -26,9 +26,9 @@ class PlainSource:
         self._worker = worker
         self._queues = list(queues)
         self._queue_of: dict[int, int] = {}
-        # By partition and priority, where the next claim begins; the partitions in the order to try.
-        self._positions: dict[int, list[int]] = {}
-        self._closed: Set[int] = frozenset()
+        # By partition and priority, the `pos` at which the next claim begins; the partitions in the order to try.
+        self._starts: dict[int, list[int]] = {}
+        self._withheld: Set[int] = frozenset()
         # The lease of a job that was rescued twice, while it runs here: it may be the one that kills workers.
         self._suspect: Lease | None = None
         self._read_at = -inf
@@ -47,26 +47,26 @@ class PlainSource:
     def wish(self, slots: int, ahead: int, waiting: int, now: float) -> Wish:
         if now - self._swept_at > SWEEP_SECONDS:
             self._swept_at = now
-            for positions in self._positions.values():
-                positions[:] = FROM_THE_START
-        if not self._positions:
+            for starts in self._starts.values():
+                starts[:] = FROM_THE_START
+        if not self._starts:
             return NOTHING
         # Start each time with another partition, so that none waits behind a full one.
-        first = next(iter(self._positions))
-        self._positions[first] = self._positions.pop(first)
-        is_open = [each for each in self._positions if self._queue_of[each] not in self._closed]
-        if not is_open:
+        first = next(iter(self._starts))
+        self._starts[first] = self._starts.pop(first)
+        taken_from = [each for each in self._starts if self._queue_of[each] not in self._withheld]
+        if not taken_from:
             return NOTHING
-        begin_at = [position for each in is_open for position in self._positions[each]]
-        if self._suspect is not None and self._suspect.left <= 0:
+        starts = [pos for each in taken_from for pos in self._starts[each]]
+        if self._suspect is not None and self._suspect.unsettled <= 0:
             self._suspect = None
-        return Wish(ClaimWish(is_open, begin_at, slots, ahead, self._suspect is not None))
+        return Wish(ClaimWish(taken_from, starts, slots, ahead, self._suspect is not None))
 
     def learn(self, wish: Wish, turn: Turn, now: float) -> list[Lease]:
         for lease in turn.leases:
-            positions = self._positions.get(lease.partition_id)
-            if positions is not None:
-                positions[lease.priority] = max(positions[lease.priority], lease.pos)
+            starts = self._starts.get(lease.partition_id)
+            if starts is not None:
+                starts[lease.priority] = max(starts[lease.priority], lease.pos)
         for lease in (*turn.leases, *turn.chosen):
             if lease.rescues > 1:
                 self._suspect = lease
@@ -82,7 +82,7 @@ class PlainSource:
         pass
 
     def withhold(self, paused: Set[int], blocked: Set[int]) -> None:
-        self._closed = paused | blocked if blocked else paused
+        self._withheld = paused | blocked if blocked else paused
 
     @property
     def surplus(self) -> list[int]:
@@ -116,6 +116,6 @@ class PlainSource:
 
     def _add(self, partitions: Mapping[int, int]) -> None:
         for partition, queue in partitions.items():
-            if partition not in self._positions:
+            if partition not in self._starts:
                 self._queue_of[partition] = queue
-                self._positions[partition] = list(FROM_THE_START)
+                self._starts[partition] = list(FROM_THE_START)

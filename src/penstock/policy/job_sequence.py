@@ -1,6 +1,6 @@
 """A job sequence: the waiting jobs of one key, priority and key map, in the order in which they start.
 
-A key may be a million jobs deep, so a job is four integers in an array and no object of its own: position, id, rank,
+A key may be a million jobs deep, so a job is four integers in an array and no object of its own: `pos`, id, rank,
 and a mark. The mark's lowest bit says whether there is a handler for the job here (`HAS_HANDLER`); the bits above it
 (from `TENANT_SHIFT` on) are the number of its tenant, which is 0 where tenants do not matter.
 
@@ -33,7 +33,7 @@ AHEAD: Final = 2
 
 
 class JobSequence:
-    """Jobs by (position, id). `first` begins with the head, at `at`; the arrays that follow are in `later`."""
+    """Jobs by (`pos`, id). `first` begins with the head, at `at`; the arrays that follow are in `later`."""
 
     __slots__ = ("at", "epoch", "first", "later", "priority")
 

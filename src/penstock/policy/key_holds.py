@@ -24,7 +24,7 @@ class _Hold:
 
 
 class KeyHolds:
-    """The jobs that hold their key: retries and snoozes that keep their position, and releases not read again yet."""
+    """The jobs that hold their key: retries and snoozes that keep their `pos`, and releases not read again yet."""
 
     __slots__ = ("_held", "releases")
 

@@ -125,7 +125,7 @@ class Backlog:
             if lease.taken_at < taken_before:
                 partitions.add(lease.partition_id)
                 return True
-            return lease.is_strict and lease.partition_id in partitions
+            return lease.starts_in_order and lease.partition_id in partitions
 
         return self.withdraw(is_late)
 

@@ -203,7 +203,7 @@ class Conductor:
         if now - self._limits_at > LIMITS_SECONDS:
             self._limits_at = now
             self._ask(self._queues.read_limits)
-        self._queues.close(
+        self._queues.withhold(
             self._source, self._heartbeat.withheld, is_loop_blocked=self._backlog.slot_pool.is_loop_blocked
         )
         if self._source.is_look_due(now) and not self._stop_request.is_made:
@@ -269,7 +269,7 @@ class Conductor:
         return len(jobs) + len(rows.unreadable)
 
     def _remove_if_empty(self, lease: Lease) -> None:
-        if lease.left <= 0 and self._leases.remove(lease):
+        if lease.unsettled <= 0 and self._leases.remove(lease):
             self._conversation.doubt()
 
     def _note_taken(self, slots: int, taken: int) -> None:
@@ -317,14 +317,16 @@ class Conductor:
             jobs = self._backlog.withdraw()
         elif now - self._backlog.oldest() > LONGEST_WAIT_SECONDS:
             jobs = self._backlog.withdraw_late(now - LONGEST_WAIT_SECONDS)
-        elif self._queues.has_closed or surplus:
-            jobs = self._backlog.withdraw(lambda job: job.lease.partition_id in surplus or self._queues.is_closed(job))
+        elif self._queues.has_withheld or surplus:
+            jobs = self._backlog.withdraw(
+                lambda job: job.lease.partition_id in surplus or self._queues.is_withheld(job)
+            )
         else:
             return []
         self._queues.note_freed(jobs)
         self._source.note_ends(((job.lease.partition_id, job.id, "release") for job in jobs), now)
         for job in jobs:
-            job.lease.left -= 1
+            job.lease.unsettled -= 1
             self._remove_if_empty(job.lease)
         return [End(job.lease.id, job.lease.token, job.position, job.lease.range, "release") for job in jobs]
 

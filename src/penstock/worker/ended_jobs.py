@@ -66,7 +66,7 @@ def collect_ended(backlog: Backlog, claim_size: ClaimSize, taken_away: list[Clai
         group.runs += [(job.ended - job.started) // 1000 for job in plain]
     for lease_id, group in groups.items():
         lease = ended.leases[lease_id]
-        lease.left -= len(group.positions)
+        lease.unsettled -= len(group.positions)
         claim_size.observe(lease.task, sum(group.runs) / len(group.runs) / 1e6, len(group.runs))
     for job in taken_away:
         jobs.append(job)
@@ -75,7 +75,7 @@ def collect_ended(backlog: Backlog, claim_size: ClaimSize, taken_away: list[Clai
     # Successes are settled before the other ends: a lease that has both is not whole yet.
     mixed = {end.lease for end in ended.ends}
     for lease_id, group in groups.items():
-        group.is_whole = ended.leases[lease_id].left == 0 and lease_id not in mixed
+        group.is_whole = ended.leases[lease_id].unsettled == 0 and lease_id not in mixed
     return ended
 
 
@@ -110,7 +110,7 @@ def end_taken_away(backlog: Backlog) -> list[ClaimedJob]:
 def _note_end(ended: EndedJobs, job: ClaimedJob, now: int, claim_size: ClaimSize) -> None:
     """Take in a job that ended otherwise, or was settled by its handler."""
     lease, verdict = job.lease, job.verdict
-    lease.left -= 1
+    lease.unsettled -= 1
     ended.leases[lease.id] = lease
     claim_size.observe(lease.task, (job.ended - job.started) / 1e9)
     if verdict is None or job.is_settled:

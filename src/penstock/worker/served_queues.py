@@ -1,4 +1,4 @@
-"""What a worker serves on one database: the queues it takes jobs from, which of them are closed just now, and the
+"""What a worker serves on one database: the queues it takes jobs from, which of them are withheld just now, and the
 sources their jobs come from.
 """
 
@@ -47,7 +47,7 @@ class ServedQueues:
         # No job of these is taken while the event loop is blocked.
         self._async = frozenset(queue.queue_id for queue in served if queue.is_async)
         # No job of these is taken now.
-        self._closed: Set[int] = frozenset()
+        self._withheld: Set[int] = frozenset()
         # The names of those with a limit, and the partitions where one job more may run by now.
         self._limited = {queue.name for queue in served if queue.is_limited}
         self._freed: set[int] = set()
@@ -66,19 +66,19 @@ class ServedQueues:
         limited = workers.limited_queues(connection)
         self._limited = {queue.name for queue in self._served if queue.queue_id in limited}
 
-    def close(self, source: Source, withheld: Set[int], *, is_loop_blocked: bool) -> None:
-        """Let nothing be taken of those that are withheld, or need the event loop while that is blocked."""
+    def withhold(self, source: Source, paused: Set[int], *, is_loop_blocked: bool) -> None:
+        """Let nothing be taken of those that are paused or refused, or need the event loop while that is blocked."""
         blocked = self._async if is_loop_blocked else frozenset()
-        self._closed = withheld | blocked
-        source.withhold(withheld, blocked)
+        self._withheld = paused | blocked
+        source.withhold(paused, blocked)
 
     @property
-    def has_closed(self) -> bool:
-        return bool(self._closed)
+    def has_withheld(self) -> bool:
+        return bool(self._withheld)
 
-    def is_closed(self, job: ClaimedJob) -> bool:
+    def is_withheld(self, job: ClaimedJob) -> bool:
         """Whether a job that waits here has to go back."""
-        return self._numbers[job.task.queue] in self._closed
+        return self._numbers[job.task.queue] in self._withheld
 
     def note_freed(self, jobs: Iterable[ClaimedJob]) -> None:
         """Keep in mind in which partitions with a limit these jobs no longer run: others may wait to."""

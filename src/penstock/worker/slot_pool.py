@@ -253,9 +253,9 @@ class SlotPool:
         bunch.append(waiting.popleft())
         is_async = bunch[0].task.is_async
         # Where starts have an order, one in a bunch would start after those that another slot takes.
-        if bunch[0].lease.is_strict:
+        if bunch[0].lease.starts_in_order:
             share = 1
-        while len(bunch) < share and waiting[0].task.is_async == is_async and not waiting[0].lease.is_strict:
+        while len(bunch) < share and waiting[0].task.is_async == is_async and not waiting[0].lease.starts_in_order:
             bunch.append(waiting.popleft())
         # A slot with a current job counts as at work. Set now: the bunch may be taken back before its first job starts.
         slot.current = bunch[0]

@@ -30,7 +30,7 @@ class WorkerLeases:
 
     def add(self, lease: Lease, jobs: int, now: float) -> None:
         """Take in a new lease of so many jobs."""
-        lease.left, lease.taken_at = jobs, now
+        lease.unsettled, lease.taken_at = jobs, now
         if lease.id in self._leases:
             self._abandon(self._leases[lease.id])
         self._leases[lease.id] = lease

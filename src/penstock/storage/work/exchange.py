@@ -31,7 +31,7 @@ log = logging.getLogger("penstock")
 
 FEW_ENDED = 64
 # The `pos` from which the first claim of a partition looks, one a priority: before all rows. What was carried from
-# another shard stands before what was written here, and has a negative one (`before` in 65_arrive.sql).
+# another shard stands before what was written here, and has a negative one (`carried_pos` in 06_order_encodings.sql).
 FROM_THE_START = (-(1 << 62),) * 10
 
 
@@ -196,15 +196,15 @@ def _exchange(
                     "worker": worker,
                     "token": token,
                     "partitions": array_text(wish.partitions),
-                    "positions": array_text(wish.starts),
+                    "starts": array_text(wish.starts),
                     "slots": wish.slots,
                     "ahead": wish.ahead,
                     "has_suspect": wish.has_suspect,
-                    "settled": array_text(freed),
+                    "freed": array_text(freed),
                 },
             )
         elif freed:
-            connection.execute(query("wake_gates"), {"settled": array_text(freed)})
+            connection.execute(query("wake_gates"), {"freed": array_text(freed)})
         if choices:
             parameters = lease_parameters(worker, token, choices)
             owned = connection.execute(query("owned_partitions"), parameters)

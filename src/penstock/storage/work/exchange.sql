@@ -1,21 +1,22 @@
 -- name: owned_partitions
 -- See @schema@.owned_partitions. Locks: rows of partitions for share.
-select @schema@.owned_partitions(%(owner)s, %(server)s, %(partitions)s::int[], %(epochs)s::bigint[])
+select @schema@.owned_partitions(%(owner)s, %(server)s, %(partitions)s::int[], %(owner_epochs)s::bigint[])
 
 -- name: lease_chosen
 -- See @schema@.lease_chosen. Locks: rows of partitions for share, then ready rows by range. Index: ready_of_range.
 select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
        extract(epoch from now() - ready_at)::double precision
   from @schema@.lease_chosen(%(owner)s, %(holder)s, %(token)s, %(server)s, %(partitions)s::int[],
-                             %(epochs)s::bigint[], %(ranges)s::bigint[], %(members)s::bit(1024)[], %(aheads)s::boolean[])
+                             %(owner_epochs)s::bigint[], %(ranges)s::bigint[], %(members)s::bit(1024)[],
+                             %(aheads)s::boolean[])
 
 -- name: claim
 -- See @schema@.claim. Locks: gates, then ready rows in order, skipping those that are locked. Index: ready_in_order. A
 -- job that is alone in its lease comes with it: who waits for single jobs is spared a second question.
 select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.members::text, l.attempt, l.rescues, l.is_ahead,
        l.task, extract(epoch from now() - l.ready_at)::double precision, j.id, j.args::text, j.key, j.attributes::text
-  from @schema@.claim(%(worker)s, %(token)s, %(partitions)s::int[], %(positions)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
-                      %(settled)s::int[]) as l
+  from @schema@.claim(%(worker)s, %(token)s, %(partitions)s::int[], %(starts)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
+                      %(freed)s::int[]) as l
   left join lateral (
        select id, args, key, attributes from @schema@.job
         where id = l.range * 1024 + l.low and l.high - l.low = 1 offset 0) as j on true
@@ -24,12 +25,12 @@ select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.member
 -- The same without the job, for whoever cannot read one of them.
 select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.members::text, l.attempt, l.rescues, l.is_ahead,
        l.task, extract(epoch from now() - l.ready_at)::double precision, null, null, null, null
-  from @schema@.claim(%(worker)s, %(token)s, %(partitions)s::int[], %(positions)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
-                      %(settled)s::int[]) as l
+  from @schema@.claim(%(worker)s, %(token)s, %(partitions)s::int[], %(starts)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
+                      %(freed)s::int[]) as l
 
 -- name: wake_gates
 -- Wake who waits for room under a limit. See @schema@.wake_gates.
-select @schema@.wake_gates(%(settled)s::int[])
+select @schema@.wake_gates(%(freed)s::int[])
 
 -- name: held_leases
 -- Every lease that a worker holds, for whoever lost an answer.
@@ -48,13 +49,13 @@ select g.job_id, g.attempt from unnest(%(jobs)s::bigint[], %(attempts)s::smallin
 
 -- name: settle_succeeded_if_leased
 -- Jobs succeeded; those are returned that were not this worker's any more. See @schema@.settle_succeeded_if_leased.
-select lease_id, pos from @schema@.settle_succeeded_if_leased(
+select lease_id, position from @schema@.settle_succeeded_if_leased(
     %(worker)s, %(name)s, %(leases)s::bigint[], %(tokens)s::bigint[], %(ranges)s::bigint[], %(counts)s::int[], %(members)s::bit(1024)[], %(positions)s::text[],
     %(ages)s::text[], %(runs)s::text[], %(results)s::text[])
 
 -- name: settle_ended_if_leased
 -- The same for every other end. See @schema@.settle_ended_if_leased.
-select lease_id, pos from @schema@.settle_ended_if_leased(%(worker)s, %(name)s, %(ends)s::json)
+select lease_id, position from @schema@.settle_ended_if_leased(%(worker)s, %(name)s, %(ends)s::json)
 
 -- name: lock_turn
 -- See @schema@.lock_turn. Locks: the number of the worker's turns, shared.

@@ -51,12 +51,12 @@ class Lease:
     waited_seconds: float
     # What its claim drew at random. It is the lease's, like the number, and unlike that it never comes again.
     token: int = 0
-    # Whether its jobs start strictly one after the other.
-    is_strict: bool = False
+    # Whether its jobs must start one after the other, also beside those of other leases of the partition.
+    starts_in_order: bool = False
     # The job, where there is one and it came with the claim.
     only_job: LeasedJob | None = None
     # Jobs of it that have not been settled; kept by the worker.
-    left: int = 0
+    unsettled: int = 0
     # Whether another server answers than the one that gave it: that one may show jobs as running that have ended.
     is_in_doubt: bool = False
     # Monotonic seconds of when the worker got it.

@@ -54,7 +54,7 @@ class Ownership(NamedTuple):
 
     partition_id: int
     queue_id: int
-    epoch: int
+    owner_epoch: int
     is_surplus: bool
 
 
@@ -69,6 +69,7 @@ class ReadyRow(NamedTuple):
     members: str | None
     attempt: int
     rescues: int
+    # Of the key map by which its jobs were routed.
     epoch: int
     ready_at: float
 
@@ -127,14 +128,14 @@ class ChosenJobs:
 
     owner: int
     partition_id: int
-    epoch: int
+    owner_epoch: int
     # The server that was looked at: on another nothing of it is leased.
     server: str
     jobs: list[int]
     members: list[tuple[int, str, bool]]
 
     @classmethod
-    def of(cls, owner: int, partition_id: int, epoch: int, server: str, jobs: Sequence[int], slots: int) -> ChosenJobs:
+    def of(cls, owner: int, ownership: Ownership, server: str, jobs: Sequence[int], slots: int) -> ChosenJobs:
         """The first `slots` of the jobs start at once, the others within moments."""
         members = []
         for is_ahead, some in ((False, jobs[:slots]), (True, jobs[slots:])):
@@ -142,7 +143,7 @@ class ChosenJobs:
             for job in some:
                 by_range.setdefault(job // RANGE, []).append(job % RANGE)
             members += [(number, members_text(positions), is_ahead) for number, positions in by_range.items()]
-        return cls(owner, partition_id, epoch, server, list(jobs), members)
+        return cls(owner, ownership.partition_id, ownership.owner_epoch, server, list(jobs), members)
 
 
 def lease_parameters(holder: int, token: int, choices: Sequence[ChosenJobs]) -> dict[str, Any]:
@@ -154,7 +155,7 @@ def lease_parameters(holder: int, token: int, choices: Sequence[ChosenJobs]) -> 
         "token": token,
         "server": choices[0].server,
         "partitions": array_text([choice.partition_id for choice in choices]),
-        "epochs": array_text([choice.epoch for choice in choices]),
+        "owner_epochs": array_text([choice.owner_epoch for choice in choices]),
         "ranges": array_text([number for number, _, _ in members]),
         "members": array_text([bitmap for _, bitmap, _ in members]),
         "aheads": array_text(["t" if is_ahead else "f" for _, _, is_ahead in members]),
@@ -201,7 +202,7 @@ def look(connection: Connection, wishes: Sequence[LookWish]) -> list[Look]:
 
 def _send_look(connection: Connection, wish: LookWish) -> dict[str, Cursor]:
     ownership = wish.ownership
-    where = {"partition": ownership.partition_id, "queue": ownership.queue_id, "from": array_text(wish.starts)}
+    where = {"partition": ownership.partition_id, "queue": ownership.queue_id, "starts": array_text(wish.starts)}
     cursors = {"next": connection.execute(query("read_next_rows"), {**where, "rows": wish.rows})}
     if wish.before is not None:
         cursors["new"] = connection.execute(query("read_new_rows"), {**where, "before": wish.before})
@@ -257,7 +258,7 @@ def note_idle(connection: Connection, worker: int, ownership: Ownership, as_of: 
         {
             "worker": worker,
             "partition": ownership.partition_id,
-            "epoch": ownership.epoch,
+            "owner_epoch": ownership.owner_epoch,
             "as_of": as_of,
             "server": server,
         },

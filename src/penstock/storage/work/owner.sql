@@ -30,7 +30,7 @@ select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.
         union all
         select priority, pos, range, low, high, members, attempt, rescues, epoch, ready_at, changed from @schema@.ready
          where partition_id = %(partition)s and changed = any (array(select pg_snapshot_xip(%(before)s::pg_snapshot)))) as r
- where r.pos < (%(from)s::bigint[])[r.priority + 1]
+ where r.pos < (%(starts)s::bigint[])[r.priority + 1]
    and r.changed < pg_snapshot_xmax(pg_current_snapshot())
 
 -- name: read_next_rows
@@ -41,7 +41,7 @@ select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.
  cross join lateral (
        select priority, pos, range, low, high, members, attempt, rescues, epoch, ready_at from @schema@.ready
         where partition_id = %(partition)s and not is_parked and priority = level.priority
-          and pos >= (%(from)s::bigint[])[level.priority + 1]
+          and pos >= (%(starts)s::bigint[])[level.priority + 1]
         order by pos fetch first (%(rows)s) rows with ties) as r
 
 -- name: read_running
@@ -68,7 +68,7 @@ select key from @schema@.halted where queue_id = %(queue)s
 -- As of a snapshot nothing in this partition can start, if it is still this owner's. Locks: the row of `idle_partition`.
 insert into @schema@.idle_partition (partition_id, as_of, server)
 select %(partition)s, %(as_of)s::pg_snapshot, %(server)s
- where @schema@.owned_partitions(%(worker)s, %(server)s, array[%(partition)s::int], array[%(epoch)s::bigint]) <> '{}'
+ where @schema@.owned_partitions(%(worker)s, %(server)s, array[%(partition)s::int], array[%(owner_epoch)s::bigint]) <> '{}'
 on conflict (partition_id) do update set as_of = excluded.as_of, server = excluded.server
 
 -- name: has_work_of_others

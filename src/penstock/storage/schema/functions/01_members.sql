@@ -5,17 +5,17 @@ create or replace function @schema@.span(low int, high int) returns bit(1024)
 language sql immutable strict parallel safe
 return (repeat('0', low) || repeat('1', high - low) || repeat('0', 1024 - high))::bit(1024);
 
-create or replace function @schema@.single(pos int) returns bit(1024)
+create or replace function @schema@.single("position" int) returns bit(1024)
 language sql immutable strict parallel safe
-return set_bit(repeat('0', 1024)::bit(1024), pos, 1);
+return set_bit(repeat('0', 1024)::bit(1024), "position", 1);
 
 create or replace function @schema@.members_count(low smallint, high smallint, members bit(1024)) returns int
 language sql immutable parallel safe
 return case when members is null then high - low else bit_count(members)::int end;
 
-create or replace function @schema@.has_member(low smallint, high smallint, members bit(1024), pos int) returns boolean
+create or replace function @schema@.has_member(low smallint, high smallint, members bit(1024), "position" int) returns boolean
 language sql immutable parallel safe
-return pos >= low and pos < high and (members is null or get_bit(members, pos) = 1);
+return "position" >= low and "position" < high and (members is null or get_bit(members, "position") = 1);
 
 create or replace function @schema@.first_member(low smallint, members bit(1024)) returns int
 language sql immutable parallel safe

@@ -3,13 +3,14 @@
 
 -- Takes up to p_wanted jobs of one priority, in order, as leases; it stops at the first that became ready after p_until.
 -- A rescued range gives only what starts at once (p_slots). Of jobs rescued twice one is given, and none while the
--- worker still has one (p_has_suspect): the poison job is among them, and must not take the others with it. The rows are locked by a statement of its own and read by the next: a row that another
--- claim cut since the first one's snapshot would be locked as it is now, but not be found again by where it stands in the
--- same snapshot, and so its jobs be given out twice. What went back to a range stands beside the rest of it at the same
--- pos, so all rows of the last pos are taken in: of a range the lowest go first.
+-- worker still has one (p_has_suspect): the poison job is among them, and must not take the others with it.
+-- The rows are locked by a statement of its own and read by the next: a row that another claim cut since the first one's
+-- snapshot would be locked as it is now, but not be found again by where it stands in the same snapshot, and so its jobs
+-- be given out twice. What went back to a range stands beside the rest of it at the same `pos`, so all rows of the last
+-- `pos` are taken in: of a range the lowest go first.
 -- Locks: ready rows in order, skipping those that others have locked.
 create or replace function @schema@.take(
-    p_worker bigint, p_token bigint, p_partition int, p_priority int, p_from bigint, p_until timestamptz, p_tasks text[],
+    p_worker bigint, p_token bigint, p_partition int, p_priority int, p_start bigint, p_until timestamptz, p_tasks text[],
     p_slots int, p_wanted int, p_rows int, p_has_suspect boolean default false) returns setof @schema@.claimed
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -17,7 +18,7 @@ declare
 begin
     with head as materialized (
         select ctid as tid, pos from @schema@.ready
-         where partition_id = p_partition and not is_parked and priority = p_priority and pos >= p_from
+         where partition_id = p_partition and not is_parked and priority = p_priority and pos >= p_start
            and task = any (p_tasks) and (rescues < 2 or not p_has_suspect)
          order by pos limit p_rows for update skip locked
     ), beside as materialized (
@@ -79,18 +80,18 @@ begin
 end $$;
 
 -- Claims up to p_slots jobs that start at once and p_ahead more that start within moments, from the
--- partitions in the order given; the leases bear p_token, and only who names it can end them. p_from holds ten positions a partition, one a priority: where the last
--- claim ended, so that dead rows at the head are not walked again. A waiting job rises one priority a
--- minute: the priority whose head has the least ready_at + priority * 60 s goes first. p_has_suspect: the worker
+-- partitions in the order given; the leases bear p_token, and only who names it can end them. p_starts holds ten values of
+-- `pos` a partition, one a priority: where the last claim ended, so that dead rows at the head are not walked again. A
+-- waiting job rises one priority a minute: the priority whose head has the least ready_at + priority * 60 s goes first. p_has_suspect: the worker
 -- has a job that was rescued twice, and is given no other of that kind.
 -- A partition with a limit or a rate gives what its gate lets through, and nothing ahead; only to a worker whose slots
--- other queues keep busy it gives ahead when it is first in turn. p_settled are partitions where the same transaction
+-- other queues keep busy it gives ahead when it is first in turn. p_freed are partitions where the same transaction
 -- ended jobs: room that is not taken again is offered to others. A last row without a number is no lease: it
 -- says by its ready_at from when on more may start (a rate, or a gate somebody is in).
 -- Partitions with an owner are passed over. Locks: gates, then ready rows in order, skipping those that others have locked.
 create or replace function @schema@.claim(
-    p_worker bigint, p_token bigint, p_partitions int[], p_from bigint[], p_slots int, p_ahead int,
-    p_has_suspect boolean default false, p_settled int[] default null) returns setof @schema@.claimed
+    p_worker bigint, p_token bigint, p_partitions int[], p_starts bigint[], p_slots int, p_ahead int,
+    p_has_suspect boolean default false, p_freed int[] default null) returns setof @schema@.claimed
 language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp as $$
 declare
@@ -111,7 +112,7 @@ declare
     v_gate      record;
     v_is_inside boolean;
     v_gates     int[] := '{}';
-    v_offered   int[] := p_settled;
+    v_offered   int[] := p_freed;
     v_opens_at  timestamptz;
 begin
     for v_partition in
@@ -140,14 +141,14 @@ begin
             v_second := 'infinity';
             for v_first in
                 select level.priority, r.ready_at, r.high - r.low as size, r.ready_at + level.priority * interval '60 s' as rank,
-                       p_from[(v_partition.n - 1) * 10 + level.priority + 1] as pos_from,
+                       p_starts[(v_partition.n - 1) * 10 + level.priority + 1] as start,
                        lead(r.ready_at + level.priority * interval '60 s')
                            over (order by r.ready_at + level.priority * interval '60 s', level.priority) as second_rank
                   from unnest(v_levels) as level(priority)
                  cross join lateral (
                        select ready_at, low, high from @schema@.ready
                         where partition_id = v_partition.id and not is_parked and priority = level.priority
-                          and pos >= p_from[(v_partition.n - 1) * 10 + level.priority + 1] and task = any (v_partition.tasks)
+                          and pos >= p_starts[(v_partition.n - 1) * 10 + level.priority + 1] and task = any (v_partition.tasks)
                         order by pos limit 1) as r
                  order by rank, level.priority limit 1
             loop
@@ -174,7 +175,7 @@ begin
             for v_lease in
                 select t.id, t.partition_id, t.priority, t.pos, t.range, t.low, t.high, t.members,
                        t.attempt, t.rescues, t.is_ahead, t.ready_at, t.task
-                  from @schema@.take(p_worker, p_token, v_partition.id, v_first.priority, v_first.pos_from,
+                  from @schema@.take(p_worker, p_token, v_partition.id, v_first.priority, v_first.start,
                     greatest(v_second - v_first.priority * interval '60 s', v_first.ready_at), v_partition.tasks,
                     greatest(least(p_slots, v_most) - v_taken, 0), v_asked, v_rows, v_has_suspect) as t
             loop

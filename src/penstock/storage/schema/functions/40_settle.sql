@@ -17,7 +17,7 @@ begin
     ), whole as (
         delete from @schema@.lease where id = any (array(select id from found where is_whole))
     ), members as (
-        select g.lease_id, bit_or(@schema@.single(g.pos)) as settled
+        select g.lease_id, bit_or(@schema@.single(g.position)) as settled
           from unnest(p_jobs) as g join found as f on f.id = g.lease_id and not f.is_whole group by g.lease_id
     )
     update @schema@.lease as l
@@ -78,7 +78,7 @@ begin
           from unnest(p_leases, p_tokens, p_ranges, p_positions, p_ages, p_runs, p_results)
                with ordinality as g(lease_id, token, range, positions, ages, runs, results, ordinal)
          cross join lateral unnest(g.positions::smallint[], g.ages::bigint[], g.runs::bigint[],
-                                   array(select json_array_elements(g.results::json))) as u(pos, age, run, result)
+                                   array(select json_array_elements(g.results::json))) as u(position, age, run, result)
          where g.ordinal <> all (coalesce(v_whole, '{}'))
     ), mine as materialized (
         select l.id, l.partition_id, l.attempt, g.*
@@ -86,23 +86,23 @@ begin
          cross join lateral (
                select id, partition_id, low, high, members, attempt from @schema@.lease
                 where id = g.lease_id and worker_id = p_worker and token = g.token and range = g.range limit 1) as l
-         where @schema@.has_member(l.low, l.high, l.members, g.pos)
+         where @schema@.has_member(l.low, l.high, l.members, g.position)
     ), history as (
         insert into @schema@.finished (slice, range, partition_id, outcome, attempt, worker, positions, start_ages, run_times, results)
         select @schema@.current_slice(), range, partition_id, 0, attempt, p_worker_name,
-               array_agg(pos), array_agg(age), array_agg(run), array_agg(result)
+               array_agg(position), array_agg(age), array_agg(run), array_agg(result)
           from mine group by id, range, partition_id, attempt
     ), counted as (
         insert into @schema@.tally (partition_id, opened, completed)
         select partition_id, -count(*), count(*) from mine group by partition_id
     )
-    select array_agg(row(id, pos)::@schema@.leased_job) into v_settled from mine;
+    select array_agg(row(id, position)::@schema@.leased_job) into v_settled from mine;
     perform @schema@.clear_bits(v_settled);
     return query
-        select g.lease_id, u.pos from unnest(p_leases, p_positions) with ordinality as g(lease_id, positions, ordinal)
-         cross join lateral unnest(g.positions::smallint[]) as u(pos)
+        select g.lease_id, u.position from unnest(p_leases, p_positions) with ordinality as g(lease_id, positions, ordinal)
+         cross join lateral unnest(g.positions::smallint[]) as u(position)
          where g.ordinal <> all (coalesce(v_whole, '{}'))
-        except select lease_id, pos from unnest(v_settled);
+        except select lease_id, position from unnest(v_settled);
 end $$;
 
 -- Settles every other end, an object a job in p_ends: lease, token, range, position, end, error, due_in, age, run. The ends:
@@ -124,11 +124,11 @@ begin
       order by id for update;
 
     with mine as materialized (
-        select l.id, l.range, l.partition_id, l.priority, l.pos as order_pos, l.attempt, l.rescues, l.ready_at, l.task,
+        select l.id, l.range, l.partition_id, l.priority, l.pos, l.attempt, l.rescues, l.ready_at, l.task,
                l.epoch, q.id as queue_id, q.is_owned, q.per_key is not null and q.holds_on_retry as is_held, q.halts_on_dead,
                case when q.is_owned then pg_current_xact_id() end as changed,
                q.is_owned and not (q.per_key is not null and q.holds_on_retry) or g.due_in > 0 as is_later,
-               g.position as pos, g.error, g.due_in, l.range * 1024 + g.position as job_id, g.age, g.run,
+               g.position, g.error, g.due_in, l.range * 1024 + g.position as job_id, g.age, g.run,
                -- Whoever was asked to stop does not run again.
                case when g."end" in ('retry', 'snooze', 'release') and exists (
                         select from @schema@.cancellation as c where c.job_id = l.range * 1024 + g.position)
@@ -149,13 +149,13 @@ begin
         select job_id, attempt, p_worker_name, coalesce(error, '') from mine where "end" in ('retry', 'failed')
     ), again_at_once as (
         insert into @schema@.ready (partition_id, priority, pos, range, low, high, attempt, rescues, changed, epoch, task)
-        select partition_id, priority, case when is_held then order_pos else @schema@.draw_range() end, range, pos, pos + 1,
-               attempt + ("end" = 'retry')::int, 0, changed, epoch, task
+        select partition_id, priority, case when is_held then pos else @schema@.draw_range() end, range, position,
+               position + 1, attempt + ("end" = 'retry')::int, 0, changed, epoch, task
           from mine where "end" in ('retry', 'snooze') and not is_later
     ), again_later as (
         insert into @schema@.scheduled (due_at, partition_id, priority, range, low, high, attempt, pos, epoch, task)
-        select now() + make_interval(secs => greatest(due_in, 0)), partition_id, priority, range, pos, pos + 1,
-               attempt + ("end" = 'retry')::int, case when is_held then order_pos end, case when is_held then epoch end, task
+        select now() + make_interval(secs => greatest(due_in, 0)), partition_id, priority, range, position, position + 1,
+               attempt + ("end" = 'retry')::int, case when is_held then pos end, case when is_held then epoch end, task
           from mine where "end" in ('retry', 'snooze') and is_later
     ), dead_letters as (
         insert into @schema@.dead (job_id, partition_id, task, attempt, started_at, worker, error)
@@ -172,16 +172,16 @@ begin
     ), released as (
         insert into @schema@.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at,
                                     changed, epoch, task)
-        select partition_id, priority, order_pos, range, min(pos), max(pos) + 1,
-               case when count(*) <= max(pos) - min(pos) then bit_or(@schema@.single(pos)) end, attempt, rescues, ready_at,
-               case when is_owned then pg_current_xact_id() end, epoch, task
+        select partition_id, priority, pos, range, min(position), max(position) + 1,
+               case when count(*) <= max(position) - min(position) then bit_or(@schema@.single(position)) end, attempt,
+               rescues, ready_at, case when is_owned then pg_current_xact_id() end, epoch, task
           from mine where "end" = 'release'
-         group by id, partition_id, priority, order_pos, range, attempt, rescues, ready_at, is_owned, epoch, task
+         group by id, partition_id, priority, pos, range, attempt, rescues, ready_at, is_owned, epoch, task
     ), history as (
         insert into @schema@.finished (slice, range, partition_id, outcome, attempt, worker, positions, start_ages, run_times, errors)
         select @schema@.current_slice(), range, partition_id,
                case "end" when 'cancelled' then 2 when 'discarded' then 3 else 4 end, attempt, p_worker_name,
-               array_agg(pos), array_agg(age), array_agg(run), array_agg(error)
+               array_agg(position), array_agg(age), array_agg(run), array_agg(error)
           from mine where "end" in ('cancelled', 'discarded', 'expired')
          group by id, range, partition_id, attempt, "end"
     ), asks as (
@@ -194,12 +194,12 @@ begin
                count(*) filter (where "end" = 'failed'), count(*) filter (where "end" = 'failed')
           from mine where "end" <> 'release' group by partition_id
     )
-    select array_agg(row(id, pos)::@schema@.leased_job) into v_settled from mine;
+    select array_agg(row(id, position)::@schema@.leased_job) into v_settled from mine;
 
     perform @schema@.clear_bits(v_settled);
     return query
         select (value ->> 'lease')::bigint, (value ->> 'position')::smallint from json_array_elements(p_ends)
-        except select lease_id, pos from unnest(v_settled);
+        except select lease_id, position from unnest(v_settled);
 end $$;
 
 -- Moves one running job to a lease of its own, so that its handler's transaction can settle it without

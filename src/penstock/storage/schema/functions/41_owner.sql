@@ -79,17 +79,18 @@ begin atomic
       from pg_database as d where d.datname = current_database();
 end;
 
--- Which of these partitions a worker owns, in these epochs, and goes on owning until this transaction ends; without
+-- Which of these partitions a worker owns, in these owner epochs, and goes on owning until this transaction ends; without
 -- those of a queue that is paused. None, if it looked at them on another server.
-create or replace function @schema@.owned_partitions(p_worker bigint, p_server text, p_partitions int[], p_epochs bigint[]) returns int[]
+create or replace function @schema@.owned_partitions(
+    p_worker bigint, p_server text, p_partitions int[], p_owner_epochs bigint[]) returns int[]
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if p_server is distinct from @schema@.this_server() then
         return '{}';
     end if;
     perform from @schema@.partition where id = any (p_partitions) order by id for share;
-    return array(select p.id from unnest(p_partitions, p_epochs) as g(id, epoch)
-                   join @schema@.partition as p on p.id = g.id and p.owner_epoch = g.epoch and p.owner_id = p_worker
+    return array(select p.id from unnest(p_partitions, p_owner_epochs) as g(id, owner_epoch)
+                   join @schema@.partition as p on p.id = g.id and p.owner_epoch = g.owner_epoch and p.owner_id = p_worker
                    join @schema@.queue as q on q.id = p.queue_id and not q.is_paused
                   where exists (select from @schema@.worker where id = p_worker));
 end $$;
@@ -99,13 +100,13 @@ end $$;
 -- more; a holder that was declared dead gets nothing. Rows are locked by one statement and read by the next, as in
 -- @schema@.take. Locks: rows of partitions for share, then ready rows by range.
 create or replace function @schema@.lease_chosen(
-    p_owner bigint, p_holder bigint, p_token bigint, p_server text, p_partitions int[], p_epochs bigint[],
+    p_owner bigint, p_holder bigint, p_token bigint, p_server text, p_partitions int[], p_owner_epochs bigint[],
     p_ranges bigint[], p_members bit(1024)[], p_aheads boolean[])
 returns setof @schema@.claimed
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_none constant bit(1024) := repeat('0', 1024)::bit(1024);
-    v_owned int[] := @schema@.owned_partitions(p_owner, p_server, p_partitions, p_epochs);
+    v_owned int[] := @schema@.owned_partitions(p_owner, p_server, p_partitions, p_owner_epochs);
 begin
     if v_owned = '{}' or (p_holder <> p_owner and not exists (select from @schema@.worker where id = p_holder)) then
         return;
@@ -141,8 +142,8 @@ begin
 end $$;
 
 -- Has the owners of these partitions read them anew before they start anything more: jobs of them left the order, and
--- may come back elsewhere in it, where an owner that has read the old ones would not look. What it holds stays its own, under
--- the next epoch. To be called before any ready row is locked. Locks: the partitions' rows, by id.
+-- may come back elsewhere in it, where an owner that has read the old ones would not look. What it owns stays its own,
+-- under the next owner epoch. To be called before any ready row is locked. Locks: the partitions' rows, by id.
 create or replace function @schema@.read_anew(p_partitions int[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin

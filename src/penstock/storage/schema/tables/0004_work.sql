@@ -192,4 +192,4 @@ create type @schema@.claimed as (
     attempt smallint, rescues smallint, is_ahead boolean, ready_at timestamptz, task text);
 
 -- A job of a lease.
-create type @schema@.leased_job as (lease_id bigint, pos smallint);
+create type @schema@.leased_job as (lease_id bigint, position smallint);
