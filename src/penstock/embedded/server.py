@@ -10,12 +10,12 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
+from penstock.clock import system
 from penstock.embedded.account import server_account
 from penstock.embedded.binaries import find_binaries
 from penstock.embedded.cluster import DATABASE, ROLE, make_cluster, write_settings
@@ -89,7 +89,7 @@ class _Wait:
     def __init__(self, home: Path, seconds: float | None) -> None:
         self._home = home
         self._seconds = math.inf if seconds is None else seconds
-        self._began_at = time.monotonic()
+        self._began_at = system.monotonic()
 
     @property
     def left(self) -> float:
@@ -97,7 +97,7 @@ class _Wait:
 
     @property
     def _spent(self) -> float:
-        return time.monotonic() - self._began_at
+        return system.monotonic() - self._began_at
 
     def for_lock(self, path: Path, kind: int, refuse: Callable[[], None]) -> int:
         """Get a lock, unless whoever has it is not worth waiting for any more."""
@@ -105,7 +105,7 @@ class _Wait:
             with suppress(BlockingIOError):
                 return _lock(path, kind | fcntl.LOCK_NB)
             refuse()
-            time.sleep(POLL_SECONDS)
+            system.sleep(POLL_SECONDS)
 
     def refuse_silent(self) -> None:
         """Raise where the server is up and does not answer in time: who has the lock waits for the same."""
@@ -141,13 +141,13 @@ def _ensure_accepting(home: Path, settings: Mapping[str, str], wait: _Wait, laun
             return
         if wait.left <= 0.0:
             wait.refuse()
-        time.sleep(POLL_SECONDS)
+        system.sleep(POLL_SECONDS)
     with launching():
         _launch(home, settings)
         while _is_supervised(home):
             if _is_accepting(_port(home), ANSWER_SECONDS):
                 return
-            time.sleep(POLL_SECONDS)
+            system.sleep(POLL_SECONDS)
     log = home / "postgresql.log"
     raise PenstockError(f"the embedded PostgreSQL did not start: {_last_words(log)}; {log} tells more")
 

@@ -8,11 +8,10 @@ killed.
 from __future__ import annotations
 
 import multiprocessing
-import time
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
-from penstock.clock import ticks
+from penstock.clock import system, ticks
 from penstock.errors import InvalidInput
 from penstock.task.definition import TaskDefinition
 from penstock.task.verdict import Verdict
@@ -69,7 +68,7 @@ class HandlerProcess:
     def _converse(self, job: ClaimedJob, registration: Registration) -> None:
         try:
             pipe = self._ensure_started()
-            deadline = None if job.task.timeout is None else time.monotonic() + job.task.timeout
+            deadline = None if job.task.timeout is None else system.monotonic() + job.task.timeout
             pipe.send((*_locate_handler(job.task), job.args, _facts(Context(job, registration))))
             while True:
                 if not self._has_answered(pipe, deadline):
@@ -104,7 +103,7 @@ class HandlerProcess:
     def _has_answered(self, pipe: Pipe, deadline: float | None) -> bool:
         """Wait for the process to answer, or to die; False where it does neither by the deadline."""
         while True:
-            left = LOOK_SECONDS if deadline is None else deadline - time.monotonic()
+            left = LOOK_SECONDS if deadline is None else deadline - system.monotonic()
             if pipe.poll(min(max(left, 0.0), LOOK_SECONDS)):
                 return True
             if left <= 0:
@@ -120,7 +119,7 @@ class HandlerProcess:
             self._process = _spawn.Process(target=main, args=(theirs,), daemon=True)
             self._process.start()
             theirs.close()
-            if not self._has_answered(self._pipe, time.monotonic() + START_SECONDS):
+            if not self._has_answered(self._pipe, system.monotonic() + START_SECONDS):
                 self._kill()
                 self.close()
                 raise TimeoutError(f"the handler's process was not up within {START_SECONDS:g} s")
