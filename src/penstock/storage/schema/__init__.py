@@ -3,7 +3,7 @@
     tables/NNNN_*.sql      all that holds data, or that this needs: tables, types, sequences, indexes, triggers with
                            their functions. Each file is applied once, forward only, in a transaction of its own
     functions/NN_*.sql     functions and views, applied as one set, again whenever a program brings a newer one. In the
-    functions/shards/      order of their numbers, whichever folder they are in: what a bound body (`begin atomic`,
+    functions/shards/      order of their files' names, whichever folder they are in: what a bound body (`begin atomic`,
                            `return`) names must be there before it
     around/                what is done before and after the set, in its transaction
 
