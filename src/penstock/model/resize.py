@@ -11,7 +11,7 @@ __all__ = ["Resize"]
 class Resize:
     """The answer of `app.resize`. Call it again to see how far it is: the same number of partitions changes nothing.
 
-    `epoch` counts the maps of keys to partitions the queue has had. `draining` are partitions with jobs that an earlier
+    `epoch` counts the key maps the queue has had. `draining` are partitions with jobs that an earlier
     map sent there, or that a plain queue does not use any more, and how many. `is_through`: nothing is waited for any
     more; before that, keys may wait though nothing drains: for a producer whose open transaction began under an earlier
     map, or for a key that is halted.

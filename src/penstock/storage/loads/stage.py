@@ -59,7 +59,12 @@ class Stage:
         self._clock = clock
 
     def write(self, jobs: pa.Table, ranges: Sequence[StagedRange]) -> None:
-        """Write jobs, which follow each other range by range; their ids and times are given here."""
+        """Write jobs, which follow each other range by range; their ids and times are given here.
+
+        Where the answer to its COMMIT is lost it raises, and need not find out whether the jobs were written: when
+        Spark runs the task again, it writes under another random stage. What lies under this one is never published
+        then, and upkeep forgets it after a day.
+        """
         with closing(self._enter()) as connection, closing(connection.cursor()) as cursor:
             try:
                 cursor.execute(query("draw_staged_ranges", self._schema), (len(ranges),))
