@@ -211,5 +211,5 @@ def test_a_session_that_has_the_number_of_one_that_is_gone_is_not_ended(
         dead = flows.end_dead(probe)
         assert [each.process for each in dead] == ([] if is_left else [process])
         assert stranger.is_cut is not is_left
-        assert not flows.has_left
+        assert not flows.has_cut
         assert stranger.execute("select 1").fetchone() == (1,)

@@ -20,7 +20,7 @@ from penstock import App, Drain, Retry, Task
 from penstock.admin.doctor import doctor
 from penstock.errors import InvalidInput, NotFound, PartitionUnavailable
 from penstock.routing.key_hash import partition_of
-from penstock.shards import carrying, draining, map_changes
+from penstock.shards import carrying, draining, left_places, map_changes
 from penstock.shards.databases import Databases
 from penstock.shards.idempotency_keys import carry_keys
 from penstock.shards.membership import read_digest, read_shards
@@ -315,8 +315,8 @@ def test_a_key_that_moves_twice_on_its_way_keeps_its_order(world: World, empty_d
 
 @pytest.mark.parametrize(
     "killed_in",
-    [(draining, "change"), (draining, "carry"), (draining, "_end_if_drained"), (carrying, "_take"),
-     (carrying, "tell_left_of"), (map_changes, "_change_state"), (Databases, "level"), (Databases, "find_lead")],
+    [(draining, "change"), (left_places, "carry"), (draining, "_end_if_drained"), (carrying, "_take"),
+     (carrying, "tell_rest_of"), (map_changes, "_change_state"), (Databases, "level"), (Databases, "find_lead")],
     ids=lambda each: each[1],
 )  # fmt: skip
 @pytest.mark.parametrize("shard", [1, 2])
@@ -601,15 +601,15 @@ def test_a_shard_that_has_let_a_key_go_is_not_the_last_to_be_waited_for(world: W
     world.app.move_partition("o", partition_of(key.encode(), 2), 3)
     begin(world, 2)
     assert send(world, 2, 50) == 1
-    map_changes.tell_left(world.shards)
+    map_changes.tell_rest(world.shards)
     assert [held(world, number) for number in (1, 2, 3)] == [{(1, key.encode())}] * 3, "it is on its way"
     assert carrying.carry(world.shards) == 1
-    map_changes.tell_left_of(world.shards, world.shards.of(2))
+    map_changes.tell_rest_of(world.shards, world.shards.of(2))
     assert [held(world, number) for number in (1, 2, 3)] == [{(1, key.encode())}] * 3, "it waits there"
     world.app.resume("o")
     world.work()
     assert world.ran[key] == [0]
-    map_changes.tell_left(world.shards)
+    map_changes.tell_rest(world.shards)
     assert [held(world, number) for number in (1, 2, 3)] == [set()] * 3
 
 
@@ -641,7 +641,7 @@ def test_an_older_report_never_replaces_a_newer_one(world: World) -> None:
     queue = world.shards.read(lambda c: find_queue(c, "o")).id
     for number, keys in ((8, [b"k"]), (7, []), (8, [])):
         given = {"queue": queue, "epoch": 1, "shard": 1, "open_ids": [], "held_keys": keys, "number": number + 10**6}
-        world.shards.of(2).run(lambda c: c.execute(query("note_left"), given))  # noqa: B023
+        world.shards.of(2).run(lambda c: c.execute(query("note_rest"), given))  # noqa: B023
     assert (1, b"k") in held(world, 2)
 
 
@@ -716,7 +716,7 @@ def test_nobody_has_to_ask_a_drained_shard_for_idempotency_keys(world: World) ->
     for _ in range(3):
         draining.advance_draining(world.shards)
     assert states(world.shards)[2] == "draining"
-    assert {(each.queue, each.kind) for each in draining.count_left(world.shards, 2)} == {
+    assert {(each.queue, each.kind) for each in draining.count_rest(world.shards, 2)} == {
         ("o", "idempotency keys"),
         ("p", "idempotency keys"),
     }

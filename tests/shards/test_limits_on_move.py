@@ -17,7 +17,7 @@ from tests.system.facts import eventually
 
 from penstock import App
 from penstock.errors import PartitionUnavailable
-from penstock.shards import draining
+from penstock.shards import draining, left_places
 from penstock.shards.idempotency_keys import carry_keys
 from penstock.shards.upkeep_duties import advance_maps
 from penstock.storage.catalogue.queues import find_queue
@@ -277,7 +277,7 @@ def test_a_rate_starts_with_nothing_where_the_old_place_came_back_before_that_wa
     assert len(q.succeed(1)) == 1
     q.move(2)
     q.enqueue(2)
-    draining.empty_left_places(q.app.databases)
+    left_places.empty_left_places(q.app.databases)
     q.move(1)
     assert q.claim(2, 5) == []
 

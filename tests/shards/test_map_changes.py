@@ -275,13 +275,13 @@ def test_what_is_left_elsewhere_is_waited_for_until_it_is_told(app: App, shards:
     shards.lead.run(resize.drain)
     # Nothing was told: everything may be left.
     assert (1, before[partition_of(key, 2)]) in undrained_maps(shards, 1).open
-    map_changes.tell_left(shards)
+    map_changes.tell_rest(shards)
     assert (1, before[partition_of(key, 2)]) in undrained_maps(shards, 1).open, "producers may still hold the map there"
     shards.of(2).run(resize.drain)
-    map_changes.tell_left(shards)
+    map_changes.tell_rest(shards)
     assert undrained_maps(shards, 1).open == {(1, before[partition_of(key, 2)])}
     shards.of(2).run(resize.list_rest)
-    map_changes.tell_left(shards)
+    map_changes.tell_rest(shards)
     assert undrained_maps(shards, 1)[1:] == (set(), {(1, key)})
     shards.lead.run(resize.drain)
     assert not maps_of(shards, 1)[0][4]
@@ -292,7 +292,7 @@ def test_what_is_left_elsewhere_is_waited_for_until_it_is_told(app: App, shards:
         job // 1024,
     )
     assert undrained_maps(shards, 1)[1:] == (set(), {(1, key)}), "an older answer is never too little"
-    map_changes.tell_left(shards)
+    map_changes.tell_rest(shards)
     shards.change(resize.drain)
     assert maps_of(shards, 1)[0][4]
     assert maps_of(shards, 2)[0][4]
@@ -303,7 +303,7 @@ def test_what_is_left_elsewhere_is_waited_for_until_it_is_told(app: App, shards:
 def test_only_the_lead_calls_a_map_drained(shards: Databases) -> None:
     map_changes.change(shards, "o", lambda c: resize.resize(c, "o", 3))
     shards.each(resize.close)
-    map_changes.tell_left(shards)
+    map_changes.tell_rest(shards)
     assert shards.of(2).run(resize.drain) == 0
     assert shards.of(1).run(resize.drain) == 1
     assert len(set(shards.each(read_digest))) == 2
@@ -321,10 +321,10 @@ def test_a_halted_key_holds_what_comes_to_another_shard_until_it_is_released(sha
     fetch(shards, 2, "delete from penstock.ready where range = %s returning 1", job // 1024)
     map_changes.change(shards, "o", lambda c: resize.resize(c, "o", 3))
     shards.each(resize.drain)
-    map_changes.tell_left(shards)
+    map_changes.tell_rest(shards)
     assert undrained_maps(shards, 1)[1:] == (set(), {(1, key)})
     fetch(shards, 2, "select penstock.release_key(%s, %s)", queue, key)
-    map_changes.tell_left(shards)
+    map_changes.tell_rest(shards)
     shards.change(resize.drain)
     assert list(undrained_maps(shards, 1).partitions) == [2]
 

@@ -136,7 +136,7 @@ class Stage:
         for _ in range(20):
             map_changes.advance_changes(self.shards)
             self.shards.each(resize.close)
-            map_changes.tell_left(self.shards)
+            map_changes.tell_rest(self.shards)
             self.shards.change(resize.drain)
             if self.waiting is not None:
                 self.waiting()
@@ -178,7 +178,7 @@ def steps_of_move(stage: Stage, to: int) -> list[Act]:
         lambda: shards.level(),
         lambda: shards.of(1).run(resize.close),
         lambda: shards.of(2).run(resize.close),
-        lambda: map_changes.tell_left(shards),
+        lambda: map_changes.tell_rest(shards),
         lambda: shards.lead.run(resize.drain),
     ]
 

@@ -18,7 +18,7 @@ DOORS = {
     "may_return": "whether a partition may come back to it",
     "shard_for": "the shard for a new partition",
     "partitions_announced": "partitions of which nobody may write by any map",
-    "left_elsewhere": "what is left of an earlier map on other shards",
+    "rest_elsewhere": "what is left of an earlier map on other shards",
 }
 
 COMMENT = re.compile(r"--.*")

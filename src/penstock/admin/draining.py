@@ -8,8 +8,8 @@ from __future__ import annotations
 from penstock.admin.naming_shards import find_shard
 from penstock.model.drain import Drain, DrainRest
 from penstock.shards.databases import Databases
-from penstock.shards.draining import advance_draining, begin_draining, count_left
-from penstock.shards.map_changes import tell_left
+from penstock.shards.draining import advance_draining, begin_draining, count_rest
+from penstock.shards.map_changes import tell_rest
 from penstock.shards.membership import read_membership, read_shards
 from penstock.storage.catalogue import resize
 from penstock.upkeep import SharedUpkeep
@@ -46,7 +46,7 @@ def drain_shard(databases: Databases, shard: int | str) -> Drain:
     if entry.state != "drained":
         advance_draining(databases)
         databases.each(resize.close)
-        tell_left(databases)
+        tell_rest(databases)
         databases.change(resize.drain)
         upkeep = SharedUpkeep(databases)
         upkeep.sweep()
@@ -57,12 +57,12 @@ def drain_shard(databases: Databases, shard: int | str) -> Drain:
 
 def _progress(databases: Databases, number: int, refused: str | None) -> Drain:
     state = next(entry.state for entry in databases.read(read_shards) if entry.number == number)
-    rest = [] if state == "drained" else count_left(databases, number)
+    rest = [] if state == "drained" else count_rest(databases, number)
     return Drain(
         shard=str(number),
         state=state,
         rest=[
-            DrainRest(queue=each.queue, kind=each.kind, count=each.left, reason=_reason(each.kind, refused))
+            DrainRest(queue=each.queue, kind=each.kind, count=each.remaining, reason=_reason(each.kind, refused))
             for each in rest
         ],
     )

@@ -13,7 +13,7 @@ from penstock.errors import InvalidInput, NotFound
 from penstock.model.checks import MOST_PARTITIONS, checked_count
 from penstock.model.resize import Resize
 from penstock.shards.databases import Databases
-from penstock.shards.map_changes import change, move, tell_left
+from penstock.shards.map_changes import change, move, tell_rest
 from penstock.storage import Connection
 from penstock.storage.catalogue import resize as storage
 from penstock.storage.catalogue.queues import QueueEntry, find_queue
@@ -46,7 +46,7 @@ def move_partition(databases: Databases, queue: str, partition: int | str, shard
 def _progress(databases: Databases, queue: str) -> Resize:
     entry = databases.read(lambda connection: find_queue(connection, queue))
     databases.each(storage.close)
-    tell_left(databases)
+    tell_rest(databases)
     databases.change(storage.drain)
     left: Counter[str] = Counter()
     for draining in databases.each(lambda connection: storage.draining(connection, entry.id)):

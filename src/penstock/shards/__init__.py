@@ -21,6 +21,7 @@ what moves
     idempotency_keys  so do idempotency keys
     former_homes      until they have: whoever writes one asks where it was before
     crons             cron entries live where their jobs go
+    left_places       what waits at the place that a partition left, where only one may start jobs
     draining          everything leaves a shard
 
 what spans several

@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.errors import PartitionUnavailable
 from penstock.shards.databases import Databases
-from penstock.shards.map_changes import tell_left_of
+from penstock.shards.map_changes import tell_rest_of
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import may_repeat
@@ -93,7 +93,7 @@ def _carry_some(databases: Databases, database: Database, target: Database) -> i
             arriving = {"from": database.shard, "as_of": as_of and as_of[0], "jobs": found.decode()}
             target.ask(lambda there: _take(there, arriving), timeout=ANSWER_SECONDS)
             if any(job["epoch"] is not None for job in jobs):
-                tell_left_of(databases, target)
+                tell_rest_of(databases, target)
             connection.execute(query("depart"), {"ids": array_text(job["outbox_id"] for job in jobs)})
             return len(jobs)
 

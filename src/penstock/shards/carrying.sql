@@ -9,7 +9,7 @@ with recursive found as (
 select shard from found where shard is not null
 
 -- name: begin_carrying
--- Hold what is to be carried from here until the transaction ends; false where somebody does. See
+-- Lock what is to be carried from here until the transaction ends; false where somebody has. See
 -- @schema@.begin_carrying.
 select @schema@.begin_carrying()
 

@@ -233,7 +233,7 @@ class Databases:
             self.level()
 
     def level(self) -> Answers[int]:
-        """Carry what is new in the lead's catalogue to every shard that answers; the version each has now."""
+        """Bring what is new in the lead's catalogue to every shard that answers; the version each has now."""
         if self.sole is not None:
             return Answers()
         lead = self.lead

@@ -1,13 +1,11 @@
 """Draining a shard: everything leaves it, while it and all others run; see `schema/functions/shards/96_drain.sql`.
 
-    begin_draining     no partition comes there any more
-    advance_draining   others take over its partitions, what cannot end there is sent; drained when nothing is left
-    count_left         what is left there, by queue and kind
-    empty_left_places  carries what a partition that moved left on a shard that stays, where its queue has a limit or a
-                       rate
+    begin_draining    no partition comes there any more
+    advance_draining  others take over its partitions, what cannot end there is sent; drained when nothing is left
+    count_rest        what is left there, by queue and kind
 
-`advance_draining` and `empty_left_places` are upkeep's, too: anybody may call them, any number of times, at once, and
-whatever was killed goes on by them.
+`advance_draining` is upkeep's, too: anybody may call it, any number of times, at once, and whatever was killed goes on
+by it.
 """
 
 from __future__ import annotations
@@ -17,21 +15,18 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from penstock.errors import InvalidInput
-from penstock.shards.carrying import carry
 from penstock.shards.databases import Databases
+from penstock.shards.left_places import send_and_carry
 from penstock.shards.map_changes import change
 from penstock.shards.membership import read_shards
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.queries import query
-from penstock.storage.connection.refusals import InvalidParameterValue, LockNotAvailable
+from penstock.storage.connection.refusals import InvalidParameterValue
 
-__all__ = ["Rest", "advance_draining", "begin_draining", "count_left", "empty_left_places"]
+__all__ = ["Rest", "advance_draining", "begin_draining", "count_rest"]
 
 ANSWER_SECONDS = 5.0
-# So many rows of each kind are sent at once, and so often in one call: upkeep has other duties.
-ROWS = 50
-ROUNDS = 20
 
 
 class Rest(NamedTuple):
@@ -39,7 +34,7 @@ class Rest(NamedTuple):
 
     queue: str
     kind: str
-    left: int
+    remaining: int
 
 
 def begin_draining(databases: Databases, number: int) -> bool:
@@ -64,20 +59,10 @@ def advance_draining(databases: Databases) -> int:
     )
 
 
-def empty_left_places(databases: Databases) -> int:
-    """Shut the earlier places of partitions that moved and carry what is left there; how many jobs."""
-
-    def act(database: Database) -> int:
-        is_left = database.ask(partial(_query_value, name="has_places_left"), timeout=ANSWER_SECONDS)
-        return _send_and_carry(databases, database) if is_left else 0
-
-    return sum(databases.each_database(act))
-
-
-def count_left(databases: Databases, number: int) -> list[Rest]:
+def count_rest(databases: Databases, number: int) -> list[Rest]:
     """What is left on a shard, and what on others keeps it from being let go."""
     database = databases.of(number)
-    rests = [Rest(*row) for row in database.ask(lambda c: c.execute(query("left_on_shard")).fetchall())]
+    rests = [Rest(*row) for row in database.ask(lambda c: c.execute(query("rest_on_shard")).fetchall())]
     for queue in databases.read(lambda c: c.execute(query("queues_not_carried")).fetchall()):
         if not any(rest[:2] == (queue[0], "idempotency keys") for rest in rests):
             rests.append(Rest(queue[0], "idempotency keys", 0))
@@ -90,24 +75,7 @@ def _advance_shard(databases: Databases, number: int) -> int:
     database, done = databases.of(number), 0
     for (queue,) in databases.lead.ask(lambda c: c.execute(query("queues_on_shard"), {"shard": number}).fetchall()):
         done += change(databases, queue, partial(_vacate, queue=queue, shard=number))
-    return done + _send_and_carry(databases, database) + _end_if_drained(databases, database)
-
-
-def _send_and_carry(databases: Databases, database: Database) -> int:
-    done = 0
-    for _ in range(ROUNDS):
-        sent = database.ask(_send_off, timeout=ANSWER_SECONDS)
-        done += sent + carry(databases)
-        if not sent:
-            break
-    return done
-
-
-def _send_off(connection: Connection) -> int:
-    try:
-        return int(_query_value(connection, name="send_off", rows=ROWS))
-    except LockNotAvailable:
-        return 0  # Somebody holds what is next in turn.
+    return done + send_and_carry(databases, database) + _end_if_drained(databases, database)
 
 
 def _vacate(connection: Connection, *, queue: str, shard: int) -> bool:

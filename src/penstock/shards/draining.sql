@@ -11,25 +11,9 @@ select distinct q.name from @schema@.queue as q join @schema@.partition as p on 
 -- See @schema@.vacate_queue. Locks: the catalogue, the map's row, the queue's.
 select @schema@.vacate_queue(%(name)s, %(shard)s)
 
--- name: send_off
--- See @schema@.send_off. Locks: the rows it takes, skipping those that are locked.
-select @schema@.send_off(%(rows)s)
-
--- name: has_places_left
--- Whether places that partitions have left are to be shut here, or hold anything that has to leave. The catalogue is small.
--- Indexes by partition.
-select exists (
-    select from @schema@.partitions_left() as l
-     where l.has_moved
-       and (l.shut_by is null
-            or exists (select from @schema@.ready where partition_id = l.id)
-            or exists (select from @schema@.scheduled where partition_id = l.id)
-            or exists (select from @schema@.blocked where partition_id = l.id)
-            or exists (select from @schema@.dead where partition_id = l.id)))
-
--- name: left_on_shard
--- See @schema@.left_on_shard. Counts what there is: for a person.
-select queue, kind, n from @schema@.left_on_shard()
+-- name: rest_on_shard
+-- See @schema@.rest_on_shard. Counts what there is: for a person.
+select queue, kind, n from @schema@.rest_on_shard()
 
 -- name: is_vacant
 -- Whether nothing is left on this shard. See @schema@.is_vacant.

@@ -4,10 +4,10 @@
     level      every shard learns it, and from then on lets nobody write by the map before
     open       when all that have partitions of the map before know it, everybody may write by the new one
     undo       where one of them does not answer for some seconds: a further map with the partitions there were
-    tell_left  each shard tells the others what is left there of maps before, until that is nothing
+    tell_rest  each shard tells the others what is left there of maps before, until that is nothing
     tell_shut  and which partitions that moved are shut there: their new places may wait for that
 
-All but the first are upkeep's, too: `advance_changes`, `tell_left` and `tell_shut` may be called by anybody, any number
+All but the first are upkeep's, too: `advance_changes`, `tell_rest` and `tell_shut` may be called by anybody, any number
 of times, at once, and a change that was killed anywhere goes on by them.
 """
 
@@ -24,7 +24,7 @@ from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.queries import query
 from penstock.storage.connection.refusals import ObjectInUse
 
-__all__ = ["advance_changes", "change", "move", "tell_left", "tell_left_of", "tell_shut"]
+__all__ = ["advance_changes", "change", "move", "tell_rest", "tell_rest_of", "tell_shut"]
 
 # So long nobody can write to a queue at most because a shard does not answer.
 PATIENCE_SECONDS = 5.0
@@ -42,7 +42,7 @@ class Unopened(NamedTuple):
     shards: list[int]
 
 
-class Left(NamedTuple):
+class RestOfMap(NamedTuple):
     """What a shard tells of a closed map: partitions with anything left, keys that are waited for. The higher of two
     numbers has seen whatever was there when it was drawn.
     """
@@ -112,25 +112,25 @@ def advance_changes(databases: Databases) -> dict[str, PartitionUnavailable]:
     return undone
 
 
-def tell_left(databases: Databases) -> int:
-    """Carry what is left of closed maps from each shard to the others; of how many maps that was."""
+def tell_rest(databases: Databases) -> int:
+    """Tell each shard what is left of closed maps on the others; of how many maps that was."""
     if databases.sole is not None:
         return 0
-    told = databases.each(_read_left, timeout=ANSWER_SECONDS)
+    told = databases.each(_read_rest, timeout=ANSWER_SECONDS)
     if not any(told.given.values()):
         return 0
 
     def take(database: Database) -> None:
-        for shard, left in told.given.items():
-            if shard != database.shard and left:
-                database.ask(lambda connection: _note_left(connection, shard, left), timeout=ANSWER_SECONDS)  # noqa: B023
+        for shard, rest in told.given.items():
+            if shard != database.shard and rest:
+                database.ask(lambda connection: _note_rest(connection, shard, rest), timeout=ANSWER_SECONDS)  # noqa: B023
 
     databases.each_database(take)
-    return sum(len(left) for left in told)
+    return sum(len(rest) for rest in told)
 
 
 def tell_shut(databases: Databases) -> int:
-    """Carry from each shard to the others which places of partitions are shut there; how many were news to one."""
+    """Tell each shard which places of partitions are shut on the others; how many were news to one."""
     told = databases.each(
         lambda connection: connection.execute(query("shut_places")).fetchall(), timeout=ANSWER_SECONDS
     )
@@ -142,18 +142,18 @@ def tell_shut(databases: Databases) -> int:
     return sum(databases.each_database(take)) if places else 0
 
 
-def tell_left_of(databases: Databases, teller: Database) -> None:
+def tell_rest_of(databases: Databases, teller: Database) -> None:
     """Tell every other shard what is left on one of them, as of now. PartitionUnavailable: not everybody was told."""
-    left = teller.ask(_read_left, timeout=ANSWER_SECONDS)
+    rest = teller.ask(_read_rest, timeout=ANSWER_SECONDS)
     for database in databases:
-        if database is not teller and left and database.shard not in databases.drained:
-            database.ask(lambda connection: _tell_for_sure(connection, teller.shard, left), timeout=ANSWER_SECONDS)
+        if database is not teller and rest and database.shard not in databases.drained:
+            database.ask(lambda connection: _tell_for_sure(connection, teller.shard, rest), timeout=ANSWER_SECONDS)
 
 
-def _tell_for_sure(connection: Connection, shard: int, left: Sequence[Left]) -> None:
-    _note_left(connection, shard, left)
-    known = _read_epochs(connection, [each.queue_id for each in left])
-    for each in left:
+def _tell_for_sure(connection: Connection, shard: int, rest: Sequence[RestOfMap]) -> None:
+    _note_rest(connection, shard, rest)
+    known = _read_epochs(connection, [each.queue_id for each in rest])
+    for each in rest:
         if known.get(each.queue_id, 0) < each.epoch:
             raise PartitionUnavailable("a shard has not learned the newest maps yet: it is told when it has")
 
@@ -184,17 +184,17 @@ def _change_state(connection: Connection, name: str, each: Unopened) -> bool:
     return bool(row and row[0])
 
 
-def _read_left(connection: Connection) -> list[Left]:
+def _read_rest(connection: Connection) -> list[RestOfMap]:
     connection.execute(query("forget_guests"))
     row = connection.execute(query("report_number")).fetchone()
     number = row[0] if row else 0
-    return [Left(number, *row) for row in connection.execute(query("left_of_maps")).fetchall()]
+    return [RestOfMap(number, *row) for row in connection.execute(query("rest_of_maps")).fetchall()]
 
 
-def _note_left(connection: Connection, shard: int, left: Sequence[Left]) -> None:
-    for each in left:
+def _note_rest(connection: Connection, shard: int, rest: Sequence[RestOfMap]) -> None:
+    for each in rest:
         connection.execute(
-            query("note_left"),
+            query("note_rest"),
             {
                 "queue": each.queue_id,
                 "epoch": each.epoch,

@@ -37,16 +37,16 @@ select nextval('@schema@.report_number')
 -- See @schema@.forget_guests. Index: *_of_range.
 select @schema@.forget_guests() where exists (select from @schema@.map_guest)
 
--- name: left_of_maps
--- What is left here of closed maps, where other shards may wait for it. See @schema@.left_of_map: one look.
-select m.queue_id, m.epoch, l.open_ids, l.held_keys
+-- name: rest_of_maps
+-- What is left here of closed maps, where other shards may wait for it. See @schema@.rest_of_map: one look.
+select m.queue_id, m.epoch, r.open_ids, r.held_keys
   from @schema@.queue_map as m join @schema@.map_here as h on h.queue_id = m.queue_id and h.epoch = m.epoch
- cross join lateral @schema@.left_of_map(m.queue_id, m.epoch) as l
+ cross join lateral @schema@.rest_of_map(m.queue_id, m.epoch) as r
  where m.state = 'replaced' and h.state = 'closed'
    and exists (select from @schema@.partition as p where p.queue_id = m.queue_id and p.shard <> @schema@.here())
 
--- name: note_left
--- Takes over what another shard told of a map, unless it is drained or not known here yet, or something newer was told;
+-- name: note_rest
+-- Takes over what another shard told of the rest of a map, unless it is drained or not known here yet, or something newer was told;
 -- wakes who may wait for it.
 with noted as (
     insert into @schema@.map_elsewhere as e (queue_id, epoch, shard, open_ids, held_keys, number)

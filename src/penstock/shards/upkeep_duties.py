@@ -1,18 +1,19 @@
 """What any worker does for several shards at once.
 
-    level     what is new in the catalogue is carried to every shard     every 2 s
-    ids       shards whose ids are behind draw up to the others          every 2 s
-    maps      changes of partitions go on; what is left of old maps      twice a second
-              is told to the other shards
-    carry     jobs whose key lives elsewhere by now are carried there    twice a second
-    clean     where jobs went that are nowhere any more                  every minute
-    keys      idempotency keys are carried to their homes                every 2 s
-    let go    carried keys whose jobs are forgotten                      every minute
-    parents   children hear of parents that ended on other shards        every 2 s; twice a second while any wait
-    crons     entries move to the shard their jobs go to                 every 2 s
-    loads     loads that were decided are published on every shard       every 2 s
-    drain     everything leaves the shards that are being drained        every 2 s; twice a second while it does
-    forget    what was heard of parents that nobody waits for any more   every minute
+    level        every shard learns what is new in the lead's catalogue           every 2 s
+    ids          shards whose ids are behind draw up to the others                every 2 s
+    maps         changes of partitions go on; left places are shut and emptied;   every 0.5 s
+                 each shard tells the others what is left there of old maps,
+                 and which places are shut
+    carry        jobs whose key lives elsewhere by now are carried there          every 0.5 s
+    clean        where jobs went that are nowhere any more is forgotten           every minute
+    keys         idempotency keys are carried to their homes                      every 2 s
+    forget keys  carried keys whose jobs are forgotten are forgotten              every minute
+    parents      children hear of parents that ended on other shards              every 2 s; 0.5 s while any wait
+    crons        entries move to the shard their jobs go to                       every 2 s
+    loads        loads that were decided are published on every shard             every 2 s
+    drain        everything leaves the shards that are being drained              every 2 s; 0.5 s while it does
+    forget ends  what was heard of parents that nobody waits for is forgotten     every minute
 
 Each is safe in any number of workers at once, and passes over a shard that is down. With one database there is nothing
 to do.
@@ -27,10 +28,11 @@ from penstock.shards.carrying import carry, clean
 from penstock.shards.crons import move_crons
 from penstock.shards.databases import Databases
 from penstock.shards.decided_loads import publish_all_decided
-from penstock.shards.draining import advance_draining, empty_left_places
+from penstock.shards.draining import advance_draining
 from penstock.shards.idempotency_keys import carry_keys, forget_carried_keys
 from penstock.shards.ids import level_ids
-from penstock.shards.map_changes import advance_changes, tell_left, tell_shut
+from penstock.shards.left_places import empty_left_places
+from penstock.shards.map_changes import advance_changes, tell_rest, tell_shut
 from penstock.shards.parents import forget_ends, tell_children
 
 __all__ = ["DUTIES", "Duty", "shared_duties"]
@@ -55,14 +57,14 @@ class Duty:
 
 
 def level_catalogues(databases: Databases) -> int:
-    """Carry what is new in the catalogue to every shard."""
+    """Let every shard learn what is new in the lead's catalogue."""
     databases.level()
     return 0
 
 
 def advance_maps(databases: Databases) -> int:
-    """Bring changes of maps further, and tell each shard what is left of old ones and what is shut on the others."""
-    return len(advance_changes(databases)) + empty_left_places(databases) + tell_left(databases) + tell_shut(databases)
+    """Bring changes of maps further, empty left places, and tell each shard what is left and what is shut on others."""
+    return len(advance_changes(databases)) + empty_left_places(databases) + tell_rest(databases) + tell_shut(databases)
 
 
 def carry_all(databases: Databases) -> int:
@@ -82,12 +84,12 @@ DUTIES: list[Duty] = [
     Duty("carry", carry_all, CARRY_SECONDS),
     Duty("clean", clean, FORGET_SECONDS),
     Duty("keys", carry_keys),
-    Duty("let go", forget_carried_keys, FORGET_SECONDS),
+    Duty("forget keys", forget_carried_keys, FORGET_SECONDS),
     Duty("parents", tell_children, busy_seconds=PARENTS_SECONDS),
     Duty("crons", move_crons),
     Duty("loads", publish_all_decided),
     Duty("drain", advance_draining, busy_seconds=CARRY_SECONDS),
-    Duty("forget", forget_ends, FORGET_SECONDS),
+    Duty("forget ends", forget_ends, FORGET_SECONDS),
 ]
 
 

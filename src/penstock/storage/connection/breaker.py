@@ -115,7 +115,7 @@ class Breaker:
             self.flows.cut_overdue()
             if has_doubt:
                 self._doubt.clear()
-            elif not (self.is_down or self._has_long_call() or self.flows.has_silent or self.flows.has_left):
+            elif not (self.is_down or self._has_long_call() or self.flows.has_silent or self.flows.has_cut):
                 continue
             if self._closed.is_set():
                 return

@@ -36,7 +36,7 @@ LEAST_SECONDS = 1.0
 # After so long the server is asked, however long the lease.
 MOST_SECONDS = 5.0
 # For so long after a cut it is looked whether the session has gone.
-LEFT_SECONDS = 60.0
+MOST_CUT_SECONDS = 60.0
 monotonic = system.monotonic
 
 
@@ -75,7 +75,7 @@ class FlowWatch:
         self._lease_seconds = lease_seconds
         self._flows: WeakSet[Flow] = WeakSet()
         # Sessions whose connection was cut, and when: over a dead connection the server does not hear of the cut.
-        self._left: dict[Session, float] = {}
+        self._cut: dict[Session, float] = {}
         self._lock = threading.Lock()
 
     @property
@@ -84,9 +84,9 @@ class FlowWatch:
         return bool(self._list_silent())
 
     @property
-    def has_left(self) -> bool:
+    def has_cut(self) -> bool:
         """Whether there may be sessions to end that nobody talks to any more."""
-        return bool(self._left)
+        return bool(self._cut)
 
     @property
     def ask_seconds(self) -> float:
@@ -95,7 +95,7 @@ class FlowWatch:
 
     def add(self, flow: Flow) -> None:
         """Watch a connection from now on."""
-        flow.on_cut = self._note_left
+        flow.on_cut = self._note_cut
         with self._lock:
             self._flows.add(flow)
 
@@ -138,23 +138,23 @@ class FlowWatch:
             with contextlib.suppress(psycopg.Error):
                 if (since := flow.waiting_since) is not None:
                     asked[flow.info.backend_pid] = (flow, since)
-        left = dict(self._left)
-        if not asked and not left:
+        cut = dict(self._cut)
+        if not asked and not cut:
             return []
-        pids = [*asked, *(session.pid for session in left)]
+        pids = [*asked, *(session.pid for session in cut)]
         rows = connection.execute(query("session_states"), {"pids": pids}).fetchall()
         states = {process: SessionState(*rest) for process, *rest in rows}
         if connection.info.backend_pid not in states:
-            self._left.clear()
+            self._cut.clear()
             return []
         now = monotonic()
-        for session, cut_at in left.items():
+        for session, cut_at in cut.items():
             state = _state_of(session.pid, session, states)
             is_idle = state is not None and not state.is_at_work and (state.seconds or 0.0) > LEAST_SECONDS
             if is_idle and session.pid not in asked:
                 self._end(connection, session)
-            if state is None or is_idle or now - cut_at > LEFT_SECONDS:
-                self._left.pop(session, None)
+            if state is None or is_idle or now - cut_at > MOST_CUT_SECONDS:
+                self._cut.pop(session, None)
         dead: list[DeadSession] = []
         for process, (flow, since) in asked.items():
             state = _state_of(process, flow.session, states)
@@ -172,8 +172,8 @@ class FlowWatch:
     def _end(connection: psycopg.Connection[tuple[Any, ...]], session: Session) -> None:
         connection.execute(query("end_backend"), {"pid": session.pid, "started_at": session.started_at})
 
-    def _note_left(self, session: Session) -> None:
-        self._left[session] = monotonic()
+    def _note_cut(self, session: Session) -> None:
+        self._cut[session] = monotonic()
 
     def _all(self) -> list[Flow]:
         with self._lock:

@@ -51,7 +51,7 @@ begin
     begin
         return (select count(*) from @schema@.set_aside(array[v_job], array['its end (expired) cannot be written: ' || v_error]));
     exception when data_exception or integrity_constraint_violation or data_corrupted or index_corrupted then
-        perform @schema@.note_left('expire', v_job, v_error);
+        perform @schema@.note_trouble_with('expire', v_job, v_error);
         return 0;
     end;
 end $$;

@@ -61,7 +61,7 @@ begin
           from held
     ), gone as (
         delete from @schema@.lease where id = any (array(select id from held where is_whole))
-    ), left_over as (
+    ), rest as (
         update @schema@.lease as l set members = coalesce(l.members, @schema@.span(l.low, l.high)) & ~h.chosen
           from held as h where l.id = h.id and not h.is_whole and l.id = any (array(select id from held where not is_whole))
     ), counted as (

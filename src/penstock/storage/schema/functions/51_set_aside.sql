@@ -47,7 +47,7 @@ end;
 
 -- Tells that a duty of upkeep left a job where it is, because it could neither be moved nor set aside. Written down every
 -- half minute, as other troubles are: whoever meets it in between waits for nobody.
-create or replace function @schema@.note_left(p_duty text, p_job bigint, p_error text) returns void
+create or replace function @schema@.note_trouble_with(p_duty text, p_job bigint, p_error text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if exists (select from @schema@.trouble where duty = p_duty and noted_at > clock_timestamp() - interval '30 s') then

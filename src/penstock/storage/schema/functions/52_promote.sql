@@ -78,7 +78,7 @@ begin
         perform @schema@.set_scheduled_aside(p_rows[1], 'it is due and cannot be made ready: ' || v_error);
         return 1;
     exception when data_exception or integrity_constraint_violation or data_corrupted or index_corrupted then
-        perform @schema@.note_left('promote', v_job, v_error);
+        perform @schema@.note_trouble_with('promote', v_job, v_error);
         return 0;
     end;
 end $$;

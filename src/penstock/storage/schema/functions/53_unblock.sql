@@ -69,14 +69,14 @@ begin
     freed := 0;
     begin
         if v_free is null then
-            perform @schema@.note_left('unblock', p_children[1], v_error);
+            perform @schema@.note_trouble_with('unblock', p_children[1], v_error);
         else
             freed := @schema@.set_blocked_aside(p_children[1],
                 case when cancelled = '{}' then 'its parents have ended and it cannot be let go: '
                      else 'a parent did not succeed and it cannot be cancelled: ' end || v_error);
         end if;
     exception when data_exception or integrity_constraint_violation or data_corrupted or index_corrupted then
-        perform @schema@.note_left('unblock', p_children[1], v_error);
+        perform @schema@.note_trouble_with('unblock', p_children[1], v_error);
     end;
     cancelled := '{}';
 end $$;

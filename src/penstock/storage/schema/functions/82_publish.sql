@@ -59,12 +59,12 @@ begin
         ), left_out as (
             select g.range, g.bitmap & ~coalesce(l.bitmap, repeat('0', 1024)::bit(1024)) as bitmap
               from unnest(v_ranges, v_bitmaps) as g(range, bitmap) left join late as l on l.range = g.range
-        ), left_over as (
+        ), rest as (
             select p.*, l.bitmap from unnest(p_ranges) as p left join left_out as l on l.range = p.range
         )
         select coalesce(array_agg(row(range, stage_number, partition_id, priority, run_at, size, epoch, has_idempotency_keys, task,
                                       @schema@.span(0, size) & ~bitmap)::@schema@.range_to_publish), '{}')
-          from left_over where bitmap is null or (@schema@.span(0, size) & ~bitmap) <> repeat('0', 1024)::bit(1024));
+          from rest where bitmap is null or (@schema@.span(0, size) & ~bitmap) <> repeat('0', 1024)::bit(1024));
 end $$;
 
 -- Each range that was routed by an earlier map than p_queue's becomes one for each partition its jobs go to by that one.

@@ -14,7 +14,7 @@ $$;
 -- for its retry or be halted, each by the map it has. Where one comes here from a shard that is being drained, it does
 -- not leave that one before everybody was told of it from here (see carrying). One look: in one snapshot with whatever
 -- else the statement or its transaction reads. Indexes: ready_of_epoch, scheduled_holding.
-create or replace function @schema@.left_of_map(p_queue int, p_epoch int, out open_ids int[], out held_keys bytea[])
+create or replace function @schema@.rest_of_map(p_queue int, p_epoch int, out open_ids int[], out held_keys bytea[])
 language sql stable set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     select case when not exists (select from @schema@.map_here as h
                                   where h.queue_id = p_queue and h.epoch = p_epoch and h.state = 'closed')
@@ -59,7 +59,7 @@ declare
 begin
     select array_agg(m.queue_id), array_agg(m.epoch) into v_queues, v_epochs
       from @schema@.queue_map as m join @schema@.map_here as h on h.queue_id = m.queue_id and h.epoch = m.epoch
-     where m.state = 'replaced' and h.state = 'closed' and not @schema@.has_left(m);
+     where m.state = 'replaced' and h.state = 'closed' and not @schema@.has_rest(m);
     if v_queues is null or not @schema@.is_lead() then
         return 0;
     end if;
@@ -71,7 +71,7 @@ begin
     with drained as (
         update @schema@.queue_map as m set state = 'drained'
          where (m.queue_id, m.epoch) in (select g.queue, g.epoch from unnest(v_queues, v_epochs) as g(queue, epoch))
-           and m.state = 'replaced' and not @schema@.has_left(m)
+           and m.state = 'replaced' and not @schema@.has_rest(m)
         returning m.queue_id, m.epoch
     ), told as (
         update @schema@.queue as q set version = v_version from (select distinct queue_id from drained) as d where q.id = d.queue_id
@@ -92,7 +92,7 @@ begin atomic
 end;
 
 -- Whether anything is left of a map that is closed, here or, for all that is known, elsewhere.
-create or replace function @schema@.has_left(p_map @schema@.queue_map) returns boolean
+create or replace function @schema@.has_rest(p_map @schema@.queue_map) returns boolean
 language sql stable set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     select exists (select from @schema@.partition as p
                     where p.queue_id = p_map.queue_id
@@ -104,7 +104,7 @@ language sql stable set enable_seqscan = off set jit = off set search_path = pg_
         or exists (select from @schema@.partition as p
                      join @schema@.outbox as o on o.partition_id = p.id and o.epoch = p_map.epoch
                     where p.queue_id = p_map.queue_id)
-        or exists (select from @schema@.left_elsewhere(p_map) as e where e.open_ids <> '{}' or e.held_keys <> '{}')
+        or exists (select from @schema@.rest_elsewhere(p_map) as e where e.open_ids <> '{}' or e.held_keys <> '{}')
 $$;
 
 -- What jobs of later maps wait for: the queue's newest map, and each that was replaced and is not drained; of these what is
@@ -119,10 +119,10 @@ begin
       from @schema@.queue as q join @schema@.queue_map as m on m.queue_id = q.id and m.epoch = q.epoch where q.id = p_queue;
     if exists (select from @schema@.queue_map as m where m.queue_id = p_queue and m.state = 'replaced') then
         return query
-        select m.epoch, m.partition_ids, l.open_ids || e.open_ids, l.held_keys || e.held_keys
+        select m.epoch, m.partition_ids, r.open_ids || e.open_ids, r.held_keys || e.held_keys
           from @schema@.queue_map as m
-         cross join lateral @schema@.left_of_map(p_queue, m.epoch) as l
-         cross join lateral @schema@.left_elsewhere(m) as e
+         cross join lateral @schema@.rest_of_map(p_queue, m.epoch) as r
+         cross join lateral @schema@.rest_elsewhere(m) as e
          where m.queue_id = p_queue and m.state = 'replaced';
     end if;
 end $$;

@@ -15,7 +15,7 @@ declare
     v_rows      int;
     v_jobs      int;
     v_is_last   boolean;
-    v_left      int := p_jobs;
+    v_may_read  int := p_jobs;
     v_ended     int[] := '{}';
 begin
     select array_agg(queue_id), array_agg(epoch) into v_queues, v_epochs
@@ -28,13 +28,13 @@ begin
           from unnest(v_queues, v_epochs) as g(queue_id, epoch) join @schema@.partition as p on p.queue_id = g.queue_id
          where @schema@.has_open_jobs(p.id, g.epoch) order by random()
     loop
-        exit when v_left <= 0;
+        exit when v_may_read <= 0;
         insert into @schema@.map_rest (queue_id, epoch, partition_id) values (v_partition.queue_id, v_partition.epoch, v_partition.id)
             on conflict do nothing;
         v_rest := (select r from @schema@.map_rest as r
                     where r.queue_id = v_partition.queue_id and r.epoch = v_partition.epoch and r.partition_id = v_partition.id);
         -- A range may be in so many parts: one more, and the first is whole.
-        v_rows := greatest(v_left, 1024) + 1;
+        v_rows := greatest(v_may_read, 1024) + 1;
         with next_rows as materialized (
             select l.range, l.low, l.high, l.members from (
                 select range, low, high, members from @schema@.ready where partition_id = v_partition.id and epoch = v_partition.epoch
@@ -50,7 +50,7 @@ begin
                           over (order by range groups between unbounded preceding and 1 preceding) as jobs_before
                   from next_rows
                  where (select count(*) from next_rows) < v_rows or range < (select max(range) from next_rows)) as l
-             where coalesce(jobs_before, 0) < v_left
+             where coalesce(jobs_before, 0) < v_may_read
         ), job_found as materialized (
             select j.key from page as l
              cross join lateral unnest(@schema@.positions(l.low, l.high, l.members)) as m
@@ -60,7 +60,7 @@ begin
                array(select unnest(v_rest.found) union select key from job_found where key is not null),
                (select max(range) from page)
           into v_jobs, v_is_last, v_rest.found, v_rest.through;
-        v_left := v_left - v_jobs;
+        v_may_read := v_may_read - v_jobs;
         if cardinality(v_rest.found) > p_keys then
             v_rest.found := '{}';
             v_rest.through := 0;

@@ -189,7 +189,7 @@ create table @schema@.map_guest (
 -- when it was drawn.
 create sequence @schema@.report_number as bigint cache 1 no cycle;
 
--- What other shards have told of maps that are closed there; see @schema@.left_of_map.
+-- What other shards have told of maps that are closed there; see @schema@.rest_of_map.
 create table @schema@.map_elsewhere (
     queue_id  int not null,
     epoch     int not null,

@@ -1,7 +1,7 @@
 -- What is left on a shard that is being drained.
 
 -- What is left on this shard, by queue and kind.
-create or replace function @schema@.left_on_shard() returns table (queue text, kind text, n bigint)
+create or replace function @schema@.rest_on_shard() returns table (queue text, kind text, n bigint)
 language sql stable
 begin atomic
     with counted as (
@@ -46,7 +46,7 @@ begin atomic
      group by 1, 2 order by 1, 2;
 end;
 
--- Whether nothing is left on this shard. The same as left_on_shard, without counting.
+-- Whether nothing is left on this shard. The same as rest_on_shard, without counting.
 create or replace function @schema@.is_vacant() returns boolean
 language sql stable set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
     select not exists (select from @schema@.ready) and not exists (select from @schema@.lease)

@@ -2,7 +2,7 @@
 
 -- What other shards told last of an earlier map: partitions with anything left, keys that are waited for. Of a shard that
 -- has told nothing everything is left; of one that is drained nothing.
-create or replace function @schema@.left_elsewhere(p_map @schema@.queue_map, out open_ids int[], out held_keys bytea[])
+create or replace function @schema@.rest_elsewhere(p_map @schema@.queue_map, out open_ids int[], out held_keys bytea[])
 language sql stable
 begin atomic
     select array(select unnest(r.open_ids) from @schema@.map_elsewhere as r
