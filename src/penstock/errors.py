@@ -61,7 +61,7 @@ class PenstockError(Exception):
 
 
 class QueueFull(PenstockError):
-    """The queue holds `max_length` jobs; nothing was written. Enqueue again once workers have caught up."""
+    """A partition has `max_length` ready jobs; nothing was written. Enqueue again once workers have caught up."""
 
     def __init__(self, queue: str, max_length: int) -> None:
         super().__init__(f"queue {queue!r} is full: max_length {max_length}")

@@ -30,7 +30,7 @@ class Scene:
 
     def __init__(self, database: Database, connection: Connection, connect: Callable[[], Connection]) -> None:
         self.database = database
-        self.shards = Databases([database])
+        self.databases = Databases([database])
         self.connection = connection
         self.connect = connect
         self.queue = self.declare("q")

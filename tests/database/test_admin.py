@@ -21,13 +21,13 @@ LATER = datetime.now(UTC) + timedelta(days=1)
 
 def test_ids_are_taken_as_numbers_and_as_text(scene: Scene) -> None:
     (id_,) = scene.enqueue()
-    assert admin.job(scene.shards, str(id_)) == admin.job(scene.shards, id_)
+    assert admin.job(scene.databases, str(id_)) == admin.job(scene.databases, id_)
     for bad in ("x", -1, 0, 2**63, True, None):
         with pytest.raises(InvalidInput):
-            admin.job(scene.shards, bad)  # type: ignore[arg-type]
+            admin.job(scene.databases, bad)  # type: ignore[arg-type]
     for act in (admin.job, admin.cancel, admin.retry, admin.explain):
         with pytest.raises(NotFound):
-            act(scene.shards, 12345)
+            act(scene.databases, 12345)
 
 
 def test_cancel_by_filter_tells_how_many_and_touches_no_others(scene: Scene) -> None:
@@ -35,22 +35,22 @@ def test_cancel_by_filter_tells_how_many_and_touches_no_others(scene: Scene) -> 
     scene.enqueue(10, attributes={"tags": ["b"]})
     scene.enqueue(5, attributes={"tags": ["a"]}, run_at=LATER)
     scene.claim(2)
-    assert admin.cancel(scene.shards, tag="a", preview=True) == 1505
-    assert admin.cancel(scene.shards, tag="a") == 1505
-    assert admin.cancel(scene.shards, tag="a", state="ready") == 0
+    assert admin.cancel(scene.databases, tag="a", preview=True) == 1505
+    assert admin.cancel(scene.databases, tag="a") == 1505
+    assert admin.cancel(scene.databases, tag="a", state="ready") == 0
     places = [place for (place,) in scene.places().values()]
     assert (places.count("ready"), places.count("running"), places.count("cancelled")) == (10, 2, 1503)
-    assert admin.cancel(scene.shards, queue="q", state="ready", preview=True) == 10
-    assert admin.cancel(scene.shards, queue="q", state="ready") == 10
+    assert admin.cancel(scene.databases, queue="q", state="ready", preview=True) == 10
+    assert admin.cancel(scene.databases, queue="q", state="ready") == 10
     scene.assert_conserved()
 
 
 def test_retry_by_filter_takes_dead_letters_or_what_is_scheduled(scene: Scene) -> None:
     scene.dead(30)
     scene.enqueue(4, run_at=LATER)
-    assert admin.retry(scene.shards, queue="q", preview=True) == 30
-    assert admin.retry(scene.shards, queue="q", state="failed", task="t") == 30
-    assert admin.retry(scene.shards, queue="q", state="scheduled") == 4
+    assert admin.retry(scene.databases, queue="q", preview=True) == 30
+    assert admin.retry(scene.databases, queue="q", state="failed", task="t") == 30
+    assert admin.retry(scene.databases, queue="q", state="scheduled") == 4
     assert [place for (place,) in scene.places().values()] == ["ready"] * 34
     scene.assert_conserved()
 
@@ -58,22 +58,22 @@ def test_retry_by_filter_takes_dead_letters_or_what_is_scheduled(scene: Scene) -
 def test_an_act_without_an_id_or_a_filter_is_refused(scene: Scene) -> None:
     (id_,) = scene.enqueue()
     for refused in (
-        lambda: admin.cancel(scene.shards),
-        lambda: admin.retry(scene.shards, queue=None),
-        lambda: admin.cancel(scene.shards, id_, queue="q"),
-        lambda: admin.cancel(scene.shards, queue="q", state="succeeded"),
-        lambda: admin.retry(scene.shards, queue="q", state="ready"),
-        lambda: admin.purge(scene.shards, "q", state="running"),
-        lambda: admin.jobs(scene.shards, state="nonsense"),
-        lambda: admin.jobs(scene.shards, limit=0),
-        lambda: admin.jobs(scene.shards, before="x"),
-        lambda: admin.reschedule(scene.shards, id_, datetime(2026, 1, 1)),  # noqa: DTZ001
+        lambda: admin.cancel(scene.databases),
+        lambda: admin.retry(scene.databases, queue=None),
+        lambda: admin.cancel(scene.databases, id_, queue="q"),
+        lambda: admin.cancel(scene.databases, queue="q", state="succeeded"),
+        lambda: admin.retry(scene.databases, queue="q", state="ready"),
+        lambda: admin.purge(scene.databases, "q", state="running"),
+        lambda: admin.jobs(scene.databases, state="nonsense"),
+        lambda: admin.jobs(scene.databases, limit=0),
+        lambda: admin.jobs(scene.databases, before="x"),
+        lambda: admin.reschedule(scene.databases, id_, datetime(2026, 1, 1)),  # noqa: DTZ001
     ):
         with pytest.raises(InvalidInput):
             refused()
     with pytest.raises(NotFound):
-        admin.purge(scene.shards, "nowhere")
-    assert admin.job(scene.shards, id_).state == "ready"
+        admin.purge(scene.databases, "nowhere")
+    assert admin.job(scene.databases, id_).state == "ready"
 
 
 def test_purge_without_a_state_takes_all_that_waits(scene: Scene) -> None:
@@ -81,27 +81,27 @@ def test_purge_without_a_state_takes_all_that_waits(scene: Scene) -> None:
     scene.enqueue(5, run_at=LATER)
     scene.enqueue(2, after=parents[:1])
     scene.claim(1)
-    assert admin.purge(scene.shards, "q", preview=True) == 16
-    assert admin.purge(scene.shards, "q") == 16
+    assert admin.purge(scene.databases, "q", preview=True) == 16
+    assert admin.purge(scene.databases, "q") == 16
     scene.assert_conserved()
 
 
 def test_explain_names_the_one_reason(scene: Scene) -> None:
     def reason(job_id: int) -> str:
-        return admin.explain(scene.shards, job_id).reason
+        return admin.explain(scene.databases, job_id).reason
 
     first, second = scene.enqueue(2)
     assert reason(first).startswith("ready: next")
     assert reason(second) == "waiting behind 1 jobs of priority 5"
-    admin.pause(scene.shards, "q")
+    admin.pause(scene.databases, "q")
     assert reason(first).startswith("paused: queue 'q'")
-    admin.resume(scene.shards, "q")
+    admin.resume(scene.databases, "q")
     (unknown,) = scene.enqueue(task="nobody")
     assert reason(unknown) == "no worker that is alive knows task 'nobody' of queue 'q'"
     (elsewhere,) = scene.enqueue(queue=scene.declare("empty"))
     assert reason(elsewhere).startswith("no worker: none that is alive serves queue 'empty'")
     (scheduled,) = scene.enqueue(run_at=LATER)
-    assert reason(scheduled) == f"scheduled: due at {admin.job(scene.shards, scheduled).run_at} (delay)"
+    assert reason(scheduled) == f"scheduled: due at {admin.job(scene.databases, scheduled).run_at} (delay)"
     (blocked,) = scene.enqueue(after=[first, second])
     assert reason(blocked) == f"blocked by {first}, {second}"
     held = scene.claim(1)
@@ -113,10 +113,10 @@ def test_explain_names_the_one_reason(scene: Scene) -> None:
     assert ", and its worker has not been heard of for 36" in reason(first)
     assert reason(first).endswith("; no worker is alive: start one")
     scene.connection.execute("update penstock.worker set renewed_at = %s", (renewed,))
-    admin.cancel(scene.shards, first)
+    admin.cancel(scene.databases, first)
     assert reason(first).endswith("asked to stop")
     scene.succeed(held)
-    said = admin.explain(scene.shards, first)
+    said = admin.explain(scene.databases, first)
     assert (said.reason, said.state, str(said)) == ("finished: succeeded", State.SUCCEEDED, "finished: succeeded")
     scene.connection.execute("update penstock.worker set renewed_at = now() - interval '1 hour'")
     assert reason(second).startswith("no worker")
@@ -129,11 +129,11 @@ def test_explain_of_a_job_whose_worker_has_ended_says_so(scene: Scene) -> None:
     scene.connection.execute("delete from penstock.worker where id = %s", (scene.worker,))
     ended = f"was running on worker {scene.worker} since"
     again = "and its worker has ended: it runs again when a worker's upkeep finds it"
-    said = admin.explain(scene.shards, job).reason
+    said = admin.explain(scene.databases, job).reason
     assert said.startswith(ended)
     assert said.endswith(again)
     scene.connection.execute("delete from penstock.worker where id = %s", (other,))
-    assert admin.explain(scene.shards, job).reason.endswith(f"{again}; no worker is alive: start one")
+    assert admin.explain(scene.databases, job).reason.endswith(f"{again}; no worker is alive: start one")
     # Whether it stopped gently or was killed is not known.
     scene.connection.execute("select penstock.rescue()")
     (error,) = scene.connection.execute("select error from penstock.failure").fetchone() or ("",)

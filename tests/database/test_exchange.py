@@ -25,7 +25,7 @@ def test_a_turn_whose_claim_fails_has_settled_nothing(scene: Scene) -> None:
         with pytest.raises(psycopg.errors.LockNotAvailable):
             exchange(scene.connection, scene.worker, "w", [done(lease, job)], [], wish)
         assert scene.places()[job] == ["running"]
-    assert exchange(scene.connection, scene.worker, "w", [done(lease, job)], [], None).lost == []
+    assert exchange(scene.connection, scene.worker, "w", [done(lease, job)], [], None).not_held == []
     assert scene.places()[job] == ["succeeded"]
 
 
@@ -35,7 +35,7 @@ def test_a_claim_that_is_refused_costs_no_end(scene: Scene) -> None:
     ((lease, job),) = scene.claim(1)
     unreadable = ClaimWish(scene.queue.partition_ids, ["none"], 1, 0)  # type: ignore[list-item]
     turn = exchange(scene.connection, scene.worker, "w", [done(lease, job)], [], unreadable)
-    assert (turn.lost, turn.aside, turn.leases) == ([], [], [])
+    assert (turn.not_held, turn.aside, turn.leases) == ([], [], [])
     assert scene.places()[job] == ["succeeded"]
 
 

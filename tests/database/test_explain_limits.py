@@ -16,7 +16,7 @@ def test_a_full_limit_names_the_jobs_that_hold_it(scene: Scene) -> None:
     use(scene, limit=2)
     ids = scene.enqueue(5)
     scene.claim(10)
-    explanation = admin.explain(scene.shards, ids[4])
+    explanation = admin.explain(scene.databases, ids[4])
     assert explanation.reason == f"limit 2 of 2: held by {ids[0]}, {ids[1]}"
     assert explanation.detail["held_by"] == ids[:2]
     assert (explanation.detail["limit"], explanation.detail["jobs_before"]) == (2, 2)
@@ -26,7 +26,7 @@ def test_of_a_large_limit_some_holders_are_named(scene: Scene) -> None:
     use(scene, limit=12)
     ids = scene.enqueue(20)
     scene.claim(20)
-    assert admin.explain(scene.shards, ids[15]).reason == (
+    assert admin.explain(scene.databases, ids[15]).reason == (
         f"limit 12 of 12: held by {', '.join(map(str, ids[:10]))}, ..."
     )
 
@@ -35,15 +35,15 @@ def test_a_limit_that_has_room_is_not_the_reason(scene: Scene) -> None:
     use(scene, limit=3)
     ids = scene.enqueue(5)
     scene.claim(2)
-    assert "limit" not in admin.explain(scene.shards, ids[2]).reason
+    assert "limit" not in admin.explain(scene.databases, ids[2]).reason
 
 
 def test_a_rate_says_when_the_next_may_start(scene: Scene) -> None:
     use(scene, rate="2/m")
     ids = scene.enqueue(5)
-    assert "rate" not in admin.explain(scene.shards, ids[1]).reason
+    assert "rate" not in admin.explain(scene.databases, ids[1]).reason
     scene.claim(1)
-    explanation = admin.explain(scene.shards, ids[1])
+    explanation = admin.explain(scene.databases, ids[1])
     assert re.fullmatch(r"rate 2/m: the next may start in \d\d\.\d s", explanation.reason)
     assert 0 < explanation.detail["opens_in"] <= 30
 
@@ -53,7 +53,7 @@ def test_a_paused_queue_is_paused_first(scene: Scene) -> None:
     ids = scene.enqueue(2)
     scene.claim(1)
     scene.connection.execute("update penstock.queue set is_paused = true")
-    assert admin.explain(scene.shards, ids[1]).reason.startswith("paused")
+    assert admin.explain(scene.databases, ids[1]).reason.startswith("paused")
 
 
 def test_figures_tell_the_limit_and_the_owner_of_each_partition(scene: Scene) -> None:

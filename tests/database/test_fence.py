@@ -107,7 +107,7 @@ def test_g14_a_settle_of_a_lease_whose_number_came_again_changes_nothing(restore
     old = restored.old
     done = Succeeded(old.id, old.token, old.range, is_whole, [0, 1, 2, 3, 4], [1] * 5, [1] * 5, [b'"other"'] * 5)
     turn = exchange(restored.connection, restored.worker, "w", [done], [], None)
-    assert sorted(turn.lost) == [(old.id, position) for position in range(5)]
+    assert sorted(turn.not_held) == [(old.id, position) for position in range(5)]
     restored.assert_untouched()
 
 
@@ -115,7 +115,7 @@ def test_g14_a_settle_of_a_lease_whose_number_came_again_changes_nothing(restore
 def test_g14_no_other_end_of_it_changes_anything(restored: Restored, end: Any) -> None:
     ends = restored.ends(end)
     turn = exchange(restored.connection, restored.worker, "w", [], ends, None)
-    assert sorted(turn.lost) == [(restored.old.id, position) for position in range(5)]
+    assert sorted(turn.not_held) == [(restored.old.id, position) for position in range(5)]
     assert settle_alone(restored.connection, restored.worker, "w", ends[0]) == "not held"
     restored.assert_untouched()
 
@@ -134,9 +134,9 @@ def test_g14_it_is_not_split_not_noted_as_started_and_not_settled_by_a_handler(r
 def test_g14_a_token_alone_is_no_lease_the_range_must_be_its_own(restored: Restored) -> None:
     new, connection, worker = restored.new, restored.connection, restored.worker
     done = Succeeded(new.id, new.token, new.range + 1024, True, [0, 1, 2, 3, 4], [1] * 5, [1] * 5)
-    assert len(exchange(connection, worker, "w", [done], [], None).lost) == 5
+    assert len(exchange(connection, worker, "w", [done], [], None).not_held) == 5
     ends = [End(new.id, new.token, 0, new.range + 1024, "failed")]
-    assert len(exchange(connection, worker, "w", [], ends, None).lost) == 1
+    assert len(exchange(connection, worker, "w", [], ends, None).not_held) == 1
     assert split_lease(connection, worker, new.id, new.token, (new.range + 1024) * 1024) is None
     restored.assert_untouched()
 
@@ -147,7 +147,7 @@ def test_g14_the_lease_that_has_the_number_now_is_settled(restored: Restored) ->
     right = Succeeded(new.id, new.token, new.range, True, [0, 1, 2, 3, 4], [1] * 5, [1] * 5)
     turn = exchange(restored.connection, restored.worker, "w", [wrong, right], [], None)
     # Of the two that were named by one number the one is told as lost.
-    assert sorted(turn.lost) == [(old.id, position) for position in range(5)]
+    assert sorted(turn.not_held) == [(old.id, position) for position in range(5)]
     assert held_leases(restored.connection, restored.worker) == []
     assert restored.connection.execute("select count(*) from penstock.finished_job").fetchall() == [(5,)]
 

@@ -247,6 +247,7 @@ def few_if_mapped(queue: QueueEntry, epoch: int) -> dict[str, Any]:
     return {
         "queue": queue.id, "epoch": epoch, "partition": queue.partition_ids[0], "priority": 5, "run_at": None,
         "delay": None, "tasks": ["t", "t"], "keys": [b"k", b"l"], "args": "[{},{}]", "attributes": None,
+        "token": None, "kept_seconds": None,
     }  # fmt: skip
 
 

@@ -69,7 +69,7 @@ def test_what_is_due_is_promoted_but_for_the_one_that_is_refused(
         return
     assert told(scene)["promote"].startswith(f"job {bad} stays where it is")
     assert sweep.promote(scene.connection) == 0
-    assert f"upkeep's promote fails: job {bad} stays" in explain(scene.shards, bad).reason
+    assert f"upkeep's promote fails: job {bad} stays" in explain(scene.databases, bad).reason
     scene.connection.execute("alter table penstock.ready drop constraint damaged")
     assert sweep.promote(scene.connection) == 1
     scene.assert_conserved()
@@ -97,7 +97,7 @@ def test_children_are_let_go_but_for_the_one_that_is_refused(
         assert [job for _, job in scene.claim()] == [bad]
         return
     assert told(scene)["unblock"].startswith(f"job {bad} stays where it is")
-    assert f"upkeep's unblock fails: job {bad} stays" in explain(scene.shards, bad).reason
+    assert f"upkeep's unblock fails: job {bad} stays" in explain(scene.databases, bad).reason
     scene.connection.execute("alter table penstock.ready drop constraint damaged")
     assert sweep.unblock_all(scene.connection) == 1
     scene.assert_conserved()
@@ -246,12 +246,12 @@ def test_explain_names_the_rescue_that_fails_while_a_worker_is_gone(scene: Scene
     scene.enqueue()
     ((_, job),) = scene.claim()
     sweep.note_trouble(scene.connection, "rescue", "no room on the disk", 60.0)
-    assert "rescue" not in explain(scene.shards, job).reason
+    assert "rescue" not in explain(scene.databases, job).reason
     scene.connection.execute("update penstock.worker set renewed_at = '-infinity'")
-    reason = explain(scene.shards, job).reason
+    reason = explain(scene.databases, job).reason
     assert "; no worker is alive: start one; upkeep's rescue fails: no room on the disk" in reason
     scene.connection.execute("delete from penstock.worker")
-    assert explain(scene.shards, job).reason.endswith("upkeep's rescue fails: no room on the disk")
+    assert explain(scene.databases, job).reason.endswith("upkeep's rescue fails: no room on the disk")
 
 
 def test_the_doctor_names_all_that_are_set_aside_up_to_a_hundred(scene: Scene) -> None:

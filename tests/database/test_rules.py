@@ -56,7 +56,7 @@ def test_an_option_that_may_not_be_ignored_is_refused_by_an_older_program_until_
         with pytest.raises(SchemaMismatch, match=r"queue 'newer' has rules .* must not ignore: burst; .* upgrade this"):
             refused()
     assert stored(scene.connection) == before
-    assert [each.queue for each in all_stats(scene.shards)] == ["newer", "q"], "what there is can be seen"
+    assert [each.queue for each in all_stats(scene.databases)] == ["newer", "q"], "what there is can be seen"
     with newer_program():
         assert find_queue(scene.connection, "newer").rules == NextRules(limit=2, burst=5)
         set_limits(scene.connection, "newer", {"burst": None})

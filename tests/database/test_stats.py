@@ -45,7 +45,7 @@ def test_a_queue_adds_up_its_partitions(scene: Scene) -> None:
     stats = read_stats(scene.connection, queue)
     assert [part.queue_length for part in stats.partitions] == [5, 0, 7]
     assert stats.queue_length == 12
-    assert [each.queue for each in all_stats(scene.shards)] == ["q", "wide"]
+    assert [each.queue for each in all_stats(scene.databases)] == ["q", "wide"]
 
 
 def test_the_rules_of_a_queue_are_told_as_they_are_declared_and_as_they_are_now(scene: Scene) -> None:
@@ -56,7 +56,7 @@ def test_the_rules_of_a_queue_are_told_as_they_are_declared_and_as_they_are_now(
         "weights": {"acme": 2.0}, "on_retry": "pass", "on_dead": "halt", "max_length": 9, "max_wait": 1.5,
     }  # fmt: skip
     scene.declare("ruled", **options)
-    ruled = {each.queue: each.rules for each in all_stats(scene.shards)}["ruled"]
+    ruled = {each.queue: each.rules for each in all_stats(scene.databases)}["ruled"]
     assert dataclasses.asdict(ruled) == {**options, "paused": False}
     with pytest.raises(dataclasses.FrozenInstanceError):
         ruled.rate = None  # type: ignore[misc]

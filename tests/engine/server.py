@@ -123,7 +123,7 @@ class Server:
         settlement = _settlement(worker, held)
         wish = NOTHING if worker.conversation.is_in_doubt or want == 0 else self._source.wish(want, 0, 0, now)
         turn = worker.conversation.exchange(settlement, wish, worker.leases.values())
-        worker.lost += [job for job in held if (worker.jobs[job].id, job % 1024) in turn.lost]
+        worker.lost += [job for job in held if (worker.jobs[job].id, job % 1024) in turn.not_held]
         for job in held:
             worker.let_go(job)
         if turn.children:

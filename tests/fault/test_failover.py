@@ -176,7 +176,7 @@ def test_g14_a_settle_that_only_the_primary_has_is_not_told(replicas: Replicas) 
     assert not told
     with database.connect() as promoted:
         assert settled_by(promoted, "w", [(job, 1)]) == set()
-        assert exchange(promoted, worker, "w", [done], [], None).lost == []
+        assert exchange(promoted, worker, "w", [done], [], None).not_held == []
     database.close()
 
 

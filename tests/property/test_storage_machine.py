@@ -235,7 +235,7 @@ class StorageMachine(RuleBasedStateMachine):
             sweep.unblock(self.connection, turn.children)
         sent = {(worker.held[job].id, job % 1024): job for job in done}
         sent |= {(end.lease, end.position): end.range * 1024 + end.position for end in ended}
-        return {sent[pair] for pair in turn.lost}
+        return {sent[pair] for pair in turn.not_held}
 
     @precondition(lambda self: self.worker.held)
     @rule(share=st.floats(0.05, 1.0), is_whole=st.booleans())

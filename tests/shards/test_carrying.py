@@ -43,13 +43,13 @@ class World:
 
     def __init__(self, app: App) -> None:
         self.app = app
-        self.shards: Databases = app.databases
-        self.queue_id = self.shards.lead.run(lambda c: find_queue(c, "o")).id
+        self.databases: Databases = app.databases
+        self.queue_id = self.databases.lead.run(lambda c: find_queue(c, "o")).id
         # Keys of partition 1, which begins on shard 2.
         self.keys = [key for key in (b"k%d" % n for n in range(100)) if partition_of(key, 2) == 1]
 
     def fetch(self, number: int, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        return self.shards.of(number).run(lambda c: c.execute(statement, parameters).fetchall())
+        return self.databases.of(number).run(lambda c: c.execute(statement, parameters).fetchall())
 
     def one(self, number: int, statement: str, *parameters: Any) -> Any:
         return self.fetch(number, statement, *parameters)[0][0]
@@ -67,12 +67,12 @@ class World:
         self.fetch(
             number, "update penstock.scheduled set due_at = due_at - interval '2 days' where pos is null returning 1"
         )
-        self.shards.of(number).run(sweep.promote)
+        self.databases.of(number).run(sweep.promote)
 
     def places(self) -> dict[int, list[tuple[int, str]]]:
         """Where each job is: the shard and the place."""
         found: dict[int, list[tuple[int, str]]] = {}
-        for database in self.shards:
+        for database in self.databases:
             for job, place in self.fetch(database.shard, PLACES):
                 found.setdefault(job, []).append((database.shard, place))
         return found
@@ -97,7 +97,7 @@ class World:
         told = [
             sum(
                 self.one(database.shard, f"select coalesce(sum({name}), 0)::int from penstock.depth")
-                for database in self.shards
+                for database in self.databases
             )
             for name in ("opened", "scheduled", "blocked", "dead")
         ]
@@ -137,7 +137,7 @@ def test_a_delayed_job_becomes_ready_where_its_key_lives_by_then(world: World) -
     assert world.places() == {first: [(2, "sent")], second: [(2, "sent")]}
     assert world.app.job(first).state == "ready"
     before = world.app.job(first)
-    assert carrying.carry(world.shards) == 2
+    assert carrying.carry(world.databases) == 2
     assert world.places() == {first: [(1, "ready")], second: [(1, "ready")]}
     assert world.order(1, key) == [first, second]
     after = world.app.job(first)
@@ -145,7 +145,7 @@ def test_a_delayed_job_becomes_ready_where_its_key_lives_by_then(world: World) -
         (before.args, before.key, before.tags, before.enqueued_at, before.partition)
     )
     assert world.fetch(1, "select distinct epoch from penstock.ready") == [(2,)]
-    assert carrying.carry(world.shards) == 0
+    assert carrying.carry(world.databases) == 0
     world.assert_conserved(2)
 
 
@@ -155,7 +155,7 @@ def test_what_stays_is_not_carried_and_a_range_is_parted(world: World) -> None:
     world.move(1)
     for number in (1, 2):
         world.due(number)
-    carrying.carry(world.shards)
+    carrying.carry(world.databases)
     assert world.places() == {job: [(1, "ready")] for job in jobs}
     world.assert_conserved(2)
 
@@ -164,15 +164,15 @@ def test_a_child_goes_where_its_key_lives_when_its_parents_have_ended(world: Wor
     parent = world.enqueue(2, world.keys[0])
     child = world.enqueue(2, world.keys[1], after=[parent])
     world.move(1)
-    world.shards.of(2).run(lambda c: control.cancel_job(c, parent))
+    world.databases.of(2).run(lambda c: control.cancel_job(c, parent))
     assert world.places()[child] == [(2, "ended")]
     world.move(2)
     parent = world.enqueue(2, world.keys[0])
     child = world.enqueue(2, world.keys[1], after=[parent], on_parent_failure="run")
     world.move(1)
-    world.shards.of(2).run(lambda c: control.cancel_job(c, parent))
+    world.databases.of(2).run(lambda c: control.cancel_job(c, parent))
     assert world.places()[child] == [(2, "sent")]
-    carrying.carry(world.shards)
+    carrying.carry(world.databases)
     assert world.places()[child] == [(1, "ready")]
     world.assert_conserved(4)
 
@@ -182,7 +182,7 @@ def test_a_dead_letter_is_retried_where_its_key_lives_with_what_it_failed_for(wo
     die(world, 2, job, world.keys[0], halts=False)
     world.move(1)
     assert world.app.retry(job) == "ready"
-    carrying.carry(world.shards)
+    carrying.carry(world.databases)
     assert world.places() == {job: [(1, "ready")]}
     found = world.app.job(job)
     assert [each.error for each in found.failures] == ["ValueError: no"]
@@ -195,7 +195,7 @@ def test_a_dead_letter_that_halted_its_key_comes_back_to_its_place(world: World)
     die(world, 2, job, world.keys[0], halts=True)
     world.move(1)
     assert world.app.retry(job) == "ready"
-    assert carrying.carry(world.shards) == 0
+    assert carrying.carry(world.databases) == 0
     assert world.places() == {job: [(2, "ready")]}
     assert world.fetch(2, "select epoch from penstock.ready") == [(1,)]
     world.assert_conserved(1)
@@ -207,7 +207,7 @@ def test_a_job_that_comes_back_while_prune_lets_it_go_stays(world: World, is_kep
     job = world.enqueue(2, world.keys[0], run_at=LATER)
     world.move(1)
     world.due(2)
-    carrying.carry(world.shards)
+    carrying.carry(world.databases)
     world.fetch(1, "with gone as (delete from penstock.ready returning *) select from gone")
     world.fetch(
         1,
@@ -224,7 +224,7 @@ def test_a_job_that_comes_back_while_prune_lets_it_go_stays(world: World, is_kep
         )
     jobs = world.one(1, "select penstock.read_outbox(2, 10)")
     world.move(2)
-    there = world.shards.of(2)
+    there = world.databases.of(2)
     with there.connect() as brings, there.connect() as prunes:
         with brings.transaction():
             brings.execute(query("take_arrivals"), {"from": 1, "as_of": datetime.now(UTC), "jobs": jobs.decode()})
@@ -242,10 +242,10 @@ def test_g13_a_job_that_is_sent_and_not_stored_is_set_aside_and_the_others_arriv
     world.move(1)
     world.due(2)
     [row] = world.fetch(2, "delete from penstock.job where id = %s returning *", bad)
-    assert carrying.carry(world.shards) == 1
+    assert carrying.carry(world.databases) == 1
     assert world.places() == {bad: [(2, "ready")], good: [(1, "ready")]}
     assert world.app.explain(bad).reason.startswith("set aside: it is in no table of jobs")
-    assert carrying.carry(world.shards) == 0
+    assert carrying.carry(world.databases) == 0
     world.assert_conserved(2)
     world.fetch(
         2,
@@ -253,7 +253,7 @@ def test_g13_a_job_that_is_sent_and_not_stored_is_set_aside_and_the_others_arriv
         *(*row[:6], row[6].decode(), None),
     )
     assert world.app.retry(bad) == "ready"
-    assert carrying.carry(world.shards) == 1
+    assert carrying.carry(world.databases) == 1
     assert world.order(1, key) == [good, bad]
     world.assert_conserved(2)
 
@@ -262,7 +262,7 @@ def test_a_job_whose_time_is_now_goes_where_its_key_lives(world: World) -> None:
     job = world.enqueue(2, world.keys[0], run_at=LATER)
     world.move(1)
     assert world.app.reschedule(job, datetime.now(UTC) - timedelta(seconds=1)) == "ready"
-    carrying.carry(world.shards)
+    carrying.carry(world.databases)
     assert world.places() == {job: [(1, "ready")]}
     world.assert_conserved(1)
 
@@ -272,9 +272,9 @@ def test_a_job_goes_back_and_forth_with_its_key_and_is_found_wherever_it_is(worl
     for to, away in ((1, 2), (2, 1), (1, 2)):
         world.move(to)
         world.due(away)
-        carrying.carry(world.shards)
+        carrying.carry(world.databases)
         assert world.places() == {job: [(to, "ready")]}
-        assert locating.locate(world.shards, job).shard == to
+        assert locating.locate(world.databases, job).shard == to
         world.app.reschedule(job, LATER)
         assert world.app.job(job).state == "scheduled"
     assert world.fetch(2, "select count(*) from penstock.job_stored where id = %s", job) == [(1,)]
@@ -287,10 +287,10 @@ def test_a_job_whose_key_moves_on_while_it_is_on_its_way_is_sent_on(world: World
     world.due(2)
     world.move(2)
     # To the shard it was sent to, which sends it on: back.
-    assert carrying.carry(world.shards) >= 1
-    carrying.carry(world.shards)
+    assert carrying.carry(world.databases) >= 1
+    carrying.carry(world.databases)
     assert world.places() == {job: [(2, "ready")]}
-    assert locating.locate(world.shards, job).shard == 2
+    assert locating.locate(world.databases, job).shard == 2
     world.assert_conserved(1)
 
 
@@ -331,8 +331,8 @@ def test_whoever_carries_may_be_killed_at_each_step(
     with monkeypatch.context() as patched:
         patched.setattr(Database, "ask", dying)
         with pytest.raises(Killed):
-            carrying.carry(world.shards)
-    carrying.carry(world.shards)
+            carrying.carry(world.databases)
+    carrying.carry(world.databases)
     assert world.places() == {job: [(1, "ready")] for job in jobs}
     world.assert_conserved(5)
 
@@ -346,8 +346,8 @@ def test_what_was_written_and_not_let_go_is_not_written_again(world: World) -> N
         world.fetch(1, "select penstock.take_arrivals(2, clock_timestamp(), %s::json)", sent)
     assert world.fetch(1, "select count(*) from penstock.ready") == [(1,)]
     # It has ended there since.
-    world.shards.of(1).run(lambda c: control.cancel_job(c, job))
-    assert carrying.carry(world.shards) == 1
+    world.databases.of(1).run(lambda c: control.cancel_job(c, job))
+    assert carrying.carry(world.databases) == 1
     assert world.places() == {job: [(1, "ended")]}
     world.assert_conserved(1)
 
@@ -365,10 +365,10 @@ def test_one_carries_at_a_time_and_nobody_waits(world: World) -> None:
     world.enqueue(2, world.keys[0], run_at=LATER)
     world.move(1)
     world.due(2)
-    with world.shards.of(2).connection() as other, other.transaction():
+    with world.databases.of(2).connection() as other, other.transaction():
         other.execute("select penstock.begin_carrying()")
-        assert carrying.carry(world.shards) == 0
-    assert carrying.carry(world.shards) == 1
+        assert carrying.carry(world.databases) == 0
+    assert carrying.carry(world.databases) == 1
 
 
 def test_a_shard_that_is_down_is_passed_over(world: World) -> None:
@@ -376,10 +376,10 @@ def test_a_shard_that_is_down_is_passed_over(world: World) -> None:
     world.move(1)
     world.due(2)
     silent = Database("postgresql://127.0.0.1:1/none", request_timeout=0.2, shard=1, is_alone=False)
-    assert carrying.carry(Databases([silent, world.shards.of(2)])) == 0
+    assert carrying.carry(Databases([silent, world.databases.of(2)])) == 0
     silent.close()
     assert world.places() == {job: [(2, "sent")]}
-    carrying.carry(world.shards)
+    carrying.carry(world.databases)
     assert world.places() == {job: [(1, "ready")]}
 
 
@@ -390,16 +390,16 @@ def test_arrivals_and_forwards_are_forgotten_only_when_nobody_can_ask(world: Wor
     sent = world.one(2, "select penstock.read_outbox(1, 10)::text")
     world.fetch(1, "select penstock.take_arrivals(2, clock_timestamp(), %s::json)", sent)
     world.fetch(1, "update penstock.arrival set at = at - interval '2 days' returning 1")
-    carrying.clean(world.shards)
+    carrying.clean(world.databases)
     assert world.fetch(1, "select count(*) from penstock.arrival") == [(2,)], "they are in the outbox still"
-    carrying.carry(world.shards)
+    carrying.carry(world.databases)
     world.assert_conserved(2)
-    carrying.clean(world.shards)
+    carrying.clean(world.databases)
     assert world.fetch(1, "select count(*) from penstock.arrival") == [(0,)]
-    world.shards.of(1).run(lambda c: control.cancel_job(c, gone))
+    world.databases.of(1).run(lambda c: control.cancel_job(c, gone))
     world.fetch(1, "delete from penstock.finished returning 1")
     world.fetch(2, "update penstock.forward set at = at - interval '2 days' returning 1")
-    carrying.clean(world.shards)
+    carrying.clean(world.databases)
     assert world.fetch(2, "select job_id from penstock.forward") == [(kept,)]
     assert world.app.job(kept).state == "ready"
     with pytest.raises(NotFound):
@@ -411,17 +411,17 @@ def test_a_child_hears_of_a_parent_that_was_carried_away(world: World) -> None:
     child = world.enqueue(2, world.keys[1], after=[parent], on_parent_failure="run")
     world.move(1)
     world.due(2)
-    carrying.carry(world.shards)
-    tell_children(world.shards)
+    carrying.carry(world.databases)
+    tell_children(world.databases)
     assert world.places()[child] == [(2, "blocked")]
-    world.shards.of(1).run(lambda c: control.cancel_job(c, parent))
-    tell_children(world.shards)
+    world.databases.of(1).run(lambda c: control.cancel_job(c, parent))
+    tell_children(world.databases)
     assert world.places()[child] == [(2, "sent")]
 
 
 def test_a_child_written_while_its_parent_is_carried_hears_of_it_too(world: World) -> None:
     parent = world.enqueue(2, world.keys[0], run_at=LATER)
-    with world.shards.of(2).connection() as producer, producer.transaction():
+    with world.databases.of(2).connection() as producer, producer.transaction():
         row = producer.execute(
             "select penstock.enqueue('o', 't', key_bytes => %s, after => %s, on_parent_failure => 'run')",
             [world.keys[1], [parent]],
@@ -438,8 +438,8 @@ def test_a_child_written_while_its_parent_is_carried_hears_of_it_too(world: Worl
     world.fetch(
         2, "insert into penstock.forward (job_id, shard) values (%s, 1) on conflict do nothing returning 1", parent
     )
-    carrying.clean(world.shards)
-    tell_children(world.shards)
+    carrying.clean(world.databases)
+    tell_children(world.databases)
     # It is nowhere: it did not succeed, and the child runs all the same.
     assert world.places()[row[0]] == [(2, "ready")]
 
@@ -451,13 +451,13 @@ def test_a_queue_whose_map_is_not_open_holds_up_no_other(world: World) -> None:
     waits = [world.enqueue(2, key, run_at=LATER), world.enqueue(2, key, after=[parent], on_parent_failure="run")]
     goes = world.enqueue(2, key, queue="other", run_at=LATER)
     world.fetch(2, set_map_state("announced", "o"))
-    world.shards.of(2).run(lambda c: control.cancel_job(c, parent))
+    world.databases.of(2).run(lambda c: control.cancel_job(c, parent))
     world.due(2)
     assert world.places()[goes] == [(2, "ready")]
     assert [world.places()[job] for job in waits] == [[(2, "scheduled")], [(2, "blocked")]]
     world.fetch(2, set_map_state("open"))
     world.due(2)
-    world.shards.of(2).run(sweep.unblock_all)
+    world.databases.of(2).run(sweep.unblock_all)
     assert [world.places()[job] for job in waits] == [[(2, "ready")], [(2, "ready")]]
     world.assert_conserved(4)
 
@@ -471,4 +471,4 @@ def test_a_job_that_is_nowhere_is_not_found(world: World) -> None:
     with pytest.raises(NotFound):
         world.app.job(2 * 1024 + 5)
     with pytest.raises((NotFound, PartitionUnavailable)):
-        world.shards.of(1).run(lambda c: find_job(c, 2 * 1024))
+        world.databases.of(1).run(lambda c: find_job(c, 2 * 1024))

@@ -73,18 +73,18 @@ class World:
         self.app.databases  # noqa: B018
 
     @property
-    def shards(self) -> Databases:
+    def databases(self) -> Databases:
         return self.app.databases
 
     def key(self, shard: int, nth: int = 0) -> str:
         """A key of `o` that lives on a shard by the map of now."""
-        entry = self.shards.read(lambda c: find_queue(c, "o"))
+        entry = self.databases.read(lambda c: find_queue(c, "o"))
         keys = (f"k{n}" for n in range(10_000))
         places = entry.partition_shards
         return [k for k in keys if places[partition_of(k.encode(), entry.partition_count)] == shard][nth]
 
     def fetch(self, shard: int, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        return self.shards.of(shard).run(lambda c: c.execute(statement, parameters).fetchall())
+        return self.databases.of(shard).run(lambda c: c.execute(statement, parameters).fetchall())
 
     def plain(self, shard: int, task: str = "run", **options: Any) -> int:
         """A job of `p` on a shard."""
@@ -116,8 +116,8 @@ def world(shard_urls: list[str]) -> Iterator[World]:
     world.app.close()
 
 
-def states(shards: Databases) -> dict[int, str]:
-    return {entry.number: entry.state for entry in shards.lead.run(read_shards)}
+def states(databases: Databases) -> dict[int, str]:
+    return {entry.number: entry.state for entry in databases.lead.run(read_shards)}
 
 
 def shard_of(job_id: int) -> int:
@@ -130,14 +130,14 @@ def shard_of(job_id: int) -> int:
 def test_nothing_is_placed_on_a_shard_that_is_drained_and_its_partitions_are_taken_over(world: World) -> None:
     done = world.drain(2)
     assert done == Drain(shard="2", state="drained", rest=[])
-    assert states(world.shards) == {1: "active", 2: "drained"}
+    assert states(world.databases) == {1: "active", 2: "drained"}
     for name in ("o", "p"):
-        entry = world.shards.read(lambda c: find_queue(c, name))  # noqa: B023
+        entry = world.databases.read(lambda c: find_queue(c, name))  # noqa: B023
         assert set(entry.partition_shards[: entry.partition_count]) == {1}
         assert set(entry.homes) == {1}
     world.app.queue("new", partitions=4)
     assert {each.shard for each in world.app.stats("new").partitions} == {"1"}
-    assert len(set(world.shards.each(read_digest))) == 1
+    assert len(set(world.databases.each(read_digest))) == 1
     assert world.app.drain_shard("2").state == "drained"
     world.run.enqueue_many([{"n": n} for n in range(10)])
     world.work()
@@ -149,7 +149,7 @@ def test_the_partitions_of_a_queue_are_spread_evenly(world: World, empty_databas
     world.app.queue("wide", partitions=12)
     world.app.stats("wide")
     world.drain(1)
-    entry = world.shards.read(lambda c: find_queue(c, "wide"))
+    entry = world.databases.read(lambda c: find_queue(c, "wide"))
     places = entry.partition_shards[: entry.partition_count]
     assert sorted(places.count(number) for number in (2, 3)) == [6, 6]
     assert entry.epoch == 2, "one map for all of them"
@@ -159,7 +159,7 @@ def test_the_last_shard_in_use_cannot_be_drained(world: World) -> None:
     world.app.drain_shard(2)
     with pytest.raises(InvalidInput, match=r"the last one in use.*penstock shards add"):
         world.app.drain_shard(1)
-    assert states(world.shards)[1] == "active"
+    assert states(world.databases)[1] == "active"
 
 
 def test_an_only_shard_cannot_be_drained(database_url: str) -> None:
@@ -360,7 +360,7 @@ def test_killed_anywhere_it_goes_on(
     world.work()
     assert world.ran == {key: list(range(25)), halted: list(range(26))}
     assert [world.app.job(id_).state for id_ in ids] == ["scheduled"] * 5
-    assert len(set(world.shards.each(read_digest))) == 1
+    assert len(set(world.databases.each(read_digest))) == 1
 
 
 # Under load
@@ -419,7 +419,7 @@ def test_a_drained_lead_hands_over_and_its_url_is_not_needed_any_more(world: Wor
     ended = world.handle.enqueue(key=key, n=1)
     world.work()
     world.drain(1)
-    assert world.shards.lead.shard == 2
+    assert world.databases.lead.shard == 2
     assert world.app.job(ended).state == "succeeded", "history stays readable"
     world.app.pause("p")
     world.app.resume("p")
@@ -442,8 +442,8 @@ def test_an_app_that_believes_in_the_drained_lead_learns_better(world: World) ->
         late.databases.note_drained([])
         late.pause("p")
         assert late.databases.lead.shard == 2
-        assert world.shards.read(lambda c: find_queue(c, "p")).rules.paused
-    assert len(set(world.shards.each(read_digest))) == 1
+        assert world.databases.read(lambda c: find_queue(c, "p")).rules.paused
+    assert len(set(world.databases.each(read_digest))) == 1
 
 
 def test_a_lead_that_was_killed_while_it_handed_over_is_followed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -464,7 +464,7 @@ def test_a_lead_that_was_killed_while_it_handed_over_is_followed(world: World, m
 
 
 def test_nobody_writes_to_a_drained_shard_whatever_it_believes(world: World) -> None:
-    entry = world.shards.read(lambda c: find_queue(c, "p"))
+    entry = world.databases.read(lambda c: find_queue(c, "p"))
     world.drain(2)
     producer = world.app.sender.producer
     assert producer is not None or world.run.enqueue(n=1)
@@ -476,7 +476,7 @@ def test_nobody_writes_to_a_drained_shard_whatever_it_believes(world: World) -> 
 
 
 def test_nothing_is_drained_while_a_producer_has_a_transaction_open(world: World) -> None:
-    with world.shards.of(2).connect() as connection, connection.transaction():
+    with world.databases.of(2).connect() as connection, connection.transaction():
         connection.execute("select penstock.enqueue('p', 'run', '{\"n\": 1}')")
         for _ in range(3):
             assert world.app.drain_shard(2).state == "draining"
@@ -489,7 +489,7 @@ def test_progress_says_what_is_left_and_why(world: World) -> None:
     key = world.key(2)
     world.handle.enqueue(key=key, n=0)
     stuck = world.plain(2)
-    with world.shards.of(2).connect() as connection, connection.transaction():
+    with world.databases.of(2).connect() as connection, connection.transaction():
         connection.execute("select from penstock.ready where task = 'run' for update")
         rest = world.app.drain_shard(2).rest
     assert {(each.queue, each.kind, each.count) for each in rest} >= {("p", "ready", 1)}
@@ -557,7 +557,7 @@ def test_a_drained_shard_that_is_gone_keeps_nobody_from_anything(
         world.app.resume("p")
         world.app.retry(later)
         child = world.run.options(after=[later]).enqueue(n=5)
-        assert world.shards.of(2).breaker not in waited_for
+        assert world.databases.of(2).breaker not in waited_for
         world.work()
         assert world.ran[key] == [0]
         assert world.app.job(child).state == "succeeded"
@@ -576,20 +576,20 @@ def send(world: World, shard: int, rows: int) -> int:
 
 def begin(world: World, shard: int) -> None:
     """As far as nothing is sent yet."""
-    draining.begin_draining(world.shards, shard)
+    draining.begin_draining(world.databases, shard)
     for queue in ("o", "p"):
         map_changes.change(
-            world.shards,
+            world.databases,
             queue,
             lambda c: bool(c.execute("select penstock.vacate_queue(%s, %s)", [queue, shard]).fetchone()),  # noqa: B023
         )
-    world.shards.each(resize.close)
+    world.databases.each(resize.close)
 
 
 def held(world: World, shard: int) -> set[tuple[int, bytes]]:
     """The keys that wait on a shard for an earlier map, for all that is known there."""
-    queue = world.shards.read(lambda c: find_queue(c, "o")).id
-    rows = world.shards.of(shard).run(lambda c: c.execute(query("undrained_maps"), {"queue": queue}).fetchall())
+    queue = world.databases.read(lambda c: find_queue(c, "o")).id
+    rows = world.databases.of(shard).run(lambda c: c.execute(query("undrained_maps"), {"queue": queue}).fetchall())
     return UndrainedKeyMaps.of(rows).held
 
 
@@ -601,15 +601,15 @@ def test_a_shard_that_has_let_a_key_go_is_not_the_last_to_be_waited_for(world: W
     world.app.move_partition("o", partition_of(key.encode(), 2), 3)
     begin(world, 2)
     assert send(world, 2, 50) == 1
-    map_changes.tell_rest(world.shards)
+    map_changes.tell_rest(world.databases)
     assert [held(world, number) for number in (1, 2, 3)] == [{(1, key.encode())}] * 3, "it is on its way"
-    assert carrying.carry(world.shards) == 1
-    map_changes.tell_rest_of(world.shards, world.shards.of(2))
+    assert carrying.carry(world.databases) == 1
+    map_changes.tell_rest_of(world.databases, world.databases.of(2))
     assert [held(world, number) for number in (1, 2, 3)] == [{(1, key.encode())}] * 3, "it waits there"
     world.app.resume("o")
     world.work()
     assert world.ran[key] == [0]
-    map_changes.tell_rest(world.shards)
+    map_changes.tell_rest(world.databases)
     assert [held(world, number) for number in (1, 2, 3)] == [set()] * 3
 
 
@@ -622,13 +622,13 @@ def test_a_job_does_not_leave_before_every_shard_was_told(
     world.handle.enqueue(key=key, n=0)
     begin(world, 2)
     send(world, 2, 50)
-    entry = world.shards.read(lambda c: find_queue(c, "o"))
-    third = world.shards.of(4 - entry.partition_shards[partition_of(key.encode(), 2)])
+    entry = world.databases.read(lambda c: find_queue(c, "o"))
+    third = world.databases.of(4 - entry.partition_shards[partition_of(key.encode(), 2)])
     with monkeypatch.context() as patched:
         patched.setattr(type(third.breaker), "is_down", property(lambda self: self is third.breaker))
-        carrying.carry(world.shards)
+        carrying.carry(world.databases)
     assert world.fetch(2, "select count(*) from penstock.outbox") == [(1,)]
-    assert carrying.carry(world.shards) == 1
+    assert carrying.carry(world.databases) == 1
     assert world.fetch(2, "select count(*) from penstock.outbox") == [(0,)]
     assert sum(world.fetch(number, "select count(*) from penstock.ready")[0][0] for number in (1, 2, 3)) == 1
 
@@ -638,10 +638,10 @@ def test_an_older_report_never_replaces_a_newer_one(world: World) -> None:
     world.handle.enqueue(key=world.key(1), n=0)
     world.app.move_partition("o", 0, 2)
     world.app.move_partition("o", 1, 2)
-    queue = world.shards.read(lambda c: find_queue(c, "o")).id
+    queue = world.databases.read(lambda c: find_queue(c, "o")).id
     for number, keys in ((8, [b"k"]), (7, []), (8, [])):
         given = {"queue": queue, "epoch": 1, "shard": 1, "open_ids": [], "held_keys": keys, "number": number + 10**6}
-        world.shards.of(2).run(lambda c: c.execute(query("note_rest"), given))  # noqa: B023
+        world.databases.of(2).run(lambda c: c.execute(query("note_rest"), given))  # noqa: B023
     assert (1, b"k") in held(world, 2)
 
 
@@ -685,9 +685,9 @@ def test_a_key_is_not_parted_by_a_change_on_its_way(world: World, empty_database
     for n in range(60):
         world.handle.enqueue(key=key, n=n)
     begin(world, 2)
-    first = world.shards.read(lambda c: find_queue(c, "o")).partition_shards[number]
+    first = world.databases.read(lambda c: find_queue(c, "o")).partition_shards[number]
     send(world, 2, 20)
-    assert carrying.carry(world.shards) == 20
+    assert carrying.carry(world.databases) == 20
     world.app.move_partition("o", number, 4 - first)
     world.handle.enqueue(key=key, n=60)
     world.drain(2)
@@ -714,15 +714,15 @@ def test_a_child_takes_along_how_its_parents_ended(world: World) -> None:
 def test_nobody_has_to_ask_a_drained_shard_for_idempotency_keys(world: World) -> None:
     begin(world, 2)
     for _ in range(3):
-        draining.advance_draining(world.shards)
-    assert states(world.shards)[2] == "draining"
-    assert {(each.queue, each.kind) for each in draining.count_rest(world.shards, 2)} == {
+        draining.advance_draining(world.databases)
+    assert states(world.databases)[2] == "draining"
+    assert {(each.queue, each.kind) for each in draining.count_rest(world.databases, 2)} == {
         ("o", "idempotency keys"),
         ("p", "idempotency keys"),
     }
-    carry_keys(world.shards)
-    draining.advance_draining(world.shards)
-    assert states(world.shards)[2] == "drained"
+    carry_keys(world.databases)
+    draining.advance_draining(world.databases)
+    assert states(world.databases)[2] == "drained"
 
 
 # Loads
@@ -734,7 +734,7 @@ def test_a_paused_load_is_carried_and_resumed_in_its_order(world: World, shard: 
         lambda n, key="": world.ran[key].append(n)
     )
     loader = Loader(world.app, "l")
-    entry = world.shards.read(lambda c: find_queue(c, "l"))
+    entry = world.databases.read(lambda c: find_queue(c, "l"))
     key = next(k for k in (f"k{n}" for n in range(99)) if entry.partition_shards[partition_of(k.encode(), 2)] == shard)
     number = partition_of(key.encode(), 2)
     loader.publish("much", loader.stage(*range(5), key=key, partition=number), batch=0, origin="a")
@@ -757,7 +757,7 @@ def test_a_paused_load_is_carried_and_resumed_in_its_order(world: World, shard: 
 def test_the_command_tells_how_far_it_is(world: World, tmp_path: Path) -> None:
     penstock = CommandLine(tmp_path, " ".join(world.urls))
     stuck = world.plain(2)
-    with world.shards.of(2).connect() as connection, connection.transaction():
+    with world.databases.of(2).connect() as connection, connection.transaction():
         connection.execute("select from penstock.ready where task = 'run' for update")
         title, head, *rows = penstock.done("shards", "drain", "2").out.splitlines()
         assert title == "shard 2 is being drained"
@@ -809,7 +809,7 @@ def test_g2_what_holds_keys_of_queues_with_different_epochs_leaves_together(worl
     world.fails.add("late")
     ids = [world.again.enqueue(key=key, n=0), *(hold.enqueue(key=f"h{n}", n=n) for n in range(8))]
     world.work()
-    epochs = [world.shards.read(lambda c: find_queue(c, name)).epoch for name in ("o", "other")]  # noqa: B023
+    epochs = [world.databases.read(lambda c: find_queue(c, name)).epoch for name in ("o", "other")]  # noqa: B023
     assert epochs == [2, 1]
     world.drain(2)
     assert {world.app.job(id_).state for id_ in ids} == {"scheduled"}
@@ -828,8 +828,8 @@ def test_g2_a_job_on_its_way_is_listed_and_why_it_is_not_taken_is_told(
     world.fails.add("late")
     job = world.again.enqueue(key=key, n=0)
     world.work()
-    upkeep = SharedUpkeep(world.shards)
-    with world.shards.of(1).connect() as connection, connection.transaction():
+    upkeep = SharedUpkeep(world.databases)
+    with world.databases.of(1).connect() as connection, connection.transaction():
         # A producer whose transaction began by the map before, where the job is to go.
         connection.execute("select penstock.enqueue('o', 'handle', '{\"key\": \"k\", \"n\": 0}', key => %s)", [here])
         world.app.drain_shard(2)
@@ -841,9 +841,9 @@ def test_g2_a_job_on_its_way_is_listed_and_why_it_is_not_taken_is_told(
         assert "it is not taken there since" in world.app.explain(job).reason
         assert [each.id for each in world.app.jobs(queue="o", state="ready") if each.id == job] == [job]
         assert job in [each.id for each in world.app.jobs(queue="o")]
-        told = {(each.name, each.ok, each.shard) for each in doctor(list(world.shards)) if each.name == "upkeep"}
+        told = {(each.name, each.ok, each.shard) for each in doctor(list(world.databases)) if each.name == "upkeep"}
         assert told == {("upkeep", False, "1"), ("upkeep", False, "2")}
     upkeep.sweep()
     world.drain(2)
     assert world.app.job(job).state == "scheduled"
-    assert all(each.ok for each in doctor(list(world.shards)) if each.name == "upkeep")
+    assert all(each.ok for each in doctor(list(world.databases)) if each.name == "upkeep")

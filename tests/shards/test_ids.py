@@ -11,9 +11,9 @@ from penstock.shards.databases import Databases
 from penstock.shards.ids import level_ids, read_range_number
 
 
-def numbers(shards: Databases) -> list[int]:
+def numbers(databases: Databases) -> list[int]:
     """What each shard has drawn, without its own number."""
-    return [number // 1024 for number in shards.each(read_range_number)]
+    return [number // 1024 for number in databases.each(read_range_number)]
 
 
 def test_shards_that_are_behind_draw_up_to_the_others(place: Place) -> None:

@@ -33,23 +33,23 @@ def app(shard_urls: list[str]) -> Iterator[App]:
 
 
 @pytest.fixture
-def shards(app: App) -> Databases:
+def databases(app: App) -> Databases:
     return app.databases
 
 
-def entry_on(shards: Databases, number: int, name: str = "o") -> QueueEntry:
-    return shards.of(number).run(lambda c: find_queue(c, name))
+def entry_on(databases: Databases, number: int, name: str = "o") -> QueueEntry:
+    return databases.of(number).run(lambda c: find_queue(c, name))
 
 
-def fetch(shards: Databases, number: int, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
-    return shards.of(number).run(lambda c: c.execute(statement, parameters).fetchall())
+def fetch(databases: Databases, number: int, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    return databases.of(number).run(lambda c: c.execute(statement, parameters).fetchall())
 
 
-def key_of(shards: Databases, shard: int, *, then: int | None = None, partitions: int = 3) -> bytes:
+def key_of(databases: Databases, shard: int, *, then: int | None = None, partitions: int = 3) -> bytes:
     """A key that lives on a shard by the map of now, and on another by the map of so many partitions in their order."""
-    entry = entry_on(shards, 1)
+    entry = entry_on(databases, 1)
     places = entry.partition_shards[: entry.partition_count]
-    spread = [entry_shard(shards, number) for number in range(partitions)]
+    spread = [entry_shard(databases, number) for number in range(partitions)]
     return next(
         key
         for key in (b"k%d" % n for n in range(10_000))
@@ -58,13 +58,13 @@ def key_of(shards: Databases, shard: int, *, then: int | None = None, partitions
     )
 
 
-def entry_shard(shards: Databases, number: int) -> int:
+def entry_shard(databases: Databases, number: int) -> int:
     """Where a further partition of the queue would be."""
-    (row,) = fetch(shards, 1, "select penstock.shard_for(id, %s) from penstock.queue where name = 'o'", number)
+    (row,) = fetch(databases, 1, "select penstock.shard_for(id, %s) from penstock.queue where name = 'o'", number)
     return int(row[0])
 
 
-def write(shards: Databases, shard: int, epoch: int, key: bytes, partition: int | None = None) -> int | None:
+def write(databases: Databases, shard: int, epoch: int, key: bytes, partition: int | None = None) -> int | None:
     """Write a job by a map, as producers do; its id, or None where the shard does not let one."""
 
     def act(connection: Connection) -> int | None:
@@ -82,13 +82,13 @@ def write(shards: Databases, shard: int, epoch: int, key: bytes, partition: int 
         ).fetchone()
         return row[0] if row else None
 
-    return shards.of(shard).run(act)
+    return databases.of(shard).run(act)
 
 
-def accepted(shards: Databases, epochs: range) -> dict[int, set[int]]:
+def accepted(databases: Databases, epochs: range) -> dict[int, set[int]]:
     """By shard: the maps by which one may write there now. Nothing is written."""
     found: dict[int, set[int]] = {}
-    for database in shards:
+    for database in databases:
 
         def act(connection: Connection) -> set[int]:
             queue = find_queue(connection, "o").id
@@ -103,9 +103,9 @@ def accepted(shards: Databases, epochs: range) -> dict[int, set[int]]:
     return found
 
 
-def maps_of(shards: Databases, number: int) -> list[tuple[Any, ...]]:
+def maps_of(databases: Databases, number: int) -> list[tuple[Any, ...]]:
     return fetch(
-        shards,
+        databases,
         number,
         "select m.epoch, m.partitions, m.state not in ('announced', 'withdrawn'), coalesce(h.state = 'closed', false),"
         " m.state = 'drained'"
@@ -115,34 +115,34 @@ def maps_of(shards: Databases, number: int) -> list[tuple[Any, ...]]:
     )
 
 
-def undrained_maps(shards: Databases, number: int) -> UndrainedKeyMaps:
-    queue = entry_on(shards, number).id
-    rows = shards.of(number).run(lambda c: c.execute(query("undrained_maps"), {"queue": queue}).fetchall())
+def undrained_maps(databases: Databases, number: int) -> UndrainedKeyMaps:
+    queue = entry_on(databases, number).id
+    rows = databases.of(number).run(lambda c: c.execute(query("undrained_maps"), {"queue": queue}).fetchall())
     return UndrainedKeyMaps.of(rows)
 
 
-def without(shards: Databases, number: int) -> Databases:
+def without(databases: Databases, number: int) -> Databases:
     """The same with one that does not answer."""
     silent = Database("postgresql://127.0.0.1:1/none", request_timeout=0.2, shard=number, is_alone=False)
     SILENT.append(silent)
-    return Databases([silent if each.shard == number else each for each in shards])
+    return Databases([silent if each.shard == number else each for each in databases])
 
 
-def begin(shards: Databases, partitions: int = 3) -> None:
+def begin(databases: Databases, partitions: int = 3) -> None:
     """The first step of a resize, as if killed after it."""
-    assert shards.lead.run(lambda c: resize.resize(c, "o", partitions))
+    assert databases.lead.run(lambda c: resize.resize(c, "o", partitions))
 
 
-def test_nobody_writes_by_an_old_map_once_anybody_may_by_the_new_one(shards: Databases) -> None:
+def test_nobody_writes_by_an_old_map_once_anybody_may_by_the_new_one(databases: Databases) -> None:
     def open_map(_: Databases) -> None:
-        queue = entry_on(shards, 1).id
-        shards.lead.run(lambda c: c.execute("select penstock.open_map(%s, 2)", [queue]))
+        queue = entry_on(databases, 1).id
+        databases.lead.run(lambda c: c.execute("select penstock.open_map(%s, 2)", [queue]))
 
-    seen = [accepted(shards, range(1, 4))]
+    seen = [accepted(databases, range(1, 4))]
     steps: list[Callable[[Databases], Any]] = [begin, Databases.level, open_map, Databases.level]
     for step in steps:
-        step(shards)
-        seen.append(accepted(shards, range(1, 4)))
+        step(databases)
+        seen.append(accepted(databases, range(1, 4)))
     assert seen == [
         {1: {1}, 2: {1}},
         {1: set(), 2: {1}},
@@ -152,19 +152,19 @@ def test_nobody_writes_by_an_old_map_once_anybody_may_by_the_new_one(shards: Dat
     ]
 
 
-def test_a_map_is_not_opened_before_every_shard_of_the_old_one_has_learned_it(shards: Databases) -> None:
-    begin(shards)
-    silent = without(shards, 2)
+def test_a_map_is_not_opened_before_every_shard_of_the_old_one_has_learned_it(databases: Databases) -> None:
+    begin(databases)
+    silent = without(databases, 2)
     assert map_changes.advance_changes(silent) == {}
-    assert accepted(shards, range(1, 4)) == {1: set(), 2: {1}}
-    assert map_changes.advance_changes(shards) == {}
-    assert accepted(shards, range(1, 4)) == {1: {2}, 2: {2}}
-    assert len(set(shards.each(read_digest))) == 1
+    assert accepted(databases, range(1, 4)) == {1: set(), 2: {1}}
+    assert map_changes.advance_changes(databases) == {}
+    assert accepted(databases, range(1, 4)) == {1: {2}, 2: {2}}
+    assert len(set(databases.each(read_digest))) == 1
 
 
 @pytest.mark.parametrize("killed_in", ["level", "open", "carrying"])
 def test_a_resize_that_was_killed_anywhere_goes_on(
-    shards: Databases, killed_in: str, monkeypatch: pytest.MonkeyPatch
+    databases: Databases, killed_in: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Killed(Exception):
         pass
@@ -186,196 +186,200 @@ def test_a_resize_that_was_killed_anywhere_goes_on(
         if killed_in == "open":
             patched.setattr(map_changes, "_change_state", die)
         with pytest.raises(Killed):
-            map_changes.change(shards, "o", lambda c: resize.resize(c, "o", 3))
-    assert entry_on(shards, 1).epoch == 2
-    map_changes.advance_changes(shards)
-    shards.level()
-    assert accepted(shards, range(1, 4)) == {1: {2}, 2: {2}}
-    assert len(set(shards.each(read_digest))) == 1
+            map_changes.change(databases, "o", lambda c: resize.resize(c, "o", 3))
+    assert entry_on(databases, 1).epoch == 2
+    map_changes.advance_changes(databases)
+    databases.level()
+    assert accepted(databases, range(1, 4)) == {1: {2}, 2: {2}}
+    assert len(set(databases.each(read_digest))) == 1
 
 
-def test_a_change_is_undone_where_a_shard_dies_in_between_and_it_goes_on_by_the_map_it_knows(shards: Databases) -> None:
-    here, there = key_of(shards, 1), key_of(shards, 2)
-    assert write(shards, 1, 1, here)
-    begin(shards)
-    silent = without(shards, 2)
-    shards.lead.run(lambda c: c.execute("update penstock.queue_map set set_at = set_at - interval '6 s'"))
+def test_a_change_is_undone_where_a_shard_dies_in_between_and_it_goes_on_by_the_map_it_knows(
+    databases: Databases,
+) -> None:
+    here, there = key_of(databases, 1), key_of(databases, 2)
+    assert write(databases, 1, 1, here)
+    begin(databases)
+    silent = without(databases, 2)
+    databases.lead.run(lambda c: c.execute("update penstock.queue_map set set_at = set_at - interval '6 s'"))
     undone = map_changes.advance_changes(silent)
     assert isinstance(undone["o"], PartitionUnavailable)
     assert undone["o"].shard == 2
     assert "are as they were" in str(undone["o"])
-    assert entry_on(shards, 1).partition_ids[:2] == entry_on(shards, 2).partition_ids[:2]
-    assert accepted(shards, range(1, 4)) == {1: {3}, 2: {1}}
-    assert write(shards, 2, 1, there)
-    assert write(shards, 1, 3, here)
+    assert entry_on(databases, 1).partition_ids[:2] == entry_on(databases, 2).partition_ids[:2]
+    assert accepted(databases, range(1, 4)) == {1: {3}, 2: {1}}
+    assert write(databases, 2, 1, there)
+    assert write(databases, 1, 3, here)
     # Nobody waits for the shard that is down: each key is where it was, and nothing was written by the map between.
-    seen = undrained_maps(shards, 1)
+    seen = undrained_maps(databases, 1)
     assert sorted(seen.partitions) == [1, 3]
     assert seen.partitions[1] == seen.partitions[3]
-    shards.level()
-    assert accepted(shards, range(1, 4)) == {1: {3}, 2: {3}}
-    assert [row[:3] for row in maps_of(shards, 2)] == [(1, 2, True), (2, 3, False), (3, 2, True)]
-    assert len(set(shards.each(read_digest))) == 1
+    databases.level()
+    assert accepted(databases, range(1, 4)) == {1: {3}, 2: {3}}
+    assert [row[:3] for row in maps_of(databases, 2)] == [(1, 2, True), (2, 3, False), (3, 2, True)]
+    assert len(set(databases.each(read_digest))) == 1
 
 
-def test_a_resize_is_refused_while_a_shard_is_down_and_changes_nothing(shards: Databases) -> None:
+def test_a_resize_is_refused_while_a_shard_is_down_and_changes_nothing(databases: Databases) -> None:
     with pytest.raises(PartitionUnavailable):
-        map_changes.change(without(shards, 2), "o", lambda c: resize.resize(c, "o", 3))
-    assert maps_of(shards, 1) == [(1, 2, True, False, False)]
+        map_changes.change(without(databases, 2), "o", lambda c: resize.resize(c, "o", 3))
+    assert maps_of(databases, 1) == [(1, 2, True, False, False)]
 
 
-def test_a_transaction_above_read_committed_holds_a_change_up_and_nothing_else(app: App, shards: Databases) -> None:
-    key = key_of(shards, 2)
-    with shards.of(2).connect() as producer:
+def test_a_transaction_above_read_committed_holds_a_change_up_and_nothing_else(app: App, databases: Databases) -> None:
+    key = key_of(databases, 2)
+    with databases.of(2).connect() as producer:
         producer.execute("begin isolation level repeatable read")
         producer.execute("select penstock.enqueue('o', 't', key_bytes => %s)", [key])
         with pytest.raises(PartitionUnavailable, match="READ COMMITTED"):
             app.resize("o", partitions=3)
-        assert [row[:3] for row in maps_of(shards, 1)] == [(1, 2, True), (2, 3, False), (3, 2, True)]
-        assert accepted(shards, range(1, 5)) == {1: {3}, 2: {1}}
+        assert [row[:3] for row in maps_of(databases, 1)] == [(1, 2, True), (2, 3, False), (3, 2, True)]
+        assert accepted(databases, range(1, 5)) == {1: {3}, 2: {1}}
         producer.execute("commit")
     assert app.resize("o", partitions=3).epoch == 4
 
 
 def test_whoever_asked_is_told_that_somebody_else_undid_the_change(
-    shards: Databases, monkeypatch: pytest.MonkeyPatch
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def undo(_: Databases) -> dict[str, PartitionUnavailable]:
-        queue = entry_on(shards, 1).id
-        shards.lead.run(lambda c: c.execute("select penstock.undo_map(%s, 2)", [queue]))
+        queue = entry_on(databases, 1).id
+        databases.lead.run(lambda c: c.execute("select penstock.undo_map(%s, 2)", [queue]))
         return {}
 
     monkeypatch.setattr(map_changes, "advance_changes", undo)
     with pytest.raises(PartitionUnavailable, match="are as they were"):
-        map_changes.change(shards, "o", lambda c: resize.resize(c, "o", 3))
+        map_changes.change(databases, "o", lambda c: resize.resize(c, "o", 3))
 
 
-def test_a_second_change_waits_for_the_first(app: App, shards: Databases) -> None:
-    begin(shards)
+def test_a_second_change_waits_for_the_first(app: App, databases: Databases) -> None:
+    begin(databases)
     assert app.resize("o", partitions=4).epoch == 3
-    assert [row[:3] for row in maps_of(shards, 2)] == [(1, 2, True), (2, 3, True), (3, 4, True)]
+    assert [row[:3] for row in maps_of(databases, 2)] == [(1, 2, True), (2, 3, True), (3, 4, True)]
 
 
-def test_open_or_undone_in_any_order_never_both(shards: Databases) -> None:
+def test_open_or_undone_in_any_order_never_both(databases: Databases) -> None:
     for first, second in (("open_map", "undo_map"), ("undo_map", "open_map")):
-        partitions = entry_on(shards, 1).partition_count
-        begin(shards, partitions + 1)
-        queue, epoch = entry_on(shards, 1).id, entry_on(shards, 1).epoch
-        answers = [fetch(shards, 1, f"select penstock.{act}(%s, %s)", queue, epoch)[0][0] for act in (first, second)]
+        partitions = entry_on(databases, 1).partition_count
+        begin(databases, partitions + 1)
+        queue, epoch = entry_on(databases, 1).id, entry_on(databases, 1).epoch
+        answers = [fetch(databases, 1, f"select penstock.{act}(%s, %s)", queue, epoch)[0][0] for act in (first, second)]
         assert answers == [True, False]
-        shards.level()
+        databases.level()
 
 
-def test_what_is_left_elsewhere_is_waited_for_until_it_is_told(app: App, shards: Databases) -> None:
-    key = key_of(shards, 2, then=1)
-    job = write(shards, 2, 1, key)
+def test_what_is_left_elsewhere_is_waited_for_until_it_is_told(app: App, databases: Databases) -> None:
+    key = key_of(databases, 2, then=1)
+    job = write(databases, 2, 1, key)
     assert job is not None
-    before = entry_on(shards, 1).partition_ids[:2]
-    map_changes.change(shards, "o", lambda c: resize.resize(c, "o", 3))
-    shards.lead.run(resize.drain)
+    before = entry_on(databases, 1).partition_ids[:2]
+    map_changes.change(databases, "o", lambda c: resize.resize(c, "o", 3))
+    databases.lead.run(resize.drain)
     # Nothing was told: everything may be left.
-    assert (1, before[partition_of(key, 2)]) in undrained_maps(shards, 1).open
-    map_changes.tell_rest(shards)
-    assert (1, before[partition_of(key, 2)]) in undrained_maps(shards, 1).open, "producers may still hold the map there"
-    shards.of(2).run(resize.drain)
-    map_changes.tell_rest(shards)
-    assert undrained_maps(shards, 1).open == {(1, before[partition_of(key, 2)])}
-    shards.of(2).run(resize.list_rest)
-    map_changes.tell_rest(shards)
-    assert undrained_maps(shards, 1)[1:] == (set(), {(1, key)})
-    shards.lead.run(resize.drain)
-    assert not maps_of(shards, 1)[0][4]
+    assert (1, before[partition_of(key, 2)]) in undrained_maps(databases, 1).open
+    map_changes.tell_rest(databases)
+    assert (1, before[partition_of(key, 2)]) in undrained_maps(databases, 1).open, (
+        "producers may still hold the map there"
+    )
+    databases.of(2).run(resize.drain)
+    map_changes.tell_rest(databases)
+    assert undrained_maps(databases, 1).open == {(1, before[partition_of(key, 2)])}
+    databases.of(2).run(resize.list_rest)
+    map_changes.tell_rest(databases)
+    assert undrained_maps(databases, 1)[1:] == (set(), {(1, key)})
+    databases.lead.run(resize.drain)
+    assert not maps_of(databases, 1)[0][4]
     fetch(
-        shards,
+        databases,
         2,
         "select cancelled::text from penstock.cancel_in_range(%s, ~repeat('0', 1024)::bit(1024))",
         job // 1024,
     )
-    assert undrained_maps(shards, 1)[1:] == (set(), {(1, key)}), "an older answer is never too little"
-    map_changes.tell_rest(shards)
-    shards.change(resize.drain)
-    assert maps_of(shards, 1)[0][4]
-    assert maps_of(shards, 2)[0][4]
-    assert [fetch(shards, n, "select count(*) from penstock.map_elsewhere") for n in (1, 2)] == [[(0,)], [(0,)]]
+    assert undrained_maps(databases, 1)[1:] == (set(), {(1, key)}), "an older answer is never too little"
+    map_changes.tell_rest(databases)
+    databases.change(resize.drain)
+    assert maps_of(databases, 1)[0][4]
+    assert maps_of(databases, 2)[0][4]
+    assert [fetch(databases, n, "select count(*) from penstock.map_elsewhere") for n in (1, 2)] == [[(0,)], [(0,)]]
     assert app.resize("o", partitions=3).is_through
 
 
-def test_only_the_lead_calls_a_map_drained(shards: Databases) -> None:
-    map_changes.change(shards, "o", lambda c: resize.resize(c, "o", 3))
-    shards.each(resize.close)
-    map_changes.tell_rest(shards)
-    assert shards.of(2).run(resize.drain) == 0
-    assert shards.of(1).run(resize.drain) == 1
-    assert len(set(shards.each(read_digest))) == 2
-    shards.level()
-    assert len(set(shards.each(read_digest))) == 1
+def test_only_the_lead_calls_a_map_drained(databases: Databases) -> None:
+    map_changes.change(databases, "o", lambda c: resize.resize(c, "o", 3))
+    databases.each(resize.close)
+    map_changes.tell_rest(databases)
+    assert databases.of(2).run(resize.drain) == 0
+    assert databases.of(1).run(resize.drain) == 1
+    assert len(set(databases.each(read_digest))) == 2
+    databases.level()
+    assert len(set(databases.each(read_digest))) == 1
 
 
-def test_a_halted_key_holds_what_comes_to_another_shard_until_it_is_released(shards: Databases) -> None:
-    key = key_of(shards, 2, then=1)
-    job = write(shards, 2, 1, key)
+def test_a_halted_key_holds_what_comes_to_another_shard_until_it_is_released(databases: Databases) -> None:
+    key = key_of(databases, 2, then=1)
+    job = write(databases, 2, 1, key)
     assert job is not None
-    queue = entry_on(shards, 2).id
-    fetch(shards, 2, "insert into penstock.halted (queue_id, key, job_id, epoch) values (%s, %s, %s, 1) returning 1",
+    queue = entry_on(databases, 2).id
+    fetch(databases, 2, "insert into penstock.halted (queue_id, key, job_id, epoch) values (%s, %s, %s, 1) returning 1",
           queue, key, job)  # fmt: skip
-    fetch(shards, 2, "delete from penstock.ready where range = %s returning 1", job // 1024)
-    map_changes.change(shards, "o", lambda c: resize.resize(c, "o", 3))
-    shards.each(resize.drain)
-    map_changes.tell_rest(shards)
-    assert undrained_maps(shards, 1)[1:] == (set(), {(1, key)})
-    fetch(shards, 2, "select penstock.release_key(%s, %s)", queue, key)
-    map_changes.tell_rest(shards)
-    shards.change(resize.drain)
-    assert list(undrained_maps(shards, 1).partitions) == [2]
+    fetch(databases, 2, "delete from penstock.ready where range = %s returning 1", job // 1024)
+    map_changes.change(databases, "o", lambda c: resize.resize(c, "o", 3))
+    databases.each(resize.drain)
+    map_changes.tell_rest(databases)
+    assert undrained_maps(databases, 1)[1:] == (set(), {(1, key)})
+    fetch(databases, 2, "select penstock.release_key(%s, %s)", queue, key)
+    map_changes.tell_rest(databases)
+    databases.change(resize.drain)
+    assert list(undrained_maps(databases, 1).partitions) == [2]
 
 
 # Moving
 
 
-def test_a_partition_moves_under_its_number_and_name_and_back_again(app: App, shards: Databases) -> None:
-    before = entry_on(shards, 1)
+def test_a_partition_moves_under_its_number_and_name_and_back_again(app: App, databases: Databases) -> None:
+    before = entry_on(databases, 1)
     assert before.partition_shards == (1, 2)
     assert app.move_partition("o", "o__p1", 1).epoch == 2
-    moved = entry_on(shards, 2)
+    moved = entry_on(databases, 2)
     assert (moved.partition_count, moved.partition_names) == (2, ("o", "o__p1", "o__p1"))
     assert moved.partition_shards == (1, 1, 2)
     assert moved.partition_ids[2] == before.partition_ids[1]
     assert moved.homes == (1, 1)
-    assert app.move_partition("o", 1, shards.of(2).url).epoch == 3
-    back = entry_on(shards, 2)
+    assert app.move_partition("o", 1, databases.of(2).url).epoch == 3
+    back = entry_on(databases, 2)
     assert back.partition_ids[:2] == before.partition_ids
     assert app.move_partition("o", 1, 2).epoch == 3
-    assert len(set(shards.each(read_digest))) == 1
+    assert len(set(databases.each(read_digest))) == 1
 
 
-def test_what_is_left_of_a_partition_that_moved_is_told_by_its_name(app: App, shards: Databases) -> None:
-    key = key_of(shards, 2)
-    assert write(shards, 2, 1, key)
+def test_what_is_left_of_a_partition_that_moved_is_told_by_its_name(app: App, databases: Databases) -> None:
+    key = key_of(databases, 2)
+    assert write(databases, 2, 1, key)
     assert app.move_partition("o", 1, 1).draining == [("o__p1", 1)]
-    assert write(shards, 1, 2, key)
+    assert write(databases, 1, 2, key)
     done = app.move_partition("o", 1, 1)
     assert (done.draining, done.is_through) == ([("o__p1", 1)], False)
 
 
-def test_a_plain_queue_moves_a_partition_and_keeps_its_homes_where_it_can(app: App, shards: Databases) -> None:
-    before = entry_on(shards, 1, "p")
+def test_a_plain_queue_moves_a_partition_and_keeps_its_homes_where_it_can(app: App, databases: Databases) -> None:
+    before = entry_on(databases, 1, "p")
     assert before.partition_shards == (2, 1)
     assert before.homes == (1, 2)
     app.move_partition("p", 0, 1)
-    after = entry_on(shards, 2, "p")
+    after = entry_on(databases, 2, "p")
     assert after.partition_shards == (1, 1, 2)
     assert after.homes == (1, 1)
     assert after.epoch == 2
     app.resize("p", partitions=4)
-    assert entry_on(shards, 2, "p").epoch == 2
-    assert len(set(shards.each(read_digest))) == 1
+    assert entry_on(databases, 2, "p").epoch == 2
+    assert len(set(databases.each(read_digest))) == 1
 
 
 def test_a_plain_queue_that_shrinks_away_from_a_home_gets_a_map_for_its_idempotency_keys(
-    app: App, shards: Databases
+    app: App, databases: Databases
 ) -> None:
     assert app.resize("p", partitions=1).epoch == 2
-    assert entry_on(shards, 1, "p").homes == (2, 2)
+    assert entry_on(databases, 1, "p").homes == (2, 2)
 
 
 @pytest.mark.parametrize("partition", [2, -1, True, "x", "p", None])
@@ -384,11 +388,11 @@ def test_a_partition_that_is_not_there_is_refused(app: App, partition: Any) -> N
         app.move_partition("o", partition, 1)
 
 
-def test_a_shard_that_is_not_there_or_not_in_use_is_refused(app: App, shards: Databases) -> None:
+def test_a_shard_that_is_not_there_or_not_in_use_is_refused(app: App, databases: Databases) -> None:
     with pytest.raises(NotFound, match="there is no shard"):
         app.move_partition("o", 0, 3)
     with pytest.raises(NotFound, match="there is no shard"):
         app.move_partition("o", 0, "postgresql://elsewhere/jobs")
-    shards.change(lambda c: c.execute("select penstock.begin_draining(2)").fetchone())
+    databases.change(lambda c: c.execute("select penstock.begin_draining(2)").fetchone())
     with pytest.raises(InvalidInput, match="draining"):
         app.move_partition("o", 0, 2)

@@ -39,7 +39,7 @@ class Written:
 
 @dataclass(slots=True)
 class Stage:
-    shards: Databases
+    databases: Databases
     connections: dict[int, Connection]
     queue: int
     step: int = 0
@@ -52,7 +52,7 @@ class Stage:
     @property
     def shard(self) -> int:
         """Where the key lives by the lead's map."""
-        return self.shards.lead.run(lambda c: find_queue(c, "o")).partition_shards[1]
+        return self.databases.lead.run(lambda c: find_queue(c, "o")).partition_shards[1]
 
     def startable(self) -> list[int]:
         """What owners would start now."""
@@ -134,16 +134,16 @@ class Stage:
     def settle(self) -> None:
         """Let everything run, with upkeep in between."""
         for _ in range(20):
-            map_changes.advance_changes(self.shards)
-            self.shards.each(resize.close)
-            map_changes.tell_rest(self.shards)
-            self.shards.change(resize.drain)
+            map_changes.advance_changes(self.databases)
+            self.databases.each(resize.close)
+            map_changes.tell_rest(self.databases)
+            self.databases.change(resize.drain)
             if self.waiting is not None:
                 self.waiting()
             self.judge()
             while self.end_one():
                 self.judge()
-            if self.waiting is None and self.shards.lead.run(lambda c: resize.is_drained(c, self.queue)):
+            if self.waiting is None and self.databases.lead.run(lambda c: resize.is_drained(c, self.queue)):
                 break
         assert sorted(self.done) == sorted(each.id for each in self.jobs)
 
@@ -152,16 +152,16 @@ class Stage:
 def stage(shard_urls: list[str]) -> Iterator[Stage]:
     with App(shards=shard_urls, request_timeout=5.0) as app:
         app.queue("o", order="key", partitions=2)
-        shards = app.databases
-        connections = {database.shard: database.connect() for database in shards}
-        queue = shards.lead.run(lambda c: find_queue(c, "o")).id
-        yield Stage(shards, connections, queue)
+        databases = app.databases
+        connections = {database.shard: database.connect() for database in databases}
+        queue = databases.lead.run(lambda c: find_queue(c, "o")).id
+        yield Stage(databases, connections, queue)
         for connection in connections.values():
             connection.close()
 
 
 def steps_of_move(stage: Stage, to: int) -> list[Act]:
-    shards, lead = stage.shards, stage.shards.lead
+    databases, lead = stage.databases, stage.databases.lead
 
     def begin() -> None:
         assert lead.run(lambda c: map_changes.move(c, "o", [1], [to]))
@@ -173,13 +173,13 @@ def steps_of_move(stage: Stage, to: int) -> list[Act]:
 
     return [
         begin,
-        lambda: shards.level(),
+        lambda: databases.level(),
         open_if_known,
-        lambda: shards.level(),
-        lambda: shards.of(1).run(resize.close),
-        lambda: shards.of(2).run(resize.close),
-        lambda: map_changes.tell_rest(shards),
-        lambda: shards.lead.run(resize.drain),
+        lambda: databases.level(),
+        lambda: databases.of(1).run(resize.close),
+        lambda: databases.of(2).run(resize.close),
+        lambda: map_changes.tell_rest(databases),
+        lambda: databases.lead.run(resize.drain),
     ]
 
 
@@ -198,7 +198,7 @@ def test_jobs_written_beside_a_move_in_every_order_start_in_theirs(stage: Stage,
         stage.jobs, stage.done, stage.step = [], [], 0
         here = stage.shard
         stage.write()
-        with stage.shards.of(here).connect() as late:
+        with stage.databases.of(here).connect() as late:
             writer: list[Act] = [lambda: stage.begin_late(late), lambda: stage.commit_late(late)]
             writer.insert(2 if is_late_first else 0, stage.write)
             move = steps_of_move(stage, 3 - here)
@@ -222,14 +222,14 @@ def test_a_delayed_job_that_becomes_ready_beside_a_move_in_every_order_is_nowher
 
         acts: list[Act] = [
             lambda: connection.execute("select penstock.promote(10)"),  # noqa: B023
-            lambda: carrying.carry(stage.shards),
+            lambda: carrying.carry(stage.databases),
         ]
         move = steps_of_move(stage, 3 - here)
         for who in order:
             stage.do((acts if who == "A" else move).pop(0))
         stage.jobs.append(Written(row[0], stage.step, stage.step))
-        map_changes.advance_changes(stage.shards)
-        stage.shards.each(sweep.promote)
-        while carrying.carry(stage.shards):
+        map_changes.advance_changes(stage.databases)
+        stage.databases.each(sweep.promote)
+        while carrying.carry(stage.databases):
             pass
         stage.settle()

@@ -98,11 +98,11 @@ def killed_after_the_decision(monkeypatch: pytest.MonkeyPatch, loader: Loader, *
 
 
 def killed_before_the_decision(monkeypatch: pytest.MonkeyPatch, loader: Loader, *stages: tuple[str, int]) -> str:
-    """Publish as far as everything is prepared; the attempt."""
-    attempts: list[str] = []
+    """Publish as far as everything is prepared; the commit's name."""
+    commits: list[str] = []
 
     def die(self: LoadCommit) -> Published:
-        attempts.append(self.attempt)
+        commits.append(self.commit_name)
         for number in self.others:
             self._prepare(number)
         raise Killed
@@ -112,7 +112,7 @@ def killed_before_the_decision(monkeypatch: pytest.MonkeyPatch, loader: Loader, 
         patch.setattr(LoadCommit, "take_back", lambda self: None)
         with pytest.raises(Killed):
             loader.publish("l", *stages)
-    return attempts[0]
+    return commits[0]
 
 
 def test_a_load_is_published_on_each_shard_once_in_its_order_g8(loader: Loader) -> None:
@@ -189,7 +189,7 @@ def test_what_a_dead_driver_held_is_let_go_of_and_can_not_be_decided_any_more_g8
     here, there = places(loader.app)
     lead, other = loader.app.databases
     stages = [loader.stage(1, partition=here), loader.stage(2, 3, partition=there)]
-    attempt = killed_before_the_decision(monkeypatch, loader, *stages)
+    commit_name = killed_before_the_decision(monkeypatch, loader, *stages)
     # It may still come back: a minute passes first.
     assert publish_all_decided(loader.app.databases) == 0
     do(other, "update penstock.prepared_stages set created_at = now() - interval '61 seconds'")
@@ -197,12 +197,12 @@ def test_what_a_dead_driver_held_is_let_go_of_and_can_not_be_decided_any_more_g8
     assert one(other, "select count(*) from penstock.prepared_stages") == 0
     # The dead one comes back with its decision.
     commit = LoadCommit(
-        loader.app.databases, lead, "l", "q", 0, False, None, None, loader.by_shard(stages[0]), 0, attempt
+        loader.app.databases, lead, "l", "q", 0, False, None, None, loader.by_shard(stages[0]), 0, commit_name
     )
     with pytest.raises(NotDecided, match="given up"):
         commit.decide()
     assert (visible(lead), visible(other)) == ([], [])
-    # Its stages are still there: held again, they are published under another attempt.
+    # Its stages are still there: prepared again, they are published by another commit.
     assert loader.publish("l", *stages).rows == 3
     assert (visible(lead), visible(other)) == ([1], [2, 3])
 
@@ -272,7 +272,7 @@ def test_all_is_checked_on_every_shard_before_the_decision_g8(app: App) -> None:
     with pytest.raises(QueueFull):
         loader.publish("l", loader.stage(1, 2, 3, partition=here), loader.stage(1, partition=there))
     assert (visible(lead), visible(other), app.loads()) == ([], [], [])
-    assert one(other, "select count(*) from penstock.load_range where attempt is not null") == 0
+    assert one(other, "select count(*) from penstock.load_range where commit_name is not null") == 0
     assert one(other, "select count(*) from penstock.prepared_stages") == 0
     assert loader.publish("l", loader.stage(1, partition=here), loader.stage(1, 2, partition=there)).is_new
     with pytest.raises(InvalidInput, match="names another load"):

@@ -83,7 +83,7 @@ class Workers:
             grace_seconds=grace_seconds,
             version=__version__,
             hooks=self.hooks,
-            sweepers=lambda database: Upkeep(database, self._retention, note_rescued, shared),
+            make_upkeep=lambda database: Upkeep(database, self._retention, note_rescued, shared),
         )
         # Before anything that takes time: whoever stops the app now means this worker too.
         with self._lock:

@@ -160,7 +160,9 @@ def limit(
     weights: Annotated[
         list[str] | None, typer.Option("--weight", metavar="TENANT=N", help="A tenant's share; one option each.")
     ] = None,
-    max_length: Annotated[str | None, typer.Option("--max-length", metavar="N", help="Jobs, per partition.")] = None,
+    max_length: Annotated[
+        str | None, typer.Option("--max-length", metavar="N", help="Most ready jobs in a partition.")
+    ] = None,
     max_wait: Annotated[str | None, typer.Option("--max-wait", metavar="SECONDS", help="Longest wait.")] = None,
     url: Url = None,
     as_json: AsJson = False,

@@ -30,7 +30,7 @@ class PlannedWrite:
     # Whether some of its jobs wait for others.
     has_children: bool = False
     # Whether a queue of its jobs bounds the length of its partitions, and whether these were looked at already.
-    has_limit: bool = False
+    has_max_length: bool = False
     is_checked: bool = False
 
     def add(self, entry: QueueEntry, group: JobGroup) -> None:
@@ -41,7 +41,7 @@ class PlannedWrite:
         if group.parents:
             self.has_children = True
         if entry.rules.max_length is not None:
-            self.has_limit = True
+            self.has_max_length = True
 
     @property
     def is_free(self) -> bool:

@@ -84,7 +84,7 @@ class CallersWriter:
         ((write,),) = waves
         if write.has_children:
             self._checks.check_parents(waves)
-        if write.has_limit:
+        if write.has_max_length:
             database = self._databases.of(write.shard)
             database.run(lambda beside: self._checks.check_lengths(write, beside), writes=False)
         ask_former_homes(self._databases, write.shard, write.groups, write.entries, call.deadline)

@@ -26,7 +26,7 @@ class Checks:
     def check_all(self, waves: Waves) -> None:
         """Find what would refuse a call of several writes before one of them is carried out."""
         self.check_parents(waves)
-        for write in (write for wave in waves for write in wave if write.has_limit):
+        for write in (write for wave in waves for write in wave if write.has_max_length):
             # A database that does not answer is asked when its write is carried out.
             with suppress(PartitionUnavailable):
                 database = self._databases.of(write.shard)

@@ -40,7 +40,7 @@ class Committer:
         ask_former_homes(self._databases, write.shard, write.groups, write.entries, call.deadline)
         try:
             with database.connection() as connection:
-                if not write.is_checked and write.has_limit:
+                if not write.is_checked and write.has_max_length:
                     self._checks.check_lengths(write, connection)
                 refuse_cut(connection)
                 _prepare_receipt(receipt, call, write, database, connection)

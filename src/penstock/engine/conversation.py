@@ -137,11 +137,11 @@ class Conversation:
         self._is_in_doubt, self._session_in_doubt = False, None
         return turn
 
-    def find_lost(self, not_held: Iterable[tuple[int, int]], attempts: Attempts) -> list[tuple[int, int]]:
+    def find_not_held(self, not_held: Iterable[tuple[int, int]], attempts: Attempts) -> list[tuple[int, int]]:
         """Of jobs that were not leased to this holder at their end, by lease and position: those it has not settled
         before.
         """
-        return self.ask(lambda connection: self._find_lost(connection, not_held, attempts))
+        return self.ask(lambda connection: self._find_not_held(connection, not_held, attempts))
 
     def _introduce(self, connection: Connection) -> Connection:
         """Over a new connection: let whoever finds the holder dead know which session to end."""
@@ -158,7 +158,7 @@ class Conversation:
         # Before anything is read: while the lost turn could still commit, its claim could come after that.
         self._turn_number = stop_turns(connection, self._link.database, self.holder.worker, self._session_in_doubt)
         turn = self._settle(connection, settlement.succeeded, settlement.ends, settlement.freed)
-        turn.lost = self._find_lost(connection, turn.lost, settlement.attempts())
+        turn.not_held = self._find_not_held(connection, turn.not_held, settlement.attempts())
         held = sorted(held_leases(connection, self.holder.worker), key=lambda lease: lease.id)
         # A job that was split off into a lease of its own is known: it belongs to the lease it was taken under.
         turn.leases = leases_not_from(known, held)
@@ -186,12 +186,12 @@ class Conversation:
         turn = Turn()
         for each, others in halves:
             half_turn = self._settle(connection, each, others, freed)
-            turn.lost += half_turn.lost
+            turn.not_held += half_turn.not_held
             turn.aside += half_turn.aside
             turn.children += half_turn.children
         return turn
 
-    def _find_lost(
+    def _find_not_held(
         self, connection: Connection, not_held: Iterable[tuple[int, int]], attempts: Attempts
     ) -> list[tuple[int, int]]:
         # A job that was handed back unstarted has no attempt, and nobody misses it.

@@ -51,7 +51,8 @@ class Heartbeat:
         self._valid_until = registered_at + int(lease_seconds * 1e9)
         self._stop = threading.Event()
         self._renewed = threading.Condition()
-        self.is_lost = False
+        # Whether the holder was declared dead: its row is gone, and with it every lease.
+        self.is_declared_dead = False
         # Why this program may take no more: the database has functions for which it is too old.
         self.mismatch: SchemaMismatch | None = None
         # Since when every renewal was answered; 0 where the last was not.
@@ -67,14 +68,14 @@ class Heartbeat:
     @property
     def is_valid(self) -> bool:
         """Whether the holder certainly has its leases."""
-        return not self.is_lost and ticks() < self._valid_until
+        return not self.is_declared_dead and ticks() < self._valid_until
 
     def wait_until_valid(self) -> bool:
         """Wait for a renewal where the last is too old; False: the holder was declared dead."""
         with self._renewed:
-            while not self.is_valid and not self.is_lost:
+            while not self.is_valid and not self.is_declared_dead:
                 self._renewed.wait(1.0)
-        return not self.is_lost
+        return not self.is_declared_dead
 
     def has_server_changed(self) -> bool:
         """Whether another server answers than when this was last asked."""
@@ -96,7 +97,7 @@ class Heartbeat:
     def _renew_until_stopped(self) -> None:
         interval = min(1.0, self._lease_seconds / 4)
         connection: Connection | None = None
-        while not self._stop.wait(interval) and not self.is_lost:
+        while not self._stop.wait(interval) and not self.is_declared_dead:
             if self._must_pause():
                 continue
             began_at, sent_at = system.monotonic(), ticks()
@@ -122,11 +123,11 @@ class Heartbeat:
         with self._renewed:
             self.mismatch = None if renewal is None else renewal.mismatch
             self.answered_since = self.answered_since or began_at
-            self.is_lost = renewal is None
+            self.is_declared_dead = renewal is None
             is_another = self._server not in (None, server)
             self._has_server_changed |= is_another
             self._server = server
             self._valid_until = sent_at + int(self._lease_seconds * 1e9)
             self._renewed.notify_all()
-        if is_another or self.is_lost:
+        if is_another or self.is_declared_dead:
             self._on_news()

@@ -2,9 +2,9 @@
 
 Without a word from the task the wait doubles, from one second up to an hour, a fifth shorter or longer by chance,
 so that jobs which failed together do not come back together. A task may give seconds, or a function of the attempt
-that just failed (1 for the first). A wait that was asked for is never shortened, only spread: up to a fifth longer,
-at most a minute. 0 means at once. A function that raises or answers nonsense costs a job nothing: the default is
-used, and the problem is reported with the wait.
+that just failed (1 for the first). Seconds that a task gave are never shortened, only spread: up to a fifth longer, at
+most a minute; 0 means at once. What a handler asks for by `Retry(after=…)` is taken as it is. A function that raises or
+answers nonsense costs a job nothing: the default is used, and the problem is reported with the wait.
 """
 
 from __future__ import annotations

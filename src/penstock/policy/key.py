@@ -9,8 +9,9 @@ from penstock.policy.job_sequence import AHEAD, BEHIND, ID, KNOWN, RANK, JobSequ
 __all__ = ["AWAY", "BUSY", "DRAINING", "EMPTY", "INERT", "READY", "Key", "ReadyEntry"]
 
 
-# Why the next job of a key does not start: the first that applies. Plain numbers: a member of an Enum costs a tenth of
-# a microsecond to look up, ten times for each job.
+# Why the next job of a key does not start; `Roster._standing` says which, where several apply. From BUSY on a key is
+# hopeful, and the owner not idle: its next job may start, or will when jobs have ended here or in another partition.
+# Plain numbers: a member of an Enum costs a tenth of a microsecond to look up, ten times for each job.
 AWAY: Final = -1  # a job of it that an older key map sent elsewhere is held or halted there
 EMPTY: Final = 0
 INERT: Final = 1  # held, halted, or without a handler here: nothing the owner does will change it

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from penstock.errors import PartitionUnavailable
 from penstock.shards.databases import Databases
-from penstock.shards.load_commit import SHORT_SECONDS, abort_attempt, release_stages
+from penstock.shards.load_commit import SHORT_SECONDS, abort_commit, release_stages
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import DatabaseError
 from penstock.storage.connection.queries import query
@@ -32,7 +32,7 @@ class _Share(NamedTuple):
     load: int
     batch: int
     shard: int
-    attempt: str
+    commit_name: str
     name: str
     queue: str
     is_stream: bool
@@ -66,8 +66,8 @@ def publish_all_decided(databases: Databases) -> int:
     for database in databases:
         with contextlib.suppress(PartitionUnavailable):
             done += _publish_shares(database, databases).done
-            for attempt, number in database.ask(_read_old_prepared, timeout=SHORT_SECONDS):
-                done += _release_undecided(databases, database, attempt, number)
+            for commit_name, number in database.ask(_read_old_prepared, timeout=SHORT_SECONDS):
+                done += _release_undecided(databases, database, commit_name, number)
     return done
 
 
@@ -107,13 +107,13 @@ def _publish_shares(
     return progress
 
 
-def _release_undecided(databases: Databases, database: Database, attempt: str, number: int) -> bool:
-    """Release what an attempt has prepared on a database, unless the shard that decides says that it was decided. While
+def _release_undecided(databases: Databases, database: Database, commit_name: str, number: int) -> bool:
+    """Release what a commit has prepared on a database, unless the shard that decides says that it was decided. While
     that shard does not answer, it stays prepared.
     """
     with contextlib.suppress(PartitionUnavailable):
-        if databases.of(number).ask(lambda c: abort_attempt(c, attempt), timeout=SHORT_SECONDS):
-            database.ask(lambda c: release_stages(c, attempt), timeout=SHORT_SECONDS)
+        if databases.of(number).ask(lambda c: abort_commit(c, commit_name), timeout=SHORT_SECONDS):
+            database.ask(lambda c: release_stages(c, commit_name), timeout=SHORT_SECONDS)
             return True
     return False
 
@@ -134,4 +134,4 @@ def _note_published(connection: Connection, share: _Share, rows: int, duplicates
 
 def _read_old_prepared(connection: Connection) -> list[tuple[str, int]]:
     rows = connection.execute(query("old_prepared_stages"), {"seconds": PREPARED_SECONDS}).fetchall()
-    return [(attempt, decider) for attempt, decider in rows]
+    return [(commit_name, decider) for commit_name, decider in rows]

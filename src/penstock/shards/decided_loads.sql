@@ -1,11 +1,11 @@
 -- name: publish_share
 -- See @schema@.publish_share. Locks: the load's row, its ranges, idempotency keys in order.
 select rows, duplicates
-  from @schema@.publish_share(%(attempt)s, %(name)s, %(queue)s, %(is_stream)s, %(origin)s, %(batch)s, %(is_paused)s)
+  from @schema@.publish_share(%(commit_name)s, %(name)s, %(queue)s, %(is_stream)s, %(origin)s, %(batch)s, %(is_paused)s)
 
 -- name: unpublished_shares
 -- What was decided here and is not known to be published on its shard, in the order it has to be. Index: load_share_to_publish.
-select p.load_id, p.batch, p.shard, p.attempt, l.name, q.name, l.is_stream, l.origin, l.is_paused
+select p.load_id, p.batch, p.shard, p.commit_name, l.name, q.name, l.is_stream, l.origin, l.is_paused
   from @schema@.load_share as p join @schema@.load as l on l.id = p.load_id join @schema@.queue as q on q.id = l.queue_id
  where p.published_at is null and (%(name)s::text is null or l.name = %(name)s)
  order by p.load_id, p.batch, p.shard
@@ -17,4 +17,4 @@ update @schema@.load_share set published_at = now(), rows = %(rows)s, duplicates
 
 -- name: old_prepared_stages
 -- Stages that have been prepared for so long that whoever made it may be dead. A small table, read as a whole.
-select attempt, home from @schema@.prepared_stages where created_at < now() - make_interval(secs => %(seconds)s)
+select commit_name, decider from @schema@.prepared_stages where created_at < now() - make_interval(secs => %(seconds)s)

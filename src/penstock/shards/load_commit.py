@@ -27,7 +27,7 @@ __all__ = [
     "NotDecided",
     "Published",
     "Stages",
-    "abort_attempt",
+    "abort_commit",
     "release_stages",
 ]
 
@@ -76,7 +76,7 @@ class LoadCommit:
     homes: Sequence[int] | None
     stages: Stages
     bad_rows: int
-    attempt: str
+    commit_name: str
 
     def decide(self) -> Published:
         """Prepare what lies elsewhere, then decide."""
@@ -94,10 +94,12 @@ class LoadCommit:
         if not self.others:
             return
         with contextlib.suppress(PartitionUnavailable):
-            if self.lead.ask(lambda c: abort_attempt(c, self.attempt), timeout=SHORT_SECONDS):
+            if self.lead.ask(lambda c: abort_commit(c, self.commit_name), timeout=SHORT_SECONDS):
                 for number in self.others:
                     with contextlib.suppress(PartitionUnavailable):
-                        self.databases.of(number).ask(lambda c: release_stages(c, self.attempt), timeout=SHORT_SECONDS)
+                        self.databases.of(number).ask(
+                            lambda c: release_stages(c, self.commit_name), timeout=SHORT_SECONDS
+                        )
 
     @property
     def others(self) -> list[int]:
@@ -105,7 +107,7 @@ class LoadCommit:
         return sorted(number for number, stages in self.stages.items() if stages and number != self.lead.shard)
 
     def _prepare(self, number: int) -> int:
-        parameters = {"home": self.lead.shard, **self._parameters(number)}
+        parameters = {"decider": self.lead.shard, **self._parameters(number)}
         return int(self._ask(self.databases.of(number), "prepare_stages", parameters)[0])
 
     def _parameters(self, shard: int) -> dict[str, Any]:
@@ -117,7 +119,7 @@ class LoadCommit:
             "is_stream": self.is_stream,
             "origin": self.origin,
             "homes": None if self.homes is None else list(self.homes),
-            "attempt": self.attempt,
+            "commit_name": self.commit_name,
             "stages": [stage for stage, _ in stages],
             "counts": [count for _, count in stages],
         }
@@ -150,12 +152,12 @@ class LoadCommit:
         return NotDecided(said) if error.sqlstate in _PASSING else error
 
 
-def abort_attempt(connection: Connection, attempt: str) -> bool:
-    """See to it that an attempt is not decided any more; False where it was."""
-    row = connection.execute(query("abort_attempt"), {"attempt": attempt}).fetchone()
+def abort_commit(connection: Connection, commit_name: str) -> bool:
+    """See to it that a commit is not decided any more; False where it was."""
+    row = connection.execute(query("abort_commit"), {"commit_name": commit_name}).fetchone()
     return bool(row and row[0])
 
 
-def release_stages(connection: Connection, attempt: str) -> None:
-    """Let go of what an attempt has prepared on a shard."""
-    connection.execute(query("release_stages"), {"attempt": attempt})
+def release_stages(connection: Connection, commit_name: str) -> None:
+    """Let go of what a commit has prepared on a shard."""
+    connection.execute(query("release_stages"), {"commit_name": commit_name})

@@ -8,7 +8,7 @@
     ps.archive(spark, app, "lake/")
     ps.report(spark, app, "lake/", "report.html")
 
-data_source/     the format `penstock`: its class, options, shards, errors
+data_source/     the format `penstock`: its class, options, errors
 sessions/        a Spark session on this machine
 loading/         rows become jobs: `ps.load`, `df.write`, `df.writeStream`
 claiming/        what processing and streaming share
@@ -20,7 +20,7 @@ reporting/       `ps.report`
 advising/        `ps.advise`
 key_partition    the partition of a key as a Spark expression
 
-No room is called as a public function is (`ps.load`, `ps.process` …): an imported sub-package would take its place.
+No sub-package has the name of a public function (`ps.load`, `ps.process` …): once imported, it would take its place.
 Executors import this package too: each part is loaded when it is first used, and none of them loads a worker.
 """
 

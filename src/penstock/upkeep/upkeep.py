@@ -1,15 +1,24 @@
 """The round of upkeep.
 
-    promote   what is due becomes ready                     on time, to a quarter of a second
-    cron      entries that are due become jobs              the same
-    rescue    what dead workers held becomes ready again    every sweep (2 s), as are the others:
-    unblock   children whose parents have ended, where nobody could tell them
-    expire    what waited longer than its queue allows
-    park      what no live worker knows leaves the order; what one knows comes back
-    hold      what came back of paused loads leaves the order again
-    drain     maps of keys that a resize replaced are closed, and drained when nothing is left of them
-    fold      the tally is added into the totals
-    prune     tables ahead are made, old ones dropped       every minute
+    promote   what is due becomes ready                                     on time, to a quarter of a second
+    cron      entries that are due become jobs                              the same
+    rescue    what dead workers held becomes ready again                    every sweep (2 s)
+    expire    what waited longer than its queue allows ends                 the same
+    park      what no live worker knows leaves the order, and comes back    the same
+              when one knows it
+    drain     replaced key maps are closed, and drained when nothing is     the same
+              left of them
+    suspend   what came back of paused loads leaves the order again         the same
+    fold      the tally is added into the totals                            the same
+    clean     the progress of ended jobs, and what rates spent before,      the same
+              are forgotten
+    unblock   children whose parents have ended are let go, where nobody    every 2 s, or so rarely that it takes a
+              could tell them                                               twentieth of the time
+    list      keys of what is left of closed maps are listed, so that       the same
+              others need not wait
+    forget    stages that were never published, receipts that nobody        every minute
+              will ask for
+    prune     tables ahead are made, old ones dropped                       the same
 
 Each duty is bounded, skips what others hold, and fails alone: one that raises is tried again next time, and told where
 that does not help (see troubles).

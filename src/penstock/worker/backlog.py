@@ -83,7 +83,7 @@ class Backlog:
             self.waiting.extend(jobs)
             self.slot_pool.wake(self, threads)
 
-    def prod(self) -> None:
+    def take_back_bunches(self) -> None:
         """Slots at work are too slow for the jobs they took along: put those back, and wake idle threads for them."""
         with self._lock:
             for slot in self.slot_pool.slots:
@@ -107,7 +107,7 @@ class Backlog:
 
     def withdraw(self, which: Callable[[ClaimedJob], bool] = lambda _: True) -> list[ClaimedJob]:
         """Take back jobs that have not started."""
-        self.prod()
+        self.take_back_bunches()
         with self._lock:
             taken = [job for job in self.waiting if which(job)]
             if taken:

@@ -154,7 +154,7 @@ class Conductor:
         self._signal.clear()
         if self._backlog.unstarted and system.monotonic() - self._progressed_at > FAST_TICK_SECONDS:
             self._start_threads(self._backlog.slot_pool.concurrency)
-            self._backlog.prod()
+            self._backlog.take_back_bunches()
 
     @property
     def is_empty(self) -> bool:

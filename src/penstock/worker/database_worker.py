@@ -34,7 +34,7 @@ from penstock.worker.slot_pool import SlotPool
 from penstock.worker.stop_request import StopRequest
 from penstock.worker.worker_heartbeat import WorkerHeartbeat
 
-__all__ = ["DatabaseWorker", "Identity", "Sweeper"]
+__all__ = ["DatabaseWorker", "Identity", "Upkeep"]
 
 log = logging.getLogger("penstock")
 
@@ -44,8 +44,8 @@ REGISTER_SECONDS = 2.0
 AGAIN_SECONDS = 1.0
 
 
-class Sweeper(Protocol):
-    """Upkeep, as a worker sees it."""
+class Upkeep(Protocol):
+    """What keeps house on one database, as a worker sees it."""
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
@@ -79,7 +79,7 @@ class DatabaseWorker:
         slot_pool: SlotPool,
         start_threads: Callable[[int], None],
         hooks: Hooks,
-        sweeper: Sweeper,
+        upkeep: Upkeep,
         idle_rounds: IdleRounds | None,
         is_alone: Callable[[], bool],
         end_with: Callable[[PenstockError], None],
@@ -88,7 +88,7 @@ class DatabaseWorker:
         self.database = database
         self.served = list(served)
         self._identity = identity
-        self._sweeper = sweeper
+        self._upkeep = upkeep
         self._idle_rounds = idle_rounds
         self._is_alone = is_alone
         self._signal = threading.Event()
@@ -99,7 +99,7 @@ class DatabaseWorker:
         self._absent_since: float | None = system.monotonic()
         self._registration = Registration(database, "", self._report_progress)
         self.backlog = Backlog(slot_pool, self._registration, self._signal.set)
-        self._reports = Reports(hooks, sweeper.look_in, sweeper.unblock_later)
+        self._reports = Reports(hooks, upkeep.look_in, upkeep.unblock_later)
         self._heartbeat = WorkerHeartbeat(
             database,
             self.backlog,
@@ -195,7 +195,7 @@ class DatabaseWorker:
     def work(self) -> None:
         """Work until it is told to stop, or everybody is idle."""
         self._listener.start()
-        self._sweeper.start()
+        self._upkeep.start()
         while True:
             try:
                 return self._work()
@@ -236,7 +236,7 @@ class DatabaseWorker:
     def close(self) -> None:
         """Leave, and give everything back."""
         self.backlog.split_leases.stop()
-        self._sweeper.stop()
+        self._upkeep.stop()
         self._listener.stop()
         self._heartbeat.stop()
         self._leave()
@@ -246,7 +246,7 @@ class DatabaseWorker:
         conductor, idle_rounds = self._conductor, self._idle_rounds
         has_waited = True
         while True:
-            if self._must_register or self._heartbeat.is_lost:
+            if self._must_register or self._heartbeat.is_declared_dead:
                 conductor.lose_everything()
                 self._register()
             began_in = 0 if idle_rounds is None else idle_rounds.round
@@ -281,7 +281,7 @@ class DatabaseWorker:
                 has_waited = True
 
     def _is_idle(self) -> bool:
-        return self._sweeper.sweep() and not self._conductor.has_work()
+        return self._upkeep.sweep() and not self._conductor.has_work()
 
     def _register(self) -> None:
         """Enter the worker, however long the database is away."""

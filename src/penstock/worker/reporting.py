@@ -39,7 +39,7 @@ class Reports:
 
     def report(self, ended: EndedJobs, turn: Turn, conversation: Conversation) -> None:
         """Report what came of a turn that settled this."""
-        _log_lost(turn.lost)
+        _log_not_held(turn.not_held)
         _count_ends(self.counts, ended, turn.unsettled)
         _log_dead_letters(ended)
         _tell_hooks(self._hooks, ended, turn.unsettled)
@@ -64,22 +64,22 @@ class Reports:
             self._on_children(rest + next_ones)
 
 
-def _count_ends(counts: Counter[str], ended: EndedJobs, lost: list[tuple[int, int]]) -> None:
+def _count_ends(counts: Counter[str], ended: EndedJobs, not_held: list[tuple[int, int]]) -> None:
     """Add what was committed to a worker's own counts, by how it ended."""
     for group in ended.succeeded.values():
         counts["succeeded"] += len(group.positions)
     for end in ended.ends:
         counts[end.end] += 1
-    for lease, position in lost:
+    for lease, position in not_held:
         how = next((end.end for end in ended.ends if (end.lease, end.position) == (lease, position)), "succeeded")
         counts[how] -= 1
 
 
-def _tell_hooks(hooks: Hooks, ended: EndedJobs, lost: list[tuple[int, int]]) -> None:
+def _tell_hooks(hooks: Hooks, ended: EndedJobs, not_held: list[tuple[int, int]]) -> None:
     """Tell the hooks what was committed."""
     if not (hooks.wants("succeeded") or hooks.wants("retried") or hooks.wants("failed")):
         return
-    not_ours = set(lost)
+    not_ours = set(not_held)
     for job in ended.jobs:
         if (job.lease.id, job.position) in not_ours:
             continue
@@ -106,13 +106,13 @@ def _log_dead_letters(ended: EndedJobs) -> None:
         log.warning("dead letters: %d, the first is job %d: %s", len(dead), job_id, *(said or [""]))
 
 
-def _log_lost(lost: list[tuple[int, int]]) -> None:
+def _log_not_held(not_held: list[tuple[int, int]]) -> None:
     """Log what was not this worker's at its end."""
-    if lost:
-        lease, position = lost[0]
+    if not_held:
+        lease, position = not_held[0]
         log.warning(
             "LeaseLost: %s no longer this worker's at the end (lease %d, position %d ...): nothing was written",
-            "1 job was" if len(lost) == 1 else f"{len(lost)} jobs were",
+            "1 job was" if len(not_held) == 1 else f"{len(not_held)} jobs were",
             lease,
             position,
         )

@@ -111,12 +111,14 @@ class SplitLeases:
         if found == "busy":
             return False
         # A job whose lease was lost is handed in unsettled: the conductor logs it.
-        job.is_settled = found != "lost"
+        job.is_settled = found != "lease lost"
         if found == "not held":
             job.verdict = None
         return True
 
-    def _write_end(self, connection: Connection, job: ClaimedJob) -> Literal["settled", "not held", "busy", "lost"]:
+    def _write_end(
+        self, connection: Connection, job: ClaimedJob
+    ) -> Literal["settled", "not held", "busy", "lease lost"]:
         worker, name = self._registration.worker_id, self._registration.name
         own = job.split_lease
         if own is None:
@@ -125,7 +127,7 @@ class SplitLeases:
                 return "busy"
             if found is None:
                 # Its handler may have heard of it late, and settled.
-                return "not held" if settled_by(connection, name, [(job.id, job.lease.attempt)]) else "lost"
+                return "not held" if settled_by(connection, name, [(job.id, job.lease.attempt)]) else "lease lost"
             own = job.split_lease = found
         return settle_alone(connection, worker, name, _end_if_rolled_back(job, own))
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from penstock.clock import system
 from penstock.errors import PenstockError
 from penstock.storage.connection.database import Database
-from penstock.worker.database_worker import DatabaseWorker, Identity, Sweeper
+from penstock.worker.database_worker import DatabaseWorker, Identity, Upkeep
 from penstock.worker.event_loop import EventLoop
 from penstock.worker.hooks import Hooks
 from penstock.worker.idle_rounds import IdleRounds
@@ -57,7 +57,7 @@ class Worker:
     """One call of `app.work`.
 
     `find_databases` gives the databases that are not among the numbers given: it is asked at the start, and then every
-    few seconds for those that were added. `sweepers` makes the upkeep of a database. Once it is told to stop, handlers
+    few seconds for those that were added. `make_upkeep` makes the upkeep of one. Once it is told to stop, handlers
     may take `grace_seconds` to end.
     """
 
@@ -70,11 +70,11 @@ class Worker:
         grace_seconds: float,
         version: str,
         hooks: Hooks,
-        sweepers: Callable[[Database], Sweeper],
+        make_upkeep: Callable[[Database], Upkeep],
     ) -> None:
         self._find_databases = find_databases
         self._hooks = hooks
-        self._sweepers = sweepers
+        self._make_upkeep = make_upkeep
         self._identity = Identity(
             instance=str(uuid.uuid4()),
             host=socket.gethostname(),
@@ -156,7 +156,7 @@ class Worker:
             slot_pool=self._slot_pool,
             start_threads=self._threads.start,
             hooks=self._hooks,
-            sweeper=self._sweepers(found.database),
+            upkeep=self._make_upkeep(found.database),
             idle_rounds=self._idle_rounds,
             is_alone=lambda: len(self._database_workers) == 1,
             end_with=self._end_with,

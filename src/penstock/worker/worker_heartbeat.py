@@ -56,9 +56,9 @@ class WorkerHeartbeat:
         self.withheld: frozenset[int] = frozenset()
 
     @property
-    def is_lost(self) -> bool:
+    def is_declared_dead(self) -> bool:
         """Whether the worker was declared dead, and has to register anew."""
-        return self._heartbeat is not None and self._heartbeat.is_lost
+        return self._heartbeat is not None and self._heartbeat.is_declared_dead
 
     def has_server_changed(self) -> bool:
         """Whether another server answers than when this was last asked."""
@@ -125,7 +125,7 @@ class WorkerHeartbeat:
         was_invalid = self._backlog.valid_until < sent_at
         self._backlog.valid_until = sent_at + int(self._lease_seconds * 1e9)
         if was_invalid:
-            self._backlog.prod()
+            self._backlog.take_back_bunches()
         asked = self._backlog.asked_to_stop = workers.asked_to_stop(connection, worker_id)
         for job in self._backlog.active():
             if job.id in asked and not job.is_cancelled:

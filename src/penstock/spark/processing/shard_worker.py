@@ -1,7 +1,7 @@
 """An executor worker on one shard: a worker there, with a row, a heartbeat that renews it, and a conversation.
 
-Declared dead, it settles nothing: what it held runs elsewhere. Where its shard does not answer, it keeps what result,
-and settles that when the shard is back, if it still counts as alive then.
+Declared dead, it settles nothing: what it held runs elsewhere. Where its shard does not answer, it keeps the results,
+and settles them when the shard is back, if it still counts as alive then.
 
 It settles everything it holds before it claims anything else. So after a lost answer, whatever it is found to hold was
 leased to it by that answer.
@@ -102,7 +102,7 @@ class ShardWorker:
 
         Of that last the driver hears when it begins the next round.
         """
-        if self._heartbeat.is_lost:
+        if self._heartbeat.is_declared_dead:
             return "dead"
         return None if self._has_driver and self._heartbeat.mismatch is None else "stopped"
 
@@ -150,8 +150,8 @@ class ShardWorker:
         turn = self._conversation.exchange(self._build_settlement(result), wish)
         self._result = BatchResult()
         self.counts += result.count_ends(turn.unsettled)
-        if turn.lost:
-            log.warning("LeaseLost: %d jobs were no longer this executor worker's when they ended", len(turn.lost))
+        if turn.not_held:
+            log.warning("LeaseLost: %d jobs were no longer this executor worker's when they ended", len(turn.not_held))
         self._held = self._source.learn(wish, turn, now)
         if turn.children:
             self._ask(lambda connection: unblock(connection, turn.children))

@@ -74,7 +74,7 @@ class ShardConsumer:
     def claim_next(self, done: ShardOffset, most: int) -> ShardOffset:
         """Settle what the batches up to `done` covered, and claim; `done` itself where there is nothing new."""
         self.adopt(done)
-        if self._worker and self._heartbeat.is_lost:
+        if self._worker and self._heartbeat.is_declared_dead:
             log.warning("LeaseLost: this stream's worker was silent for too long; what it held goes to others")
             self._stop_worker()
         if self._worker and self._heartbeat.mismatch is not None:
@@ -136,8 +136,8 @@ class ShardConsumer:
         if self._claimed == done:
             self._claimed = ShardOffset()
         # A query that was started again settles its last batch a second time: what it settled itself is not lost.
-        if turn.lost and (lost := self._conversation.find_lost(turn.lost, done.attempts())):
-            log.warning("LeaseLost: %d jobs of a batch had gone to others before it was committed", len(lost))
+        if turn.not_held and (gone := self._conversation.find_not_held(turn.not_held, done.attempts())):
+            log.warning("LeaseLost: %d jobs of a batch had gone to others before it was committed", len(gone))
         if turn.children:
             self._conversation.ask(lambda connection: unblock(connection, turn.children))
         leases = self._source.learn(wish, turn, now)

@@ -39,12 +39,6 @@ _ENQUEUE_ONE = {
     (True, False): "enqueue_one_if_mapped",
     (True, True): "enqueue_one_if_mapped_noted",
 }
-_ENQUEUE_FEW = {
-    (False, False): "enqueue_few",
-    (False, True): "enqueue_few",
-    (True, False): "enqueue_few_if_mapped",
-    (True, True): "enqueue_few_if_mapped_noted",
-}
 
 
 def is_few(groups: Sequence[JobGroup]) -> bool:
@@ -77,7 +71,7 @@ def write_few(group: JobGroup, ids: list[int], receipt: Receipt | None = None) -
         )
     else:
         rows = yield (
-            _ENQUEUE_FEW[epoch is not None, is_noted],
+            "enqueue_few" if epoch is None else "enqueue_few_if_mapped",
             {
                 **where,
                 **(NOT_NOTED if receipt is None else receipt.note),
@@ -98,7 +92,7 @@ def write_few(group: JobGroup, ids: list[int], receipt: Receipt | None = None) -
 def write_groups(groups: Sequence[JobGroup], ids: list[int], receipt: Receipt | None = None) -> Steps[bool]:
     """Write a call of any shape and set its ids; False: a stale map. The caller has opened the transaction."""
     ranges = split(groups)
-    maps = _maps_to_hold(groups)
+    maps = _maps_to_lock(groups)
     if not maps:
         ((numbers, now),) = yield "draw_ranges", {"count": len(ranges)}
     else:
@@ -138,7 +132,7 @@ def set_ids(indexes: Sequence[int], ids: list[int], first_id: int) -> None:
             ids[index] = job_id
 
 
-def _maps_to_hold(groups: Sequence[JobGroup]) -> list[tuple[int, int]]:
+def _maps_to_lock(groups: Sequence[JobGroup]) -> list[tuple[int, int]]:
     """The queues, each with the epoch that its key map must have and keep until the call is written."""
     maps = set()
     for group in groups:

@@ -5,7 +5,8 @@ select @schema@.enqueue_one(%(queue)s, %(partition)s, %(priority)s, %(task)s, %(
 
 -- name: enqueue_few
 -- Writes one range of a few jobs and makes it visible, in one round trip and one transaction.
--- Locks: none that another producer wants. args is a JSON array of the jobs' arguments, taken apart verbatim.
+-- Locks: none that another producer wants. args is a JSON array of the jobs' arguments, taken apart verbatim. Behind a
+-- pooler the call's receipt is written with it; elsewhere its token is null. See @schema@.note_written.
 with drawn as materialized (
     select @schema@.draw_range() as range, json_array_length(%(args)s::json)::smallint as size, due_at,
            coalesce(due_at > now(), false) as is_later
@@ -48,18 +49,13 @@ select @schema@.note_written(%(token)s, %(kept_seconds)s, @schema@.enqueue_one(
 select @schema@.note_written(%(token)s, %(kept_seconds)s, @schema@.enqueue_one_if_mapped(
            %(queue)s, %(epoch)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s, %(attributes)s))
 
--- name: enqueue_few_if_mapped_noted
--- The same, and the call's receipt with it: the answer may be lost behind a pooler.
-select @schema@.note_written(%(token)s, %(kept_seconds)s, @schema@.enqueue_few_if_mapped(
-           %(queue)s, %(epoch)s, %(partition)s, %(priority)s,
-           coalesce(%(run_at)s::timestamptz, now() + make_interval(secs => %(delay)s)), %(tasks)s::text[],
-           %(keys)s::bytea[], %(args)s::json, %(attributes)s::jsonb))
-
 -- name: enqueue_few_if_mapped
 -- See enqueue_few and enqueue_one_if_mapped.
-select @schema@.enqueue_few_if_mapped(%(queue)s, %(epoch)s, %(partition)s, %(priority)s,
+select case when %(token)s::bigint is null then first_id
+            else @schema@.note_written(%(token)s::bigint, %(kept_seconds)s, first_id) end
+  from @schema@.enqueue_few_if_mapped(%(queue)s, %(epoch)s, %(partition)s, %(priority)s,
            coalesce(%(run_at)s::timestamptz, now() + make_interval(secs => %(delay)s)), %(tasks)s::text[],
-           %(keys)s::bytea[], %(args)s::json, %(attributes)s::jsonb)
+           %(keys)s::bytea[], %(args)s::json, %(attributes)s::jsonb) as written(first_id)
 
 -- name: draw_ranges
 -- Range numbers for a call, and the time that its jobs bear.

@@ -54,7 +54,7 @@ class ClaimWish:
 class Turn:
     """What came of a turn: pairs (lease, position) that were not held any more, children of what ended, new leases."""
 
-    lost: list[tuple[int, int]] = field(default_factory=list)
+    not_held: list[tuple[int, int]] = field(default_factory=list)
     # Pairs (lease, position) that were set aside, since their end could not be written.
     aside: list[tuple[int, int]] = field(default_factory=list)
     children: list[int] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Turn:
     @property
     def unsettled(self) -> list[tuple[int, int]]:
         """What did not end as the worker said."""
-        return self.lost + self.aside
+        return self.not_held + self.aside
 
 
 def exchange(
@@ -106,7 +106,7 @@ def exchange(
                 raise
             log.warning("a claim was refused: %s", first_line(error))
         else:
-            claimed.lost, claimed.aside, claimed.children = turn.lost, turn.aside, turn.children
+            claimed.not_held, claimed.aside, claimed.children = turn.not_held, turn.aside, turn.children
             return claimed
     return turn
 
@@ -148,7 +148,7 @@ def _settle_in_pieces(
                 "job %d: %s; nor can it be set aside", end.range * 1024 + end.position, reason, exc_info=again
             )
     else:
-        turn.lost += done.lost
+        turn.not_held += done.not_held
         turn.children += done.children
 
 
@@ -212,7 +212,7 @@ def _exchange(
     turn = Turn(holder=worker)
     for cursor in (settled, others):
         if cursor is not None:
-            turn.lost += [(lease, position) for lease, position in cursor.fetchall()]
+            turn.not_held += [(lease, position) for lease, position in cursor.fetchall()]
     if children is not None and (pairs := children.fetchall()):
         ended = set(_list_final(succeeded, ends))
         turn.children = [child for parent, child in pairs if parent in ended]

@@ -110,13 +110,13 @@ def settle_alone(connection: Connection, worker: int, name: str, end: End) -> Li
     """Settle one job in a transaction of its own, without waiting long for somebody who has its lease locked."""
     try:
         with _wait_briefly_for_locks(connection):
-            lost = connection.execute(
+            not_held = connection.execute(
                 query("settle_ended_if_leased"),
                 {"worker": worker, "name": name, "ends": msgspec.json.encode([end]).decode()},
             ).fetchall()
     except errors.LockNotAvailable:
         return "busy"
-    return "not held" if lost else "settled"
+    return "not held" if not_held else "settled"
 
 
 def note_started(connection: Connection, worker: int, leases: Sequence[Lease]) -> None:

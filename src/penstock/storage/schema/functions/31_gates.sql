@@ -15,7 +15,7 @@ end $$;
 -- would wait for each other. Locks: the partition's row, against nobody but those who enter.
 create or replace function @schema@.enter_gate(
     p_partition int, p_may_wait boolean,
-    out is_inside boolean, out free int, out tokens int, out rate double precision, out full_at timestamptz)
+    out is_inside boolean, out free int, out bucket_tokens int, out rate double precision, out full_at timestamptz)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if p_may_wait then
@@ -32,7 +32,7 @@ begin
                                              where s.partition_id = p.id order by s.id desc limit 1))
           into free, rate, full_at
           from @schema@.partition as p join @schema@.queue as q on q.id = p.queue_id where p.id = p_partition;
-        tokens := floor(@schema@.tokens(rate, full_at, clock_timestamp()));
+        bucket_tokens := floor(@schema@.tokens(rate, full_at, clock_timestamp()));
     end if;
 end $$;
 

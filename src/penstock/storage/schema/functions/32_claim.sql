@@ -163,7 +163,7 @@ begin
                     exit;
                 end if;
                 v_gates := v_gates || v_partition.id;
-                v_most := least(v_most, v_taken + least(v_gate.free, v_gate.tokens));
+                v_most := least(v_most, v_taken + least(v_gate.free, v_gate.bucket_tokens));
                 exit when v_taken >= v_most;
                 -- What was first before the gate may be gone.
                 continue;
@@ -199,7 +199,7 @@ begin
                 if v_got > 0 then
                     insert into @schema@.spent (partition_id, full_at) values (v_partition.id, v_gate.full_at);
                 end if;
-                if v_got >= v_gate.tokens and (v_gate.free is null or v_gate.free > v_got) then
+                if v_got >= v_gate.bucket_tokens and (v_gate.free is null or v_gate.free > v_got) then
                     v_opens_at := least(v_opens_at, v_gate.full_at
                         - (@schema@.burst_of(v_gate.rate) - 1) / v_gate.rate * interval '1 second');
                 end if;

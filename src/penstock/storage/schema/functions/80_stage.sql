@@ -42,9 +42,9 @@ begin atomic
     ), aborts as (
         delete from @schema@.load_abort where at < now() - interval '1 year'
     ), stages as (
-        delete from @schema@.load_range where load_id is null and attempt is null and range in (
+        delete from @schema@.load_range where load_id is null and commit_name is null and range in (
             select range from @schema@.load_range
-             where load_id is null and attempt is null and created_at < now() - interval '1 day' limit 10000)
+             where load_id is null and commit_name is null and created_at < now() - interval '1 day' limit 10000)
         returning 1
     )
     select count(*) from stages;

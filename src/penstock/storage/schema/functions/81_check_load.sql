@@ -7,18 +7,14 @@ begin
         'keys of queue %s belong to other shards by now than when its rows were staged', quote_literal(p_queue.name));
 end $$;
 
--- The queue of a load, whose map nobody closes before this transaction ends.
-create or replace function @schema@.queue_of_load(p_queue text) returns @schema@.queue
+-- Locks the map of a load's queue, shared, where there may be another: nobody closes it before this transaction ends. The
+-- queue's row is read by the next statement, which sees the map that was locked.
+create or replace function @schema@.lock_map_of_load(p_queue text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
-declare
-    v_queue @schema@.queue;
 begin
-    v_queue := (select q from @schema@.queue as q where q.name = p_queue);
-    if v_queue.is_owned or exists (select from @schema@.shard where number <> @schema@.here()) then
-        perform @schema@.lock_newest_map(v_queue.id);
-        v_queue := (select q from @schema@.queue as q where q.id = v_queue.id);
-    end if;
-    return v_queue;
+    perform @schema@.lock_newest_map(q.id) from @schema@.queue as q
+      where q.name = p_queue
+        and (q.is_owned or exists (select from @schema@.shard where number <> @schema@.here()));
 end $$;
 
 -- A name belongs to one load, or to the stream of one checkpoint.

@@ -9,7 +9,7 @@ declare
     v_ranges  bigint[];
     v_bitmaps bit(1024)[];
     -- Jobs that came first of their key in the load and that another job is before; and those of them that is not.
-    v_lost    bigint[];
+    v_beaten    bigint[];
     v_keys    text[];
     v_late    bigint[] := '{}';
 begin
@@ -31,23 +31,23 @@ begin
     ), left_out as (
         select o.range, bit_or(@schema@.single((o.id % 1024)::int)) as bitmap
           from keyed as o left join won as w on w.job_id = o.id where w.job_id is null group by o.range
-    ), lost as (
+    ), beaten as (
         select f.id, f.idempotency_key from first as f left join won as w on w.job_id = f.id where w.job_id is null
     )
     select (select array_agg(range order by range) from left_out), (select array_agg(bitmap order by range) from left_out),
-           (select array_agg(id order by idempotency_key) from lost),
-           (select array_agg(idempotency_key order by idempotency_key) from lost)
-      into v_ranges, v_bitmaps, v_lost, v_keys;
+           (select array_agg(id order by idempotency_key) from beaten),
+           (select array_agg(idempotency_key order by idempotency_key) from beaten)
+      into v_ranges, v_bitmaps, v_beaten, v_keys;
 
     loop
         select array_agg(l.id order by l.idempotency_key), array_agg(l.idempotency_key order by l.idempotency_key)
-          into v_lost, v_keys
-          from unnest(v_lost, v_keys) as l(id, idempotency_key)
+          into v_beaten, v_keys
+          from unnest(v_beaten, v_keys) as l(id, idempotency_key)
          where not exists (select from @schema@.dedup as d where d.queue_id = p_queue.id and d.idempotency_key = l.idempotency_key);
-        exit when v_lost is null;
+        exit when v_beaten is null;
         with won as (
             insert into @schema@.dedup (queue_id, idempotency_key, job_id)
-            select p_queue.id, l.idempotency_key, l.id from unnest(v_lost, v_keys) as l(id, idempotency_key) order by l.idempotency_key
+            select p_queue.id, l.idempotency_key, l.id from unnest(v_beaten, v_keys) as l(id, idempotency_key) order by l.idempotency_key
             on conflict do nothing returning job_id
         )
         select v_late || array(select job_id from won) into v_late;
@@ -100,7 +100,7 @@ end $$;
 -- the row that says so. What was routed by an earlier map is routed anew, job by job.
 create or replace function @schema@.publish_ranges(
     p_queue @schema@.queue, p_load @schema@.load, p_batch bigint, p_taken @schema@.range_to_publish[], p_is_bounded boolean,
-    p_bad_rows bigint, p_attempt text, out rows bigint, out duplicates bigint, out published_at timestamptz)
+    p_bad_rows bigint, p_commit text, out rows bigint, out duplicates bigint, out published_at timestamptz)
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_ranges @schema@.range_to_publish[] := p_taken;
@@ -135,8 +135,8 @@ begin
     insert into @schema@.tally (partition_id, enqueued, opened, scheduled)
     select partition_id, sum(n), coalesce(sum(n) filter (where not is_later), 0), coalesce(sum(n) filter (where is_later), 0)
       from counted group by partition_id;
-    insert into @schema@.load_batch as b (load_id, batch, rows, duplicates, bad_rows, attempt)
-    values (p_load.id, p_batch, publish_ranges.rows, publish_ranges.duplicates, p_bad_rows, p_attempt)
+    insert into @schema@.load_batch as b (load_id, batch, rows, duplicates, bad_rows, commit_name)
+    values (p_load.id, p_batch, publish_ranges.rows, publish_ranges.duplicates, p_bad_rows, p_commit)
     returning b.published_at into publish_ranges.published_at;
     -- A stream was cancelled up to where it was then.
     update @schema@.load set cancelled_at = null where id = p_load.id and cancelled_at is not null;
@@ -147,34 +147,36 @@ begin
 end $$;
 
 -- Whoever wants to decide a commit, or to keep it from ever being decided, comes one after the other.
-create or replace function @schema@.lock_attempt(p_attempt text) returns void
+create or replace function @schema@.lock_commit(p_commit text) returns void
 language sql
-return pg_advisory_xact_lock(hashtext('@schema@.load'), hashtext(p_attempt));
+return pg_advisory_xact_lock(hashtext('@schema@.load'), hashtext(p_commit));
 
 -- Decides about a load, all or nothing, once: a batch that was decided before stays as it is. Publishes the stages that lie
 -- here, in the order given, within a stage in the order of its ranges; p_shards (with so many rows each) hold the others.
 -- is_new: this commit did it, now or before its answer was lost. A stage that is not there any more, or not whole, is an
 -- error (PS002), and so are rows that belong to other shards by now (PS003), another shard that leads (PS004),
 -- and a commit that was given up (PS005).
--- Locks: the load's row, its queue's map (shared), the attempt, its ranges, the idempotency keys in order.
+-- Locks: the load's row, its queue's map (shared), the commit, its ranges, the idempotency keys in order.
 create or replace function @schema@.publish_load(
     p_name text, p_queue text, p_batch bigint, p_is_stream boolean, p_origin text, p_stages text[], p_counts int[],
-    p_bad_rows bigint, p_homes smallint[], p_attempt text, p_shards smallint[], p_rows bigint[],
+    p_bad_rows bigint, p_homes smallint[], p_commit text, p_shards smallint[], p_rows bigint[],
     out is_new boolean, out rows bigint, out duplicates bigint, out bad_rows bigint, out published_at timestamptz)
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
-    v_queue @schema@.queue := @schema@.queue_of_load(p_queue);
+    v_queue @schema@.queue;
     v_load  @schema@.load;
     v_ranges @schema@.range_to_publish[];
 begin
+    perform @schema@.lock_map_of_load(p_queue);
+    v_queue := (select q from @schema@.queue as q where q.name = p_queue);
     insert into @schema@.load (name, queue_id, is_stream, origin) values (p_name, v_queue.id, p_is_stream, p_origin)
         on conflict do nothing;
     v_load := (select l from @schema@.load as l where l.name = p_name for no key update);
     perform @schema@.check_load(v_load, v_queue, p_is_stream, p_origin);
     -- Whoever hands all of this over to another shard waits for it, and then it is not decided here any more.
     perform pg_advisory_xact_lock_shared(hashtext('@schema@.loads'));
-    perform @schema@.lock_attempt(p_attempt);
-    select b.attempt = p_attempt, b.rows, b.duplicates, b.bad_rows, b.published_at
+    perform @schema@.lock_commit(p_commit);
+    select b.commit_name = p_commit, b.rows, b.duplicates, b.bad_rows, b.published_at
       into is_new, rows, duplicates, bad_rows, published_at
       from @schema@.load_batch as b where b.load_id = v_load.id and b.batch = p_batch;
     if found then
@@ -182,14 +184,14 @@ begin
     end if;
     if not @schema@.is_lead() then
         raise exception using errcode = 'PS004', message = 'another shard leads, and decides about loads';
-    elsif exists (select from @schema@.load_abort where attempt = p_attempt) then
+    elsif exists (select from @schema@.load_abort where commit_name = p_commit) then
         raise exception using errcode = 'PS005', message = 'this commit was given up';
     end if;
 
     with taken as (
         update @schema@.load_range as r set load_id = v_load.id
           from unnest(p_stages) with ordinality as s(stage, stage_number)
-         where r.stage = s.stage and r.load_id is null and r.attempt is null
+         where r.stage = s.stage and r.load_id is null and r.commit_name is null
         returning r.range, s.stage_number, r.partition_id, r.priority, r.run_at, r.size, r.epoch, r.has_idempotency_keys, r.task
     )
     select coalesce(array_agg(row(range, stage_number, partition_id, priority, run_at, size, epoch, has_idempotency_keys, task, null)::@schema@.range_to_publish),
@@ -198,9 +200,9 @@ begin
     -- Looked at after they were taken: whoever forgets stages at this moment has come before.
     perform @schema@.check_ranges(v_queue, v_ranges, (select sum(n) from unnest(p_counts) as n), p_homes);
     select o.rows, o.duplicates, o.published_at into rows, duplicates, published_at
-      from @schema@.publish_ranges(v_queue, v_load, p_batch, v_ranges, true, p_bad_rows, p_attempt) as o;
-    insert into @schema@.load_share (load_id, batch, shard, attempt, rows)
-    select v_load.id, p_batch, s.shard, p_attempt, s.rows from unnest(p_shards, p_rows) as s(shard, rows);
+      from @schema@.publish_ranges(v_queue, v_load, p_batch, v_ranges, true, p_bad_rows, p_commit) as o;
+    insert into @schema@.load_share (load_id, batch, shard, commit_name, rows)
+    select v_load.id, p_batch, s.shard, p_commit, s.rows from unnest(p_shards, p_rows) as s(shard, rows);
     bad_rows := p_bad_rows;
     is_new := true;
 end $$;

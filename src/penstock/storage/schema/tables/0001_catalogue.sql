@@ -136,7 +136,7 @@ create table @schema@.partition (
              check (state in ('unused', 'current', 'left', 'shut')),
     -- The version of the catalogue since which the queue's map does not name it any more.
     left_at     bigint,
-    -- The worker that owns it for now, where its queue has rules about keys; the epoch grows with each change.
+    -- The worker that owns it for now, where its queue has rules about keys; its epoch grows with each change.
     owner_id    bigint,
     owner_epoch bigint not null default 0,
     -- Where it is shut on this shard: what is left is carried to other shards by this map.

@@ -24,7 +24,7 @@ create table @schema@.load_batch (
     bad_rows     bigint not null,
     published_at timestamptz not null default now(),
     -- Where it was decided: the commit that did it.
-    attempt      text constraint load_attempt_decides_once unique,
+    commit_name  text constraint load_commit_decides_once unique,
     primary key (load_id, batch)
 );
 
@@ -42,28 +42,28 @@ create table @schema@.load_range (
     has_idempotency_keys boolean not null,
     created_at           timestamptz not null default now(),
     -- While the stage is prepared for a commit that another shard decides about: which, and the stage's number in the load.
-    attempt              text,
+    commit_name          text,
     stage_number         int,
     task                 text not null
 );
 
 create index load_range_of_stage on @schema@.load_range (stage) where load_id is null;
-create index load_range_prepared on @schema@.load_range (attempt) where attempt is not null;
+create index load_range_prepared on @schema@.load_range (commit_name) where commit_name is not null;
 create index load_range_of_load on @schema@.load_range (load_id, range) where load_id is not null;
 create index load_range_staged_at on @schema@.load_range (created_at) where load_id is null;
 
--- Over several shards a load is decided on one of them, its home, which is the shard that leads. The stages of the
--- others are prepared first (prepare_stages); the transaction that decides publishes what lies at home and says what
--- follows elsewhere (load_share); then each shard publishes its share, once, whoever asks for it (publish_share).
--- Prepared stages are kept, and the map they go by stays open, until their home says that they were not decided, and
--- cannot be any more (abort_attempt).
+-- Over several shards a load is decided on one of them, which is the shard that leads. Each try is a commit with a random
+-- name. The stages of the others are prepared first (prepare_stages); the transaction that decides publishes what lies on
+-- its own shard and says what follows elsewhere (load_share); then each shard publishes its share, once, whoever asks for
+-- it (publish_share). Prepared stages are kept, and the map they go by stays in use, until the shard that decides says
+-- that they were not decided, and cannot be any more (abort_commit).
 
--- At home: what follows on other shards, until it is published there, and what it came to.
+-- On the shard that decides: what follows on other shards, until it is published there, and what it came to.
 create table @schema@.load_share (
     load_id      bigint not null,
     batch        bigint not null,
     shard        smallint not null,
-    attempt      text not null,
+    commit_name  text not null,
     rows         bigint not null,
     duplicates   bigint,
     published_at timestamptz,
@@ -73,21 +73,21 @@ create table @schema@.load_share (
 
 create index load_share_to_publish on @schema@.load_share (load_id, batch, shard) where published_at is null;
 
--- At home: commits that can decide nothing any more.
+-- On the shard that decides: commits that can decide nothing any more.
 create table @schema@.load_abort (
-    attempt text primary key,
-    at      timestamptz not null default now()
+    commit_name text primary key,
+    at          timestamptz not null default now()
 );
 
 -- Elsewhere: the stages that are prepared for a commit, and the map their jobs go by.
 create table @schema@.prepared_stages (
-    attempt    text primary key,
-    home       smallint not null,
-    queue_id   int not null references @schema@.queue,
-    epoch      int not null,
-    ranges     int not null,
-    rows       bigint not null,
-    created_at timestamptz not null default now()
+    commit_name text primary key,
+    decider     smallint not null,
+    queue_id    int not null references @schema@.queue,
+    epoch       int not null,
+    ranges      int not null,
+    rows        bigint not null,
+    created_at  timestamptz not null default now()
 );
 
 create index prepared_stages_of_map on @schema@.prepared_stages (queue_id, epoch);

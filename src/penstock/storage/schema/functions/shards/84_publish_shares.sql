@@ -1,18 +1,20 @@
 -- The share of a load that another shard decides about.
 
--- Keeps stages that a commit on shard p_home is to decide about, if they can be published: whatever could be refused is
--- refused here. How many rows they have. Once for each attempt. Locks: the queue's map (shared), the ranges.
+-- Keeps stages that a commit on shard p_decider is to decide about, if they can be published: whatever could be refused is
+-- refused here. How many rows they have. Once for each commit. Locks: the queue's map (shared), the ranges.
 create or replace function @schema@.prepare_stages(
-    p_attempt text, p_home smallint, p_name text, p_queue text, p_is_stream boolean, p_origin text, p_stages text[],
+    p_commit text, p_decider smallint, p_name text, p_queue text, p_is_stream boolean, p_origin text, p_stages text[],
     p_counts int[], p_homes smallint[]) returns bigint
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
-    v_queue @schema@.queue := @schema@.queue_of_load(p_queue);
+    v_queue @schema@.queue;
     v_load  @schema@.load;
     v_ranges @schema@.range_to_publish[];
     v_rows  bigint;
 begin
-    select rows into v_rows from @schema@.prepared_stages where attempt = p_attempt;
+    perform @schema@.lock_map_of_load(p_queue);
+    v_queue := (select q from @schema@.queue as q where q.name = p_queue);
+    select rows into v_rows from @schema@.prepared_stages where commit_name = p_commit;
     if found then
         return v_rows;
     end if;
@@ -21,9 +23,9 @@ begin
         perform @schema@.check_load(v_load, v_queue, p_is_stream, p_origin);
     end if;
     with prepared as (
-        update @schema@.load_range as r set attempt = p_attempt, stage_number = s.stage_number
+        update @schema@.load_range as r set commit_name = p_commit, stage_number = s.stage_number
           from unnest(p_stages) with ordinality as s(stage, stage_number)
-         where r.stage = s.stage and r.load_id is null and r.attempt is null
+         where r.stage = s.stage and r.load_id is null and r.commit_name is null
         returning r.range, r.stage_number, r.partition_id, r.priority, r.run_at, r.size, r.epoch, r.has_idempotency_keys, r.task
     )
     select coalesce(array_agg(row(range, stage_number, partition_id, priority, run_at, size, epoch, has_idempotency_keys, task, null)::@schema@.range_to_publish),
@@ -32,15 +34,15 @@ begin
       into v_ranges, v_rows from prepared;
     perform @schema@.check_ranges(v_queue, v_ranges, (select sum(n) from unnest(p_counts) as n), p_homes);
     perform @schema@.check_length(v_queue, @schema@.route_anew(v_queue, v_ranges));
-    insert into @schema@.prepared_stages (attempt, home, queue_id, epoch, ranges, rows)
-    values (p_attempt, p_home, v_queue.id, v_queue.epoch, cardinality(v_ranges), v_rows);
+    insert into @schema@.prepared_stages (commit_name, decider, queue_id, epoch, ranges, rows)
+    values (p_commit, p_decider, v_queue.id, v_queue.epoch, cardinality(v_ranges), v_rows);
     return v_rows;
 end $$;
 
--- Publishes the stages that are prepared here, once their commit was decided at its home: by the map of then, which
+-- Publishes the stages that are prepared here, once their commit was decided: by the map of then, which
 -- nobody has closed since. Once for each batch. Locks: the load's row, the ranges, the idempotency keys in order.
 create or replace function @schema@.publish_share(
-    p_attempt text, p_name text, p_queue text, p_is_stream boolean, p_origin text, p_batch bigint, p_is_paused boolean,
+    p_commit text, p_name text, p_queue text, p_is_stream boolean, p_origin text, p_batch bigint, p_is_paused boolean,
     out rows bigint, out duplicates bigint)
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
@@ -59,38 +61,38 @@ begin
         return;
     end if;
     perform @schema@.check_load(v_load, v_queue, p_is_stream, p_origin);
-    delete from @schema@.prepared_stages where attempt = p_attempt returning epoch, ranges into v_prepared;
+    delete from @schema@.prepared_stages where commit_name = p_commit returning epoch, ranges into v_prepared;
     with taken as (
-        update @schema@.load_range as r set load_id = v_load.id, attempt = null
-         where r.attempt = p_attempt and r.load_id is null
+        update @schema@.load_range as r set load_id = v_load.id, commit_name = null
+         where r.commit_name = p_commit and r.load_id is null
         returning r.range, r.stage_number, r.partition_id, r.priority, r.run_at, r.size, r.epoch, r.has_idempotency_keys, r.task
     )
     select coalesce(array_agg(row(range, stage_number, partition_id, priority, run_at, size, epoch, has_idempotency_keys, task, null)::@schema@.range_to_publish),
                     '{}')
       into v_ranges from taken;
     if v_prepared.ranges is distinct from cardinality(v_ranges) then
-        raise exception using errcode = 'PS002', message = 'part of what was held is gone';
+        raise exception using errcode = 'PS002', message = 'part of what was prepared is gone';
     end if;
     v_queue.epoch := v_prepared.epoch;
     select o.rows, o.duplicates into rows, duplicates
       from @schema@.publish_ranges(v_queue, v_load, p_batch, v_ranges, false, 0, null) as o;
 end $$;
 
--- Keeps a commit from ever being decided; false where it was. Only at its home. Locks: the attempt.
-create or replace function @schema@.abort_attempt(p_attempt text) returns boolean
+-- Keeps a commit from ever being decided; false where it was. Only on the shard that decides. Locks: the commit.
+create or replace function @schema@.abort_commit(p_commit text) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    perform @schema@.lock_attempt(p_attempt);
-    if exists (select from @schema@.load_batch where attempt = p_attempt) then
+    perform @schema@.lock_commit(p_commit);
+    if exists (select from @schema@.load_batch where commit_name = p_commit) then
         return false;
     end if;
-    insert into @schema@.load_abort (attempt) values (p_attempt) on conflict do nothing;
+    insert into @schema@.load_abort (commit_name) values (p_commit) on conflict do nothing;
     return true;
 end $$;
 
 -- Lets prepared stages of a commit go that was not decided. Locks: its ranges.
-create or replace function @schema@.release_stages(p_attempt text) returns void
+create or replace function @schema@.release_stages(p_commit text) returns void
 language sql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
-    update @schema@.load_range set attempt = null, stage_number = null where attempt = p_attempt and load_id is null;
-    delete from @schema@.prepared_stages where attempt = p_attempt;
+    update @schema@.load_range set commit_name = null, stage_number = null where commit_name = p_commit and load_id is null;
+    delete from @schema@.prepared_stages where commit_name = p_commit;
 $$;

@@ -68,7 +68,7 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if p_number = @schema@.here() then
         delete from @schema@.load_share;
-        delete from @schema@.load_batch where attempt is not null;
+        delete from @schema@.load_batch where commit_name is not null;
         delete from @schema@.load_abort;
     end if;
     perform @schema@.next_version();

@@ -134,6 +134,6 @@ begin
     )
     select count(*) into v_count from sent;
     delete from @schema@.load_range as r using @schema@.partitions_left() as l
-     where r.partition_id = l.id and l.is_draining and r.load_id is null and r.attempt is null;
+     where r.partition_id = l.id and l.is_draining and r.load_id is null and r.commit_name is null;
     return v_sent + v_count;
 end $$;

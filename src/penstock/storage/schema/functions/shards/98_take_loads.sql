@@ -20,25 +20,25 @@ begin
     select name, queue_id, is_stream, origin, is_paused, cancelled_at, created_at
       from json_populate_recordset(null::@schema@.load, p_given -> 'loads')
     on conflict (name) do nothing;
-    insert into @schema@.load_batch as b (load_id, batch, rows, duplicates, bad_rows, published_at, attempt)
-    select n.id, g.batch, g.rows, g.duplicates, g.bad_rows, g.published_at, g.attempt
+    insert into @schema@.load_batch as b (load_id, batch, rows, duplicates, bad_rows, published_at, commit_name)
+    select n.id, g.batch, g.rows, g.duplicates, g.bad_rows, g.published_at, g.commit_name
       from json_populate_recordset(null::@schema@.load_batch, p_given -> 'batches') as g
       join json_populate_recordset(null::@schema@.load, p_given -> 'loads') as l on l.id = g.load_id
       join @schema@.load as n on n.name = l.name
-     where g.attempt is not null
+     where g.commit_name is not null
     on conflict (load_id, batch) do update
        set rows = b.rows + excluded.rows, duplicates = b.duplicates + excluded.duplicates,
-           bad_rows = b.bad_rows + excluded.bad_rows, published_at = excluded.published_at, attempt = excluded.attempt
-     where b.attempt is null;
-    insert into @schema@.load_share (load_id, batch, shard, attempt, rows, duplicates, published_at)
-    select n.id, g.batch, g.shard, g.attempt, g.rows, g.duplicates, g.published_at
+           bad_rows = b.bad_rows + excluded.bad_rows, published_at = excluded.published_at, commit_name = excluded.commit_name
+     where b.commit_name is null;
+    insert into @schema@.load_share (load_id, batch, shard, commit_name, rows, duplicates, published_at)
+    select n.id, g.batch, g.shard, g.commit_name, g.rows, g.duplicates, g.published_at
       from json_populate_recordset(null::@schema@.load_share, p_given -> 'shares') as g
       join json_populate_recordset(null::@schema@.load, p_given -> 'loads') as l on l.id = g.load_id
       join @schema@.load as n on n.name = l.name
      -- What was published here is in the batch itself.
      where g.shard <> @schema@.here()
     on conflict do nothing;
-    insert into @schema@.load_abort (attempt, at)
-    select attempt, at from json_populate_recordset(null::@schema@.load_abort, p_given -> 'aborts')
+    insert into @schema@.load_abort (commit_name, at)
+    select commit_name, at from json_populate_recordset(null::@schema@.load_abort, p_given -> 'aborts')
     on conflict do nothing;
 end $$;
