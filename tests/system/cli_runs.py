@@ -1,8 +1,13 @@
-"""Runs of the command line as a user makes them: real processes, in a folder of their own."""
+"""Runs of the command line as a user makes them: real processes, in a folder of their own.
+
+Most are forked from one process that has imported the program, which takes longer than what it is asked to do; those
+on a terminal and those that a test starts by `command` begin from nothing.
+"""
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import pty
 import re
@@ -10,10 +15,16 @@ import select
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 from fcntl import ioctl
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from penstock.cli import run
+
+_PROGRAMS = multiprocessing.get_context("forkserver")
+_PROGRAMS.set_forkserver_preload(["penstock.cli"])
 
 
 class Run(NamedTuple):
@@ -40,15 +51,15 @@ class CommandLine:
         return [sys.executable, "-m", "penstock", *words]
 
     def __call__(self, *words: str, **environment: str) -> Run:
-        done = subprocess.run(
-            self.command(*words),
-            cwd=self.folder,
-            env=self.environment | environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-        )
-        return Run(done.returncode, done.stdout.decode(), done.stderr.decode())
+        with tempfile.TemporaryDirectory() as outputs:
+            out, err = Path(outputs, "out"), Path(outputs, "err")
+            process = _PROGRAMS.Process(
+                target=_run, args=(words, self.folder, self.environment | environment, out, err)
+            )
+            process.start()
+            process.join()
+            assert process.exitcode is not None
+            return Run(process.exitcode, out.read_text(), err.read_text())
 
     def done(self, *words: str) -> Run:
         """A run that must have done what was asked, without a word of complaint."""
@@ -86,6 +97,20 @@ class CommandLine:
         os.write(ours, answer.encode())
         shown = _read_all(ours)
         return Run(process.wait(), shown.replace("\r\n", "\n"), "")
+
+
+def _run(words: tuple[str, ...], folder: Path, environment: dict[str, str], out: Path, err: Path) -> None:
+    """In the forked process: become what `python -m penstock` would be."""
+    for number, path in enumerate((Path(os.devnull), out, err)):
+        file = os.open(path, os.O_RDWR | os.O_CREAT)
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[0] = str(folder)
+    sys.argv = ["penstock", *words]
+    run()
 
 
 def _read_all(terminal: int) -> str:
