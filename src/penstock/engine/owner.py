@@ -244,17 +244,14 @@ class Owner:
             partition = self._partitions.get(choice.partition_id)
             if partition is None:
                 continue
-            if choice.partition_id not in turn.owned_partitions:
-                del self._partitions[choice.partition_id]
-                self._shared_at = 0.0
-                continue
             leased = got.get(choice.partition_id, set())
             partition.out |= leased
             if turn.holder != self._worker:
                 partition.leased_to_others |= leased
             if not leased.issuperset(choice.jobs):
-                # Somebody took jobs out of the order: cancelled one, paused a load. Which others are gone is not known,
-                # and what comes back stands elsewhere in the order: everything is read anew.
+                # The partition is another's by now; or somebody took jobs out of the order: cancelled one, paused a
+                # load. Which others are gone is not known, and what comes back stands elsewhere in the order. So the
+                # partition is forgotten, and read anew if it is still this owner's.
                 del self._partitions[choice.partition_id]
                 self.look_again()
 

@@ -61,8 +61,7 @@ class Turn:
     leases: list[Lease] = field(default_factory=list)
     # Seconds until a rate lets more start, where the rate is what kept the claim from more.
     opens_in: float | None = None
-    # The partitions of the chosen jobs that are still their owner's, and the leases on those jobs.
-    owned_partitions: set[int] = field(default_factory=set)
+    # The leases on chosen jobs; none in partitions that are not their owner's any more.
     chosen: list[Lease] = field(default_factory=list)
     # Whose turn it was, and so whose leases these are.
     holder: int = 0
@@ -165,8 +164,7 @@ def _exchange(
     number: int | None = None,
     claim: str = "claim",
 ) -> Turn:
-    settled, others, children, claimed = None, None, None, None
-    owned, chosen = None, None
+    settled, others, children, claimed, chosen = None, None, None, None, None
     token = system.random_token()
     is_one_statement = not (succeeded or ends or choices or number is not None)
     with one_transaction(connection, is_one_statement=is_one_statement):
@@ -206,9 +204,7 @@ def _exchange(
         elif freed:
             connection.execute(query("wake_gates"), {"freed": array_text(freed)})
         if choices:
-            parameters = lease_parameters(worker, token, choices)
-            owned = connection.execute(query("owned_partitions"), parameters)
-            chosen = connection.execute(query("lease_chosen"), parameters)
+            chosen = connection.execute(query("lease_chosen"), lease_parameters(worker, token, choices))
     turn = Turn(holder=worker)
     for cursor in (settled, others):
         if cursor is not None:
@@ -224,9 +220,7 @@ def _exchange(
                 lease = Lease(*each[:13])
                 lease.only_job = None if each[13] is None else each[13:]
                 turn.leases.append(lease)
-    if owned is not None and chosen is not None:
-        row = owned.fetchone()
-        turn.owned_partitions = set(row[0] if row else ())
+    if chosen is not None:
         turn.chosen = [Lease(*each) for each in chosen.fetchall()]
     for lease in (*turn.leases, *turn.chosen):
         lease.token = token

@@ -1,7 +1,3 @@
--- name: owned_partitions
--- See @schema@.owned_partitions. Locks: rows of partitions for share.
-select @schema@.owned_partitions(%(owner)s, %(server)s, %(partitions)s::int[], %(owner_epochs)s::bigint[])
-
 -- name: lease_chosen
 -- See @schema@.lease_chosen. Locks: rows of partitions for share, then ready rows by range. Index: ready_of_range.
 select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
