@@ -4,7 +4,8 @@
     next_one   tables grow; a function and a view change, one is new, one is retired
     last_one   what was retired is gone: programs of today are too old for it
 
-Of the files of functions in `successor/`, those of a name that we have take its place.
+Of the files of functions in `successor/`, those of a name that we have take its place. Its table files have numbers
+from 9000, which no release will reach: files are applied in the order of their numbers, and numbers may be left out.
 """
 
 from __future__ import annotations

@@ -312,5 +312,5 @@ def test_a_program_that_names_what_is_gone_is_told_so_in_a_sentence(database_url
 def test_each_step_of_the_next_version_is_told_before_it_is_done(database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
         steps = [step.name for step in plan(read_state(connection), NEXT_ONE)]
-        assert steps == ["0010 grown", "0011 grown_too", "functions 2"]
+        assert steps == ["9010 grown", "9011 grown_too", "functions 2"]
         assert migrate(connection, NEXT_ONE) == steps

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from itertools import pairwise
 
 __all__ = ["AROUND", "OURS", "Schema", "TableFile"]
 
@@ -37,12 +38,20 @@ class Schema:
     """What a program brings: its table files, and its set of functions and views by the names of their files.
 
     `version` is the set's; `oldest_program` that of the oldest set whose programs still work with this one.
+
+    Table files are in the order of their numbers. Numbers may be left out, but not given twice: a database that has
+    one of two files would pass for having both.
     """
 
     tables: tuple[TableFile, ...]
     functions: dict[str, str]
     version: int
     oldest_program: int
+
+    def __post_init__(self) -> None:
+        for file, following in pairwise(self.tables):
+            if file.number >= following.number:
+                raise ValueError(f"table file {following.title} does not come after {file.title}")
 
     @classmethod
     def read(cls, folder: Traversable, version: int, oldest_program: int) -> Schema:
