@@ -41,20 +41,18 @@ def test_nothing_is_concluded_while_a_call_is_being_written(scene: Scene) -> Non
 
 
 def test_a_turn_with_an_old_number_claims_nothing(scene: Scene) -> None:
-    scene.database.is_pooled = True
-    old = stop_turns(scene.connection, scene.database, scene.worker, None)
-    new = stop_turns(scene.connection, scene.database, scene.worker, None)
+    old = stop_turns(scene.connection, scene.database, scene.worker, None, has_numbers=True)
+    new = stop_turns(scene.connection, scene.database, scene.worker, None, has_numbers=True)
     exchange(scene.connection, scene.worker, "w", [], [], None, number=new)
     with pytest.raises(psycopg.errors.SerializationFailure, match="was given up"):
         exchange(scene.connection, scene.worker, "w", [], [], None, number=old)
 
 
 def test_old_receipts_and_the_turns_of_workers_that_are_gone_are_forgotten(scene: Scene) -> None:
-    scene.database.is_pooled = True
     scene.connection.execute(query("note_written"), NOTED)
     scene.connection.execute(query("note_written"), {"token": 6, "kept_seconds": -1.0, "first_id": 2048})
-    stop_turns(scene.connection, scene.database, scene.worker, None)
-    stop_turns(scene.connection, scene.database, 999, None)
+    stop_turns(scene.connection, scene.database, scene.worker, None, has_numbers=True)
+    stop_turns(scene.connection, scene.database, 999, None, has_numbers=True)
     assert forget_receipts(scene.connection) == 2
     assert scene.one("select token from penstock.receipt") == 5
     assert scene.one("select worker_id from penstock.turn") == scene.worker

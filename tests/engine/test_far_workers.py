@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
 import pytest
-from tests.engine.server import FarWorker, Server, WorkerGone
+from tests.engine import server as server_module
+from tests.engine.server import FarWorker, Given, Server, WorkerGone
 from tests.system.facts import eventually
 
 from penstock import App
+from penstock.clock import ticks
 from penstock.engine import conversation, leased_jobs
 from penstock.engine import link as links
-from penstock.storage import Database
+from penstock.errors import PartitionUnavailable, SchemaMismatch
+from penstock.storage import Connection, Database
 from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.connection.error_meaning import DatabaseError
 from penstock.storage.work import owner as owner_storage
 from penstock.storage.work import workers
+from penstock.storage.work.exchange import exchange
 from penstock.upkeep import Upkeep
 
 KEYS = 6
@@ -30,10 +36,13 @@ class World:
         self.app = App(database.url)
         self.queue = self.app.queue("orders", partitions=2, order="key")
         self.task = self.queue.task(name="ship", key="customer")(_ship)
-        self.keys: dict[int, bytes] = {}
+        # As it was given last.
+        self.given: dict[int, Given] = {}
         self.running: dict[bytes, int] = {}
         self.started: list[int] = []
         self.upkeep = Upkeep(database, None)
+        # Whether a server waits for the database, for ever; otherwise it gives up at once.
+        self.is_patient = True
 
     def enqueue(self, count: int, **options: Any) -> list[int]:
         task = self.task.options(**options) if options else self.task
@@ -41,24 +50,26 @@ class World:
 
     def server(self, *tasks: str) -> Server:
         """One that chooses jobs of these tasks; of none: it owns nothing."""
-        return Server(self.database, self.database.run(lambda c: find_queue(c, "orders")), list(tasks))
+        queue = self.database.run(lambda connection: find_queue(connection, "orders"))
+        return Server(self.database, queue, list(tasks), self._be_patient)
+
+    def _be_patient(self, error: DatabaseError, _waited: float) -> Exception | None:
+        return None if self.is_patient else self.database.unavailable(error)
 
     def poll(self, server: Server, worker: FarWorker, ends: dict[int, str], want: int) -> list[int]:
         """A call of a worker far away; what it has to run now."""
-        for job in ends:
-            if self.running.get(self.keys[job]) == job:
-                del self.running[self.keys[job]]
-        given = server.poll(worker, ends, want)
-        for job, (key, _) in given.items():
-            assert key not in self.running, f"job {job} was given while {self.running[key]} of its key runs"
-            self.keys[job], self.running[key] = key, job
-        self.started += given
-        return list(given)
+        self.forget([job for job in ends if self.running.get(self.given[job].key) == job])
+        given = server.poll(worker, {self.given[job]: end for job, end in ends.items()}, want)
+        for each in given:
+            assert each.key not in self.running, f"job {each.job} was given while {self.running[each.key]} runs"
+            self.given[each.job], self.running[each.key] = each, each.job
+        self.started += [each.job for each in given]
+        return [each.job for each in given]
 
     def forget(self, jobs: list[int]) -> None:
         """These run no more: their worker is dead."""
         for job in jobs:
-            del self.running[self.keys[job]]
+            del self.running[self.given[job].key]
 
     def in_order(self, ids: list[int]) -> bool:
         """Whether the first starts of each key were in the order in which its jobs were enqueued."""
@@ -72,12 +83,40 @@ class World:
 
     def falls_silent(self, worker: FarWorker) -> None:
         """Nobody renews it for longer than its lease; and whoever does the rounds finds it."""
-        self.database.run(
-            lambda connection: connection.execute(
-                "update penstock.worker set renewed_at = now() - interval '1 hour' where id = %s", [worker.number]
+        self.declare_dead(worker.number)
+        self.upkeep.sweep()
+
+    def declare_dead(self, number: int) -> None:
+        """Have a worker rescued that was not renewed for longer than its lease, before anybody renews it again."""
+
+        def rescue(connection: Connection) -> None:
+            with connection.transaction():
+                past = "update penstock.worker set renewed_at = now() - interval '1 hour' where id = %s"
+                connection.execute(past, [number])
+                connection.execute("select penstock.rescue()")
+
+        self.database.run(rescue)
+
+    def ask(self, question: str, *parameters: object) -> list[Any]:
+        """The first column of the answer."""
+        with self.database.connect() as connection:
+            return [row[0] for row in connection.execute(question.encode(), parameters).fetchall()]
+
+    def sessions(self) -> list[int]:
+        """The server processes that serve servers' links."""
+        return self.ask(
+            "select pid from pg_stat_activity where datname = current_database() and application_name like '%% server'"
+        )
+
+    def leased_to(self, worker: FarWorker) -> list[int]:
+        """The jobs that the database says are this worker's."""
+        return sorted(
+            self.ask(
+                "select range * 1024 + unnest(penstock.positions(low, high, members)) from penstock.lease"
+                " where worker_id = %s",
+                worker.number,
             )
         )
-        self.upkeep.sweep()
 
 
 def _ship(customer: int, n: int) -> None:
@@ -137,7 +176,7 @@ def test_g5_one_owner_chooses_for_two_holders_and_each_holds_its_own(world: Worl
     drain(world, server, [first, second], end, total=54)
     assert world.states(ids) == {"succeeded"}
     assert world.in_order(ids)
-    assert first.lost == second.lost == []
+    assert first.lost == second.lost == set()
     server.close()
 
 
@@ -156,7 +195,7 @@ def test_g4_a_holder_that_falls_silent_is_rescued_and_what_it_held_keeps_its_pla
     # Each ran again, before anything else of its key.
     assert sorted(job for job in ids if world.started.count(job) == 2) == sorted(held)
     with pytest.raises(WorkerGone):
-        server.poll(silent, dict.fromkeys(held, "failed"), 3)
+        server.poll(silent, {world.given[job]: "failed" for job in held}, 3)
     assert world.states(ids) == {"succeeded"}
     server.close()
 
@@ -201,20 +240,21 @@ def test_g5_what_another_server_settled_for_a_holder_frees_its_key_here(world: W
     held = world.poll(server, worker, {}, KEYS)
     assert sorted(held) == sorted(ids[:KEYS])
     second = world.server()  # It owns nothing.
-    elsewhere = second.adopt(worker)
+    elsewhere = second.adopt(worker.conversation.holder, [world.given[job] for job in held])
     assert sorted(elsewhere.jobs) == sorted(held)
-    world.poll(second, elsewhere, dict.fromkeys(held, "succeeded"), 0)
+    assert world.poll(second, elsewhere, dict.fromkeys(held, "succeeded"), 0) == []
     assert world.states(held) == {"succeeded"}
-    worker.jobs.clear()
-    worker.leases.clear()
+    worker = server.adopt(worker.conversation.holder, [])
     given: list[int] = []
 
     def is_given() -> bool:
-        given.extend(world.poll(server, worker, {}, KEYS))
+        # It has not heard that the other server has written their ends.
+        given.extend(world.poll(server, worker, dict.fromkeys(held, "succeeded"), KEYS - len(given)))
         return len(given) == KEYS
 
     eventually(is_given, "the next of each key")
     assert sorted(given) == sorted(ids[KEYS:])
+    assert worker.lost == set()
     second.close()
     server.close()
 
@@ -225,12 +265,12 @@ def test_g5_what_another_server_says_is_held_runs_again_before_anything_else_of_
     worker, other = server.join(), server.join()
     held = world.poll(server, worker, {}, KEYS)
     # Their ends were written where nobody can read them any more; and then another server answers.
-    server.end_elsewhere(worker, held)
+    server.end_elsewhere(worker, [world.given[job] for job in held])
     worker.conversation.doubt()
     world.forget(held)
     assert world.poll(server, other, {}, KEYS) == []
     assert sorted(worker.jobs) == sorted(held)
-    world.running |= {world.keys[job]: job for job in held}
+    assert sorted(world.poll(server, worker, {}, KEYS)) == sorted(held)
     world.poll(server, worker, dict.fromkeys(held, "succeeded"), 0)
     drain(world, server, [other], lambda _: "succeeded", total=KEYS)
     assert world.states(ids) == {"succeeded"}
@@ -251,15 +291,18 @@ STEPS: list[tuple[Any, str]] = [
 ]
 
 
-def lose(patch: pytest.MonkeyPatch, module: Any, name: str, *, is_done: bool, every: int) -> list[int]:
-    """Lose the answer of each so manieth call of a step; which they were."""
+def lose(
+    patch: pytest.MonkeyPatch, module: Any, name: str, *, is_done: bool, every: int = 1, most: int | None = None
+) -> list[int]:
+    """Lose the answer of each so manieth call of a step, at most so many; which they were."""
     act = getattr(module, name)
-    calls, lost = 0, []
+    calls = 0
+    lost: list[int] = []
 
     def lossy(connection: Any, *arguments: Any, **options: Any) -> Any:
         nonlocal calls
         calls += 1
-        if calls % every:
+        if calls % every or (most is not None and len(lost) >= most):
             return act(connection, *arguments, **options)
         lost.append(calls)
         if is_done:
@@ -289,5 +332,276 @@ def test_g3_g5_answers_lost_at_any_step_lose_and_repeat_no_job_of_any_holder(
     assert sorted(world.started) == sorted(ids)
     assert world.states(ids) == {"succeeded"}
     assert world.in_order(ids)
-    assert [worker.lost for worker in far] == [[], []]
+    assert [worker.lost for worker in far] == [set(), set()]
+    server.close()
+
+
+# Where patience may end after a turn was committed: when it is to be found out what became of it, and when the jobs are
+# read that it leased.
+LATE_STEPS: list[tuple[Any, str]] = [
+    (conversation, "stop_turns"),
+    (conversation, "held_leases"),
+    (leased_jobs, "read_jobs"),
+]
+
+
+def lose_committed_turn(
+    world: World, server: Server, worker: FarWorker, ended: list[int], step: tuple[Any, str] = LATE_STEPS[0]
+) -> None:
+    """Let the server be patient no more after a turn was committed that settled these and leased three others."""
+    with pytest.MonkeyPatch.context() as patch:
+        lose(patch, conversation, "exchange", is_done=True, most=1)
+        lose(patch, *step, is_done=False)
+        world.is_patient = False
+        with pytest.raises(PartitionUnavailable):
+            world.poll(server, worker, dict.fromkeys(ended, "succeeded"), 3)
+    world.is_patient = True
+    assert world.states(ended) <= {"succeeded"}
+    assert len(world.leased_to(worker)) == 3
+
+
+@pytest.mark.parametrize("is_found_by_another", [False, True], ids=["by its own poll", "by another's"])
+@pytest.mark.parametrize("step", LATE_STEPS, ids=[name for _, name in LATE_STEPS])
+def test_g3_g5_patience_that_ends_though_the_turn_was_committed_loses_no_end_and_no_job(
+    world: World, step: tuple[Any, str], is_found_by_another: bool
+) -> None:
+    ids = world.enqueue(KEYS * 3)
+    server = world.server("ship")
+    worker, other = server.join(), server.join()
+    held = world.poll(server, worker, {}, 3)
+    lose_committed_turn(world, server, worker, held, step)
+    leased = world.leased_to(worker)
+    others = world.poll(server, other, {}, 3) if is_found_by_another else []
+    # It says again what it was not answered.
+    given = world.poll(server, worker, dict.fromkeys(held, "succeeded"), 3)
+    assert sorted(given) == leased == world.leased_to(worker)
+    assert worker.lost == set()
+    world.poll(server, worker, dict.fromkeys(given, "succeeded"), 0)
+    world.poll(server, other, dict.fromkeys(others, "succeeded"), 0)
+    drain(world, server, [worker, other], lambda _: "succeeded", total=len(ids) - 6 - len(others))
+    assert sorted(world.started) == sorted(ids)
+    assert world.in_order(ids)
+    assert worker.lost == other.lost == set()
+    server.close()
+
+
+def test_what_a_worker_has_got_unheard_and_does_not_want_any_more_goes_back(world: World) -> None:
+    ids = world.enqueue(KEYS)
+    server = world.server("ship")
+    worker, other = server.join(), server.join()
+    world.poll(server, worker, {}, 0)
+    lose_committed_turn(world, server, worker, [])
+    given = world.poll(server, worker, {}, 1)
+    assert world.leased_to(worker) == given
+
+    def is_given() -> bool:
+        given.extend(world.poll(server, other, {}, KEYS - len(given)))
+        return len(given) == KEYS
+
+    eventually(is_given, "the others go to another")
+    assert sorted(given) == sorted(ids)
+    assert worker.lost == set()
+    server.close()
+
+
+def test_g4_what_was_leased_is_not_given_out_when_the_lease_may_have_run_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.enqueue(KEYS)
+    server = world.server("ship")
+    worker = server.join()
+    # Renewed, and then the turn takes longer than a lease.
+    times = iter([ticks(), ticks() + int(server_module.LEASE_SECONDS * 1e9)])
+    with monkeypatch.context() as patch:
+        patch.setattr(server_module, "ticks", lambda: next(times))
+        assert world.poll(server, worker, {}, 3) == []
+    assert sorted(world.poll(server, worker, {}, 3)) == world.leased_to(worker)
+    server.close()
+
+
+def test_g5_a_server_that_was_declared_dead_registers_anew_and_its_workers_keep_what_they_hold(world: World) -> None:
+    ids = world.enqueue(KEYS * 3)
+    server = world.server("ship")
+    worker, other = server.join(), server.join()
+    held = world.poll(server, worker, {}, 3)
+    dead = server.owner
+    world.declare_dead(dead)
+    assert world.ask("select owner_id from penstock.partition where owner_id <> %s", dead) == []
+    given = eventually(lambda: world.poll(server, other, {}, 3), "it owns partitions again")
+    assert world.ask("select distinct owner_id from penstock.partition") == [server.owner] != [dead]
+    world.poll(server, worker, dict.fromkeys(held, "succeeded"), 0)
+    world.poll(server, other, dict.fromkeys(given, "succeeded"), 0)
+    drain(world, server, [worker, other], lambda _: "succeeded", total=len(ids) - len(held) - len(given))
+    assert sorted(world.started) == sorted(ids)
+    assert world.in_order(ids)
+    assert worker.lost == other.lost == set()
+    server.close()
+
+
+def test_g5_when_another_server_answers_it_is_found_out_what_it_says_that_each_worker_holds(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = world.enqueue(KEYS * 2)
+    server = world.server("ship")
+    worker, other = server.join(), server.join()
+    held = world.poll(server, worker, {}, KEYS)
+    # One of the jobs of a lease has ended, where nobody can read it any more.
+    lease = max(worker.leases.values(), key=lambda each: each.unsettled)
+    first, *rest = [job for job in held if world.given[job].lease == lease.id]
+    assert rest
+    server.end_elsewhere(worker, [world.given[first]])
+    world.forget([first])
+    renew = workers.renew
+
+    def renew_elsewhere(connection: Connection, number: int) -> workers.Renewal | None:
+        renewal = renew(connection, number)
+        return None if renewal is None else renewal._replace(server="another")
+
+    monkeypatch.setattr(workers, "renew", renew_elsewhere)
+
+    def is_heeded() -> bool:
+        world.poll(server, other, {}, 0)
+        return lease.is_in_doubt
+
+    eventually(is_heeded, "its heartbeat has heard it")
+    # The lease is looked up when the last of its jobs that the worker knows of has ended.
+    assert world.poll(server, worker, dict.fromkeys(rest, "succeeded"), 0) == []
+    assert world.poll(server, worker, {}, 1) == [first]
+    left = [job for job in held if job not in rest]
+    world.poll(server, worker, dict.fromkeys(left, "succeeded"), 0)
+    drain(world, server, [worker, other], lambda _: "succeeded", total=KEYS)
+    assert world.states(ids) == {"succeeded"}
+    assert worker.lost == set()
+    server.close()
+
+
+def test_a_server_that_is_too_old_by_now_settles_and_lets_others_have_its_partitions(world: World) -> None:
+    world.enqueue(KEYS)
+    server = world.server("ship")
+    worker = server.join()
+    held = world.poll(server, worker, {}, 3)
+    world.database.run(lambda connection: connection.execute("update penstock.function_set set oldest_program = 1000"))
+
+    def is_refused() -> bool:
+        try:
+            return world.poll(server, worker, {}, 0) != []
+        except SchemaMismatch:
+            return True
+
+    eventually(is_refused, "its heartbeat has heard it")
+    with pytest.raises(SchemaMismatch, match="upgrade penstock"):
+        world.poll(server, worker, dict.fromkeys(held, "succeeded"), 3)
+    assert world.leased_to(worker) == []
+    assert worker.lost == set()
+    assert world.ask("select distinct owner_id from penstock.partition") == [None]
+    server.close()
+
+
+def test_nothing_of_a_paused_queue_is_given(world: World) -> None:
+    world.enqueue(KEYS)
+    server = world.server("ship")
+    worker = server.join()
+    assert len(world.poll(server, worker, {}, 1)) == 1
+    world.app.pause("orders")
+    assert world.poll(server, worker, {}, 3) == []
+    world.app.resume("orders")
+    eventually(lambda: world.poll(server, worker, {}, 3), "it goes on")
+    server.close()
+
+
+def test_g4_one_silent_worker_is_rescued_and_the_others_of_its_server_do_not_notice(world: World) -> None:
+    ids = world.enqueue(KEYS)
+    server = world.server("ship")
+    silent, other = server.join(), server.join()
+    held = world.poll(server, silent, {}, 3)
+    mine = world.poll(server, other, {}, 2)
+    (session,) = world.sessions()
+    world.falls_silent(silent)
+    assert world.leased_to(silent) == []
+    world.forget(held)
+    world.poll(server, other, dict.fromkeys(mine, "succeeded"), 0)
+    assert world.sessions() == [session]
+    drain(world, server, [other], lambda _: "succeeded", total=len(ids) - len(mine))
+    assert world.sessions() == [session]
+    server.close()
+
+
+def test_g4_a_server_that_stands_still_in_the_middle_of_a_turn_is_cut_off_when_it_is_declared_dead(
+    world: World,
+) -> None:
+    ids = world.enqueue(KEYS * 2)
+    # As a process that was stopped, it does not find out by itself that its turn takes long.
+    world.database.lease_seconds = 3_600.0
+    server = world.server("ship")
+    worker = server.join()
+    held = world.poll(server, worker, {}, 3)
+    (session,) = world.sessions()
+    polled: list[list[int]] = []
+    waiting = "select pid from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
+    with world.database.connect() as blocker, blocker.transaction():
+        blocker.execute("select from penstock.ready for update")
+        ends = dict.fromkeys(held, "succeeded")
+        still = threading.Thread(target=lambda: polled.append(world.poll(server, worker, ends, 3)))
+        still.start()
+        eventually(lambda: world.ask(waiting, session), "its turn stands still, with the worker's leases locked")
+        world.declare_dead(server.owner)
+        eventually(lambda: session not in world.sessions(), "its session is ended")
+        still.join()
+    # It was found out what became of the turn, which took nothing.
+    assert polled == [[]]
+    assert world.states(held) == {"succeeded"}
+    drain(world, server, [worker], lambda _: "succeeded", total=len(ids) - len(held))
+    assert sorted(world.started) == sorted(ids)
+    assert worker.lost == set()
+    server.close()
+
+
+def test_g5_a_turn_that_comes_late_leases_nothing_to_a_worker_for_whom_another_server_acts(world: World) -> None:
+    ids = world.enqueue(KEYS)
+    server, second = world.server("ship"), world.server()
+    worker, other = server.join(), server.join()
+    late: list[Callable[[Connection], object]] = []
+
+    def hold_back(connection: Any, *arguments: Any, **options: Any) -> Any:
+        late.append(lambda another: exchange(another, *arguments, **options))
+        connection.close()
+        raise psycopg.OperationalError("it is still on its way")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conversation, "exchange", hold_back)
+        world.is_patient = False
+        with pytest.raises(PartitionUnavailable):
+            world.poll(server, worker, {}, 3)
+    world.is_patient = True
+    adopted = second.adopt(worker.conversation.holder, [])
+    assert world.poll(second, adopted, {}, 3) == []
+    with world.database.connect() as connection, pytest.raises(psycopg.errors.SerializationFailure, match="given up"):
+        late[0](connection)
+    assert world.leased_to(worker) == []
+    drain(world, server, [other], lambda _: "succeeded", total=len(ids))
+    assert world.poll(second, adopted, {}, 3) == []
+    second.close()
+    server.close()
+
+
+def test_g5_what_a_worker_has_got_unheard_it_gets_from_the_server_that_acts_for_it_next(world: World) -> None:
+    world.enqueue(KEYS)
+    server, second = world.server("ship"), world.server()
+    worker = server.join()
+    running = world.poll(server, worker, {}, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        lose(patch, conversation, "exchange", is_done=True, most=1)
+        lose(patch, conversation, "stop_turns", is_done=False)
+        world.is_patient = False
+        with pytest.raises(PartitionUnavailable):
+            world.poll(server, worker, {}, 2)
+    world.is_patient = True
+    adopted = second.adopt(worker.conversation.holder, [world.given[job] for job in running])
+    given = world.poll(second, adopted, {}, 2)
+    assert sorted(running + given) == world.leased_to(worker)
+    assert len(given) == 2
+    world.poll(second, adopted, dict.fromkeys(running + given, "succeeded"), 0)
+    assert world.leased_to(worker) == []
+    assert adopted.lost == set()
+    second.close()
     server.close()

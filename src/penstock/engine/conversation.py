@@ -70,7 +70,7 @@ class Conversation:
         self._on_doubt = on_doubt
         # Over which connection of the link it was said who the holder is.
         self._introduced_in = 0
-        # What its turns bear behind a pooler.
+        # What its turns bear where a session does not tell whose they are.
         self._turn_number: int | None = None
         self._is_in_doubt = False
         # The session of the turn that is in doubt; None: there is no such turn, or it never had a session.
@@ -78,7 +78,9 @@ class Conversation:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether the next exchange takes nothing, and finds out what is held; its ends must be the same as before."""
+        """Whether the next exchange takes nothing, and finds out what is held; its ends must be the same as before, or
+        those that the lost turn did not write are never written.
+        """
         return self._is_in_doubt
 
     def doubt(self) -> None:
@@ -144,19 +146,32 @@ class Conversation:
         return self.ask(lambda connection: self._find_not_held(connection, not_held, attempts))
 
     def _introduce(self, connection: Connection) -> Connection:
-        """Over a new connection: let whoever finds the holder dead know which session to end."""
+        """Over a new connection: let whoever finds its worker dead know which session to end.
+
+        A link that is shared has the session of who acts for the holders. Whoever acts for this one next, or finds it
+        dead, does not end that session: it is the number of its turns that stops those that come late.
+        """
         if self._introduced_in != self._link.opened:
-            if self._link.database.is_pooled:
-                self._turn_number = stop_turns(connection, self._link.database, self.holder.worker, None)
-            else:
-                workers.note_session(connection, self.holder.worker)
+            if self._has_numbered_turns:
+                self._turn_number = self._stop_turns(connection, None)
+            if not self._link.database.is_pooled:
+                workers.note_session(connection, self._link.shared_by or self.holder.worker)
             self._introduced_in = self._link.opened
         return connection
+
+    @property
+    def _has_numbered_turns(self) -> bool:
+        """Whether turns of this holder cannot be stopped by ending a session: it is hidden, or that of many holders."""
+        return bool(self._link.database.is_pooled) or self._link.shared_by is not None
+
+    def _stop_turns(self, connection: Connection, session: Session | None) -> int | None:
+        database, worker = self._link.database, self.holder.worker
+        return stop_turns(connection, database, worker, session, has_numbers=self._has_numbered_turns)
 
     def _find_out(self, connection: Connection, settlement: Settlement, known: Iterable[Lease]) -> Turn:
         """Find out what became of the turn in doubt: settle again, and read what is held."""
         # Before anything is read: while the lost turn could still commit, its claim could come after that.
-        self._turn_number = stop_turns(connection, self._link.database, self.holder.worker, self._session_in_doubt)
+        self._turn_number = self._stop_turns(connection, self._session_in_doubt)
         turn = self._settle(connection, settlement.succeeded, settlement.ends, settlement.freed)
         turn.not_held = self._find_not_held(connection, turn.not_held, settlement.attempts())
         held = sorted(held_leases(connection, self.holder.worker), key=lambda lease: lease.id)

@@ -51,6 +51,8 @@ class Link:
         self._purpose = purpose
         self._patience = patience
         self._connection: Connection | None = None
+        # The worker that acts for several holders over this link; None: its one holder has it for itself.
+        self.shared_by: int | None = None
         # How many connections were opened so far: whatever holds for a session has to be set up again in the next.
         self.opened = 0
         # Since when the database has not answered.
@@ -74,6 +76,16 @@ class Link:
             self.opened += 1
             self.unheard_since = None
         return self._connection
+
+    def share(self, worker: int) -> None:
+        """Let several holders talk over it, for whom this worker acts; again when that one registers anew.
+
+        The session is noted as this worker's, and ended when this one is declared dead: ended with one of its holders,
+        it would be cut off for all of them.
+        """
+        self.shared_by = worker
+        # Over the next connection everybody is introduced again.
+        self.close()
 
     def try_once(self, act: Callable[[Connection], T]) -> T:
         """Do something once. After an error the caller has to find out whether it was done."""

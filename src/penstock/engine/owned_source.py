@@ -2,8 +2,7 @@
 
 The owner is a row of `worker`, and whoever is given the leases may be another: one owner chooses for many holders. It
 finds out by itself what became of jobs whose ends were written by somebody else, or that were rescued from a holder
-that died. Whoever lets it choose keeps to one rule: a turn in doubt, of any of its holders, is found out about before
-anything else is chosen, since nobody knows what it may have leased.
+that died. What became of a turn in doubt its user finds out, before anything else is chosen (`penstock.engine`, 4).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A source: where the next jobs come from, whatever the rules of their queues.
 
-Each turn goes the same way: `look` at what there is, `wish` for some of it, exchange, `learn` what came of it. A source
-asks the database only in `look` and in what takes a connection.
+Each turn goes the same way: `look` at what there is, `wish` for some of it, exchange, `learn` what came of it. All that
+its user has to do, in which order and why, is in `penstock.engine`. A source asks the database only in `look` and in
+what takes a connection.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class Source(Protocol):
         """Whether a look would ask anything."""
 
     def look(self, connection: Connection, wanted: int, now: float) -> None:
-        """See what there is, if so many jobs are wanted. Called before `note_ends`."""
+        """See what there is, if so many jobs are wanted. Called before `note_ends`: what was noted as ended, and is
+        still leased in what this sees, would count as running elsewhere.
+        """
 
     def wish(self, slots: int, ahead: int, waiting: int, now: float) -> Wish:
         """What to take for so many free slots, and to follow that soon; so many wait already."""

@@ -41,14 +41,17 @@ def end_session(
         clock.sleep(0.02)
 
 
-def stop_turns(connection: Connection, database: Database, worker: int, session: Session | None) -> int | None:
+def stop_turns(
+    connection: Connection, database: Database, worker: int, session: Session | None, *, has_numbers: bool
+) -> int | None:
     """Let no turn of a worker that was sent so far be committed any more; what its turns bear from now on.
 
-    On a direct connection that is nothing: there the session that was cut off is ended. A pooler hides that, and may
-    send a turn on long after the worker has lost its answer.
+    Where a worker has a session of its own that is nothing: the one that was cut off is ended. A pooler hides sessions,
+    and may send a turn on long after the worker has lost its answer. Where several programs may act for a worker, who
+    comes next does not know the session of the one before, which is not that worker's alone.
     """
     end_session(connection, database, session)
-    if not database.is_pooled:
+    if not has_numbers:
         return None
     row = connection.execute(query("renew_turns"), {"worker": worker}).fetchone()
     return None if row is None else int(row[0])

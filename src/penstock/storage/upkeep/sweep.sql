@@ -38,8 +38,8 @@ with done as (
 select (select count(*) from done) + (select count(*) from asks)
 
 -- name: forget_receipts
--- Those that nobody can ask for any more, and the turns of workers that are gone. A scan: where nothing goes through a
--- pooler both are empty. Locks: turns, skipping those that are locked.
+-- Those that nobody can ask for any more, and the turns of workers that are gone. A scan: receipts are of calls through a
+-- pooler, and turns are few. Locks: turns, skipping those that are locked.
 with receipts as (
     delete from @schema@.receipt where kept_until < now() returning 1
 ), turns as (

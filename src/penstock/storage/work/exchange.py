@@ -86,7 +86,8 @@ def exchange(
     """Settle and claim. Nothing is done twice if it is repeated: what was settled before is simply not held.
 
     `freed` are partitions with a limit in which this ends jobs: what it does not claim there is offered to others.
-    `number` is what the worker's turns bear behind a pooler (`penstock.storage.connection.sessions`).
+    `number` is what the worker's turns bear behind a pooler, or where others may act for it after this program
+    (`penstock.storage.connection.sessions`).
     """
     try:
         return _exchange(connection, worker, name, succeeded, ends, wish, choices, freed, number=number)

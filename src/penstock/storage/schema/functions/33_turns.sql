@@ -1,7 +1,8 @@
 -- The number that a worker's turns bear.
 --
 -- Behind a transaction pooler a turn whose answer was lost may still be under way, or not even have begun. So each turn
--- locks the number of its worker's turns, and who finds out what became of one changes it first.
+-- locks the number of its worker's turns, and who finds out what became of one changes it first. So does who begins to act
+-- for a worker that another has acted for, whose session it neither knows nor may end: it serves others too.
 
 -- Locks the number for this transaction; refused (40001) where it is another by now. Locks: the row, shared.
 create or replace function @schema@.lock_turn(p_worker bigint, p_number bigint) returns void

@@ -99,7 +99,8 @@ begin
              order by id for update skip locked)
         returning id, session_pid)
     select count(*), array_agg(session_pid) into workers, v_sessions from gone;
-    -- A worker that stands still in the middle of a turn keeps its partitions and leases locked for as long as it does.
+    -- A worker that stands still in the middle of a turn keeps its partitions and leases locked for as long as it does. So
+    -- its session is ended; one that acts for many is noted in the row of who acts, and is not ended with one of them.
     if workers > 0 then
         begin
             perform pg_terminate_backend(a.pid) from pg_stat_activity as a

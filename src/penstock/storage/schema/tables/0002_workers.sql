@@ -11,7 +11,8 @@ create table @schema@.worker (
     version       text not null,
     concurrency   int not null,
     lease_seconds double precision not null,
-    -- The server process it claims and settles with; it is ended with the worker, and what it locked is free.
+    -- The server process it claims and settles with; it is ended with the worker, and what it locked is free. Null where
+    -- another worker acts for this one and for others: then that one has it.
     session_pid   int,
     started_at    timestamptz not null default now(),
     renewed_at    timestamptz not null default now()
@@ -33,7 +34,8 @@ create table @schema@.sleeper (
     primary key (queue_id, worker_id)
 );
 
--- What became of calls and turns that were sent through a transaction pooler, which hides their sessions.
+-- What became of calls that were sent through a transaction pooler, which hides their sessions; and of turns that were, or
+-- that another worker sent over a session that serves several.
 
 -- A call writes its token with its jobs, and who lost its answer writes it too: who comes second meets the first. If that
 -- is the call, nothing of it is written, however late it comes; if it is who looks, the call was.
