@@ -50,8 +50,8 @@ def _examine(database: Database) -> tuple[list[Check], CatalogueFacts | None]:
             checks.append(_notifications(database))
             checks.append(_schema(connection))
             if checks[-1].ok:
-                checks += [check(connection) for check in _INSIDE]
                 facts = catalogue_facts(connection)
+                checks += _inside(connection, facts)
     except (PenstockError, *ConnectionLost) as error:
         causes = (error, error.__cause__, error.__context__)
         told = [advice for each in causes if (advice := remedy(getattr(each, "sqlstate", None) or ""))]
@@ -110,6 +110,15 @@ def _schema(connection: Connection) -> Check:
     except PenstockError as error:
         return Check("schema", False, str(error), "connect as its owner, or as a worker or a reader")
     return Check("schema", True, describe(read_state(connection)))
+
+
+def _inside(connection: Connection, facts: CatalogueFacts) -> list[Check]:
+    if not facts.is_drained:
+        return [check(connection) for check in (*_OF_ANY, *_OF_ONE_IN_USE)]
+    advice = (
+        "take its URL out of your programs; what ended there, and its part of the figures, is read while it is given"
+    )
+    return [*(check(connection) for check in _OF_ANY), Check("state", True, "drained", advice)]
 
 
 def _role(connection: Connection) -> Check:
@@ -216,7 +225,8 @@ def _owners(connection: Connection) -> Check:
     )
 
 
-_INSIDE: tuple[Callable[[Connection], Check], ...] = (
-    *(_role, _transactions, _dead_rows, _tables, _archive),
-    *(_workers, _upkeep, _tasks, _timeouts, _owners, _set_aside),
+_OF_ANY: tuple[Callable[[Connection], Check], ...] = (_role, _transactions, _dead_rows, _archive)
+_OF_ONE_IN_USE: tuple[Callable[[Connection], Check], ...] = (
+    *(_tables, _workers, _upkeep),
+    *(_tasks, _timeouts, _owners, _set_aside),
 )

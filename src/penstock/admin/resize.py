@@ -20,6 +20,9 @@ from penstock.storage.catalogue.queues import QueueEntry, find_queue
 
 __all__ = ["move_partition", "resize"]
 
+# So many names are told where one is wrong.
+MOST_NAMES = 16
+
 
 def resize(databases: Databases, queue: str, partitions: int) -> Resize:
     """Give a queue so many partitions, and tell how far it is; the same number again only tells."""
@@ -68,9 +71,10 @@ def _number(entry: QueueEntry, partition: int | str) -> int:
         return current.index(partition)
     if isinstance(partition, int) and not isinstance(partition, bool) and 0 <= partition < entry.partition_count:
         return partition
+    names = ", ".join(current if len(current) <= MOST_NAMES else [*current[: MOST_NAMES - 2], "…", current[-1]])
     raise NotFound(
-        f"queue {entry.name!r} has no partition {partition!r:.200}: give its name, or a number from 0 to "
-        f"{entry.partition_count - 1}"
+        f"queue {entry.name!r} has no partition {partition!r:.200}: give a number from 0 to "
+        f"{entry.partition_count - 1}, or one of its names: {names}"
     )
 
 

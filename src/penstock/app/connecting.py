@@ -175,6 +175,8 @@ class Connecting:
         joined = joining.join(databases, silent, are_ours=self.is_embedded)
         for database in joining.further_shards(joined, self._make_database):
             joined.add(database)
+        if notice := joined.drained_notice():
+            log.warning("%s", notice)
         return joined
 
     def _with_schema(self, url: str) -> str:

@@ -30,6 +30,8 @@ def open_answering_app(url: str | None) -> Iterator[App]:
     with open_app(url) as app, suppress_warnings():
         ensure_answering(app)
         yield app
+        if notice := app.databases.drained_notice():
+            warn(notice)
         if missing := unavailable(app):
             warn(f"shard {', '.join(missing)} does not answer, and this is without it (see penstock shards)")
 

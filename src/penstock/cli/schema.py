@@ -14,7 +14,7 @@ from penstock.admin import doctor as examine
 from penstock.admin import grant as grant_to
 from penstock.cli.app_target import ensure_answering, open_answering_app, open_app, suppress_warnings
 from penstock.cli.shared_options import AsJson, Url
-from penstock.cli.terminal import Column, is_terminal, say, show_json, show_table
+from penstock.cli.terminal import Column, is_terminal, say, show_json, show_table, warn
 from penstock.errors import PenstockError
 from penstock.storage import Connection
 from penstock.storage.connection.schema_name import SCHEMA
@@ -88,7 +88,8 @@ def doctor(url: Url = None, as_json: AsJson = False) -> None:
             app.migrate()  # an embedded server's schema is nobody's duty
         with suppress(PenstockError):  # What keeps an app from opening is among what is looked for.
             ensure_answering(app)
-            _ = app.databases
+            if notice := app.databases.drained_notice():
+                warn(notice)
         checks = examine(app.unchecked_databases)
     if as_json:
         show_json([asdict(check) for check in checks])

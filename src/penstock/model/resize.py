@@ -9,10 +9,11 @@ __all__ = ["Resize"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resize:
-    """The answer of `app.resize`. Call it again to see how far it is: the same number of partitions changes nothing.
+    """The answer of `app.resize` and `app.move_partition`. Call again to see how far it is: the same changes nothing.
 
-    `epoch` counts the key maps the queue has had. `draining` are partitions with jobs that an earlier
-    map sent there, or that a plain queue does not use any more, and how many. `is_through`: nothing is waited for any
+    `epoch` counts the key maps the queue has had. `draining` are partitions with jobs that an earlier map sent there,
+    also those that were not moved, for a map is drained as a whole; of a plain queue only those that are not used any
+    more; and how many jobs. `is_through`: nothing is waited for any
     more; before that, keys may wait though nothing drains: for a producer whose open transaction began under an earlier
     map, or for a key that is halted.
     """

@@ -55,6 +55,8 @@ class Databases:
         self._databases = {database.shard: database for database in databases}
         # The database, where there is no other: then nobody is asked in a thread, nor passed over.
         self.sole: Database | None = databases[0] if len(databases) == 1 else None
+        # Those that the app has URLs for; the others were found by their addresses.
+        self._given = frozenset(self._databases)
         self._drained: frozenset[int] = frozenset()
         self._lock = threading.Lock()
         renew_in_children(self, Databases._renew_after_fork)
@@ -123,6 +125,16 @@ class Databases:
             return self._drained
         self.note_drained([entry.number for entry in self.read(read_shards) if entry.state == "drained"])
         return self._drained
+
+    def drained_notice(self) -> str | None:
+        """What to tell whoever gave only the URLs of drained shards; None where one in use is among them."""
+        if not self._given or not self._given <= self._drained:
+            return None
+        numbers, verb = ", ".join(map(str, sorted(self._given))), "is" if len(self._given) == 1 else "are"
+        return (
+            f"shard {numbers} {verb} drained, and no URL of a shard in use is given: "
+            "give one (`penstock shards` lists them)"
+        )
 
     def has_others(self, number: int | None) -> bool:
         """Whether there is a database beside that one, whichever it is, with which things go on while that is away."""

@@ -37,6 +37,11 @@ class CatalogueFacts:
     digest: str
     shards: list[tuple[int, str, str]]
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether the database holds nothing any more but what ended there."""
+        return any(number == self.number and state == "drained" for number, _, state in self.shards)
+
 
 def catalogue_facts(connection: Connection) -> CatalogueFacts:
     """What a database says of the catalogue."""

@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from penstock.errors import PartitionUnavailable
+from penstock.errors import InvalidInput, PartitionUnavailable
 from penstock.shards.databases import Databases
 from penstock.storage.catalogue.queues import find_queue
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.queries import query
-from penstock.storage.connection.refusals import ObjectInUse
+from penstock.storage.connection.refusals import InvalidParameterValue, ObjectInUse
 
 __all__ = ["advance_changes", "change", "move", "tell_rest", "tell_rest_of", "tell_shut"]
 
@@ -55,7 +55,21 @@ class RestOfMap(NamedTuple):
 
 
 def change(databases: Databases, name: str, act: Callable[[Connection], bool]) -> bool:
-    """Make a change of a queue's map and see it through; what `act` said. PartitionUnavailable: nothing is changed."""
+    """Make a change of a queue's map and see it through; what `act` said.
+
+    PartitionUnavailable: nothing is changed. InvalidInput: it is refused, now and until somebody has done something.
+    """
+    try:
+        return _change(databases, name, act)
+    except InvalidParameterValue as error:
+        kind, _, said = str(error.diag.message_primary).partition(": ")
+        if kind != "InvalidInput":
+            raise
+        field, _, problem = said.partition(": ")
+        raise InvalidInput(field, problem) from None
+
+
+def _change(databases: Databases, name: str, act: Callable[[Connection], bool]) -> bool:
     if databases.sole is not None:
         return databases.sole.run(act)
     databases.learn_drained()

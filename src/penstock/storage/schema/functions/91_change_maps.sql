@@ -45,8 +45,8 @@ end;
 
 -- Begins to give a queue other partitions, in a change of the catalogue that the caller began. A queue without an owner
 -- has no use for a further map unless a partition or an idempotency key moves. Where the map before has partitions on other
--- shards, nobody may write by the new one yet. An earlier change that is not through is an error (55006), also where a
--- partition would come back to a place that it has not quite left.
+-- shards, nobody may write by the new one yet. An earlier change that is announced is an error (55006): it is through soon.
+-- Where a partition would come back to a place that it has not quite left, the change is refused: that may take long.
 create or replace function @schema@.change_map(p_queue @schema@.queue, p_version bigint, p_ids int[], p_is_move boolean) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -60,9 +60,11 @@ begin
     select p.number, p.shard into v_early from @schema@.partition as p
      where p.id = any (p_ids) and p.state <> 'current' and not @schema@.may_return(p) order by p.number limit 1;
     if found then
-        raise exception using errcode = '55006', message = format(
-            'partition %s of queue %s has left shard %s not long ago, and what it left there is not worked off yet',
-            v_early.number, quote_literal(p_queue.name), v_early.shard);
+        perform @schema@.refuse(case when p_is_move then 'shard' else 'partitions' end, format(
+            'partition %s of queue %s has left shard %s not long ago, and what it left there is not worked off yet; where a queue '
+            'has a limit or a rate, only one place of a partition starts jobs: call again when workers have ended what is ready '
+            'or runs there',
+            v_early.number, quote_literal(p_queue.name), v_early.shard));
     end if;
     if not (p_is_move or p_queue.is_owned or v_homes <> p_queue.homes) then
         perform @schema@.set_map(p_queue.id, p_version, p_ids, v_homes, false, 'open');
