@@ -247,9 +247,24 @@ def test_what_the_database_says_otherwise_about_limits_is_logged_in_one_line(
     (record,) = [record for record in caplog.records if "declared here" in record.getMessage()]
     assert record.getMessage() == (
         "queue 'q' is declared here with limit=3 (the database has 2), rate=1/s (the database has 30/m), "
-        "per_key_rate=1/s (the database has None), weights=None (the database has {'a': 2.0}), "
-        "on_dead=halt (the database has continue): the database's value is used"
+        "per_key_rate=1/s (the database has None), on_dead=halt (the database has continue): "
+        "the database's value is used"
     )
+
+
+@pytest.mark.parametrize("options", [{}, {"max_wait": 9.0}])
+def test_only_options_that_a_declaration_gives_are_compared_with_the_database(
+    database_url: str, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
+) -> None:
+    with App(database_url) as owner:
+        owner.queue("q", partitions=3, limit=5, rate="30/m", per_key_rate="1/s", on_dead="halt", max_length=7)
+        owner.migrate()
+    with App(database_url) as producer, caplog.at_level(logging.WARNING, logger="penstock"):
+        task = producer.queue("q", **options).task(name="t")(print)
+        task.enqueue()
+        assert producer.stats("q").limit == 5
+    said = "queue 'q' is declared here with max_wait=9.0 (the database has None): the database's value is used"
+    assert [record.getMessage() for record in caplog.records] == [said] * len(options)
 
 
 def test_the_same_rules_written_otherwise_are_no_difference(

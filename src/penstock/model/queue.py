@@ -10,7 +10,10 @@ from penstock.errors import InvalidInput
 from penstock.model.checks import MOST_PARTITIONS, checked_count, checked_name
 from penstock.model.rules import QueueRules
 
-__all__ = ["QueueDefinition", "partition_name", "refuse_unknown_options"]
+__all__ = ["USUAL_PARTITIONS", "QueueDefinition", "partition_name", "refuse_unknown_options"]
+
+# Of a queue that was not declared with another number.
+USUAL_PARTITIONS = 1
 
 
 def partition_name(queue: str, number: int) -> str:
@@ -23,11 +26,11 @@ class QueueDefinition:
     """A queue as declared."""
 
     name: str
-    partitions: int = 1
+    partitions: int = USUAL_PARTITIONS
     rules: QueueRules = field(default_factory=QueueRules)
 
     @classmethod
-    def of(cls, name: str, partitions: int = 1, **options: Any) -> Self:
+    def of(cls, name: str, partitions: int = USUAL_PARTITIONS, **options: Any) -> Self:
         """The queue by its options, as `app.queue` takes them; `InvalidInput` for one that cannot be."""
         checked_name("queue", name)
         checked_count("partitions", partitions, most=MOST_PARTITIONS)

@@ -127,9 +127,17 @@ class QueueRules:
         ]
 
     def differences(self, stored: QueueRules) -> list[str]:
-        """What else a declaration says otherwise than the database, whose word counts."""
+        """What else a declaration says otherwise than the database, whose word counts.
+
+        What it leaves as usual it says nothing about: a producer may name a queue and not its limits.
+        """
+        options = options_of(type(self))
         differing = self._differing(stored, (Kind.LIVE, Kind.LOGGED))
-        return [f"{name}={here} (the database has {there})" for name, here, there in differing]
+        return [
+            f"{name}={here} (the database has {there})"
+            for name, here, there in differing
+            if here != options[name].usual
+        ]
 
     def _differing(self, stored: QueueRules, kinds: Collection[Kind]) -> Iterator[tuple[str, Any, Any]]:
         for name, each in options_of(type(self)).items():

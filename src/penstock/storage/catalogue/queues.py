@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from psycopg import errors
 
 from penstock.errors import InvalidInput, NotFound
-from penstock.model.queue import QueueDefinition
+from penstock.model.queue import USUAL_PARTITIONS, QueueDefinition
 from penstock.model.rules import QueueRules, refuse_unknown_rules
 from penstock.routing.placement import Depth
 from penstock.routing.router import KeyMap
@@ -72,9 +72,9 @@ class QueueEntry:
         return bool(self.rules.unknown_in(self.stored_rules))
 
     def differences(self, declared: QueueDefinition) -> list[str]:
-        """What a declaration says otherwise than the database, whose word counts."""
+        """What a declaration says otherwise than the database, whose word counts; what it leaves as usual is none."""
         different = declared.rules.differences(self.rules)
-        if declared.partitions != self.partition_count:
+        if declared.partitions not in (USUAL_PARTITIONS, self.partition_count):
             different.insert(0, f"partitions={declared.partitions} (the database has {self.partition_count})")
         return different
 
