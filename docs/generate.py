@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, get_overloads
+from typing import Any, get_overloads, get_type_hints
 
 import typer
 
@@ -61,6 +61,7 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
             penstock.Resize,
             penstock.Drain,
             penstock.DrainRest,
+            penstock.Worked,
             penstock.WorkerInfo,
             penstock.Cron,
             penstock.Load,
@@ -101,6 +102,7 @@ INTERNAL = {
 # Made by calling them; the others come from a call of something else.
 CONSTRUCTED = (penstock.App, penstock.Retry, penstock.Snooze, penstock.Discard)
 ALIASES = {
+    "Limits": "int | str | float | Mapping[str, float] | None",
     "KeyOf": "str | Callable[..., Any] | None",
     "Exceptions": "type[BaseException] | tuple[type[BaseException], ...]",
 }
@@ -129,6 +131,15 @@ def cli_page() -> str:
         "",
         "`python -m penstock` is the same as `penstock`. Commands that print take `--json`. Exit codes: 0 done, 1 "
         "refused, 2 wrong use, 75 a worker is stuck and is to be started again, 130 interrupted.",
+        "",
+        "`--json` prints the fields of the [Python object](api.md#what-is-read-back) that the same call gives, under "
+        "their names: `stats QUEUE` a `Stats`, `job` a `Job`, `explain` an `Explanation`, `resize` and `shards move` a "
+        "`Resize`, `shards drain` a `Drain`, `work` a `Worked` and its `seconds`. Lists stand under their plural, with "
+        'the shards that did not answer: `{"jobs": […], "unavailable": []}`, and so `workers`, `crons`, `loads`, the '
+        "`keys` of `blocked-keys` and, each without its URL, `shards`. `stats` of every queue, `doctor` and `sql` "
+        "print a list. Ids of jobs and workers are text, for they pass what JavaScript's numbers hold; times are text "
+        'in ISO 8601; a key that is no text is `{"base64": "…"}`; what drains is `{"partition": …, "jobs": …}`. What a '
+        "command changed it names: `enqueue` prints `id`, `cancel ID` prints `job_id` and `state`.",
         "",
     ]
     panel = ""
@@ -230,6 +241,9 @@ def _kind(kind: type) -> list[str]:
     if issubclass(kind, enum.Enum):
         return [*lines, ", ".join(f"`{member.value}`" for member in kind) + ".", ""]
     rows = []
+    if hasattr(kind, "_fields"):
+        hints = get_type_hints(kind)
+        rows += [f"| `{name}` | `{_cell(_type(hints[name]))}` |" for name in kind._fields]
     if dataclasses.is_dataclass(kind) and kind is not penstock.PendingJob:
         fields = [(each.name, each.type) for each in dataclasses.fields(kind)]
         fields += [
@@ -299,7 +313,7 @@ def _form(name: str, function: Any, *, is_method: bool) -> str:
 def _type(annotation: Any) -> str:
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
     for alias, meaning in ALIASES.items():
-        text = re.sub(rf"\b{alias}\b", meaning, text)
+        text = re.sub(rf"\bUnpack\[{alias}\]|\b{alias}\b", meaning, text)
     return text.replace(" | None | None", " | None")
 
 
