@@ -149,7 +149,10 @@ class Run:
         name = done.test.rpartition("/")[2]
         print(f"{minutes:3}:{seconds:02} {done.seconds:6.1f} s  {name}  seed {done.seed}: {brought or 'nothing'}")
         if done.found:
-            print(f"       FAILED: {done.found}\n       kept in {self.ledger.folder / str(done.seed)}")
+            print(f"       FAILED: {done.found}")
+            # A round that was given up, or whose process died, kept nothing.
+            if (kept := self.ledger.folder / str(done.seed)).exists():
+                print(f"       kept in {kept}")
         sys.stdout.flush()
 
 
