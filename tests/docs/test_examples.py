@@ -34,7 +34,8 @@ def test_the_examples_of_a_page_run_and_print_what_it_says(page: Path, database_
         program += [""] * (block.line - 1 - len(program)) + block.lines
         said += [line.split(_ARROW, 1)[1] for line in block.lines if _ARROW in line]
     (tmp_path / "program").write_text("\n".join(program) + "\n", encoding="utf-8")
-    environment = {**os.environ, "PENSTOCK_URL": database_url, "PYTHONPATH": str(tmp_path)}
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PENSTOCK_URL": database_url, "PYTHONPATH": path}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-W", "error", *arguments]
