@@ -294,7 +294,7 @@ def test_a_job_whose_key_moves_on_while_it_is_on_its_way_is_sent_on(world: World
     world.assert_conserved(1)
 
 
-class Killed(Exception):
+class Killed(BaseException):
     pass
 
 

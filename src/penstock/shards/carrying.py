@@ -4,7 +4,7 @@
     clean         what was remembered of that is forgotten when nobody can ask for it any more
 
 Both are upkeep's, on all shards, by anybody and any number at once. One that is down is passed over: what is
-for it, or lies there, waits.
+for it, or lies there, waits. What was sent to a shard to which nobody writes any more goes another way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.shards.databases import Databases
 from penstock.shards.map_changes import tell_rest_of
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection, Database
-from penstock.storage.connection.error_meaning import may_repeat
+from penstock.storage.connection.error_meaning import DatabaseError, is_drained
 from penstock.storage.connection.queries import query
 
 __all__ = ["carry", "clean"]
@@ -32,8 +32,8 @@ ANSWER_SECONDS = 5.0
 
 
 def carry(databases: Databases, refusals: list[Exception] | None = None) -> int:
-    """Carry what was sent from any shard to any other; how many jobs. What a shard did not take now, and why, is added
-    to `refusals`: it is tried again.
+    """Carry what was sent from any shard to any other; how many jobs. Why a shard did not take something is added to
+    `refusals`: it is tried again.
     """
     said = [] if refusals is None else refusals
     return sum(databases.each_database(lambda database: _carry_from(databases, database, said)))
@@ -50,25 +50,59 @@ def clean(databases: Databases) -> int:
 
 
 def _carry_from(databases: Databases, database: Database, refusals: list[Exception]) -> int:
-    def targets(connection: Connection) -> list[int]:
+    count = 0
+    for number in database.ask(_read_targets, timeout=ANSWER_SECONDS):
+        if number in databases and not databases.of(number).breaker.is_down:
+            # Whatever becomes of it there, what is for others is carried.
+            try:
+                count += _carry_to(databases, database, databases.of(number))
+            except PartitionUnavailable:
+                continue
+            except Exception as error:
+                refusals.append(error)
+    return count
+
+
+def _read_targets(connection: Connection) -> list[int]:
+    with connection.transaction():
+        _query_value(connection, "begin_carrying")
         return [row[0] for row in connection.execute(query("outbox_shards")).fetchall()]
 
-    count = 0
-    for number in database.ask(targets, timeout=ANSWER_SECONDS):
-        if number in databases and not databases.of(number).breaker.is_down:
-            carried = BATCH
-            while carried == BATCH:
-                try:
-                    carried = _carry_some(databases, database, databases.of(number))
-                except PartitionUnavailable:
-                    break
-                except Exception as error:
-                    if not may_repeat(error):
-                        raise
-                    refusals.append(error)
-                    break
-                count += carried
+
+def _carry_to(databases: Databases, database: Database, target: Database) -> int:
+    count, carried = 0, BATCH
+    while carried == BATCH:
+        try:
+            carried = _carry_some(databases, database, target)
+            count += carried
+        except DatabaseError as error:
+            if not is_drained(error):
+                raise
+            carried = _redirect_some(database, target)
     return count
+
+
+def _redirect_some(database: Database, target: Database) -> int:
+    """Let the next jobs for a shard that takes nothing any more go another way; how many do, or are there already.
+
+    None do while something is left there that came before them.
+    """
+
+    def act(connection: Connection) -> int:
+        with connection.transaction():
+            if not _query_value(connection, "begin_carrying"):
+                return 0
+            which = {"shard": target.shard, "limit": BATCH}
+            ids = [row[0] for row in connection.execute(query("sent_next"), which).fetchall()]
+            ask = {"from": database.shard, "ids": array_text(ids)}
+            arrived = target.ask(lambda there: _query_value(there, "arrived_for_good", **ask), timeout=ANSWER_SECONDS)
+            if arrived is None:
+                return 0
+            connection.execute(query("depart"), {"ids": array_text(arrived)})
+            others = array_text(set(ids) - set(arrived))
+            return len(arrived) + int(_query_value(connection, "redirect", ids=others))
+
+    return database.ask(act, timeout=ANSWER_SECONDS)
 
 
 def _carry_some(databases: Databases, database: Database, target: Database) -> int:

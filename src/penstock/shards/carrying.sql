@@ -13,6 +13,18 @@ select shard from found where shard is not null
 -- @schema@.begin_carrying.
 select @schema@.begin_carrying()
 
+-- name: sent_next
+-- What is to be carried to a shard next. Index: outbox_by_shard.
+select id from @schema@.outbox where shard = %(shard)s order by id limit %(limit)s
+
+-- name: arrived_for_good
+-- See @schema@.arrived_for_good. Index: the primary key of arrival.
+select @schema@.arrived_for_good(%(from)s, %(ids)s::bigint[])
+
+-- name: redirect
+-- See @schema@.redirect.
+select @schema@.redirect(%(ids)s::bigint[])
+
 -- name: set_aside_unsent
 -- See @schema@.set_aside_unsent.
 select @schema@.set_aside_unsent(%(shard)s, %(limit)s)

@@ -50,13 +50,19 @@ def begin_draining(databases: Databases, number: int) -> bool:
 
 
 def advance_draining(databases: Databases) -> int:
-    """Go on with every shard that is being drained; how much was done."""
-    entries = databases.read(read_shards)
-    return sum(
-        _advance_shard(databases, entry.number)
-        for entry in entries
-        if entry.state == "draining" and entry.number in databases
-    )
+    """Go on with every shard that is being drained; how much was done. Raises what went wrong with the first that could
+    not go on, when the others have.
+    """
+    done, errors = 0, list[Exception]()
+    for entry in databases.read(read_shards):
+        if entry.state == "draining" and entry.number in databases:
+            try:
+                done += _advance_shard(databases, entry.number)
+            except Exception as error:
+                errors.append(error)
+    if errors:
+        raise errors[0]
+    return done
 
 
 def count_rest(databases: Databases, number: int) -> list[Rest]:
@@ -84,9 +90,15 @@ def _vacate(connection: Connection, *, queue: str, shard: int) -> bool:
 
 
 def _end_if_drained(databases: Databases, database: Database) -> bool:
-    """Say that a shard is drained, if it is."""
+    """Say that a shard is drained, if it is.
+
+    Whoever is killed in between, or meets a shard that does not answer, leaves one to which nobody writes any more:
+    what was sent to it meanwhile goes another way (`carry`), and the next caller finds nothing on its way.
+    """
     is_vacant = partial(_query_value, name="is_vacant")
     if not database.ask(is_vacant, timeout=ANSWER_SECONDS) or not _are_keys_carried(databases):
+        return False
+    if any(_count_ties(databases, database)):
         return False
     if not database.ask(partial(_query_value, name="end_writes"), timeout=ANSWER_SECONDS):
         return False

@@ -34,6 +34,7 @@ from penstock.shards.ids import level_ids
 from penstock.shards.left_places import empty_left_places
 from penstock.shards.map_changes import advance_changes, tell_rest, tell_shut
 from penstock.shards.parents import forget_ends, tell_children
+from penstock.storage.connection.error_meaning import may_repeat
 
 __all__ = ["DUTIES", "Duty", "shared_duties"]
 
@@ -68,11 +69,12 @@ def advance_maps(databases: Databases) -> int:
 
 
 def carry_all(databases: Databases) -> int:
-    """Carry what was sent between shards; raises what the first refused where none took anything."""
+    """Carry what was sent between shards; then raises what the first refused, where none took anything, or for good."""
     refusals: list[Exception] = []
     carried = carry(databases, refusals)
-    if refusals and not carried:
-        raise refusals[0]
+    for error in refusals:
+        if not carried or not may_repeat(error):
+            raise error
     return carried
 
 

@@ -7,10 +7,18 @@
 -- is kept for longer than anybody can be on the way with it. One carries at a time from each shard, and locks what it
 -- carries; whoever lost that lock without knowing is found by the time at which it asked (see @schema@.take_arrivals).
 
--- Locks what is to be carried from here until the transaction ends; false where somebody does.
+-- Locks what is to be carried from here until the transaction ends; false where somebody does. What was sent to a shard
+-- that is drained since goes another way (@schema@.redirect) before anything else is carried: it comes first. None of it
+-- had arrived there: a shard is drained when nobody writes to it and nothing is on its way.
 create or replace function @schema@.begin_carrying() returns boolean
-language sql
-return pg_try_advisory_xact_lock(hashtext('@schema@.carry'));
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    if not pg_try_advisory_xact_lock(hashtext('@schema@.carry')) then
+        return false;
+    end if;
+    perform @schema@.redirect(array(select id from @schema@.outbox where shard = any (@schema@.drained_shards())));
+    return true;
+end $$;
 
 -- The load of a job and its range, for another shard.
 create or replace function @schema@.load_facts(p_job bigint) returns json
