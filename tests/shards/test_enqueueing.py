@@ -17,9 +17,12 @@ from tests.fault.proxy import Cut, Proxy
 from tests.fault.test_lost_answers import is_commit_in
 from tests.shards.scene import becomes, entry_of, execute, key_on, set_map_state, stored, task_on, where
 
-from penstock import App, InvalidInput, PartitionUnavailable, QueueFull, RequestTimeout
+from penstock import App, InvalidInput, PartitionUnavailable, QueueFull, RequestTimeout, SchemaMismatch
+from penstock.client import callers_writer
 from penstock.routing import home_of, shard_of
 from penstock.shards import depths
+from penstock.storage.enqueue.callers_database import CallersDatabase, identify_database
+from penstock.storage.enqueue.steps import Steps
 
 COUNTS = pytest.mark.parametrize("count", [1, 5, 150], ids=["single", "few", "copied"])
 # The shard that fails: the one that leads, or the other.
@@ -442,6 +445,59 @@ def test_g10_a_connection_to_another_system_is_refused(scene: Scene, database_ur
     task = task_on(scene.app, partitions=4)
     with psycopg.connect(database_url) as connection, pytest.raises(InvalidInput, match="no shard of this app"):
         task.options(connection=connection).enqueue(n=1)
+
+
+@COUNTS
+def test_g10_a_connection_to_another_database_is_refused_where_an_app_has_one(
+    database_url: str, empty_database_url: str, count: int
+) -> None:
+    """The partition of another queue has the same number there."""
+    with App(database_url) as app, App(empty_database_url) as other:
+        other.migrate()
+        task, there = task_on(app, "mail"), task_on(other, "payments")
+        for each in (task, there):
+            each.enqueue(n=0)
+
+        async def enqueue() -> None:
+            async with await psycopg.AsyncConnection.connect(empty_database_url) as connection:
+                await task.options(connection=connection).aenqueue_many(rows(count))
+
+        with psycopg.connect(empty_database_url) as connection:
+            with pytest.raises(InvalidInput, match=r"no shard of this app; connect to \S+$") as refused:
+                task.options(connection=connection).enqueue_many(rows(count))
+            assert refused.value.field == "connection"
+            # The caller's transaction lives on.
+            there.options(connection=connection).enqueue(n=1)
+        with pytest.raises(InvalidInput, match="no shard of this app"):
+            asyncio.run(enqueue())
+        assert other.stats("payments").queue_length == 2
+
+
+def test_g10_a_connection_is_asked_once_which_database_it_leads_to(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def identify() -> Steps[CallersDatabase]:
+        asked.append(1)
+        return identify_database()
+
+    monkeypatch.setattr(callers_writer, "identify_database", identify)
+    with App(database_url) as app, psycopg.connect(database_url) as connection:
+        task = task_on(app)
+        for n in range(3):
+            task.options(connection=connection).enqueue(n=n)
+        assert asked == [1]
+
+
+def test_a_connection_to_functions_that_this_program_is_too_old_for_is_refused(database_url: str) -> None:
+    with App(database_url) as app:
+        task = task_on(app)
+        task.enqueue(n=0)
+        execute(database_url, "update penstock.function_set set oldest_program = 99")
+        with psycopg.connect(database_url) as connection, pytest.raises(SchemaMismatch, match="version 99 or later"):
+            task.options(connection=connection).enqueue(n=1)
+        assert app.stats("q").queue_length == 1
 
 
 def test_g10_a_connection_to_a_database_without_the_schema_is_refused(scene: Scene, empty_database_url: str) -> None:

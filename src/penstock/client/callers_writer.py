@@ -45,7 +45,7 @@ class CallersWriter:
         """Write a call through a connection."""
         caller = self._callers.known(connection)
         if caller is None:
-            caller = self._callers.check(connection, *drive(connection, identify_database(), self._schema))
+            caller = self._callers.check(connection, drive(connection, identify_database(), self._schema))
         pause = FIRST_PAUSE_SECONDS
         while True:
             write = self._plan(call, caller)
@@ -64,7 +64,7 @@ class CallersWriter:
         caller = self._callers.known(connection)
         if caller is None:
             found = await drive_async(connection, identify_database(), self._schema)
-            caller = await asyncio.to_thread(self._callers.check, connection, *found)
+            caller = await asyncio.to_thread(self._callers.check, connection, found)
         pause = FIRST_PAUSE_SECONDS
         while True:
             write = await asyncio.to_thread(self._plan, call, caller)

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from penstock.errors import InvalidInput
 from penstock.storage.enqueue.steps import Steps
 
-__all__ = ["identify_database"]
+__all__ = ["CallersDatabase", "identify_database"]
 
 
-def identify_database() -> Steps[tuple[int, str]]:
-    """The number of the shard that a connection leads to, and its system."""
+class CallersDatabase(NamedTuple):
+    """Which shard a caller's database is, of which system, and the oldest program that its functions serve."""
+
+    number: int
+    system: str | None
+    oldest_program: int
+
+
+def identify_database() -> Steps[CallersDatabase]:
+    """What database a connection leads to."""
     ((has_schema,),) = yield "has_schema", {}
     if not has_schema:
         raise InvalidInput(
-            "connection", "it leads to a database without Penstock's schema: connect to a shard of this app"
+            "connection", "it leads to a database without Penstock's schema: connect to a database of this app"
         )
-    ((number, _, system, _),) = yield "read_identity", {}
-    return number, str(system)
+    ((number, system, oldest_program),) = yield "identify_database", {}
+    return CallersDatabase(number, None if system is None else str(system), oldest_program)
