@@ -111,19 +111,96 @@ def test_without_limit_and_rate_both_places_work_at_once(make: Callable[..., Mov
     assert q.claim(1, 5) == before
 
 
-def test_a_limit_that_is_set_later_counts_for_both_places_too(make: Callable[..., Moved]) -> None:
+def test_g6_a_limit_that_is_set_later_counts_for_both_places_too(make: Callable[..., Moved]) -> None:
     q = make()
+    before = q.enqueue(1, 4)
+    q.move(2)
+    after = q.enqueue(2, 6)
+    assert q.claim(1) == before[:1]
+    assert q.claim(2, 3) == after[:3]
+    q.app.limit("q", limit=2)
+    assert (q.claim(1, 5), q.claim(2, 5)) == ([], [])
+    assert q.app.explain(before[1]).reason.startswith("partition moved: its limit or rate came later")
+    q.go_on()
+    assert (q.claim(1, 5), q.claim(2, 5)) == ([], []), "something runs in the old place"
+
+    q.execute(1, "delete from penstock.lease")
+    assert q.claim(1, 5) == []
+    q.go_on()
+    assert q.claim(2, 5) == [], "three run in the new one"
+    assert q.execute(1, "select count(*) from penstock.ready") == [(0,)]
+    q.execute(2, "delete from penstock.lease where range * 1024 + low = %s", after[0])
+    assert q.claim(2, 5) == [], "two do"
+    q.execute(2, "delete from penstock.lease")
+    started = []
+    while found := q.succeed(2, 5):
+        started += found
+        assert len(found) <= 2
+        q.execute(2, "delete from penstock.lease")
+    assert sorted(started) == sorted([*before[1:], *after[3:]])
+
+
+@pytest.mark.parametrize("rules", [{"limit": 1}, {"rate": "1000/s"}], ids=["limit", "rate"])
+def test_g6_nothing_starts_in_the_old_place_after_a_limit_was_set_whatever_is_ready_there(
+    make: Callable[..., Moved], rules: dict[str, Any]
+) -> None:
+    q = make(order="key")
+    q.enqueue(1, 3, key="k")
+    q.move(2)
+    ((place,),) = q.execute(1, "select id from penstock.partition where shard = 1")
+    assert q.execute(1, "select penstock.is_still(%s)", place) == [(False,)]
+    q.app.limit("q", **rules)
+    assert q.execute(1, "select penstock.is_still(%s)", place) == [(True,)]
+    q.go_on()
+    assert q.execute(2, "select state from penstock.partition where shard = 1") == [("shut",)]
+    assert q.execute(2, "select sum(penstock.members_count(low, high, members)) from penstock.ready") == [(3,)]
+
+
+def test_a_limit_that_is_only_changed_lets_the_old_place_go_first(make: Callable[..., Moved]) -> None:
+    q = make(limit=1)
     before = q.enqueue(1, 3)
     q.move(2)
-    after = q.enqueue(2, 3)
+    q.enqueue(2, 3)
     q.app.limit("q", limit=2)
-    assert q.claim(2, 5) == []
-    assert q.claim(1, 5) == before[:2]
+    assert (q.claim(2, 5), q.claim(1, 5)) == ([], before[:2])
+
+
+def test_g6_a_limit_that_was_taken_away_for_a_while_finds_jobs_in_both_places(make: Callable[..., Moved]) -> None:
+    q = make(limit=1)
+    before = q.enqueue(1, 2)
+    q.move(2)
+    after = q.enqueue(2, 2)
+    q.app.limit("q", limit=None)
+    assert (q.claim(1), q.claim(2)) == (before[:1], after[:1])
+    q.app.limit("q", limit=1)
     q.execute(1, "delete from penstock.lease")
-    assert q.claim(1, 5) == before[2:]
+    assert q.claim(1) == []
+    q.go_on()
+    assert q.claim(2) == []
+    q.execute(2, "delete from penstock.lease")
+    assert len(q.claim(2, 5)) == 1
+
+
+def test_g6_a_claim_that_began_before_the_limit_came_is_waited_for(make: Callable[..., Moved]) -> None:
+    """It took a job in the old place, and commits when that is shut."""
+    q = make()
+    before = q.enqueue(1, 2)
+    q.move(2)
+    after = q.enqueue(2)
+    with q.database(1).connect() as connection, connection.transaction():
+        connection.execute(
+            "insert into penstock.lease (token, worker_id, partition_id, priority, pos, range, low, high, attempt,"
+            " rescues, is_ahead, ready_at, task)"
+            " select 1, 1, partition_id, priority, pos, 99, 0, 1, 1, 0, false, ready_at, task from penstock.ready"
+            " limit 1"
+        )
+        q.app.limit("q", limit=1)
+        left_places.send_and_carry(q.app.databases, q.database(1))
+    q.go_on()
+    assert q.claim(2) == []
     q.execute(1, "delete from penstock.lease")
     q.go_on()
-    assert q.claim(2, 5) == after[:2]
+    assert set(q.claim(2)) < {*before, *after}
 
 
 def test_what_comes_late_to_the_old_place_is_carried_to_the_new_one(make: Callable[..., Moved]) -> None:

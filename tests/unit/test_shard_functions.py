@@ -14,6 +14,7 @@ DOORS = {
     "is_lead": "whether the catalogue is changed here",
     "is_still": "whether nothing may start in a partition, since its earlier place comes first",
     "waits_for": "that earlier place, for explain",
+    "left_unlimited": "whether nothing starts in a place since it was left before there was a limit, for explain",
     "former_place": "the place that a partition's number had, for a resize",
     "may_return": "whether a partition may come back to it",
     "shard_for": "the shard for a new partition",

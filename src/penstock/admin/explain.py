@@ -136,6 +136,11 @@ def _explain_ready(job: Job, waiting: WaitingFacts, key_facts: KeyFacts | None) 
         shard = waiting.earlier_shard
         reason = f"partition moved: what it left on shard {shard} goes first, for its limit or rate counts there too"
         return _explanation(job, reason, earlier_shard=shard, **facts)
+    if waiting.is_carried_on:
+        reason = (
+            "partition moved: its limit or rate came later, and this job is carried on when nothing runs here any more"
+        )
+        return _explanation(job, reason, **facts)
     if by_key is not None and not by_key[0].startswith("rate"):
         return _explanation(job, by_key[0], **by_key[1], **facts)
     if waiting.limit is not None and waiting.running is not None and waiting.running >= waiting.limit:

@@ -39,7 +39,11 @@ update @schema@.queue set is_paused = %(is_paused)s, version = @schema@.next_ver
 -- name: set_rules
 -- Of two who change a queue's rules at once neither undoes the other's: the caller holds the catalogue. Locks: the
 -- queue's row.
-update @schema@.queue set rules = %(rules)s::jsonb, weights = %(weights)s::json, version = %(version)s where name = %(name)s
+update @schema@.queue
+   set rules = %(rules)s::jsonb, weights = %(weights)s::json, version = %(version)s,
+       limited_at = case when %(rules)s::jsonb ?| '{limit,rate}'
+                         then case when running_limit is null and rate is null then %(version)s else limited_at end end
+ where name = %(name)s
 
 -- name: next_version
 -- Begins a change of the catalogue. Locks: its one row.

@@ -49,7 +49,8 @@ class WaitingFacts:
     """What holds a ready job back. `is_behind_more`: more rows stand before it than were counted.
 
     `running_jobs` are some of the jobs that run in its partition, where that has a limit; `rate_opens_in` the seconds
-    until its rate lets the next one start; `earlier_shard` where its partition was before and is not worked off yet.
+    until its rate lets the next one start; `earlier_shard` where its partition was before and is not worked off yet;
+    `is_carried_on`: its partition left before there was a limit, and nothing starts where it was.
     """
 
     is_paused: bool
@@ -65,6 +66,7 @@ class WaitingFacts:
     rate: float | None
     rate_opens_in: float | None
     earlier_shard: int | None
+    is_carried_on: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ select q.is_paused, r.is_parked, r.priority,
               where l.partition_id = p.id and q.running_limit is not null order by 1 limit 10),
        case when not q.is_owned then q.rate end,
        case when not q.is_owned then greatest(0, (1 - @schema@.tokens(q.rate, last.full_at, clock_timestamp())) / q.rate) end,
-       (select o.shard from @schema@.partition as o where o.id = @schema@.waits_for(p))
+       (select o.shard from @schema@.partition as o where o.id = @schema@.waits_for(p)),
+       @schema@.left_unlimited(p)
   from @schema@.ready as r
   join @schema@.partition as p on p.id = r.partition_id
   join @schema@.queue as q on q.id = p.queue_id

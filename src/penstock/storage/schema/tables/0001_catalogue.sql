@@ -64,6 +64,8 @@ create table @schema@.queue (
                      constraint on_retry_is_known check (rules ->> 'on_retry' in ('hold', 'pass'))
                      constraint on_dead_is_known check (rules ->> 'on_dead' in ('continue', 'halt')),
     weights          json,
+    -- The version of the catalogue since which it has a limit or a rate; null: since it was made, or it has neither.
+    limited_at       bigint,
     -- What SQL goes by reads these, never the rules. Gate: at most so many running, so many starts a second, for each partition.
     running_limit    int generated always as ((rules ->> 'limit')::int) stored
                      constraint limit_is_positive check (running_limit > 0),
@@ -121,7 +123,8 @@ create trigger map_here_moves_on before insert or update of state on @schema@.ma
 
 -- A partition stays on its shard. Where one moves, another takes its number and name, and its index in the map. Where its
 -- queue has a limit or a rate only one of these places starts jobs: the one it had before, until nothing can start there
--- any more. That one is then shut, what came there late is carried on, and the other shards are told.
+-- any more. That one is then shut, what came there late is carried on, and the other shards are told. A place that was left
+-- before the limit came starts nothing: jobs may run in both.
 --   unused   no map that was open has named it since it was made, or since it came back by one that was withdrawn
 --   current  the queue's map of now names it
 --   left     it does not any more: what is there is worked off

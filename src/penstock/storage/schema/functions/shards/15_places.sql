@@ -22,7 +22,22 @@ begin atomic
      order by o.id limit 1;
 end;
 
--- Whether nothing may start in a partition of this shard: it is shut, or waits for its earlier place.
+-- Whether a place was left before its queue had a limit or a rate. Then jobs may run in the place after it, too, and are
+-- counted there alone: this one starts nothing, and what is ready there is carried when nothing runs there any more.
+create or replace function @schema@.left_unlimited(p_place @schema@.partition) returns boolean
+language sql stable
+begin atomic
+    select p_place.state = 'left'
+       and exists (select from @schema@.queue as q
+                    where q.id = p_place.queue_id and (q.running_limit is not null or q.rate is not null)
+                      and q.limited_at > p_place.left_at)
+       and exists (select from @schema@.partition as o
+                    where o.queue_id = p_place.queue_id and o.number = p_place.number and o.id <> p_place.id
+                      and (o.state = 'current' or o.left_at > p_place.left_at));
+end;
+
+-- Whether nothing may start in a partition of this shard: it is shut, or waits for its earlier place, or was left before its
+-- queue had a limit.
 create or replace function @schema@.is_still(p_partition int) returns boolean
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
@@ -32,7 +47,7 @@ begin
     return v_place.state = 'shut'
         or exists (select from @schema@.partition as o
                     where o.queue_id = v_place.queue_id and o.number = v_place.number and o.id <> p_partition)
-           and @schema@.waits_for(v_place) is not null;
+           and (@schema@.waits_for(v_place) is not null or @schema@.left_unlimited(v_place));
 end $$;
 
 -- Whether a partition may come back to a place: not while anything starts there and elsewhere too.
@@ -46,13 +61,15 @@ begin atomic
               and o.state in ('current', 'left'));
 end;
 
--- The places on this shard that are shut, where others may wait for them.
+-- The places on this shard that are shut, where others may wait for them; but not while something runs there, by a claim that
+-- began before the limit came.
 create or replace function @schema@.shut_places() returns table (partition_id int, left_at bigint)
 language sql stable
 begin atomic
     select p.id, p.left_at from @schema@.partition as p
      where p.shard = @schema@.here() and p.state = 'shut' and p.left_at is not null and exists (
-           select from @schema@.partition as o where o.queue_id = p.queue_id and o.number = p.number and o.id <> p.id);
+           select from @schema@.partition as o where o.queue_id = p.queue_id and o.number = p.number and o.id <> p.id)
+       and not exists (select from @schema@.lease as l where l.partition_id = p.id);
 end;
 
 -- The rate of a place may just have been used up on another shard: its other places here start with nothing.

@@ -44,7 +44,7 @@ end;
 -- any more. That is so when nothing runs there, nobody writes by an earlier map, and the rest can go no further: where the
 -- shard is being drained the queue is paused or nobody here serves it, or the partition's owner found nothing that could
 -- start. Without an owner nothing is left that anybody could start; what comes later by an old map is sent after the
--- rest. A place that waits for an earlier one is not shut before it; one that a move which was taken back was to lead to
+-- rest. One that was left before its queue had a limit is shut with what is ready there. A place that waits for an earlier one is not shut before it; one that a move which was taken back was to lead to
 -- (left_at is null) starts nothing and is shut as it is. Locks: partitions' rows.
 create or replace function @schema@.shut_partitions_left() returns int
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
@@ -66,7 +66,7 @@ begin
          where p.id = v_partition.id and q.id = p.queue_id and p.state in ('left', 'unused')
            and (p.left_at is null or @schema@.waits_for(p) is null)
            and not exists (select from @schema@.lease as l where l.partition_id = p.id)
-           and (v_partition.has_moved and p.left_at is null
+           and (v_partition.has_moved and p.left_at is null or @schema@.left_unlimited(p)
                 or not exists (select from @schema@.ready as r where r.partition_id = p.id and not r.is_parked)
                 or v_partition.is_draining and v_partition.is_owned and (
                    q.is_paused or not exists (select from @schema@.worker_task as t where t.queue_id = q.id))
