@@ -13,6 +13,7 @@ from tests.upgrade.next_rules import NextRules, newer_program
 
 import penstock.storage.schema
 from penstock import App, QueueRules, SchemaMismatch
+from penstock.admin.doctor import doctor
 from penstock.admin.figures import all_stats
 from penstock.engine.owner import Owner
 from penstock.storage import Connection
@@ -57,6 +58,9 @@ def test_an_option_that_may_not_be_ignored_is_refused_by_an_older_program_until_
             refused()
     assert stored(scene.connection) == before
     assert [each.queue for each in all_stats(scene.databases)] == ["newer", "q"], "what there is can be seen"
+    told = [(check.found, check.advice) for check in doctor(list(scene.databases)) if check.name == "rules of queues"]
+    assert told[0][0] == "not known to this program: newer (burst)"
+    assert "take these options away with the newer one" in told[0][1]
     with newer_program():
         assert find_queue(scene.connection, "newer").rules == NextRules(limit=2, burst=5)
         set_limits(scene.connection, "newer", {"burst": None})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -12,9 +14,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.errors import PenstockError, SchemaMismatch
+from penstock.errors import InvalidInput, PenstockError, SchemaMismatch
 from penstock.storage import Connection, Database
 from penstock.storage.connection.queries import QUERIES, fill
+from penstock.storage.connection.schema_name import with_schema
 from penstock.storage.history.conditions import Condition, compose_conditions
 from penstock.storage.schema import (
     EMPTY,
@@ -27,11 +30,13 @@ from penstock.storage.schema import (
     plan,
     read_state,
     script,
+    transaction,
 )
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 # What `plan` fills in, or sends together.
 _NOT_PREPARED = {"begin_step", "create_books", "note_table_file", "refuse_older_functions", "note_function_set"}
+_NOT_PREPARED |= {"lock_migrations", "refuse_foreign_schema", "refuse_other_base", "begin_script"}
 # Parts of others: they are prepared there, as `which`.
 _PARTS = {"among_ids", "within_bounds"}
 _BRACES = re.compile(r"\{([a-z_]+)\}")
@@ -46,6 +51,8 @@ _FILLED = {
     "conditions": compose_conditions([Condition("id", "in", [1, 2])]),
     "low": 0,
     "high": 1,
+    "number": 1,
+    "version": 1,
     "only": None,
     "hot": [1],
     "cold": [],
@@ -100,8 +107,10 @@ def test_every_query_prepares_against_the_schema(database: Database) -> None:
 
 def test_an_empty_database_is_refused_and_told_how_to_migrate(empty_database_url: str) -> None:
     with psycopg.connect(empty_database_url, autocommit=True) as connection:
-        with pytest.raises(SchemaMismatch, match="penstock migrate"):
+        told = rf"database '{connection.info.dbname}' has no schema 'penstock' .* run `penstock migrate --url postgresql://"
+        with pytest.raises(SchemaMismatch, match=told) as refused:
             check_schema(connection)
+        assert connection.info.password not in str(refused.value)
         assert migrate(connection) == EVERYTHING
         check_schema(connection)
         assert migrate(connection) == []
@@ -128,7 +137,7 @@ def test_a_newer_set_is_taken_once_and_an_older_program_leaves_it_as_it_is(conne
 
 
 def test_a_newer_program_waits_for_its_functions(connection: Connection) -> None:
-    with pytest.raises(SchemaMismatch, match=r"lacks functions 2: run `penstock migrate`.* may go on meanwhile"):
+    with pytest.raises(SchemaMismatch, match=r"lacks functions 2: run `penstock migrate --url .* may go on meanwhile"):
         check_schema(connection, successor())
 
 
@@ -154,12 +163,66 @@ def test_a_table_file_applied_in_another_form_is_refused(connection: Connection)
             act(connection)
 
 
-def test_a_database_of_before_the_first_release_is_refused(empty_database_url: str) -> None:
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ("create table penstock.job (n serial)", "table penstock.job, sequence penstock.job_n_seq"),
+        ("create function penstock.norm() returns int language sql return 1", r"function penstock.norm\(\)"),
+        ("create type penstock.mood as enum ('well')", "type penstock.mood"),
+        ("create table penstock.table_file (n int)", "table penstock.table_file"),
+        (
+            "".join(f"create view penstock.{name} as select 1;" for name in "abcde"),
+            "view penstock.a, view penstock.b, view penstock.c and 2 more",
+        ),
+    ],
+)
+def test_a_schema_that_something_else_uses_is_refused_and_left_as_it_is(
+    empty_database_url: str, made: str, told: str
+) -> None:
     with psycopg.connect(empty_database_url, autocommit=True) as connection:
-        connection.execute("create schema penstock; create table penstock.migration (number int)")
-        for act in (check_schema, migrate):
-            with pytest.raises(SchemaMismatch, match=r"before the first release.* drop schema penstock cascade"):
-                act(connection)
+
+        def held() -> list[tuple[object, ...]]:
+            return connection.execute(
+                "select classid, objid, nspacl::text from pg_namespace as n join pg_depend on refobjid = n.oid"
+                " where nspname = 'penstock' order by 1, 2"
+            ).fetchall()
+
+        connection.execute("create schema penstock")
+        connection.execute(made.encode())
+        before = held()
+        with pytest.raises(InvalidInput, match=rf"schema: penstock is used by .* holds {told}; choose another name"):
+            migrate(connection)
+        assert held() == before
+        with pytest.raises(psycopg.errors.DuplicateSchema, match=f"holds {told}"):
+            connection.execute(without_psql(script(EMPTY, OURS)))
+        connection.rollback()
+        assert held() == before
+
+
+def test_an_empty_schema_is_taken(empty_database_url: str) -> None:
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute(
+            "create schema penstock; alter default privileges in schema penstock revoke all on tables from public"
+        )
+        assert migrate(connection) == EVERYTHING
+
+
+def test_a_superuser_too_is_refused_a_schema_of_another_role(connection: Connection) -> None:
+    """What it makes there would run with its rights, and be the other's to change."""
+    connection.execute("create role another_owner; alter schema penstock owner to another_owner")
+    try:
+        for refused in (
+            lambda: migrate(connection, successor()),
+            lambda: connection.execute(without_psql(script(read_state(connection), successor()))),
+        ):
+            with pytest.raises(
+                (PenstockError, psycopg.errors.InsufficientPrivilege), match="database role another_owner"
+            ):
+                refused()
+            connection.rollback()
+        assert migrate(connection) == [], "where nothing is to be done anybody may ask"
+    finally:
+        connection.execute("alter schema penstock owner to current_user; drop role another_owner")
 
 
 def test_what_the_set_does_not_make_any_more_goes_and_what_tables_need_stays(connection: Connection) -> None:
@@ -288,7 +351,7 @@ def test_a_migration_that_was_killed_is_taken_up_where_it_was(
         with pytest.raises(psycopg.OperationalError):
             migrate(killed)
         monkeypatch.undo()
-        with pytest.raises(SchemaMismatch, match="run `penstock migrate`"):
+        with pytest.raises(SchemaMismatch, match="run `penstock migrate "):
             check_schema(connection)
         assert migrate(connection) == EVERYTHING[number:]
         check_schema(connection)
@@ -316,21 +379,74 @@ def test_a_step_gives_way_to_whoever_holds_what_it_needs_and_says_who_that_is(
     assert re.search(r"grow waits for .* process \d+ \(reader\) has used Penstock's tables", caplog.messages[0])
 
 
+def without_psql(text: str) -> bytes:
+    """A script as a connection takes it: without what only psql understands, so that every step is done."""
+    return re.sub(r"^\\.*$", "", text, flags=re.MULTILINE).replace(" \\gset", ";").encode()
+
+
 def test_the_script_does_the_same_as_the_migration(empty_database_url: str, connection: Connection) -> None:
     with psycopg.connect(empty_database_url, autocommit=True) as other:
-        other.execute(script(plan(EMPTY, OURS)).encode())
+        other.execute(without_psql(script(EMPTY, OURS)))
         check_schema(other)
         assert names(other) == names(connection)
         newer = successor(function=constant("answer", 42))
-        other.execute(script(plan(read_state(other), newer)).encode())
+        other.execute(without_psql(script(read_state(other), newer)))
         check_schema(other, newer)
         assert "answer" in names(other)
         # One that was printed before, and is run late, puts no older functions back.
-        late = script(plan(EMPTY, OURS)[-1:]).encode()
+        late = without_psql(transaction(plan(EMPTY, OURS)[-1]))
         with pytest.raises(psycopg.errors.RaiseException, match="functions of version 1 or later already"):
             other.execute(late)
         other.rollback()
         check_schema(other, newer)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("update penstock.table_file set checksum = 'x' where number = 2", "its table file 2 is another"),
+        ("delete from penstock.table_file where number = 3", "it lacks table file 3"),
+        (
+            "update penstock.function_set set version = 2, checksum = 'x'",
+            "its functions are others of the same version",
+        ),
+        (
+            "update penstock.function_set set version = 9, oldest_program = 9",
+            "its functions are for programs of version 9",
+        ),
+        ("drop schema penstock cascade", "it has no such schema"),
+    ],
+)
+def test_a_script_is_refused_by_a_database_that_it_was_not_made_for(
+    connection: Connection, change: str, problem: str
+) -> None:
+    printed = script(read_state(connection), successor())
+    connection.execute(change.encode())
+    with pytest.raises(
+        psycopg.errors.RaiseException, match=f"not made for schema penstock of this database: {problem}"
+    ):
+        connection.execute(without_psql(printed))
+
+
+@pytest.mark.skipif(shutil.which("psql") is None, reason="there is no psql here")
+def test_psql_runs_the_script_twice_stops_at_an_error_and_prints_one_line(empty_database_url: str) -> None:
+    def psql(text: str) -> tuple[int, str]:
+        run = subprocess.run(
+            ["psql", "-X", empty_database_url], input=text, capture_output=True, text=True, check=False
+        )
+        return run.returncode, run.stdout + run.stderr
+
+    printed = script(EMPTY, OURS, "staging")
+    # One that stops halfway is run again.
+    status, said = psql(printed.replace("-- 0004 work\n", "select 1 / 0;\n"))
+    assert (status, "division by zero" in said) == (3, True)
+    for _ in range(2):
+        assert psql(printed) == (0, f"schema staging is up to date: functions {OURS.version}\n")
+    with closing(Database(with_schema(empty_database_url, "staging"))) as database:
+        database.run(check_schema)
+        with database.connection() as connection:
+            connection.execute("update staging.table_file set checksum = 'x' where number = 2")
+    assert psql(printed)[0] == 3
 
 
 def test_a_migration_is_no_part_of_a_transaction(connection: Connection) -> None:

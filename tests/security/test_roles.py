@@ -53,7 +53,10 @@ def test_a_stranger_can_do_nothing(realm: Realm) -> None:
     assert len(called) > 50
     assert len(acts) > 60
     assert done_after_all(realm, "stranger", *called, *acts, "select penstock.enqueue('q', 'double')") == []
-    with works(realm.url("stranger")).app as app, pytest.raises(PenstockError, match="penstock grant worker stranger"):
+    with (
+        works(realm.url("stranger")).app as app,
+        pytest.raises(PenstockError, match="penstock grant worker stranger --url"),
+    ):
         app.queues()
 
 

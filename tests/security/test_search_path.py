@@ -110,8 +110,10 @@ def test_migrate_refuses_a_schema_of_another_role(empty_database_url: str, realm
         connection.execute(sql.SQL("grant create on database {} to owner, stranger").format(sql.Identifier(name)))
     with there.connect("stranger") as connection:
         connection.execute("create schema penstock; grant all on schema penstock to owner")
-    with App(there.url("owner")) as app, pytest.raises(PenstockError, match="belongs to the database role stranger"):
-        app.migrate()
+    told = r"belongs to the database role stranger.*: migrate as stranger, or choose another name"
+    for role in ("owner", None):  # None: the superuser
+        with App(there.url(role)) as app, pytest.raises(PenstockError, match=told):
+            app.migrate()
 
 
 def test_a_producer_cannot_take_the_locks_that_enqueues_need(realm: Realm) -> None:

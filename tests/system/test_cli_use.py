@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 import typer.main
+from tests.servers import created_database
 from tests.system.cli_runs import CommandLine, Run
 
 from penstock.cli import main
@@ -167,7 +168,7 @@ def test_a_broken_module_is_refused_with_the_place_where_it_broke(penstock: Comm
 
 def test_a_database_without_the_schema_is_refused_until_it_is_migrated(tmp_path: Path, empty_database_url: str) -> None:
     penstock = CommandLine(tmp_path, empty_database_url)
-    assert "run `penstock migrate`" in penstock.refused("stats")
+    assert "run `penstock migrate --url postgresql://" in penstock.refused("stats")
     newest = OURS.tables[-1].title
     made = penstock.done("migrate", "--json").json
     steps = [step.name for step in plan(EMPTY, OURS)]
@@ -179,10 +180,11 @@ def test_a_database_without_the_schema_is_refused_until_it_is_migrated(tmp_path:
 def test_the_sql_that_is_printed_makes_the_same_schema(tmp_path: Path, empty_database_url: str) -> None:
     penstock = CommandLine(tmp_path, empty_database_url)
     with psycopg.connect(empty_database_url, autocommit=True) as connection:
-        connection.execute(penstock.done("sql").out.encode())
+        for step in penstock.done("sql", "--json").json:
+            connection.execute(step["sql"].encode())
         check_schema(connection)
     assert penstock.done("migrate", "--json").json["applied"] == []
-    assert penstock.done("sql").out == "-- There is nothing to do.\n"
+    assert penstock.done("sql").out.startswith("-- There is nothing to do in schema penstock of ")
 
 
 def test_the_sql_that_is_printed_is_what_the_database_lacks(tmp_path: Path, database_url: str) -> None:
@@ -190,16 +192,44 @@ def test_the_sql_that_is_printed_is_what_the_database_lacks(tmp_path: Path, data
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("update penstock.function_set set version = 0")
         assert [each["name"] for each in penstock.done("sql", "--json").json] == [f"functions {OURS.version}"]
-        connection.execute(penstock.done("sql").out.encode())
+        for step in penstock.done("sql", "--json").json:
+            connection.execute(step["sql"].encode())
         check_schema(connection)
         connection.execute("update penstock.function_set set version = 9, checksum = 'x'")
     # A newer version's: they stay.
-    assert penstock.done("sql").out == "-- There is nothing to do.\n"
+    assert penstock.done("sql").out.startswith("-- There is nothing to do in schema penstock of ")
     said = "the schema is newer than this program: functions 9, not 1; they work with it, and stay as they are\n"
     assert penstock.done("migrate").out == said
     everything = [step.name for step in plan(EMPTY, OURS)]
     without_url = CommandLine(tmp_path, "")
     assert [each["name"] for each in without_url.done("sql", "--json").json] == everything
+    assert [each["name"] for each in penstock.done("sql", "--new", "staging", "--json").json] == everything
+
+
+def test_the_sql_that_is_printed_says_where_it_belongs_and_who_runs_it(tmp_path: Path, database_url: str) -> None:
+    penstock = CommandLine(tmp_path, database_url)
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("update penstock.function_set set version = 0")
+        (owner,) = connection.execute("select current_user").fetchone() or ("",)
+        name = connection.info.dbname
+    printed = penstock.done("sql").out
+    assert printed.startswith(
+        f"-- Penstock {__version__}: what `penstock migrate` does to schema penstock, to functions"
+    )
+    assert f"/{name}.\n-- Run it by psql, as the role {owner}, which owns the schema.\n" in printed
+    new = penstock.done("sql", "--new", "staging").out
+    assert "does to schema staging" in new
+    assert "as the role that owns the schema, or is to own it.\n" in new
+    assert "penstock.table_file" not in new
+    assert "leave --url out" in penstock.refused("sql", "--new", "staging", "--url", database_url)
+
+
+def test_the_sql_for_several_databases_is_to_be_run_on_each(
+    tmp_path: Path, server_url: str, empty_database_url: str
+) -> None:
+    with created_database(server_url, "template1") as second:
+        printed = CommandLine(tmp_path, f"{empty_database_url} {second}").done("sql").out
+    assert re.search(r"^-- For each of these 2 databases: \S+, \S+\.$", printed, flags=re.MULTILINE)
 
 
 def test_the_doctor_says_what_is_wrong_by_its_exit_code(penstock: CommandLine, database_url: str) -> None:

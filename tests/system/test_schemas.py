@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -164,10 +165,39 @@ def test_a_load_and_a_read_of_history_mean_the_schema_of_the_url(environments: l
     assert other.app.loads() == []
 
 
-@pytest.mark.parametrize("name", ["user", "table", "order"])
-def test_a_word_of_sql_is_refused_as_a_name(urls: list[str], name: str) -> None:
-    with App(urls[0], schema=name) as app, pytest.raises(InvalidInput, match=f"schema: '{name}' is a word of SQL"):
+def test_every_word_of_sql_is_refused_as_a_name_before_anything_is_asked_of_a_server(server_url: str) -> None:
+    with psycopg.connect(server_url) as connection:
+        words = connection.execute("select word from pg_get_keywords() where word <> quote_ident(word)").fetchall()
+    assert len(words) > 150
+    for (word,) in words:
+        with pytest.raises(InvalidInput, match=f"schema: '{word}' is a word of SQL"):
+            App("postgresql://nowhere.invalid/d", schema=word)
+
+
+def test_a_word_that_a_later_postgresql_keeps_is_refused_when_it_is_met(
+    server_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.storage.connection.schema_name._WORDS", "")
+    with App(server_url, schema="user") as app, pytest.raises(InvalidInput, match="schema: 'user' is a word of SQL"):
         app.migrate()
+
+
+def test_a_url_of_nothing_but_a_schema_means_the_embedded_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PENSTOCK_URL", "?schema=staging")
+    with App() as app, App("?schema=staging") as same, App("?schema=production") as other:
+        task = app.queue("q").task(name="t")(lambda: None)
+        task.enqueue()
+        assert same.stats("q").queue_length == 1
+        assert other.queues() == []
+        assert app.is_embedded
+        assert app.url.endswith("schema=staging")
+    with pytest.raises(InvalidInput, match="the URL names 'staging', and schema= 'production'"):
+        App(schema="production")
+    with pytest.raises(InvalidInput, match="url: it cannot be read"):
+        App("?schema=staging&host=h")
 
 
 def test_commands_take_the_schema_from_the_url(

@@ -29,9 +29,27 @@ def test_the_driver_s_part_and_the_schema_are_told_apart(url: str, conninfo: str
     assert with_schema(url, SCHEMA) == conninfo
 
 
-@pytest.mark.parametrize("name", ["", "Staging", "2nd", "a b", 'a"b', "pg_x", "public", "ä", "x" * 41, None, 3])
-def test_a_name_that_would_need_quotes_or_is_somebody_else_s_is_refused(name: object) -> None:
-    with pytest.raises(InvalidInput, match=r"schema: .* lower-case"):
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("", "it is empty"),
+        ("Staging", "holds 'S', and only lower-case letters, digits and _"),
+        ("2nd", "begins with a digit; the first is a lower-case letter or _"),
+        ("a b", "holds ' '"),
+        ('a"b', "holds '\"'"),
+        ("ä", "holds .*xe4"),
+        ("pg_x", "begins with pg_, which PostgreSQL keeps"),
+        ("public", "a schema that others use too"),
+        ("information_schema", "a schema that others use too"),
+        ("x" * 41, "41 characters is too long, 40 is the most"),
+        ("select", "a word of SQL"),
+        ("json_table", "a word of SQL"),
+        (None, "text is needed, not NoneType"),
+        (3, "text is needed, not int"),
+    ],
+)
+def test_a_name_that_would_need_quotes_or_is_somebody_else_s_is_refused(name: object, rule: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"schema: .*{rule}.*; give a name such as staging"):
         checked_schema(name)
     with pytest.raises(InvalidInput, match="schema: "):
         App("postgresql://h/d", schema=name)  # type: ignore[arg-type]

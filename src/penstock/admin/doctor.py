@@ -11,6 +11,7 @@ from penstock.model.check import Check, checked
 from penstock.shards.databases import side_by_side
 from penstock.shards.health import CatalogueFacts, catalogue_facts, check_together
 from penstock.storage import Connection, Database
+from penstock.storage.catalogue.queues import read_queues
 from penstock.storage.catalogue.roles import kind_of_role
 from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.connection.sqlstate import remedy
@@ -190,6 +191,18 @@ def _upkeep(connection: Connection) -> Check:
     )
 
 
+def _rules(connection: Connection) -> Check:
+    refused = [entry for entry in read_queues(connection) if entry.is_refused]
+    names = (f"{each.name} ({', '.join(each.rules.unknown_in(each.stored_rules))})" for each in refused)
+    return checked(
+        "rules of queues",
+        not refused,
+        f"not known to this program: {', '.join(names)}" if refused else "this program knows all that it must",
+        "upgrade this program, or take these options away with the newer one: until then this one cannot serve or"
+        " change those queues",
+    )
+
+
 def _set_aside(connection: Connection) -> Check:
     count, ids, reason = health.jobs_set_aside(connection)
     named = ", ".join(map(str, ids)) + (", ..." if count > len(ids) else "")
@@ -227,6 +240,6 @@ def _owners(connection: Connection) -> Check:
 
 _OF_ANY: tuple[Callable[[Connection], Check], ...] = (_role, _transactions, _dead_rows, _archive)
 _OF_ONE_IN_USE: tuple[Callable[[Connection], Check], ...] = (
-    *(_tables, _workers, _upkeep),
+    *(_tables, _workers, _upkeep, _rules),
     *(_tasks, _timeouts, _owners, _set_aside),
 )

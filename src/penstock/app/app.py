@@ -78,7 +78,7 @@ class App:
         schema: str = "penstock",
         **unavailable: object,
     ) -> None:
-        check_app_options(unavailable, imports, pooled)
+        check_app_options(unavailable, imports, accept_data_loss, pooled)
         self._lease_seconds = checked_seconds("lease", lease)
         self._retention = checked_retention(retention)
         self.imports = tuple(imports)

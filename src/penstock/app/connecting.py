@@ -20,7 +20,7 @@ from penstock.model.checks import MOST_SHARDS, checked_count
 from penstock.shards import joining
 from penstock.shards.databases import Databases
 from penstock.storage import Connection, Database
-from penstock.storage.connection.schema_name import SCHEMA, checked_schema, split_schema, with_schema
+from penstock.storage.connection.schema_name import SCHEMA, checked_schema, is_schema_alone, split_schema, with_schema
 from penstock.storage.connection.urls import checked_url, checked_urls
 from penstock.storage.schema import check_schema, migrate
 
@@ -48,6 +48,9 @@ class Connecting:
     ) -> None:
         self._schema = checked_schema(schema)
         given = _given_urls(url, shards, embedded_shards)
+        if given is not None and is_schema_alone(given[0]):
+            # Its servers are embedded ones.
+            self._schema, given = split_schema(self._with_schema(given[0])).schema, None
         self._given = None if given is None else [self._with_schema(each) for each in given]
         # Fixed here: a program that changes its folder later keeps its servers.
         self._folder = Path.cwd() / ".penstock"
@@ -269,9 +272,11 @@ def _given_urls(url: str | None, urls: Sequence[str] | None, embedded_shards: in
             raise InvalidInput("shards", "a list of URLs is needed; write shards=['postgresql://a/jobs', …]")
         checked_count("shards", len(urls), most=MOST_SHARDS)
         return _distinct([checked_url(each) for each in urls])
+    named = os.environ.get("PENSTOCK_URL", "").strip() if url is None else url
+    if is_schema_alone(named):
+        return [named]
     if url is not None:
         return [checked_url(url)]
-    named = os.environ.get("PENSTOCK_URL", "").strip()
     return checked_urls(named) if named else None
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from penstock.client.task import Queue
 from penstock.errors import InvalidInput
-from penstock.model.checks import checked_name, checked_seconds
+from penstock.model.checks import checked_days, checked_name, shown
 
 __all__ = ["Limits", "check_app_options", "checked_filters", "checked_retention", "name_of"]
 
@@ -26,12 +26,19 @@ class Limits(TypedDict, total=False):
     max_wait: float | None
 
 
-def check_app_options(unavailable: Mapping[str, object], imports: object, pooled: object) -> None:
+def check_app_options(
+    unavailable: Mapping[str, object], imports: object, accept_data_loss: object, pooled: object
+) -> None:
     """Refuse options that an app does not have, and those of the wrong kind."""
     for name in unavailable:
         raise InvalidInput(name, f"App has no option {name!r}")
-    if isinstance(imports, str):
+    if isinstance(imports, str) or not isinstance(imports, Sequence):
         raise InvalidInput("imports", "a list of module names is needed; write imports=['tasks']")
+    for name in imports:
+        if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
+            raise InvalidInput("imports", f"{shown(name)} is no name of a module; write imports=['tasks']")
+    if not isinstance(accept_data_loss, bool):
+        raise InvalidInput("accept_data_loss", f"must be True or False, not {shown(accept_data_loss)}")
     if pooled is not None and not isinstance(pooled, bool):
         raise InvalidInput("pooled", "must be True, False or None")
 
@@ -54,8 +61,13 @@ def checked_filters(filters: dict[str, Any]) -> dict[str, Any]:
 def checked_retention(given: Mapping[str, float] | None) -> dict[str, float]:
     """How many days ended jobs are kept, for every final state."""
     retention = dict(RETENTION_DAYS)
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidInput(
+            "retention",
+            f"a dict of days by final state is needed, not {type(given).__name__}; write retention={{'succeeded': 7}}",
+        )
     for outcome, days in (given or {}).items():
         if outcome not in RETENTION_DAYS:
-            raise InvalidInput("retention", f"{outcome!r} is no final state; give {', '.join(RETENTION_DAYS)}")
-        retention[outcome] = checked_seconds("retention", days)
+            raise InvalidInput("retention", f"{shown(outcome)} is no final state; give {', '.join(RETENTION_DAYS)}")
+        retention[outcome] = checked_days("retention", days, outcome)
     return retention

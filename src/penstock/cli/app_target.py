@@ -16,6 +16,7 @@ from penstock.cli.terminal import warn
 from penstock.deadline import within
 from penstock.errors import NotFound, PartitionUnavailable, PenstockError
 from penstock.storage.connection.error_meaning import ConnectionLost
+from penstock.storage.connection.schema_name import is_schema_alone
 from penstock.storage.connection.urls import checked_urls
 
 __all__ = ["ensure_answering", "find_app", "open_answering_app", "open_app", "suppress_warnings", "unavailable"]
@@ -38,7 +39,7 @@ def open_answering_app(url: str | None) -> Iterator[App]:
 
 def open_app(url: str | None) -> App:
     """An app without tasks; `url` may name several databases."""
-    urls = [] if url is None else checked_urls(url)
+    urls = [] if url is None or is_schema_alone(url) else checked_urls(url)
     if len(urls) > 1:
         return App(shards=urls, request_timeout=PATIENCE_SECONDS)
     return App(url, request_timeout=PATIENCE_SECONDS)

@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -15,15 +15,32 @@ from penstock.admin import grant as grant_to
 from penstock.cli.app_target import ensure_answering, open_answering_app, open_app, suppress_warnings
 from penstock.cli.shared_options import AsJson, Url
 from penstock.cli.terminal import Column, is_terminal, say, show_json, show_table, warn
-from penstock.errors import PenstockError
+from penstock.errors import InvalidInput, PenstockError
 from penstock.storage import Connection
-from penstock.storage.connection.schema_name import SCHEMA
-from penstock.storage.schema import EMPTY, OURS, AppliedSchema, describe, plan, read_state, refuse, script
+from penstock.storage.connection.schema_name import SCHEMA, checked_schema
+from penstock.storage.schema import (
+    EMPTY,
+    OURS,
+    AppliedSchema,
+    describe,
+    owner_of,
+    plan,
+    read_state,
+    refuse,
+    script,
+    transaction,
+)
+from penstock.version import __version__
 
 __all__ = ["doctor", "grant", "migrate", "sql"]
 
 SqlUrl = Annotated[
-    str | None, typer.Option("--url", help="The database, or several; else $PENSTOCK_URL, else an empty one.")
+    str | None,
+    typer.Option("--url", help="The database, or several; else $PENSTOCK_URL; where there is none, as --new penstock."),
+]
+New = Annotated[
+    str | None,
+    typer.Option("--new", metavar="SCHEMA", help="All that a new schema of this name needs; no database is asked."),
 ]
 
 
@@ -43,26 +60,61 @@ def migrate(url: Url = None, as_json: AsJson = False) -> None:
         say(sentence)
 
 
-def sql(url: SqlUrl = None, as_json: AsJson = False) -> None:
+def sql(url: SqlUrl = None, new: New = None, as_json: AsJson = False) -> None:
     """Print what `migrate` would do, to be reviewed or run by psql."""
-    if url is None and not os.environ.get("PENSTOCK_URL"):
-        steps, name = plan(EMPTY, OURS), SCHEMA
+    if new is not None and url is not None:
+        raise InvalidInput("--new", "no database is asked for it; leave --url out")
+    if new is not None or (url is None and not os.environ.get("PENSTOCK_URL")):
+        looked = _Looked([], EMPTY, checked_schema(new or SCHEMA), None)
     else:
-        with open_app(url) as app:
-            ensure_answering(app)
-            found = [
-                plan(database.run(_fitting_state, writes=False), OURS, database.schema)
-                for database in app.unchecked_databases
-            ]
-        if any(each != found[0] for each in found):
-            raise PenstockError("the shards lack different things: name one of them with --url, then the next")
-        steps, name = found[0], app.unchecked_databases[0].schema
+        looked = _look(url)
+    steps = plan(looked.state, OURS, looked.schema)
     if as_json:
-        show_json([{"name": step.name, "sql": step.body.as_string(None)} for step in steps])
+        show_json([{"name": step.name, "sql": transaction(step, looked.schema)} for step in steps])
     elif steps:
-        sys.stdout.write(f"-- What `penstock migrate` does. Run by psql it does the same.\n\n{script(steps, name)}")
+        sys.stdout.write(f"{_heading(looked)}\n{script(looked.state, OURS, looked.schema)}")
     else:
-        sys.stdout.write("-- There is nothing to do.\n")
+        sys.stdout.write(f"-- There is nothing to do in schema {looked.schema} of {', '.join(looked.addresses)}.\n")
+
+
+class _Looked(NamedTuple):
+    """What `sql` goes by: databases that lack the same."""
+
+    addresses: list[str]
+    state: AppliedSchema
+    schema: str
+    owner: str | None
+
+
+def _look(url: str | None) -> _Looked:
+    with open_app(url) as app:
+        ensure_answering(app)
+        databases = app.unchecked_databases
+        states = [database.run(_fitting_state, writes=False) for database in databases]
+        owners = {database.run(owner_of, writes=False) for database in databases}
+        name = databases[0].schema
+        plans = [plan(state, OURS, name) for state in states]
+    if any(each != plans[0] for each in plans):
+        raise PenstockError("the shards lack different things: name one of them with --url, then the next")
+    addresses = [database.address.partition(",")[0] for database in databases]
+    return _Looked(addresses, states[0], name, owners.pop() if len(owners) == 1 else None)
+
+
+def _heading(looked: _Looked) -> str:
+    """What whoever runs the script has to know."""
+    count = len(looked.addresses)
+    where = {0: "a database that has none", 1: f"the database {''.join(looked.addresses)}"}
+    on = where.get(count, f"each of these {count} databases: {', '.join(looked.addresses)}")
+    role = f"as the role {looked.owner}, which owns the schema" if looked.owner else "as the role that owns the schema"
+    lines = [
+        f"Penstock {__version__}: what `penstock migrate` does to schema {looked.schema}, to functions {OURS.version}.",
+        f"For {on}.",
+        f"Run it by psql, {role}{'' if looked.state.has_books else ', or is to own it'}.",
+        "Other roles are then let in with `penstock grant`; those that were let in before stay so.",
+        "It stops at the first error, with exit status 3. It may be run again: what is done is passed over.",
+        "A table that others use is waited for 100 ms only, as they wait meanwhile: after a lock timeout run it again.",
+    ]
+    return "".join(f"-- {line}\n" for line in lines)
 
 
 def grant(
@@ -84,7 +136,7 @@ def grant(
 def doctor(url: Url = None, as_json: AsJson = False) -> None:
     """Check what Penstock rests on, on every shard, and say what to do."""
     with open_app(url) as app, suppress_warnings():
-        if url is None and not os.environ.get("PENSTOCK_URL"):
+        if app.is_embedded:
             app.migrate()  # an embedded server's schema is nobody's duty
         with suppress(PenstockError):  # What keeps an app from opening is among what is looked for.
             ensure_answering(app)

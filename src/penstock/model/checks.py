@@ -36,6 +36,7 @@ __all__ = [
     "checked_choice",
     "checked_concurrency",
     "checked_count",
+    "checked_days",
     "checked_delay",
     "checked_idempotency_key",
     "checked_job_id",
@@ -69,7 +70,8 @@ MOST_PARENTS = 1_000
 MOST_WEIGHTS = 1_000
 ERROR_CHARACTERS = 10_000
 MOST_COUNT = 2**53 - 1
-LONGEST_DELAY_SECONDS = 10 * 366 * 86_400
+LONGEST_DELAY_DAYS = 10 * 366
+LONGEST_DELAY_SECONDS = LONGEST_DELAY_DAYS * 86_400
 DEFAULT_PRIORITY = 5
 LOWEST_PRIORITY = 9
 
@@ -261,6 +263,24 @@ def checked_seconds(field: str, value: object) -> float:
             field, f"{seconds:g} seconds is out of bounds; give more than 0, up to {LONGEST_DELAY_SECONDS} (10 years)"
         )
     return seconds
+
+
+def checked_days(field: str, value: object, what: str) -> float:
+    """A length of time in days that cannot be nothing; a timedelta is as long as it says. `what` names it."""
+    if isinstance(value, timedelta):
+        days = value / timedelta(days=1)
+    elif isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidInput(field, f"{what}: days or a timedelta is needed, not {type(value).__name__} {shown(value)}")
+    else:
+        try:
+            days = float(value)
+        except OverflowError:
+            days = math.inf
+    if not 0 < days <= LONGEST_DELAY_DAYS:
+        raise InvalidInput(
+            field, f"{what}: {days:g} days is out of bounds; give more than 0, up to {LONGEST_DELAY_DAYS} (10 years)"
+        )
+    return days
 
 
 def checked_run_at(value: object, field: str = "run_at") -> datetime:

@@ -19,8 +19,17 @@ renewal of a lease.
 
 from penstock.storage.schema.files import OURS, Schema, TableFile
 from penstock.storage.schema.migration import migrate
-from penstock.storage.schema.state import EMPTY, AppliedSchema, check_schema, describe, read_state, refuse, refuse_newer
-from penstock.storage.schema.steps import SchemaStep, plan, script
+from penstock.storage.schema.state import (
+    EMPTY,
+    AppliedSchema,
+    check_schema,
+    describe,
+    owner_of,
+    read_state,
+    refuse,
+    refuse_newer,
+)
+from penstock.storage.schema.steps import SchemaStep, plan, script, transaction
 
 __all__ = [
     "EMPTY",
@@ -32,9 +41,11 @@ __all__ = [
     "check_schema",
     "describe",
     "migrate",
+    "owner_of",
     "plan",
     "read_state",
     "refuse",
     "refuse_newer",
     "script",
+    "transaction",
 ]

@@ -14,7 +14,7 @@ from psycopg import errors
 from psycopg.pq import TransactionStatus
 
 from penstock.clock import system
-from penstock.errors import PenstockError
+from penstock.errors import InvalidInput, PenstockError
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.error_meaning import first_line
 from penstock.storage.connection.flow import schema_of
@@ -41,10 +41,13 @@ def migrate(connection: Connection, schema: Schema = OURS) -> list[str]:
     try:
         steps = plan(state, schema, schema_of(connection))
         applied = [step.name for step in steps if _apply_patiently(connection, step, schema)]
+    except errors.DuplicateSchema as error:
+        problem = str(error.diag.message_primary).removeprefix("schema ")
+        raise InvalidInput("schema", f"{problem}; {error.diag.message_hint}") from error
     except errors.InsufficientPrivilege as error:
+        remedy = error.diag.message_hint or "run `penstock migrate` as the role that owns it, or is to own it"
         raise PenstockError(
-            f"this database role may not create or change the schema ({error.diag.message_primary}): run"
-            " `penstock migrate` as the role that owns it, or is to own it"
+            f"this database role may not create or change the schema ({error.diag.message_primary}): {remedy}"
         ) from error
     except errors.DependentObjectsStillExist as error:
         detail = "; ".join(str(error.diag.message_detail or "").splitlines())
@@ -80,20 +83,9 @@ def _apply(connection: Connection, step: SchemaStep, schema: Schema) -> bool:
         refuse(state, schema)
         if step.name not in {each.name for each in plan(state, schema)}:
             return False
-        if not state.has_books:
-            _refuse_foreign_schema(connection)
+        connection.execute(query("refuse_foreign_schema"))
         connection.execute(step.body)
     return True
-
-
-def _refuse_foreign_schema(connection: Connection) -> None:
-    """Refuse a schema of another role: whoever owns it can change what is made in it."""
-    row = connection.execute(query("foreign_owner")).fetchone()
-    if row is not None:
-        raise PenstockError(
-            f"the schema {schema_of(connection)} belongs to the database role {row[0]}, who could change what is made"
-            f" in it: run `penstock migrate` as {row[0]}, or drop that schema first"
-        )
 
 
 def _holder(connection: Connection) -> str:

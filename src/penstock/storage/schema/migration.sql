@@ -1,10 +1,43 @@
 -- name: lock_migrations
 -- Whoever migrates or grants comes one after the other.
-select pg_advisory_xact_lock(hashtext('@schema@.migrate'))
+do $$ begin perform pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('@schema@.migrate')); end $$
 
--- name: foreign_owner
--- Who owns the schema, where this session's role does not.
-select nspowner::regrole::text from pg_namespace where nspname = '@schema@' and not pg_has_role(nspowner, 'usage')
+-- name: refuse_foreign_schema
+-- For whoever changes the schema, in each transaction, under the lock. Whoever owns a schema can change what is made in
+-- it, so it has to be the role that makes it, even for a superuser; and a schema in which there is anything, but not
+-- Penstock's books, is another program's. Extensions count; default privileges do not.
+do $$
+declare
+    v_schema oid := to_regnamespace('@schema@');
+    v_owner oid := (select nspowner from pg_namespace where oid = v_schema);
+    v_found text[];
+    v_count bigint;
+begin
+    if exists (select from pg_roles
+                where rolname = current_user and oid <> v_owner and (rolsuper or not pg_has_role(v_owner, 'usage'))) then
+        raise exception using errcode = '42501',
+            message = format('schema @schema@ belongs to the database role %s, who could change what is made in it',
+                             v_owner::regrole),
+            hint = format('migrate as %s, or choose another name for the schema, with schema=NAME or ?schema=NAME in the URL',
+                          v_owner::regrole);
+    end if;
+    if (select count(*) from pg_class where relnamespace = v_schema and relname in ('table_file', 'function_set')) = 2 then
+        return;
+    end if;
+    -- Tables and views are told first: what is most likely to be known by its name.
+    select (array_agg(pg_describe_object(d.classid, d.objid, 0) order by c.relkind is null, c.relkind = 'S', d.objid))[:3],
+           count(*)
+      into v_found, v_count
+      from pg_depend as d left join pg_class as c on d.classid = 'pg_class'::regclass and c.oid = d.objid
+     where d.refclassid = 'pg_namespace'::regclass and d.refobjid = v_schema and d.deptype = 'n';
+    if v_count > 0 then
+        raise exception using errcode = '42P06',
+            message = format('schema @schema@ is used by something else: it holds %s%s', array_to_string(v_found, ', '),
+                             case when v_count > 3 then format(' and %s more', v_count - 3) else '' end),
+            hint = 'choose another name for the schema, with schema=NAME or ?schema=NAME in the URL; '
+                   || 'one that exists already has to be empty';
+    end if;
+end $$
 
 -- name: oldest_user_of_tables
 -- The other transaction that holds a lock on one of our tables or views, and has lasted longest.

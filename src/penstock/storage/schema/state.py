@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 from psycopg import errors
 
 from penstock.errors import InvalidInput, PenstockError, SchemaMismatch
+from penstock.storage.connection.addresses import url_of
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.flow import schema_of
 from penstock.storage.connection.queries import query
-from penstock.storage.connection.schema_name import SCHEMA
+from penstock.storage.connection.schema_name import SCHEMA, with_schema
 from penstock.storage.schema.files import OURS, Schema
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "FunctionSet",
     "check_schema",
     "describe",
+    "owner_of",
     "read_state",
     "refuse",
     "refuse_newer",
@@ -49,25 +52,18 @@ EMPTY = AppliedSchema(False, {}, None)
 
 
 def read_state(connection: Connection) -> AppliedSchema:
-    """What this database has; one made before the first release is refused."""
+    """What this database has."""
     try:
         row = connection.execute(query("find_books")).fetchone()
-        assert row is not None  # noqa: S101
-        has_former, has_books = row
-        if has_former:
-            raise SchemaMismatch(
-                "the database's schema was made before the first release of penstock, and is not taken over: use a new"
-                f" database, or drop schema {schema_of(connection)} cascade, with all its jobs, and run"
-                " `penstock migrate`"
-            )
-        if not has_books:
+        if row == (False,):
             return EMPTY
         tables = connection.execute(query("read_table_files")).fetchall()
         functions = connection.execute(query("read_function_set")).fetchone()
     except errors.InsufficientPrivilege:
         raise PenstockError(
             f"the database role {connection.info.user!r} may not use Penstock's tables: let their owner run `penstock"
-            f" grant worker {connection.info.user}`, or reader; a producer has only penstock.enqueue, in SQL"
+            f" grant worker {connection.info.user} --url {_shell_url(connection)}`, or reader; a producer has only"
+            f" {schema_of(connection)}.enqueue, in SQL"
         ) from None
     return AppliedSchema(
         True,
@@ -76,20 +72,29 @@ def read_state(connection: Connection) -> AppliedSchema:
     )
 
 
+def owner_of(connection: Connection) -> str | None:
+    """The database role that owns the schema, where that is there."""
+    row = connection.execute(query("schema_owner")).fetchone()
+    return None if row is None else str(row[0])
+
+
 def check_schema(connection: Connection, schema: Schema = OURS) -> None:
     """Refuse a schema that this program does not fit, and say what to do."""
     refuse_server(connection)
     state = read_state(connection)
     if not state.tables:
-        raise SchemaMismatch("the database has no Penstock schema yet: run `penstock migrate`, or app.migrate()")
+        raise SchemaMismatch(
+            f"database {connection.info.dbname!r} has no schema {schema_of(connection)!r} of Penstock's yet: see that"
+            f" both are the ones you mean, then run {_migrate_command(connection)}, or app.migrate()"
+        )
     refuse(state, schema)
     lacking = [file.title for file in schema.tables if file.number not in state.tables]
     if state.functions is None or state.functions.version < schema.version:
         lacking.append(f"functions {schema.version}")
     if lacking:
         raise SchemaMismatch(
-            f"the database lacks {', '.join(lacking)}: run `penstock migrate`, or app.migrate(), with this version of"
-            " penstock; programs of the version before may go on meanwhile"
+            f"the database lacks {', '.join(lacking)}: run {_migrate_command(connection)}, or app.migrate(), with this"
+            " version of penstock; programs of the version before may go on meanwhile"
         )
 
 
@@ -119,6 +124,17 @@ def refuse_newer(oldest_program: int, schema: Schema = OURS) -> None:
             f"the database's functions are for programs of version {oldest_program} or later, and this one has version"
             f" {schema.version}: upgrade penstock"
         )
+
+
+def _migrate_command(connection: Connection) -> str:
+    """What migrates the schema that a connection means, by the role that it connects as."""
+    return f"`penstock migrate --url {_shell_url(connection, connection.info.user)}`"
+
+
+def _shell_url(connection: Connection, user: str = "") -> str:
+    """The database and the schema that a connection means, as a shell takes them; it never has a password."""
+    info = connection.info
+    return shlex.quote(with_schema(url_of(info.host, info.port, info.dbname, user), schema_of(connection)))
 
 
 def describe(state: AppliedSchema, schema: Schema = OURS) -> str:

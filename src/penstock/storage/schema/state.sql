@@ -3,9 +3,9 @@
 select quote_ident('@schema@')
 
 -- name: find_books
--- Whether there are the tables of before the first release, and those in which is noted what was applied.
-select bool_or(relname = 'migration') is true, bool_or(relname = 'table_file') is true
-  from pg_class where relnamespace = to_regnamespace('@schema@') and relname in ('migration', 'table_file')
+-- Whether there are the tables in which is noted what was applied.
+select count(*) = 2
+  from pg_class where relnamespace = to_regnamespace('@schema@') and relname in ('table_file', 'function_set')
 
 -- name: read_table_files
 -- The table files that were applied here.
@@ -14,3 +14,7 @@ select number, name, checksum from @schema@.table_file
 -- name: read_function_set
 -- The set of functions that was applied here.
 select version, oldest_program, checksum from @schema@.function_set
+
+-- name: schema_owner
+-- Who owns the schema, where it is there.
+select nspowner::regrole::text from pg_namespace where nspname = '@schema@'

@@ -31,4 +31,4 @@ begin
 end $$;
 
 -- What is new is closed to the public, and open to those it is for.
-select @schema@.renew_grants();
+do $$ begin perform @schema@.renew_grants(); end $$;
