@@ -10,6 +10,8 @@ do $$
 declare
     v_schema oid := to_regnamespace('@schema@');
     v_owner oid := (select nspowner from pg_namespace where oid = v_schema);
+    v_is_ours boolean := (select count(*) = 2 from pg_class
+                           where relnamespace = v_schema and relname in ('table_file', 'function_set'));
     v_found text[];
     v_count bigint;
 begin
@@ -18,10 +20,10 @@ begin
         raise exception using errcode = '42501',
             message = format('schema @schema@ belongs to the database role %s, who could change what is made in it',
                              v_owner::regrole),
-            hint = format('migrate as %s, or choose another name for the schema, with schema=NAME or ?schema=NAME in the URL',
-                          v_owner::regrole);
+            hint = format('migrate as %s%s', v_owner::regrole, case when not v_is_ours then
+                ', or choose another name for the schema, with schema=NAME or ?schema=NAME in the URL' end);
     end if;
-    if (select count(*) from pg_class where relnamespace = v_schema and relname in ('table_file', 'function_set')) = 2 then
+    if v_is_ours then
         return;
     end if;
     -- Tables and views are told first: what is most likely to be known by its name.
