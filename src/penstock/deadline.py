@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from penstock.clock import Clock, system
 
-__all__ = ["Deadline", "current_deadline", "in_this_call", "within", "without_deadline"]
+__all__ = ["Deadline", "current_deadline", "in_this_call", "within", "without_deadline", "writing_nothing"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -83,6 +83,22 @@ class within:  # noqa: N801  (reads as the words it stands for: `with within(sec
 
     def __exit__(self, *_: object) -> None:
         _current.reset(self._token)
+
+
+class writing_nothing:  # noqa: N801  (as above)
+    """What the block writes is not what the call was made for, and would be written without it."""
+
+    __slots__ = ("_noted",)
+
+    def __enter__(self) -> None:
+        deadline, self._noted = _current.get(), list[tuple[Deadline, bool]]()
+        while deadline is not None:
+            self._noted.append((deadline, deadline.may_have_written))
+            deadline = deadline.outer
+
+    def __exit__(self, *_: object) -> None:
+        for deadline, may_have_written in self._noted:
+            deadline.may_have_written = may_have_written
 
 
 class without_deadline:  # noqa: N801  (as above)

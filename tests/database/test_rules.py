@@ -131,6 +131,14 @@ def test_what_sql_goes_by_follows_the_rules(scene: Scene) -> None:
         ('{"per_key_rate": 0}', "per_key_rate_is_positive"),
         ('{"max_length": 0}', "max_length_is_positive"),
         ('{"max_wait": 0}', "max_wait_is_positive"),
+        *(
+            (f'{{"{name}": "{value}"}}', "numbers_are_numbers")
+            for name in ("rate", "per_key_rate", "max_wait")
+            for value in ("NaN", "inf", "5")
+        ),
+        ('{"limit": "5"}', "numbers_are_numbers"),
+        ('{"per_key": "5"}', "numbers_are_numbers"),
+        ('{"max_length": "5"}', "numbers_are_numbers"),
         ('{"fair_by": "owner"}', "fair_by_is_known"),
         ('{"on_retry": "stop"}', "on_retry_is_known"),
         ('{"on_dead": "stop"}', "on_dead_is_known"),

@@ -781,8 +781,12 @@ def test_nothing_is_begun_while_another_shard_does_not_answer(shard_urls: list[s
             app.queue("p", partitions=2)
             app.add_shard(empty_database_url)
             proxy.go_down()
-            with pytest.raises(PartitionUnavailable, match="shard 2"):
+            with pytest.raises(PartitionUnavailable, match=r"shard 2, .*does not answer") as refused:
                 app.drain_shard(3)
+            assert refused.value.outcome == "not written"
+            with pytest.raises(PartitionUnavailable, match=r"shard 2, .*does not answer") as refused:
+                app.resize("p", partitions=3)
+            assert refused.value.outcome == "not written"
             assert [each.state for each in app.shards] == ["active"] * 3
     finally:
         proxy.close()

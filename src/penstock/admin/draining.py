@@ -40,7 +40,7 @@ def drain_shard(databases: Databases, shard: int | str) -> Drain:
     entry = find_shard(databases, shard)
     if entry.state not in ("draining", "drained"):
         # Nothing is begun where one of those that have to take part does not answer.
-        databases.each(read_membership).all()
+        databases.each(read_membership, writes=False).all()
         begin_draining(databases, entry.number)
     refused = None
     if entry.state != "drained":

@@ -19,7 +19,7 @@ from penstock.errors import NotFound, PartitionUnavailable, SchemaMismatch
 from penstock.forking import renew_in_children
 from penstock.shards.membership import read_membership, read_shards
 from penstock.storage.connection.database import Connection, Database
-from penstock.storage.connection.error_meaning import DatabaseError
+from penstock.storage.connection.error_meaning import DatabaseDown, DatabaseError
 from penstock.storage.connection.queries import query
 from penstock.storage.connection.refusals import LockNotAvailable
 
@@ -186,7 +186,7 @@ class Databases:
         def ask(database: Database) -> None:
             try:
                 if database.breaker.is_down:
-                    raise database.unavailable(ConnectionError(database.breaker.reason))
+                    raise database.unavailable(DatabaseDown(database.breaker.reason))
                 answers.given[database.shard] = act(database)
                 database.is_left_out = False
             except PartitionUnavailable as error:

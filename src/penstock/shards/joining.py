@@ -28,7 +28,7 @@ from penstock.shards.membership import (
 )
 from penstock.storage.connection.addresses import at_address, plain_address
 from penstock.storage.connection.database import Database
-from penstock.storage.connection.error_meaning import ConnectionLost
+from penstock.storage.connection.error_meaning import ConnectionLost, DatabaseDown
 from penstock.storage.connection.queries import query
 from penstock.storage.connection.refusals import InsufficientPrivilege
 
@@ -74,7 +74,7 @@ def join(databases: Sequence[Database], silent: Collection[Database], *, are_our
     present = [database for database in databases if database not in silent]
     if not present:
         first = next(iter(silent))
-        raise first.unavailable(ConnectionError(first.breaker.reason or "no shard answers"))
+        raise first.unavailable(DatabaseDown(first.breaker.reason or "no shard answers"))
     known = {database: database.run(read_membership) for database in present}
     further: list[Database] = []
     if any(member.identity is None for member in known.values()):

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from penstock.deadline import writing_nothing
 from penstock.errors import InvalidInput, PartitionUnavailable
 from penstock.shards.databases import Databases
 from penstock.storage.catalogue.queues import find_queue
@@ -72,8 +73,10 @@ def change(databases: Databases, name: str, act: Callable[[Connection], bool]) -
 def _change(databases: Databases, name: str, act: Callable[[Connection], bool]) -> bool:
     if databases.sole is not None:
         return databases.sole.run(act)
-    databases.learn_drained()
-    databases.level().all()
+    with writing_nothing():
+        # What others have changed is brought to all: where one does not answer, nothing of this change was begun.
+        databases.learn_drained()
+        databases.level().all()
     deadline = databases.lead.clock.monotonic() + databases.lead.request_timeout
     while True:
         advance_changes(databases)

@@ -59,6 +59,13 @@ create table @schema@.queue (
     -- Written and copied whole. Weights may be many.
     rules            jsonb not null default '{}' constraint rules_are_an_object check (jsonb_typeof(rules) = 'object')
                      constraint must_know_is_a_list check (jsonb_typeof(rules -> 'must_know') = 'array')
+                     constraint numbers_are_numbers check (
+                         coalesce(jsonb_typeof(rules -> 'limit'), 'number') = 'number'
+                         and coalesce(jsonb_typeof(rules -> 'rate'), 'number') = 'number'
+                         and coalesce(jsonb_typeof(rules -> 'max_length'), 'number') = 'number'
+                         and coalesce(jsonb_typeof(rules -> 'max_wait'), 'number') = 'number'
+                         and coalesce(jsonb_typeof(rules -> 'per_key'), 'number') = 'number'
+                         and coalesce(jsonb_typeof(rules -> 'per_key_rate'), 'number') = 'number')
                      constraint per_key_rate_is_positive check ((rules ->> 'per_key_rate')::double precision > 0)
                      constraint fair_by_is_known check (rules ->> 'fair_by' = 'tenant')
                      constraint on_retry_is_known check (rules ->> 'on_retry' in ('hold', 'pass'))
