@@ -60,6 +60,25 @@ def _succeed(batch: pa.RecordBatch) -> list[Outcome]:
     return [ps.Ok(job) for job in batch.column("id").to_pylist()]
 
 
+def test_the_causes_of_a_batch_handlers_error_are_kept(app: App) -> None:
+    @app.queue("q").task(max_attempts=1)
+    def work(n: int) -> None: ...
+
+    def fail(batch: pa.RecordBatch) -> list[Outcome]:
+        try:
+            batch.column("amount")
+        except KeyError as error:
+            raise ExceptionGroup("prices", [ValueError("no amounts")]) from error
+        raise AssertionError
+
+    job = work.enqueue(n=1)
+    list(_slot(app, "q", fail).run())
+    said = [line for line in str(app.job(job).error).splitlines() if not line.startswith("  ")]
+    assert said[0] == "ValueError: no amounts"
+    assert said[1] == "in ExceptionGroup: prices (1 sub-exception)"
+    assert said[2].startswith("caused by KeyError: ")
+
+
 def _lose_answers(monkeypatch: pytest.MonkeyPatch, every: int) -> list[int]:
     """Let the first of every so many turns be committed and its answer lost; the list says which."""
     lost: list[int] = []

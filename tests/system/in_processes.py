@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from penstock import App
+from penstock import App, Discard
 from penstock.client.task import Task
 
 
@@ -43,6 +43,29 @@ def report(context: Any) -> None:
             context.progress(value, "half\x00 done\udc80")
 
 
+CARDS: dict[int, str] = {}
+
+
+class Refused(Exception):
+    """It cannot be pickled as it is."""
+
+    def __init__(self, order: int, card: str) -> None:
+        super().__init__(f"order {order}")
+
+
+def fail(order: int) -> None:
+    try:
+        CARDS[order]
+    except KeyError as error:
+        refused = Refused(order, "4242")
+        refused.add_note("asked in a process")
+        raise refused from error
+
+
+def give_up() -> None:
+    raise Discard("the shop was closed")
+
+
 def declare(app: App) -> dict[str, Task[..., Any]]:
     """The tasks of these handlers, each tried once."""
     queue = app.queue("processes")
@@ -50,5 +73,5 @@ def declare(app: App) -> dict[str, Task[..., Any]]:
         handler.__name__: queue.task(
             name=handler.__name__, max_attempts=1, executor="process", timeout=2.0 if handler is hang else None
         )(handler)
-        for handler in (square, die, die_with_child, hang, wait, report)
+        for handler in (square, die, die_with_child, hang, wait, report, fail, give_up)
     }

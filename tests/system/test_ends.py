@@ -144,6 +144,46 @@ def test_retry_on_and_discard_on_decide_by_the_kind_of_error(app: App) -> None:
     }
 
 
+def test_what_is_raised_in_a_task_group_is_kept_and_obeyed(app: App) -> None:
+    queue = app.queue("q")
+    raised: dict[str, BaseException] = {
+        "broken": ValueError("card 4242 is refused"),
+        "key": KeyError("x"),
+        "later": penstock.Snooze(3600),
+        "never": penstock.Discard("the shop was closed"),
+        "again": penstock.Retry(3600),
+        "os": OSError("x"),
+    }
+
+    async def charge(what: str) -> None:
+        raise raised[what]
+
+    @queue.task(max_attempts=2, backoff=3600, retry_on=OSError, discard_on=KeyError)
+    async def order(what: str) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(charge(what))
+
+    jobs = {what: order.enqueue(what=what) for what in raised}
+    app.work(until_idle=True)
+    found = {what: app.job(job) for what, job in jobs.items()}
+    assert {what: (job.state.value, job.attempt) for what, job in found.items()} == {
+        "broken": ("failed", 1),
+        "key": ("discarded", 1),
+        "later": ("scheduled", 0),
+        "never": ("discarded", 1),
+        "again": ("scheduled", 1),
+        "os": ("scheduled", 1),
+    }
+    assert found["never"].error == "the shop was closed"
+    error = str(found["broken"].error)
+    assert error.startswith("ValueError: card 4242 is refused\n")
+    assert "in charge" in error
+    assert "in ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)" in error
+    assert "in order" in error
+    # What called the handler tells a user nothing.
+    assert "event_loop.py" not in error
+
+
 def test_backoff_waits_with_jitter_that_differs(app: App, execute: Execute) -> None:
     @app.queue("q").task(backoff=lambda attempt: 100.0)
     def fail() -> None:
@@ -182,6 +222,8 @@ def test_a_handler_that_ran_too_long_is_ended_in_a_thread_and_on_the_loop(app: A
     releasing.join()
     assert [app.job(job).state for job in jobs] == ["failed", "failed"]
     assert all("longer than its timeout" in str(app.job(job).error) for job in jobs)
+    # And where the handler was then.
+    assert "in slow_lane" in str(app.job(jobs[1]).error)
 
 
 @pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "rolled back"])
@@ -338,8 +380,12 @@ def test_jobs_in_processes_return_results_and_fail_alone(app: App, monkeypatch: 
     dead = tasks["die"].enqueue()
     late = tasks["hang"].enqueue()
     progress = tasks["report"].enqueue()
+    raised, given_up = tasks["fail"].enqueue(order=5), tasks["give_up"].enqueue()
     app.work(until_idle=True, concurrency=2)
     assert [app.result(job) for job in jobs] == [0, 1, 4, 9]
     assert "died with signal 9" in str(app.job(dead).error)
     assert "longer than its timeout" in str(app.job(late).error)
     assert app.job(progress).state == "succeeded"
+    said = [line for line in str(app.job(raised).error).splitlines() if not line.startswith("  ")]
+    assert said == ["Refused: order 5", "asked in a process", "caused by KeyError: 5"]
+    assert app.job(given_up).error == "the shop was closed"

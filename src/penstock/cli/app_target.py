@@ -15,6 +15,7 @@ from penstock.app import App
 from penstock.cli.terminal import warn
 from penstock.deadline import within
 from penstock.errors import NotFound, PartitionUnavailable, PenstockError
+from penstock.model.error_text import summarize
 from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.connection.schema_name import is_schema_alone
 from penstock.storage.connection.urls import checked_urls
@@ -118,7 +119,6 @@ def _import(name: str) -> ModuleType:
 
 
 def _broken(name: str, error: Exception) -> PenstockError:
-    said = traceback.format_exception_only(error)[-1].strip()
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if len(frames) > 1 else ""
-    return PenstockError(f"module {name!r} cannot be imported: {said}{where}")
+    return PenstockError(f"module {name!r} cannot be imported: {summarize(error)}{where}")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import traceback
 from collections.abc import Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -25,6 +24,7 @@ import msgspec
 
 from penstock.errors import InvalidInput
 from penstock.model.checks import ARGS_BYTES
+from penstock.model.error_text import summarize
 
 __all__ = ["MOST_DEPTH", "encode_arguments", "encode_many_scalars", "encode_result", "encode_value"]
 
@@ -87,8 +87,9 @@ def encode_value(field: str, value: object) -> bytes:
     except RecursionError:
         raise _too_deep(field) from None
     except Exception as error:
-        said = traceback.format_exception_only(error)[-1].strip()
-        raise InvalidInput(field, f"it cannot be written as JSON ({said!a:.200}); pass plain values") from error
+        raise InvalidInput(
+            field, f"it cannot be written as JSON ({summarize(error)!a:.200}); pass plain values"
+        ) from error
     if raw.count(b"{") + raw.count(b"[") > MOST_DEPTH or not _reads_back(raw, value):
         _refuse_losses(field, value)
     if len(raw) > ARGS_BYTES:

@@ -10,13 +10,13 @@ answers nonsense costs a job nothing: the default is used, and the problem is re
 from __future__ import annotations
 
 import inspect
-import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from typing import NamedTuple
 
 from penstock.errors import InvalidInput
 from penstock.model.checks import checked_delay
+from penstock.model.error_text import summarize
 
 __all__ = ["Backoff", "Wait"]
 
@@ -51,8 +51,7 @@ class Backoff:
             try:
                 seconds = checked_delay("backoff", self._function(attempt))
             except Exception as error:  # The user's function may raise anything, and its job must live on.
-                said = traceback.format_exception_only(error)[-1].strip()
-                return Wait(_default(attempt, unit), f"backoff for attempt {attempt}: {said}")
+                return Wait(_default(attempt, unit), f"backoff for attempt {attempt}: {summarize(error)}")
             return Wait(_spread(seconds, unit))
         if self._seconds is not None:
             return Wait(_spread(self._seconds, unit))

@@ -179,6 +179,7 @@ class EventLoop:
         loop = asyncio.get_running_loop()
         assert runner is not None  # noqa: S101
         job.interrupt = functools.partial(_request_interrupt, loop, runner, job)
+        limit: asyncio.Timeout | None = None
         try:
             if self._hooks.wants("started"):
                 tell_started(job, self._hooks)
@@ -186,13 +187,16 @@ class EventLoop:
             if job.task.timeout is None:
                 result = await coroutine
             else:
-                async with asyncio.timeout(job.task.timeout):
+                async with asyncio.timeout(job.task.timeout) as limit:
                     result = await coroutine
             if result is not None:
                 note_result(job, result)
         except TimeoutError as error:
-            if job.task.timeout is not None and not str(error):
-                error = TimeoutError(f"the handler ran longer than its timeout of {job.task.timeout:g} s")
+            if limit is not None and limit.expired() and isinstance(error.__cause__, asyncio.CancelledError):
+                late = TimeoutError(f"the handler ran longer than its timeout of {job.task.timeout:g} s")
+                # Where the handler was then.
+                late.__cause__ = error.__cause__
+                error = late
             note_error(job, error)
         except BaseException as error:  # Whatever a handler raises is the end of its job, not of the runner.
             note_error(job, error)

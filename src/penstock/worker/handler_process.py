@@ -95,10 +95,8 @@ class HandlerProcess:
         if failed.is_final:
             job.verdict = Verdict("failed", failed.text)
             return
-        note_error(job, failed.error)
-        # The traceback does not travel with the exception, its text does.
-        if job.verdict is not None and job.verdict.error and failed.text:
-            job.verdict = job.verdict._replace(error=failed.text)
+        # Traceback and causes do not travel with the exception, its text does.
+        note_error(job, failed.error, failed.text)
 
     def _has_answered(self, pipe: Pipe, deadline: float | None) -> bool:
         """Wait for the process to answer, or to die; False where it does neither by the deadline."""

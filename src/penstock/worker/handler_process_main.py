@@ -13,8 +13,8 @@ from typing import Any
 from penstock.errors import InvalidInput
 from penstock.model.checks import checked_progress
 from penstock.model.encoding import encode_result
+from penstock.model.error_text import describe, summarize
 from penstock.task.arguments import Arguments
-from penstock.task.verdict import describe
 
 __all__ = ["Failed", "ProcessContext", "Progress", "Returned", "main"]
 
@@ -110,5 +110,5 @@ def _portable(error: BaseException) -> BaseException:
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301  (made here, a line above)
     except BaseException:  # What an exception does when it is pickled is the user's own code.
-        return RuntimeError(describe(error).splitlines()[0])
+        return RuntimeError(summarize(error))
     return error

@@ -7,7 +7,8 @@ from typing import Any
 from penstock.clock import system, ticks
 from penstock.errors import InvalidInput
 from penstock.model.encoding import encode_result
-from penstock.task.verdict import Verdict, describe, judge
+from penstock.model.error_text import describe
+from penstock.task.verdict import Verdict, judge
 from penstock.worker.backlog import Backlog
 from penstock.worker.claimed_job import ClaimedJob
 from penstock.worker.context import Context, Registration
@@ -70,10 +71,12 @@ def note_result(job: ClaimedJob, result: Any) -> None:
         job.verdict = Verdict("failed", describe(error))
 
 
-def note_error(job: ClaimedJob, error: BaseException) -> None:
-    """Decide what becomes of a job whose handler raised."""
+def note_error(job: ClaimedJob, error: BaseException, text: str | None = None) -> None:
+    """Decide what becomes of a job whose handler raised; `text` describes an error that came without its traceback."""
     try:
-        job.verdict = judge(job.task, job.lease.attempt, error, system.random_unit(), is_cancelled=job.is_cancelled)
+        job.verdict = judge(
+            job.task, job.lease.attempt, error, system.random_unit(), is_cancelled=job.is_cancelled, text=text
+        )
     except BaseException as problem:  # An exception class of the user's may break anything that looks at it.
         job.verdict = Verdict("failed", f"{type(error).__name__} (and {type(problem).__name__} while looking at it)")
 

@@ -17,12 +17,13 @@ from penstock.clock import system, ticks
 from penstock.errors import InvalidInput, PenstockError
 from penstock.model.checks import storable_text
 from penstock.model.encoding import encode_result
+from penstock.model.error_text import describe
 from penstock.spark.processing.row_outcome import Dead, Ok, Outcome, RetryAfter
 from penstock.storage.enqueue.job_group import RANGE
 from penstock.storage.work.leases import Lease
 from penstock.storage.work.settle import End, Succeeded
 from penstock.task.definition import TaskDefinition
-from penstock.task.verdict import Verdict, describe, judge
+from penstock.task.verdict import Verdict, judge
 
 __all__ = ["BatchResult", "Handler", "LeasedBatch", "run_batch"]
 
