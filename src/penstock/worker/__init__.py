@@ -20,6 +20,7 @@ slot_pool           the slots, which run the jobs of all database workers:
   handler_process     runs those with executor="process"; handler_process_main is what that process does
   context             what a handler may know and say
 hooks               functions of the application, called when something becomes of a job
+dead_letter_log     tells of dead letters, once a second
 watchdog            finds handlers that do not come back
 idle_rounds         finds out that nothing is left to do anywhere
 """

@@ -25,6 +25,7 @@ from penstock.storage.work import workers
 from penstock.worker.backlog import Backlog
 from penstock.worker.conductor import Conductor, DatabaseAway
 from penstock.worker.context import Registration
+from penstock.worker.dead_letter_log import DeadLetterLog
 from penstock.worker.hooks import Hooks
 from penstock.worker.idle_rounds import IdleRounds
 from penstock.worker.listener import Listener
@@ -79,6 +80,7 @@ class DatabaseWorker:
         slot_pool: SlotPool,
         start_threads: Callable[[int], None],
         hooks: Hooks,
+        dead_letters: DeadLetterLog,
         upkeep: Upkeep,
         idle_rounds: IdleRounds | None,
         is_alone: Callable[[], bool],
@@ -99,7 +101,7 @@ class DatabaseWorker:
         self._absent_since: float | None = system.monotonic()
         self._registration = Registration(database, "", self._report_progress)
         self.backlog = Backlog(slot_pool, self._registration, self._signal.set)
-        self._reports = Reports(hooks, upkeep.look_in, upkeep.unblock_later)
+        self._reports = Reports(hooks, dead_letters, upkeep.look_in, upkeep.unblock_later)
         self._heartbeat = WorkerHeartbeat(
             database,
             self.backlog,

@@ -12,6 +12,7 @@ from penstock.engine.conversation import Conversation
 from penstock.storage.connection.error_meaning import DatabaseError, first_line, is_about_data
 from penstock.storage.upkeep.sweep import unblock_next
 from penstock.storage.work.exchange import Turn
+from penstock.worker.dead_letter_log import DeadLetterLog
 from penstock.worker.ended_jobs import EndedJobs
 from penstock.worker.hooks import Event, Hooks
 
@@ -30,8 +31,15 @@ class Reports:
     children that are to be looked at, and would keep a turn for too long.
     """
 
-    def __init__(self, hooks: Hooks, on_due: Callable[[float], None], on_children: Callable[[list[int]], None]) -> None:
+    def __init__(
+        self,
+        hooks: Hooks,
+        dead_letters: DeadLetterLog,
+        on_due: Callable[[float], None],
+        on_children: Callable[[list[int]], None],
+    ) -> None:
         self._hooks = hooks
+        self._dead_letters = dead_letters
         self._on_due = on_due
         self._on_children = on_children
         # What ended here so far, by its end.
@@ -41,7 +49,7 @@ class Reports:
         """Report what came of a turn that settled this."""
         _log_not_held(turn.not_held)
         _count_ends(self.counts, ended, turn.unsettled)
-        _log_dead_letters(ended)
+        self._dead_letters.note(ended.ends)
         _tell_hooks(self._hooks, ended, turn.unsettled)
         if ended.soonest_due is not None:
             self._on_due(ended.soonest_due)
@@ -95,15 +103,6 @@ def _tell_hooks(hooks: Hooks, ended: EndedJobs, not_held: list[tuple[int, int]])
                     error=None if job.verdict is None else job.verdict.error,
                 )
             )
-
-
-def _log_dead_letters(ended: EndedJobs) -> None:
-    """Log how many jobs failed for good, and the first of them."""
-    dead = [end for end in ended.ends if end.end == "failed"]
-    if dead:
-        said = (dead[0].error or "").splitlines()[:1]
-        job_id = dead[0].range * 1024 + dead[0].position
-        log.warning("dead letters: %d, the first is job %d: %s", len(dead), job_id, *(said or [""]))
 
 
 def _log_not_held(not_held: list[tuple[int, int]]) -> None:

@@ -18,6 +18,7 @@ from penstock.clock import system
 from penstock.errors import PenstockError
 from penstock.storage.connection.database import Database
 from penstock.worker.database_worker import DatabaseWorker, Identity, Upkeep
+from penstock.worker.dead_letter_log import DeadLetterLog
 from penstock.worker.event_loop import EventLoop
 from penstock.worker.hooks import Hooks
 from penstock.worker.idle_rounds import IdleRounds
@@ -74,6 +75,7 @@ class Worker:
     ) -> None:
         self._find_databases = find_databases
         self._hooks = hooks
+        self._dead_letters = DeadLetterLog()
         self._make_upkeep = make_upkeep
         self._identity = Identity(
             instance=str(uuid.uuid4()),
@@ -117,6 +119,7 @@ class Worker:
         self._threads.join()
         self._event_loop.join()
         self._close()
+        self._dead_letters.close()
         self._hooks.wait_until_told(HURRIED_SECONDS if self._is_hurried else PATIENT_SECONDS)
         if self._problem is not None:
             raise self._problem
@@ -156,6 +159,7 @@ class Worker:
             slot_pool=self._slot_pool,
             start_threads=self._threads.start,
             hooks=self._hooks,
+            dead_letters=self._dead_letters,
             upkeep=self._make_upkeep(found.database),
             idle_rounds=self._idle_rounds,
             is_alone=lambda: len(self._database_workers) == 1,
