@@ -201,12 +201,12 @@ def test_a_queue_declared_twice_alike_is_one_and_differently_is_refused() -> Non
     assert caught.value.field == "queue"
 
 
-def test_a_task_declared_twice_on_a_queue_is_refused_and_on_two_queues_is_two() -> None:
+def test_another_task_under_a_name_of_a_queue_is_refused_and_on_two_queues_is_two() -> None:
     app = App("postgresql://nowhere/x")
     app.queue("a").task(name="t")(print)
     app.queue("b").task(name="t")(print)
     with pytest.raises(InvalidInput, match="already") as caught:
-        app.queue("a").task(name="t")(print)
+        app.queue("a").task(name="t")(lambda: None)
     assert caught.value.field == "name"
 
 

@@ -56,6 +56,27 @@ def in_process(
     return run
 
 
+def test_a_flag_of_the_help_has_no_value_and_an_option_names_its_own(in_process: InProcess) -> None:
+    first = in_process("--help").out
+    assert re.search(r"--version +Print the version", first)
+    assert not re.search(r"<bool>|<list|<int>", first + "".join(in_process(name, "--help").out for name in COMMANDS))
+    assert re.search(r"--queue +QUEUE +Only this queue", in_process("work", "--help").out)
+
+
+def test_a_worker_that_would_run_nothing_is_refused(in_process: InProcess, tmp_path: Path) -> None:
+    (tmp_path / "without_tasks.py").write_text("from penstock import App\napp = App()\n", encoding="utf-8")
+    (tmp_path / "one_task.py").write_text(
+        "from penstock import App\napp = App()\napp.queue('mail')\n@app.queue('other').task\ndef work() -> None: ...\n",
+        encoding="utf-8",
+    )
+    for words in (("work", "without_tasks"), ("up", "without_tasks"), ("work", "one_task", "--queue", "mail")):
+        run = in_process(*words)
+        assert run.code == 1
+        assert "declares no task" in run.err
+        assert "App(imports=['shop.tasks'])" in run.err
+    assert "for queue 'mail'" in in_process("work", "one_task", "--queue", "mail").err
+
+
 def test_every_command_argument_and_option_has_help() -> None:
     group = typer.main.get_command(program)
     commands = group.commands  # type: ignore[attr-defined]

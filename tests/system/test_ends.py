@@ -184,6 +184,19 @@ def test_what_is_raised_in_a_task_group_is_kept_and_obeyed(app: App) -> None:
     assert "event_loop.py" not in error
 
 
+def test_a_worker_without_a_task_says_so(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    app.queue("q")
+    app.work(until_idle=True)
+    assert [said for said in caplog.messages if "this worker runs no job" in said and "for queue 'q'" in said]
+    caplog.clear()
+
+    @app.queue("r").task
+    def work() -> None: ...
+
+    app.work(until_idle=True)
+    assert not [said for said in caplog.messages if "runs no job" in said]
+
+
 def test_backoff_waits_with_jitter_that_differs(app: App, execute: Execute) -> None:
     @app.queue("q").task(backoff=lambda attempt: 100.0)
     def fail() -> None:

@@ -7,6 +7,7 @@ word counts: a difference is logged once, and refused where it is about order. W
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,6 +28,7 @@ from penstock.storage import Connection
 from penstock.storage.catalogue import queues as catalogue
 from penstock.storage.catalogue.queues import QueueEntry
 from penstock.task.definition import TaskDefinition
+from penstock.task.redeclared import is_declared_again
 from penstock.worker import ServedQueue
 
 __all__ = ["Declarations"]
@@ -56,25 +58,26 @@ class Declarations:
         self._lock = threading.RLock()
 
     def declare(self, definition: QueueDefinition, queue: Queue) -> Queue:
-        """Take in a queue; the one declared before, where it was the same."""
+        """Take in a queue; the one declared before, where it was the same. At a prompt the last declaration counts."""
         with self._lock:
             known = self._queues.get(definition.name)
-            if known is not None:
-                if known.definition != definition:
-                    raise InvalidInput(
-                        "queue", f"{definition.name!r} is declared twice on this app, differently; declare it once"
-                    )
+            if known is not None and known.definition == definition:
                 return known
+            if known is not None and not _is_interactive():
+                raise InvalidInput(
+                    "queue", f"{definition.name!r} is declared twice on this app, differently; declare it once"
+                )
             self._queues[definition.name] = queue
             self.tasks.setdefault(definition.name, {})
             self._unwritten.append(definition)
             return queue
 
     def register(self, task: TaskDefinition) -> None:
-        """Take in a task."""
+        """Take in a task; the same function again replaces it."""
         with self._lock:
             tasks = self.tasks.setdefault(task.queue, {})
-            if task.name in tasks:
+            known = tasks.get(task.name)
+            if known is not None and not is_declared_again(known.function, task.function):
                 raise InvalidInput("name", f"queue {task.queue!r} has a task {task.name!r} already; give another name=")
             tasks[task.name] = task
             self._unwritten.append(task)
@@ -91,8 +94,9 @@ class Declarations:
             checked_name("name", name), expression, timezone, task.queue, task.name, job.args_json, job.key
         )
         with self._lock:
-            if self._crons.setdefault(cron.name, cron) != cron:
+            if self._crons.get(cron.name, cron) != cron and not _is_interactive():
                 raise InvalidInput("name", f"cron {cron.name!r} is declared twice on this app, differently")
+            self._crons[cron.name] = cron
             self._unwritten.append(cron)
 
     def write_declarations(self) -> None:
@@ -148,20 +152,10 @@ class Declarations:
 
     def served(self, queues: Sequence[str | Queue] | None, shard: int) -> list[ServedQueue]:
         """The queues a worker takes jobs from, with the tasks it has handlers for, and their partitions on a shard."""
-        if isinstance(queues, (str, Queue)):
-            raise InvalidInput("queues", "a list of queues is needed; write queues=['emails']")
-        names = (
-            list(self._queues)
-            if queues is None
-            else [queue.name if isinstance(queue, Queue) else checked_name("queues", queue) for queue in queues]
-        )
-        if not names:
-            raise InvalidInput("queues", "this app has no queue to work on; declare one with app.queue(...)")
+        names = self.served_names(queues)
         self.write_declarations()
         served = []
-        for name in dict.fromkeys(names):
-            if name not in self._queues:
-                raise NotFound(f"queue {name!r} is not declared on this app, so it has no handlers for its jobs")
+        for name in names:
             entry = self.fresh_entry(name)
             tasks = dict(self.tasks.get(name, {}))
             is_limited = entry.rules.limit is not None
@@ -172,6 +166,22 @@ class Declarations:
             )
             served.append(ServedQueue(entry.id, name, here, entry.rules.max_wait, tasks, entry.is_owned, is_limited))
         return served
+
+    def served_names(self, queues: Sequence[str | Queue] | None) -> list[str]:
+        """The queues that a worker is asked to take jobs from, each once."""
+        if isinstance(queues, (str, Queue)):
+            raise InvalidInput("queues", "a list of queues is needed; write queues=['emails']")
+        names = (
+            list(self._queues)
+            if queues is None
+            else [queue.name if isinstance(queue, Queue) else checked_name("queues", queue) for queue in queues]
+        )
+        if not names:
+            raise InvalidInput("queues", "this app has no queue to work on; declare one with app.queue(...)")
+        for name in names:
+            if name not in self._queues:
+                raise NotFound(f"queue {name!r} is not declared on this app, so it has no handlers for its jobs")
+        return list(dict.fromkeys(names))
 
     def change_limits(self, name: str, limits: Mapping[str, Any]) -> None:
         """Change a queue's limits in the database; each worker goes by them from its next claim on."""
@@ -235,3 +245,8 @@ class Declarations:
             log.warning(
                 "queue %r is declared here with %s: the database's value is used", declared.name, ", ".join(different)
             )
+
+
+def _is_interactive() -> bool:
+    """Whether a person declares line by line or cell by cell, and changes what was declared before."""
+    return hasattr(sys, "ps1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
 
@@ -15,6 +16,8 @@ from penstock.version import __version__
 from penstock.worker import Event, Hooks, ServedDatabase, Worked, Worker
 
 __all__ = ["Workers"]
+
+log = logging.getLogger("penstock")
 
 
 class Workers:
@@ -46,6 +49,16 @@ class Workers:
                 return self._work(queues, concurrency, until_idle, grace_seconds, signals)
         except StoppedEarly:
             return Worked(0, 0, 0, 0)
+
+    def _warn_without_tasks(self, queues: Sequence[str | Queue] | None) -> None:
+        declarations = self._access.declarations
+        names = declarations.served_names(queues)
+        if not any(declarations.tasks[name] for name in names):
+            log.warning(
+                "this worker runs no job: the app declares no task for queue %s. Import the modules that declare them, "
+                "or name them in App(imports=['shop.tasks'])",
+                ", ".join(map(repr, names)),
+            )
 
     def stop(self, *, may_hurry: bool = True) -> None:
         """End all of them gently, from any thread; without waiting for handlers where they were stopped before."""
@@ -91,6 +104,7 @@ class Workers:
         try:
             for module in self._imports:
                 importlib.import_module(module)
+            self._warn_without_tasks(queues)
             shared = SharedUpkeep(access.databases, [access.connecting.learn, access.declarations.write_rest])
             shared.start()
             try:

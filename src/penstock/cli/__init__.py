@@ -7,6 +7,7 @@ up, work, enqueue, look, change, keys, load, lake, analyse, schema, shards     t
 spark       Spark for the commands that need it, and how far it is
 task_arguments   key=value as the handler's annotations read it
 times       times and waits as a person writes them
+help_page   what the help says of options
 terminal    what is printed, as tables, as plain lines or as JSON
 json_record      a value as JSON has it
 process_exit     how a process ends though a handler of it does not

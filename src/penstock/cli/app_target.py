@@ -6,7 +6,7 @@ import importlib
 import logging
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +20,15 @@ from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.connection.schema_name import is_schema_alone
 from penstock.storage.connection.urls import checked_urls
 
-__all__ = ["ensure_answering", "find_app", "open_answering_app", "open_app", "suppress_warnings", "unavailable"]
+__all__ = [
+    "check_tasks",
+    "ensure_answering",
+    "find_app",
+    "open_answering_app",
+    "open_app",
+    "suppress_warnings",
+    "unavailable",
+]
 
 # A person waits for the answer; a program's calls have more patience.
 PATIENCE_SECONDS = 10.0
@@ -59,6 +67,19 @@ def ensure_answering(app: App) -> None:
             return
     if refused is not None:
         raise refused
+
+
+def check_tasks(app: App, queues: Sequence[str]) -> None:
+    """Refuse queues that the app does not declare, and a worker that would run nothing."""
+    for name in queues:
+        if name not in app.tasks:
+            raise NotFound(f"the app declares no queue {name!r}; it has: {', '.join(app.tasks) or 'none'}")
+    if not any(app.tasks[name] for name in queues):
+        where = f" for queue {', '.join(map(repr, queues))}" if queues else ""
+        raise NotFound(
+            f"the app declares no task{where}, and a worker would run nothing: are they in a module that is not "
+            "imported? name it in App(imports=['shop.tasks'])"
+        )
 
 
 def unavailable(app: App) -> list[str]:

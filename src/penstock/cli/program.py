@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from penstock.cli import analyse, change, enqueue, keys, lake, load, look, schema, shards, up, work
+from penstock.cli.help_page import Command, Group
 from penstock.cli.process_exit import STUCK_STATUS, leave_at_once, limit_exit
 from penstock.cli.shared_options import AsJson
 from penstock.cli.terminal import complain, say, show_json
@@ -20,6 +21,7 @@ __all__ = ["main", "program", "run"]
 
 program = typer.Typer(
     name="penstock",
+    cls=Group,
     help="A durable, partitioned job queue on PostgreSQL.",
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -50,7 +52,7 @@ def version(as_json: AsJson = False) -> None:
 
 for panel, functions in (COMMANDS | {"Database": (*COMMANDS["Database"], version)}).items():
     for function in functions:
-        program.command(function.__name__.replace("_", "-"), rich_help_panel=panel)(function)
+        program.command(function.__name__.replace("_", "-"), cls=Command, rich_help_panel=panel)(function)
 program.add_typer(shards.shards, rich_help_panel="Database")
 
 

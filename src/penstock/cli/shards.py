@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.app_target import open_answering_app
+from penstock.cli.help_page import Command, Group
 from penstock.cli.keys import show_progress
 from penstock.cli.shared_options import AsJson, QueueName, Url
 from penstock.cli.terminal import Column, say, show_json, show_table
@@ -15,7 +16,7 @@ from penstock.model import Shard
 
 __all__ = ["shards"]
 
-shards = typer.Typer(name="shards", invoke_without_command=True)
+shards = typer.Typer(name="shards", cls=Group, invoke_without_command=True)
 
 
 @shards.callback()
@@ -43,7 +44,7 @@ def list_shards(context: typer.Context, url: Url = None, as_json: AsJson = False
             typer.echo(f"shard {each.name}: {each.reason}")
 
 
-@shards.command()
+@shards.command(cls=Command)
 def add(
     new: Annotated[str, typer.Argument(metavar="URL", help="The database: an empty one, or one that was begun with.")],
     url: Url = None,
@@ -61,7 +62,7 @@ def add(
         typer.echo(f"shard {number} is in use: new queues are placed there too; see penstock shards move")
 
 
-@shards.command()
+@shards.command(cls=Command)
 def move(
     queue: QueueName,
     partition: Annotated[str, typer.Argument(metavar="PARTITION", help="Its partition, by number or name.")],
@@ -77,7 +78,7 @@ def move(
     show_progress(done, f"partition {partition} of queue {queue!r} lives there", as_json)
 
 
-@shards.command()
+@shards.command(cls=Command)
 def drain(
     shard: Annotated[str, typer.Argument(metavar="SHARD", help="The shard's number or URL.")],
     url: Url = None,

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from penstock.app import App
-from penstock.cli.app_target import ensure_answering, find_app
+from penstock.cli.app_target import check_tasks, ensure_answering, find_app
 from penstock.cli.shared_options import AsJson, Grace
 from penstock.cli.terminal import say, show_json
 from penstock.cli.work import log_to_stderr
@@ -39,6 +39,8 @@ def up(
     app = None if target is None else find_app(target)
     if app is not None and not app.is_embedded and shards is not None:
         raise typer.BadParameter("the app names its databases itself: leave --shards out")
+    if app is not None:
+        check_tasks(app, list(app.tasks))
     log_to_stderr()
     with ExitStack() as stack:
         if app is None or app.is_embedded:
@@ -52,7 +54,7 @@ def up(
         ensure_answering(app)
         if not app.is_embedded:
             _tell(app, as_json)
-        log.info("working on %s, %d at a time", ", ".join(app.tasks) or "no queue", concurrency)
+        log.info("working on %s, %d at a time", ", ".join(app.tasks), concurrency)
         worked = app.work(concurrency=concurrency, grace=grace)
     log.info("stopped: %s", ", ".join(f"{count} {name}" for name, count in worked._asdict().items()))
 

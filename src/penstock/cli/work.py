@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.app_target import ensure_answering, find_app
+from penstock.cli.app_target import check_tasks, ensure_answering, find_app
 from penstock.cli.shared_options import AsJson, Grace, Target
 from penstock.cli.terminal import show_json
 from penstock.clock import system
-from penstock.errors import NotFound
 from penstock.model.checks import checked_concurrency, checked_seconds
 from penstock.visible import visible
 
@@ -34,22 +33,19 @@ def work(
     checked_concurrency(concurrency)
     checked_seconds("grace", grace)
     app = find_app(target)
+    names = list(dict.fromkeys(queue or app.tasks))
+    check_tasks(app, names)
     log_to_stderr()
     with app:
         ensure_answering(app)
-        names = list(dict.fromkeys(queue or app.tasks))
-        for name in names:
-            if name not in app.tasks:
-                known = ", ".join(app.tasks) or "none"
-                raise NotFound(f"the app declares no queue {name!r}; it has: {known}")
         log.info(
             "working on %s, %d at a time, database %s",
-            ", ".join(names) or "no queue",
+            ", ".join(names),
             concurrency,
             " ".join(database.address for database in app.unchecked_databases),
         )
         started = system.monotonic()
-        worked = app.work(names or None, concurrency, until_idle=until_idle, grace=grace)
+        worked = app.work(names, concurrency, until_idle=until_idle, grace=grace)
         seconds = system.monotonic() - started
     counts = worked._asdict()
     log.info("stopped after %.1f s: %s", seconds, ", ".join(f"{count} {name}" for name, count in counts.items()))

@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 
 from penstock.errors import InvalidInput
 from penstock.forking import renew_in_children
+from penstock.task.redeclared import is_declared_again
 
 __all__ = ["Event", "EventName", "Hooks"]
 
@@ -55,12 +56,13 @@ class Hooks:
         renew_in_children(self, Hooks._renew_after_fork)
 
     def add(self, event: str, function: Callable[[Event], Any]) -> None:
-        """Register a function."""
+        """Register a function; the same again replaces it."""
         if event not in get_args(EventName):
             raise InvalidInput("event", f"{event!r} is unknown; the events are {', '.join(get_args(EventName))}")
         if not callable(function):
             raise InvalidInput("function", f"a function of the event is needed, not {type(function).__name__}")
-        self._functions.setdefault(event, []).append(function)
+        others = [each for each in self._functions.get(event, ()) if not is_declared_again(each, function)]
+        self._functions[event] = [*others, function]
 
     def wants(self, event: EventName) -> bool:
         """Whether anybody listens: events that nobody wants are not made."""
