@@ -19,8 +19,10 @@ from tests.servers import created_database
 
 import penstock.spark as ps
 from penstock import App, InvalidInput, PenstockError, Task
+from penstock.cli import analyse
 from penstock.spark.lake import open_lake
 from penstock.spark.lake.consistency import LakeComparison
+from penstock.spark.lake.history import describe_unread
 from penstock.spark.lake.parquet_lake import ParquetLake
 from penstock.spark.lake.table_lake import TableLake
 from penstock.storage.history import archive as storage_archive
@@ -333,6 +335,32 @@ def test_what_is_no_session_is_refused_by_its_name(app: App, nothing: Any) -> No
     for act in (ps.archive, ps.history):
         with pytest.raises(InvalidInput, match=r"^spark: a SparkSession is needed"):
             act(nothing, app, "lake")
+
+
+def test_half_of_a_history_is_never_given_in_silence(
+    spark: SparkSession,
+    app: App,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    archived = finish(app, 3)
+    assert describe_unread(app.databases) is None
+    ps.archive(spark, app, tmp_path / "lake")
+    here = finish(app, 2)
+    for wrong in (tmp_path / "lak", tmp_path / "lake" / "history"):
+        with pytest.raises(PenstockError, match=rf"3 jobs .* are in the lake .*{tmp_path}/lake, and .*{wrong} is ano"):
+            ps.history(spark, app, wrong)
+    caplog.clear()
+    assert ids(spark, app, tmp_path / "lake") == archived + here
+    assert caplog.messages == []
+    assert ids(spark, app, None) == here
+    [said] = caplog.messages
+    assert f"3 jobs that ended are in the lake file:{tmp_path}/lake and left out here" in said
+    analyse._warn_without_lake(app, str(tmp_path / "lake"))
+    assert capsys.readouterr().err == ""
+    analyse._warn_without_lake(app, None)
+    assert capsys.readouterr().err == f"warning: {said}\n"
 
 
 def test_a_slice_does_not_come_to_lie_in_two_lakes_unnoticed_g8(

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
+from penstock.app import App
 from penstock.cli.app_target import open_answering_app
 from penstock.cli.shared_options import AsJson, QueueName, Url
 from penstock.cli.spark import Master, spark_session, spark_work
-from penstock.cli.terminal import Column, say, show_facts, show_json, show_table
+from penstock.cli.terminal import Column, say, show_facts, show_json, show_table, warn
 from penstock.cli.times import parse_past
 from penstock.spark.data_source.options import checked_lake
 
@@ -41,6 +42,7 @@ def report(
     with open_answering_app(url) as app, spark_session(master) as spark:
         from penstock.spark.reporting.report import report as make_report
 
+        _warn_without_lake(app, lake)
         with spark_work(spark, "reading the history") as tell:
             made = make_report(spark, app, lake, out, since=start, queue=queue, on_progress=tell)
     figures = made.figures
@@ -81,6 +83,7 @@ def advise(
         from penstock.spark.advising.advice_page import SHOWN
         from penstock.spark.advising.advise import advise as find_advice
 
+        _warn_without_lake(app, lake)
         with spark_work(spark, "reading the keys") as tell:
             found = find_advice(spark, app, queue, lake, out, on_progress=tell)
     if as_json:
@@ -113,6 +116,13 @@ def advise(
     say(found.sentence)
     if out is not None:
         say(f"the picture is {out}")
+
+
+def _warn_without_lake(app: App, lake: str | None) -> None:
+    from penstock.spark.lake.history import describe_unread
+
+    if lake is None and (said := describe_unread(app.databases)) is not None:
+        warn(said)
 
 
 def _said(partitions: int, now: int, best: int | None) -> str:

@@ -9,6 +9,7 @@ handler_signals                 what a handler may say of its own job, by raisin
 checks                          the bounds of everything a user may hand in
 check                           what the doctor found
 encoding                        values as JSON
+short_repr                      what a REPL shows of these
 error_text                      an exception as the text that is stored, with the lines of code that it came from
 
 Nothing here does I/O or knows a clock. Every object is frozen: what a call returned stays what it was.

@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from penstock.model.job_state import State
+from penstock.model.short_repr import ShortRepr
 
 __all__ = ["Failure", "Job"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Failure(ShortRepr):
     """One attempt that did not succeed."""
 
     attempt: int
@@ -21,8 +22,8 @@ class Failure:
     worker: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Job(ShortRepr):
     """One job at the moment it was read.
 
     `attempt` is the number of attempts counted so far; `worker` the one that runs it, or ran it last; `error` the

@@ -13,12 +13,13 @@ from datetime import datetime
 from typing import Self
 
 from penstock.model.rules import QueueRules
+from penstock.model.short_repr import ShortRepr
 
 __all__ = ["PartitionStats", "Stats"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Counters:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class _Counters(ShortRepr):
     queue_length: int = 0
     active_count: int = 0
     scheduled: int = 0
@@ -31,7 +32,7 @@ class _Counters:
     total_failed: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PartitionStats(_Counters):
     """The figures of one partition, where it lives, and who owns it."""
 
@@ -40,7 +41,7 @@ class PartitionStats(_Counters):
     owner: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Stats(_Counters):
     """Figures of a queue, and the rules it has.
 

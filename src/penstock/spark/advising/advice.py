@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import exp2, log2
+
+from penstock.model.short_repr import ShortRepr
 
 __all__ = ["MOST_PARTITIONS", "Advice", "Choice", "Weights", "build_advice"]
 
@@ -37,8 +39,8 @@ class Choice:
     speed_up: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Advice(ShortRepr):
     """What was found about a queue, and what to do. `best` is None where the number of partitions does not matter."""
 
     queue: str
@@ -47,7 +49,7 @@ class Advice:
     keys: int
     hottest_key: str | None
     hottest_share: float
-    choices: list[Choice]
+    choices: list[Choice] = field(repr=False)
     best: int | None
     sentence: str
 

@@ -32,6 +32,7 @@ from penstock.storage.history.lake_writings import Writing, read_writings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+from penstock.model.short_repr import ShortRepr
 
 __all__ = ["Archived", "archive"]
 
@@ -48,8 +49,8 @@ _SETTINGS = {
 }
 
 
-@dataclass(slots=True, kw_only=True)
-class Archived:
+@dataclass(slots=True, kw_only=True, repr=False)
+class Archived(ShortRepr):
     """What one run put into the lake: slices by shard and number. `waits_for` names tables that somebody held, which
     the next run takes up.
     """

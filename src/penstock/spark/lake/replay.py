@@ -27,6 +27,7 @@ from penstock.storage.loads.loads import read_loads
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+from penstock.model.short_repr import ShortRepr
 
 __all__ = ["Chosen", "Replayed", "replay"]
 
@@ -40,8 +41,8 @@ class Chosen:
     jobs: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Replayed(ShortRepr):
     """What was chosen, by queue and task, and the loads it became; none of them in a dry run."""
 
     jobs: int

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from penstock.model.short_repr import ShortRepr
+
 __all__ = [
     "LAST_ATTEMPT",
     "Age",
@@ -203,8 +205,8 @@ class Waiting:
         return sum(self.states.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Figures(ShortRepr):
     """Everything a report says."""
 
     made_at: datetime

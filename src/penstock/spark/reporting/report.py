@@ -17,12 +17,13 @@ from penstock.storage.catalogue.queues import find_queue
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+from penstock.model.short_repr import ShortRepr
 
 __all__ = ["Report", "read_table", "report", "write_page"]
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+@dataclass(frozen=True, slots=True, repr=False)
+class Report(ShortRepr):
     """A report that was made: where its page lies, and every figure on it."""
 
     path: Path
