@@ -79,6 +79,7 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
 INTERNAL = {
     "App.database",
     "App.tasks",
+    "App.create_embedded",
     "App.databases",
     "App.is_embedded",
     "App.unchecked_databases",

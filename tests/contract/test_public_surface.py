@@ -24,8 +24,8 @@ NAMES = {
 # Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.
 APP = {
     "__init__": (
-        "url= * shards= embedded_shards= request_timeout= lease= retention= pool_size= imports= accept_data_loss= "
-        "pooled= schema= **unavailable"
+        "url= * shards= embedded_shards= embedded= request_timeout= lease= retention= pool_size= imports= "
+        "accept_data_loss= pooled= schema= **unavailable"
     ),
     "queue": (
         "name * partitions= order= per_key= limit= rate= per_key_rate= fair_by= weights= on_retry= on_dead= "
@@ -82,7 +82,7 @@ APP = {
     "close": "",
 }
 # For the package's other parts, not for users; they are no part of the contract.
-INNER = {"register", "send", "send_rows", "send_in_async"}
+INNER = {"register", "send", "send_rows", "send_in_async", "create_embedded"}
 PROPERTIES = {
     "url", "shards", "tasks", "database", "databases", "unchecked_databases", "is_embedded", "lease_seconds",
     "request_timeout", "retention",
@@ -178,6 +178,8 @@ def test_the_states_are_these_and_equal_their_text() -> None:
         ({"shards": ["postgresql://a/x", "nowhere"]}, "a PostgreSQL URL is needed"),
         ({"embedded_shards": 0}, "embedded_shards"),
         ({"embedded_shards": 2, "shards": ["postgresql://a/x"]}, "not several of them"),
+        ({"embedded_shards": 2, "embedded": False}, "leave one of the two out"),
+        ({"embedded": "no"}, "embedded: must be True or False"),
         ({"url": "postgresql://a/x,postgresql://b/x"}, "several URLs"),
     ],
 )

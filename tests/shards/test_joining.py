@@ -14,7 +14,7 @@ import pytest
 
 from penstock import App
 from penstock.admin.doctor import doctor
-from penstock.errors import InvalidInput, SchemaMismatch
+from penstock.errors import InvalidInput, PenstockError, SchemaMismatch
 from penstock.shards import joining
 from penstock.shards.membership import read_digest, read_membership, reserve_shard
 from penstock.storage.connection.addresses import plain_address
@@ -237,8 +237,12 @@ def test_a_further_embedded_server_joins_by_itself(tmp_path: Path, monkeypatch: 
     monkeypatch.delenv("PENSTOCK_URL", raising=False)
     with App(embedded_shards=2) as app:
         app.queue("q", partitions=2)
+        app.migrate()
         assert [each.shard for each in app.stats("q").partitions] == ["1", "2"]
     with App(embedded_shards=3) as app:
+        with pytest.raises(PenstockError, match=r"there is none in .*/shard-3; set PENSTOCK_URL"):
+            _ = app.shards
+        app.migrate()
         assert [(each.name, each.state) for each in app.shards] == [("1", "active"), ("2", "active"), ("3", "active")]
         app.resize("q", partitions=3)
         assert [each.shard for each in app.stats("q").partitions] == ["1", "2", "3"]

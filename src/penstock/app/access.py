@@ -43,12 +43,27 @@ class Access:
             call.may_have_written = False
         return databases
 
-    def begin_call(self, seconds: float | None = None, *, is_change: bool = True, is_in_steps: bool = False) -> Bounded:
-        """A call begins: from here on its time counts. Embedded servers are started before it does."""
+    def begin_call(
+        self,
+        seconds: float | None = None,
+        *,
+        is_change: bool = True,
+        is_in_steps: bool = False,
+        creates: bool = True,
+    ) -> Bounded:
+        """A call begins: from here on its time counts. Embedded servers are started before it does.
+
+        A change creates them where there are none, unless it says otherwise.
+        """
         given = self.connecting.request_timeout if seconds is None else seconds
         if self.testing is None:
-            self.connecting.start(given)
+            self.connecting.start(given, creates=is_change and creates)
         return Bounded(given, is_change=is_change, renews=is_in_steps)
+
+    def create_embedded(self) -> None:
+        """Create embedded servers where they are meant and not there yet."""
+        if self.testing is None:
+            self.connecting.create()
 
     def look_at_shards(self) -> list[Shard]:
         """The databases, whether they answer, and how much is on them; none that is silent is waited for."""

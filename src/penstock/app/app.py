@@ -53,8 +53,10 @@ __all__ = ["App"]
 class App:
     """One queue system: where its database is, which queues and tasks it has, and every question and act about them.
 
-    Without a URL it is `$PENSTOCK_URL`, or else a PostgreSQL of its own under `./.penstock`, which starts when it is
-    first needed and stops when the last app that uses it is closed or dead. `lease` is how many seconds a worker may be
+    Without a URL it is `$PENSTOCK_URL`, or else an embedded PostgreSQL in `.penstock`, of this folder or the nearest
+    one above, which starts when it is needed and stops when the last app that uses it is closed or dead. Where there is
+    none a call that only reads is refused, and any other creates it in this folder and says so in the log;
+    `embedded=False` forbids embedded servers. `lease` is how many seconds a worker may be
     silent before it counts as dead, `request_timeout` how long an enqueue keeps trying, `retention` how many days
     ended jobs are kept, by final state; `imports` names modules that hold tasks. Settings of the database that could
     lose acknowledged jobs are refused, unless `accept_data_loss` says that this is meant. `pooled` says whether the
@@ -68,6 +70,7 @@ class App:
         *,
         shards: Sequence[str] | None = None,
         embedded_shards: int | None = None,
+        embedded: bool = True,
         request_timeout: float = 30.0,
         lease: float = 15.0,
         retention: Mapping[str, float] | None = None,
@@ -86,6 +89,7 @@ class App:
             url,
             shards,
             embedded_shards,
+            may_embed=embedded,
             pool_size=checked_count("pool_size", pool_size, least=2, most=1_000),
             request_timeout=checked_seconds("request_timeout", request_timeout),
             lease_seconds=self._lease_seconds,
@@ -405,13 +409,18 @@ class App:
 
     @property
     def url(self) -> str:
-        """The first URL of the app, of whichever shard it is; reading it starts embedded servers."""
+        """The first URL of the app, of whichever shard it is; reading it starts embedded servers, or creates them."""
+        self._connecting.create()
         return self._connecting.urls[0]
 
     @property
     def is_embedded(self) -> bool:
-        """Whether its databases are embedded servers in the folder it was made in."""
+        """Whether its databases are embedded servers."""
         return self._connecting.is_embedded
+
+    def create_embedded(self) -> None:
+        """Create embedded servers where they are meant and not there yet: for what brings in work or workers."""
+        self._access.create_embedded()
 
     @property
     def lease_seconds(self) -> float:

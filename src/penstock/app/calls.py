@@ -47,7 +47,9 @@ def _bounded(function: Callable[P, T], *, is_change: bool, is_in_steps: bool = F
     @functools.wraps(function)
     def call(*args: P.args, **named: P.kwargs) -> T:
         app = cast("Any", args[0])
-        with app._access.begin_call(is_change=is_change, is_in_steps=is_in_steps):
+        # A preview only looks.
+        creates = not named.get("preview", False)
+        with app._access.begin_call(is_change=is_change, is_in_steps=is_in_steps, creates=creates):
             return function(*args, **named)
 
     return call

@@ -6,12 +6,12 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TypeVar
 
 from penstock import embedded
 from penstock.app.calls import locked
+from penstock.app.embedded_servers import EmbeddedServers
 from penstock.clock import system
 from penstock.deadline import current_deadline, within, without_deadline
 from penstock.errors import InvalidInput, PenstockError
@@ -39,6 +39,7 @@ class Connecting:
         shards: Sequence[str] | None,
         embedded_shards: int | None,
         *,
+        may_embed: bool,
         pool_size: int,
         request_timeout: float,
         lease_seconds: float,
@@ -52,9 +53,7 @@ class Connecting:
             # Its servers are embedded ones.
             self._schema, given = split_schema(self._with_schema(given[0])).schema, None
         self._given = None if given is None else [self._with_schema(each) for each in given]
-        # Fixed here: a program that changes its folder later keeps its servers.
-        self._folder = Path.cwd() / ".penstock"
-        self._embedded_shards = embedded_shards or 1
+        self._embedded = EmbeddedServers(embedded_shards, is_allowed=may_embed)
         self._pool_size = pool_size
         self.request_timeout = request_timeout
         self._lease_seconds = lease_seconds
@@ -75,21 +74,28 @@ class Connecting:
 
     @property
     def is_embedded(self) -> bool:
-        return self._given is None
+        return self._given is None and self._embedded.are_allowed
 
     @property
     def urls(self) -> list[str]:
-        """The URLs of the databases; reading them starts embedded servers."""
+        """The URLs of the databases; reading them starts the embedded servers that are there."""
         return (
             self._given
             if self._given is not None
             else [self._with_schema(server.url) for server in self._ensure_started()]
         )
 
-    def start(self, seconds: float) -> None:
-        """Start embedded servers, where these are meant; those that run already have so long to answer."""
+    def start(self, seconds: float, *, creates: bool) -> None:
+        """Start embedded servers, where these are meant; those that run already have so long to answer.
+
+        Those that are not there yet are created, or are an error.
+        """
         if self._given is None and not self._servers:
-            self._ensure_started(seconds)
+            self._ensure_started(seconds, creates=creates)
+
+    def create(self) -> None:
+        """Start embedded servers, where these are meant, and create those that are not there yet."""
+        self.start(self.request_timeout, creates=True)
 
     def databases(self) -> Databases:
         """The databases, with a schema this code fits."""
@@ -102,6 +108,7 @@ class Connecting:
 
     def migrate(self) -> list[str]:
         """Bring the schema up to date, on every shard; what was applied."""
+        self.create()
         with self._lock:
             applied: dict[str, None] = {}
 
@@ -204,10 +211,10 @@ class Connecting:
             is_pooled=self._pooled,
         )
 
-    def _ensure_started(self, seconds: float | None = None) -> list[embedded.Server]:
+    def _ensure_started(self, seconds: float | None = None, *, creates: bool = False) -> list[embedded.Server]:
         with within(self.request_timeout if seconds is None else seconds), self._locked():
             if not self._servers:
-                self._servers = self._start_all()
+                self._servers = self._embedded.start(self._not_counted, creates=creates)
             return self._servers
 
     @contextmanager
@@ -227,29 +234,6 @@ class Connecting:
             call = current_deadline()
             if call is not None:
                 call.put_off(system.monotonic() - began_at)
-
-    def _start_all(self) -> list[embedded.Server]:
-        found = len(list(self._folder.glob("shard-*"))) + 1
-        folders = [self._folder, *(self._folder / f"shard-{n}" for n in range(2, MOST_SHARDS))]
-        servers: list[embedded.Server] = []
-        with ExitStack() as undo:
-            for folder in folders[: max(self._embedded_shards, found)]:
-                server = self._start_one(folder)
-                undo.callback(server.close)
-                servers.append(server)
-            undo.pop_all()
-        return servers
-
-    def _start_one(self, folder: Path) -> embedded.Server:
-        call = current_deadline()
-        try:
-            seconds = None if call is None else max(call.left(), 0.0)
-            return embedded.start(folder, seconds=seconds, launching=self._not_counted)
-        except OSError as error:
-            raise PenstockError(
-                f"no PostgreSQL can be kept in {folder} ({error.strerror or error}): "
-                "work in another folder, or set PENSTOCK_URL to a server"
-            ) from error
 
     def _refuse_data_loss(self, database: Database, timeout: float | None, *, waits: bool = True) -> None:
         unsafe = database.unsafe_settings(timeout, waits=waits)

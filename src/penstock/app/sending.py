@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from penstock.app.access import Access
+from penstock.app.calls import Bounded
 from penstock.client.call_in_thread import call_in_thread
 from penstock.client.pending import PendingJob, PendingRows, is_bound
 from penstock.client.producer import Producer
@@ -54,14 +55,14 @@ class AppSender:
         """Write jobs, all or nothing, on each shard by itself; their ids."""
         if self._access.testing is not None:
             return self._access.testing.enqueue(jobs)
-        with self._access.begin_call(timeout):
+        with self._begin(connection, timeout):
             return self._open_producer_for(any(map(is_bound, jobs)), len(jobs)).enqueue(jobs, connection, timeout)
 
     def send_rows(self, rows: PendingRows) -> list[int]:
         """Write many jobs of one task that are alike but for their arguments and keys; their ids."""
         if self._access.testing is not None:
             return self._access.testing.enqueue(rows.to_jobs())
-        with self._access.begin_call(rows.options.request_timeout):
+        with self._begin(rows.options.connection, rows.options.request_timeout):
             return self._open_producer_for(rows.keys is not None, len(rows.args)).enqueue_rows(rows)
 
     async def send_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
@@ -74,6 +75,10 @@ class AppSender:
     def close(self) -> None:
         """Forget the producer; in a forked child its threads do not run."""
         self.producer = None
+
+    def _begin(self, connection: Any, timeout: float | None) -> Bounded:
+        # A caller's connection leads to a database that is there: none is created beside it.
+        return self._access.begin_call(timeout, creates=connection is None)
 
     def _open_producer_for(self, has_bound: bool, count: int) -> Producer:
         """The producer; an error says that none of so many jobs was written. Those that a key or an idempotency key

@@ -105,6 +105,7 @@ class Workers:
             for module in self._imports:
                 importlib.import_module(module)
             self._warn_without_tasks(queues)
+            access.create_embedded()
             shared = SharedUpkeep(access.databases, [access.connecting.learn, access.declarations.write_rest])
             shared.start()
             try:

@@ -54,8 +54,13 @@ def open_app(url: str | None) -> App:
     return App(url, request_timeout=PATIENCE_SECONDS)
 
 
-def ensure_answering(app: App) -> None:
-    """Refuse at once, with the cause, where no database can be reached: the app itself would keep trying."""
+def ensure_answering(app: App, *, creates: bool = False) -> None:
+    """Refuse at once, with the cause, where no database can be reached: the app itself would keep trying.
+
+    Embedded servers that are not there yet are created only by what brings in work or workers.
+    """
+    if creates:
+        app.create_embedded()
     refused: PartitionUnavailable | None = None
     for database in app.unchecked_databases:
         try:

@@ -59,7 +59,7 @@ def enqueue(
             owner=owner,
             after=after,
         )
-        ensure_answering(app)
+        ensure_answering(app, creates=True)
         job_id = Bound(definition, app.sender, options).enqueue(**named)
     if as_json:
         show_json({"id": str(job_id)})

@@ -47,7 +47,7 @@ New = Annotated[
 def migrate(url: Url = None, as_json: AsJson = False) -> None:
     """Create or upgrade the schema; programs may run meanwhile."""
     with open_app(url) as app:
-        ensure_answering(app)
+        ensure_answering(app, creates=True)
         applied = app.migrate()
         states = [database.run(read_state, writes=False) for database in app.databases]
     versions = [state.functions.version for state in states if state.functions is not None]
@@ -64,7 +64,7 @@ def sql(url: SqlUrl = None, new: New = None, as_json: AsJson = False) -> None:
     """Print what `migrate` would do, to be reviewed or run by psql."""
     if new is not None and url is not None:
         raise InvalidInput("--new", "no database is asked for it; leave --url out")
-    if new is not None or (url is None and not os.environ.get("PENSTOCK_URL")):
+    if new is not None or (url is None and not os.environ.get("PENSTOCK_URL", "").strip()):
         looked = _Looked([], EMPTY, checked_schema(new or SCHEMA), None)
     else:
         looked = _look(url)
@@ -136,8 +136,6 @@ def grant(
 def doctor(url: Url = None, as_json: AsJson = False) -> None:
     """Check what Penstock rests on, on every shard, and say what to do."""
     with open_app(url) as app, suppress_warnings():
-        if app.is_embedded:
-            app.migrate()  # an embedded server's schema is nobody's duty
         with suppress(PenstockError):  # What keeps an app from opening is among what is looked for.
             ensure_answering(app)
             if notice := app.databases.drained_notice():

@@ -23,7 +23,7 @@ __all__ += ["Target", "TaskOption", "Url", "chosen"]
 
 Url = Annotated[
     str | None,
-    typer.Option("--url", help="The database, or several; else $PENSTOCK_URL, else embedded in ./.penstock."),
+    typer.Option("--url", help="The database, or several; else $PENSTOCK_URL, else embedded in the nearest .penstock."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Preview = Annotated[bool, typer.Option("--preview", help="Change nothing; say how many it would be.")]

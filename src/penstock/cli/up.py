@@ -33,7 +33,7 @@ def up(
     grace: Grace = 30.0,
     as_json: AsJson = False,
 ) -> None:
-    """Run embedded servers in ./.penstock and an app's jobs, until Ctrl-C."""
+    """Run embedded servers in .penstock and an app's jobs, until Ctrl-C."""
     checked_concurrency(concurrency)
     checked_seconds("grace", grace)
     app = None if target is None else find_app(target)
@@ -51,7 +51,7 @@ def up(
             _wait()
             return
         stack.enter_context(app)
-        ensure_answering(app)
+        ensure_answering(app, creates=True)
         if not app.is_embedded:
             _tell(app, as_json)
         log.info("working on %s, %d at a time", ", ".join(app.tasks), concurrency)

@@ -37,7 +37,7 @@ def work(
     check_tasks(app, names)
     log_to_stderr()
     with app:
-        ensure_answering(app)
+        ensure_answering(app, creates=True)
         log.info(
             "working on %s, %d at a time, database %s",
             ", ".join(names),

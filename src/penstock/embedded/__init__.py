@@ -3,6 +3,7 @@
 `start(folder)` gives a running server. Any number of threads and processes may start the same folder; they share one
 server, which stops when the last of them is gone, however it went.
 
+    nearest     which folder is meant
     binaries    where a PostgreSQL is found on this machine
     account     whom the server runs as (never root)
     home        where its files lie
@@ -11,6 +12,7 @@ server, which stops when the last of them is gone, however it went.
     supervisor  the process that is the server's parent
 """
 
+from penstock.embedded.nearest import NAME, find_nearest
 from penstock.embedded.server import Server, start
 
-__all__ = ["Server", "start"]
+__all__ = ["NAME", "Server", "find_nearest", "start"]

@@ -29,6 +29,7 @@ STOP_SECONDS = 5.0
 LOG_BYTES = 16 * 1024 * 1024
 PROTOCOL_3 = 196_608
 Launching = Callable[[], AbstractContextManager[None]]
+Creating = Callable[[Path], None]
 
 
 class Server:
@@ -61,11 +62,13 @@ def start(
     settings: Mapping[str, str] | None = None,
     seconds: float | None = None,
     launching: Launching = nullcontext,
+    creating: Creating = lambda _: None,
 ) -> Server:
     """The running server of this folder. Whoever comes first makes and launches it, with these settings on top.
 
     One that runs already is given so many seconds to answer; making and launching one, inside of the block that
-    `launching` opens, takes as long as it takes.
+    `launching` opens, takes as long as it takes. `creating` is told where, before a data folder is made, by whichever
+    process makes it; what it raises keeps it from being made.
     """
     home = find_home(folder)
     wait = _Wait(home, seconds)
@@ -74,7 +77,7 @@ def start(
     try:
         starter = wait.for_lock(home / "start.lock", fcntl.LOCK_EX, wait.refuse_silent)
         try:
-            _ensure_accepting(home, settings or {}, wait, launching)
+            _ensure_accepting(home, settings or {}, wait, launching, creating)
         finally:
             _unlock(starter)
     except BaseException:
@@ -134,7 +137,9 @@ class _Wait:
         return f"the embedded PostgreSQL in {self._home}" + (f", process {mark[0]}," if mark else "")
 
 
-def _ensure_accepting(home: Path, settings: Mapping[str, str], wait: _Wait, launching: Launching) -> None:
+def _ensure_accepting(
+    home: Path, settings: Mapping[str, str], wait: _Wait, launching: Launching, creating: Creating
+) -> None:
     while _is_supervised(home):
         # At least a moment: an answer may be there already.
         if _is_accepting(_port(home), min(max(wait.left, POLL_SECONDS), ANSWER_SECONDS)):
@@ -142,6 +147,8 @@ def _ensure_accepting(home: Path, settings: Mapping[str, str], wait: _Wait, laun
         if wait.left <= 0.0:
             wait.refuse()
         system.sleep(POLL_SECONDS)
+    if not (home / "data").exists():
+        creating(home)
     with launching():
         _launch(home, settings)
         while _is_supervised(home):

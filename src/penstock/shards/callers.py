@@ -45,7 +45,8 @@ class Callers:
                 + ", ".join(
                     database.address + self._databases.named(database.shard, " (shard {})")
                     for database in self._databases
-                ),
+                )
+                + ("; or give App the URL of that database" if self._databases.are_embedded else ""),
             )
         refuse_newer(found.oldest_program)
         caller = self._known[connection] = Caller(found.number, self._databases.of(found.number).address)

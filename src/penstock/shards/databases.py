@@ -51,7 +51,8 @@ class Answers(Generic[T]):
 class Databases:
     """The databases of an app, by number. Safe to use from any number of threads."""
 
-    def __init__(self, databases: Sequence[Database]) -> None:
+    def __init__(self, databases: Sequence[Database], *, are_embedded: bool = False) -> None:
+        self.are_embedded = are_embedded
         self._databases = {database.shard: database for database in databases}
         # The database, where there is no other: then nobody is asked in a thread, nor passed over.
         self.sole: Database | None = databases[0] if len(databases) == 1 else None

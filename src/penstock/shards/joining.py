@@ -100,7 +100,7 @@ def join(databases: Sequence[Database], silent: Collection[Database], *, are_our
                 "check the URL, or start again when it answers"
             )
         database.join(number, is_alone=False)
-    joined = Databases(databases)
+    joined = Databases(databases, are_embedded=are_ours)
     joined.note_drained([entry.number for entry in entries.values() if entry.state == "drained"])
     if len(databases) > 1 and joined.lead in known:
         _enter(joined, known, {} if are_ours else entries)

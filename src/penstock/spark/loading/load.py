@@ -62,6 +62,7 @@ def load(
     """
     spark = df.sparkSession
     register(spark)
+    app.create_embedded()
     options = {
         "url": join_urls(app.databases),
         "queue": queue,

@@ -44,6 +44,7 @@ class ProcessingApp(Protocol):
     def lease_seconds(self) -> float: ...
     @property
     def retention(self) -> dict[str, float]: ...
+    def create_embedded(self) -> None: ...
 
 
 class Processed(NamedTuple):
@@ -82,6 +83,7 @@ def process(
     are done, `PartitionUnavailable` names it.
     """
     named_tasks = _check_arguments(handler, tasks, batch_size, budget)
+    app.create_embedded()
     databases = app.databases
     entry = databases.read(lambda connection: find_queue(connection, checked_name("queue", queue)))
     plan = WorkPlan(
