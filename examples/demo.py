@@ -206,7 +206,8 @@ def throw_away_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     # Root's PostgreSQL runs under another account, which has to pass through here.
     folder.chmod(0o711)
-    os.environ.pop("PENSTOCK_URL", None)
+    for name in ("PENSTOCK_URL", "PENSTOCK_EMBEDDED"):
+        os.environ.pop(name, None)
     os.chdir(folder)
     try:
         yield folder
