@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, IntEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 from uuid import UUID
 
 import pydantic
@@ -202,10 +203,129 @@ def test_annotations_may_name_what_is_defined_later() -> None:
     assert arguments.decode(b'{"a":{"x":1}}')["a"] in ({"x": 1}, Later(1))
 
 
-def test_json_types_are_passed_on_without_a_look() -> None:
+def test_json_types_that_came_by_another_way_are_passed_on_without_a_look() -> None:
     def handler(a: int, b: list[dict[str, Any]], c: str | None = None) -> None: ...
 
     assert Arguments(handler).decode(b'{"a":"text","b":7}') == {"a": "text", "b": 7}
+
+
+class Shape(TypedDict):
+    sides: int
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+# By annotation: what is accepted, and what is refused.
+FITTING: list[tuple[Any, list[Any], list[Any]]] = [
+    (UUID, [UUID(int=7), str(UUID(int=7))], ["not-a-uuid", 7, None, [UUID(int=7)]]),
+    (datetime, [datetime(2026, 1, 1, tzinfo=UTC), "2026-01-01T00:00:00Z"], ["yesterday", date(2026, 1, 1), 7]),
+    (date, [date(2026, 1, 1), "2026-01-01"], [datetime(2026, 1, 1, tzinfo=UTC), "2026"]),
+    (Decimal, [Decimal("1.1"), "1.1", 1, 1.5], ["one", None]),
+    (Color, [Color.RED, "red"], ["green", 1]),
+    (Weight, [Weight.LIGHT, 1.5], [2.5, "light"]),
+    (Line, [Line("s", datetime(2026, 1, 1, tzinfo=UTC)), {"sku": "s", "at": "2026-01-01T00:00:00Z"}],
+     [{"sku": "s"}, {"sku": 7, "at": "2026-01-01T00:00:00Z"}, "s", Line(7, datetime(2026, 1, 1))]),  # type: ignore[arg-type] # noqa: DTZ001
+    (Order, [Order(id=UUID(int=7), dueOn=date(2026, 1, 1)), {"id": str(UUID(int=7)), "dueOn": "2026-01-01"}],
+     [{"id": str(UUID(int=7))}, "order"]),
+    (Shape, [{"sides": 3}], [{"sides": "three"}, {}]),
+    (Literal["a", "b"], ["a", "b"], ["c", 1]),
+    (UUID | None, [UUID(int=7), None], ["x"]),
+    (datetime | date | str, [date(2026, 1, 1), "tomorrow"], [7, None]),
+    (float | date | UUID, [7, 1.5, date(2026, 1, 1)], ["tomorrow", [7]]),
+    (list[UUID], [[], [UUID(int=7)], [str(UUID(int=7))]], [["x"], UUID(int=7), None]),
+    (tuple[int, str], [(1, "a"), [1, "a"]], [(1,), ("a", 1)]),
+    (dict[str, Decimal], [{"a": Decimal(1)}], [{"a": "one"}, [1]]),
+    (str, ["", "a", UUID(int=7), Color.RED], [7, None, ["a"], 1.5, True]),
+    (int, [7, 2**70, True, Level.LOW], ["7", 1.5, None, [7]]),
+    (float, [1.5, 7, True], ["1.5", Decimal("1.5"), None]),
+    (bool, [True, False], [1, 0, "true", None]),
+    (None, [None], [0, ""]),
+    (list, [[], [1, "a"], (1, 2)], ["a", {}, None]),
+    (dict, [{}, {"a": 1}, Line("s", datetime(2026, 1, 1, tzinfo=UTC))], [[], "a"]),
+    (list[int], [[], [1, True]], [["a"], [1, None], 1]),
+    (dict[str, int], [{}, {"a": 1}], [{"a": "b"}, []]),
+    (typing.Dict, [{}], [[]]),  # noqa: UP006
+    (list[Any], [[1, None]], [{}]),
+    (int | str | None, [1, "a", None], [1.5, []]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("annotation", "fitting", "wrong"), FITTING, ids=[str(each[0]) for each in FITTING])
+def test_what_is_enqueued_fits_its_annotation_and_the_worker_can_build_it(
+    annotation: Any, fitting: list[Any], wrong: list[Any]
+) -> None:
+    def handler(value: Any, other: Any = None) -> None: ...
+
+    handler.__annotations__["value"] = annotation
+    arguments = Arguments(handler)
+    for value in fitting:
+        arguments.decode(arguments.encode({"value": value}))
+        raws = arguments.encode_many([{"value": value, "other": 1}] * 2)
+        assert raws[1:] == [arguments.encode({"value": value, "other": 1})]
+    for value in wrong:
+        with pytest.raises(InvalidInput) as error:
+            arguments.encode({"value": value})
+        assert error.value.field == "value", value
+        with pytest.raises(InvalidInput, match="in row 1: task 'handler' wants"):
+            arguments.encode_many([{"value": fitting[0], "other": 1}, {"value": value, "other": 1}])
+
+
+@given(st.data())
+def test_the_worker_can_build_whatever_is_accepted(data: st.DataObject) -> None:
+    annotations = [each[0] for each in FITTING]
+    parts = data.draw(st.lists(st.sampled_from([each for each in annotations if isinstance(each, type)]), min_size=1))
+    value = data.draw(st.sampled_from([value for each in FITTING for value in (*each[1], *each[2])]))
+
+    def handler(value: Any) -> None: ...
+
+    handler.__annotations__["value"] = Union[tuple(parts)]  # noqa: UP007
+    arguments = Arguments(handler)
+    try:
+        raw = arguments.encode({"value": value})
+    except InvalidInput:
+        return
+    arguments.decode(raw)
+
+
+def test_a_refusal_names_the_task_the_argument_the_type_and_what_to_do() -> None:
+    def ship(order_id: UUID) -> None: ...
+
+    with pytest.raises(InvalidInput) as error:
+        Arguments(ship, "ship-order").encode({"order_id": "not-a-uuid"})
+    assert str(error.value) == (
+        "order_id: task 'ship-order' wants UUID, and str 'not-a-uuid' does not fit (Invalid UUID); pass UUID, or what "
+        "JSON writes for one"
+    )
+
+
+def test_a_default_of_none_may_be_passed() -> None:
+    def handler(at: datetime = None, n: int = None) -> None: ...  # type: ignore[assignment]  # noqa: RUF013
+
+    assert back(handler, at=None, n=None) == {"at": None, "n": None}
+    assert refused(lambda: Arguments(handler).encode({"n": "x"})) == "n"
+
+
+def test_extra_names_are_checked_by_their_annotation() -> None:
+    def handler(**dates: date) -> None: ...
+
+    assert refused(lambda: Arguments(handler).encode({"a": "2026-01-01", "b": "tomorrow"})) == "b"
+
+
+def test_what_is_defined_after_the_first_enqueue_is_still_built() -> None:
+    names: dict[str, Any] = {"UUID": UUID}
+    exec("def handler(a: 'Later', b: 'UUID') -> None: ...", names)
+    arguments = Arguments(names["handler"])
+    raw = arguments.encode({"a": {"x": 1}, "b": UUID(int=1)})
+    assert refused(lambda: arguments.encode({"a": {"x": 1}, "b": "x"})) == "b"
+
+    @dataclass
+    class Later:
+        x: int
+
+    names["Later"] = Later
+    assert arguments.decode(raw) == {"a": Later(1), "b": UUID(int=1)}
 
 
 def test_extra_names_are_converted_by_their_annotation() -> None:

@@ -6,7 +6,6 @@ UUID, a Decimal, an Enum), the text is tried first. Everything else is JSON wher
 
 from __future__ import annotations
 
-import inspect
 import types
 from collections.abc import Sequence
 from typing import Any, Union, get_args, get_origin
@@ -15,7 +14,7 @@ import msgspec
 import typer
 
 from penstock.errors import InvalidInput
-from penstock.task.conversion import converter_for, resolved
+from penstock.task.conversion import Fit, Misfit
 from penstock.task.definition import TaskDefinition
 
 __all__ = ["parse_arguments"]
@@ -26,37 +25,29 @@ _MISSING = object()
 def parse_arguments(task: TaskDefinition, given: Sequence[str]) -> dict[str, Any]:
     """The arguments of a job; names that do not fit the handler are left for `enqueue` to refuse."""
     named: dict[str, Any] = {}
-    parameters = inspect.signature(task.function).parameters
-    anything = next((p for p in parameters.values() if p.kind is inspect.Parameter.VAR_KEYWORD), None)
     for word in given:
         name, equals, text = word.partition("=")
         if not equals or not name:
             raise typer.BadParameter(f"{word!a:.60} is no argument: write key=value")
         if name in named:
             raise typer.BadParameter(f"argument {name!a:.60} is given twice")
-        parameter = parameters.get(name, anything)
-        annotation = inspect.Parameter.empty if parameter is None else resolved(parameter.annotation, task.function)
-        named[name] = _value(name, text, annotation)
+        named[name] = _value(name, text, task.arguments.fit_of(name))
     return named
 
 
-def _value(name: str, text: str, annotation: Any) -> Any:
+def _value(name: str, text: str, fit: Fit | None) -> Any:
     as_json = _json(text)
-    if annotation is inspect.Parameter.empty or annotation is Any:
+    if fit is None:
         return text if as_json is _MISSING else as_json
-    converter = converter_for(annotation)
-    if converter is None:
-        order = [text, as_json] if _is_text(annotation) and as_json is not None else [as_json, text]
-    else:
-        order = [text, as_json]
-    for value in order:
+    is_text_first = fit.convert is not None or (_is_text(fit.annotation) and as_json is not None)
+    for value in [text, as_json] if is_text_first else [as_json, text]:
         if value is _MISSING:
             continue
         try:
-            return _checked(value, annotation) if converter is None else converter(name, value)
-        except (InvalidInput, msgspec.ValidationError):
+            return fit.build(value)
+        except Misfit:
             continue
-    raise InvalidInput(name, f"{text!a:.60} does not fit {_shown(annotation)}; text or JSON of that kind is needed")
+    raise InvalidInput(name, f"{text!a:.60} does not fit {fit.name}; text or JSON of that kind is needed")
 
 
 def _json(text: str) -> Any:
@@ -66,21 +57,8 @@ def _json(text: str) -> Any:
         return _MISSING
 
 
-def _checked(value: Any, annotation: Any) -> Any:
-    try:
-        return msgspec.convert(value, annotation)
-    except msgspec.ValidationError:
-        raise
-    except Exception:  # An annotation that msgspec has no idea of says nothing about the value.
-        return value
-
-
 def _is_text(annotation: Any) -> bool:
     """Whether text fits, and nothing else but None."""
     if get_origin(annotation) in (Union, types.UnionType):
         return all(part in (str, types.NoneType) for part in get_args(annotation))
     return annotation is str
-
-
-def _shown(annotation: Any) -> str:
-    return annotation.__name__ if isinstance(annotation, type) else str(annotation)

@@ -26,7 +26,16 @@ from penstock.errors import InvalidInput
 from penstock.model.checks import ARGS_BYTES
 from penstock.model.error_text import summarize
 
-__all__ = ["MOST_DEPTH", "encode_arguments", "encode_many_scalars", "encode_result", "encode_value"]
+__all__ = [
+    "MOST_DEPTH",
+    "encode_arguments",
+    "encode_many_scalars",
+    "encode_result",
+    "encode_scalars",
+    "encode_value",
+    "have_names",
+    "have_scalars",
+]
 
 MOST_DEPTH = 100
 
@@ -59,10 +68,21 @@ def encode_many_scalars(rows: list[dict[str, Any]], names: frozenset[str]) -> li
 
     The fast way for what is most common: every row has just these names and plain values, none of them null.
     """
-    if set(map(type, rows)) != {dict} or not all(map(eq, map(dict.keys, rows), repeat(names))):
-        return None
-    if not _SCALARS.issuperset(map(type, chain.from_iterable(map(dict.values, rows)))):
-        return None
+    return encode_scalars(rows) if have_names(rows, names) and have_scalars(rows) else None
+
+
+def have_names(rows: list[dict[str, Any]], names: frozenset[str]) -> bool:
+    """Whether all rows are dicts with just these names."""
+    return set(map(type, rows)) == {dict} and all(map(eq, map(dict.keys, rows), repeat(names)))
+
+
+def have_scalars(rows: list[dict[str, Any]]) -> bool:
+    """Whether all values are plain ones."""
+    return _SCALARS.issuperset(map(type, chain.from_iterable(map(dict.values, rows))))
+
+
+def encode_scalars(rows: list[dict[str, Any]]) -> list[bytes] | None:
+    """Rows of plain values as JSON, or None where one of them needs a closer look."""
     try:
         lines = _encode_lines(rows)
     except Exception:  # Encoded one by one, the row that raised is named.

@@ -2,33 +2,40 @@
 
 An `Arguments` is made once for each task and knows the handler's parameters. Jobs carry their arguments by name. A
 parameter named `context`, or annotated with `penstock.Context`, is filled in by the worker and is no part of the
-job. Names that do not fit are refused before anything is written; a job that came by another way (SQL, an older
-version of the code) is refused when it is decoded.
+job. Names that do not fit, and values that do not fit their annotations, are refused before anything is written; a job
+that came by another way (SQL, an older version of the code) is refused when it is decoded.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 
 from penstock.errors import InvalidInput
-from penstock.model.encoding import encode_arguments, encode_many_scalars, encode_result
-from penstock.task.conversion import Converter, converter_for, is_context, resolved
+from penstock.model.checks import shown
+from penstock.model.encoding import encode_arguments, encode_result, encode_scalars, have_names, have_scalars
+from penstock.task.conversion import Fit, Misfit, find_fit, is_context, resolved
 
 __all__ = ["Arguments", "encode_result"]
 
 _decode = msgspec.json.Decoder().decode
+# Values of these types are their own JSON.
+_JSON = frozenset({str, int, float, bool, type(None)})
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class Arguments:
-    """What one handler takes. `context_parameter` is the name the worker's context goes by, if any."""
+    """What one handler takes. `context_parameter` is the name the worker's context goes by, if any; `task` is what the
+    handler is called in messages, if not by its own name.
+    """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], task: str | None = None) -> None:
         self._function = function
+        self._task = _name(function) if task is None else task
         self.context_parameter: str | None = None
         self._parameters: dict[str, inspect.Parameter] = {}
         self._any_name: inspect.Parameter | None = None
@@ -53,8 +60,12 @@ class Arguments:
         }
         self._required = self.names - self.defaults.keys()
         self._positional = [n for n, p in self._parameters.items() if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-        self._converters: dict[str, Converter] | None = None
-        self._any_name_converter: Converter | None = None
+        # By parameter, what its annotation asks for; None until the first job. And those that the worker converts by.
+        self._fits: dict[str, Fit] | None = None
+        self._converting: dict[str, Fit] = {}
+        self._any_name_fit: Fit | None = None
+        # Whether an annotation could not be resolved when the first job was enqueued: the worker tries once more.
+        self._has_unresolved = False
 
     def bind(self, positional: Sequence[Any], named: Mapping[str, Any]) -> Mapping[str, Any]:
         """All arguments by name, those given by position too."""
@@ -63,12 +74,12 @@ class Arguments:
         if len(positional) > len(self._positional):
             raise InvalidInput(
                 "args",
-                f"{_name(self._function)} takes {len(self._positional)} arguments by position, not {len(positional)}; "
+                f"{self._task} takes {len(self._positional)} arguments by position, not {len(positional)}; "
                 "pass them by name",
             )
         bound = dict(zip(self._positional, positional, strict=False))
         for name in bound.keys() & named.keys():
-            raise InvalidInput(name, f"{_name(self._function)} is given argument {name!r} twice; pass it once")
+            raise InvalidInput(name, f"{self._task} is given argument {name!r} twice; pass it once")
         return bound | dict(named)
 
     def encode(self, named: Mapping[str, Any]) -> bytes:
@@ -76,26 +87,50 @@ class Arguments:
         if type(named) is not dict:
             named = _as_dict(named)
         if named.keys() != self.names:
-            self._refuse_names(named)
-        return encode_arguments(named)
+            self.check_names(named)
+        raw = encode_arguments(named)
+        fits = self._fits
+        if fits is None:
+            fits = self._prepare()
+        if fits:
+            for name, value in named.items():
+                fit = fits.get(name)
+                if fit is not None and type(value) not in fit.exact:
+                    self._check(name, value, fit, raw)
+        if self._any_name_fit is not None:
+            for name in named.keys() - self.names:
+                self._check(name, named[name], self._any_name_fit, raw)
+        return raw
 
     def encode_many(self, rows: Sequence[Mapping[str, Any]]) -> list[bytes]:
         """The same for many jobs; a refusal names the row too."""
-        encoded = encode_many_scalars(rows, self.names) if type(rows) is list else None
-        if encoded is None:
-            encoded = []
-            try:
-                for row in rows:
-                    encoded.append(self.encode(row))
-            except InvalidInput as error:
-                raise InvalidInput(error.field, f"in row {len(encoded)}: {error.problem}") from error
+        if type(rows) is list and have_names(rows, self.names):
+            fits = self._fits
+            if fits is None:
+                fits = self._prepare()
+            # Column by column, which is quick; single values are looked at only where that does not do.
+            inexact = [
+                name for name, fit in fits.items() if not fit.exact.issuperset(map(type, map(itemgetter(name), rows)))
+            ]
+            if (not inexact and len(fits) == len(self.names)) or have_scalars(rows):
+                encoded = encode_scalars(rows)
+                if encoded is not None:
+                    for name in inexact:
+                        self._check_column(name, fits[name], rows, encoded)
+                    return encoded
+        encoded = []
+        try:
+            for row in rows:
+                encoded.append(self.encode(row))
+        except InvalidInput as error:
+            raise _in_row(len(encoded), error) from error
         return encoded
 
     def decode(self, raw: bytes | str) -> dict[str, Any]:
         """The handler's keyword arguments, converted by its annotations."""
-        converters = self._converters
-        if converters is None:
-            converters = self._prepare()
+        if self._fits is None or self._has_unresolved:
+            self._prepare()
+            self._has_unresolved = False
         try:
             named = _decode(raw)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -103,39 +138,87 @@ class Arguments:
         if type(named) is not dict:
             raise InvalidInput("args", f"they are a JSON {type(named).__name__}, not an object; enqueue the job again")
         if named.keys() != self.names:
-            self._refuse_names(named)
-            if self._any_name_converter is not None:
+            self.check_names(named)
+            if self._any_name_fit is not None:
                 for name in named.keys() - self.names:
-                    named[name] = self._any_name_converter(name, named[name])
-        if converters:
-            for name in converters.keys() & named.keys():
-                named[name] = converters[name](name, named[name])
+                    _convert(named, name, self._any_name_fit)
+        converting = self._converting
+        if converting:
+            for name in converting.keys() & named.keys():
+                _convert(named, name, converting[name])
         return named
 
-    def _prepare(self) -> dict[str, Converter]:
-        # Not before the first job: an annotation may name what is defined further down in its module.
-        converters: dict[str, Converter] = {}
-        for name, parameter in self._parameters.items():
-            converter = converter_for(resolved(parameter.annotation, self._function))
-            if converter is not None:
-                converters[name] = converter
-        if self._any_name is not None:
-            self._any_name_converter = converter_for(resolved(self._any_name.annotation, self._function))
-        self._converters = converters
-        return converters
+    def fit_of(self, name: str) -> Fit | None:
+        """What an argument of this name has to be; None: anything, as far as is known here."""
+        fits = self._prepare() if self._fits is None else self._fits
+        return fits.get(name) if name in self.names else self._any_name_fit
 
-    def _refuse_names(self, named: Mapping[Any, Any]) -> None:
+    def _prepare(self) -> dict[str, Fit]:
+        # Not before the first job: an annotation may name what is defined further down in its module.
+        fits: dict[str, Fit] = {}
+        for name, parameter in self._parameters.items():
+            fit = self._resolve(parameter)
+            if fit is not None:
+                fits[name] = fit
+        if self._any_name is not None:
+            self._any_name_fit = self._resolve(self._any_name)
+        self._converting = {name: fit for name, fit in fits.items() if fit.convert is not None}
+        self._fits = fits
+        return fits
+
+    def _resolve(self, parameter: inspect.Parameter) -> Fit | None:
+        annotation = resolved(parameter.annotation, self._function)
+        if annotation is inspect.Parameter.empty and parameter.annotation is not annotation:
+            self._has_unresolved = True
+        return find_fit(annotation, parameter.default)
+
+    def _check_column(self, name: str, fit: Fit, rows: Sequence[Mapping[str, Any]], encoded: Sequence[bytes]) -> None:
+        for index, row in enumerate(rows):
+            if type(row[name]) not in fit.exact:
+                try:
+                    self._check(name, row[name], fit, encoded[index])
+                except InvalidInput as error:
+                    raise _in_row(index, error) from error
+
+    def _check(self, name: str, value: Any, fit: Fit, raw: bytes) -> None:
+        """Refuse a value of which the worker could not build what the annotation asks for."""
+        try:
+            fit.build(value if type(value) in _JSON else _decode(raw)[name])
+        except Misfit as error:
+            raise InvalidInput(
+                name,
+                f"task {self._task!r} wants {fit.name}, and {type(value).__name__} {shown(value)} does not "
+                f"fit{f' ({error})' if str(error) else ''}; pass {fit.name}, or what JSON writes for one",
+            ) from error
+
+    def check_names(self, named: Collection[Any]) -> None:
+        """Refuse names that are not those of the arguments, or that lack one."""
         for name in named:
             if not isinstance(name, str):
                 raise InvalidInput("args", f"the name {name!a:.60} of an argument is not text; pass str names")
             if name == self.context_parameter:
-                raise InvalidInput(name, f"the worker passes {name!r} to {_name(self._function)}; leave it out")
+                raise InvalidInput(name, f"the worker passes {name!r} to {self._task}; leave it out")
             if name not in self.names and self._any_name is None:
                 takes = ", ".join(self._parameters) or "none"
-                raise InvalidInput(name, f"{_name(self._function)} has no argument {name!a:.200}; it takes: {takes}")
+                raise InvalidInput(name, f"{self._task} has no argument {name!a:.200}; it takes: {takes}")
         for name in self._parameters:
             if name in self._required and name not in named:
-                raise InvalidInput(name, f"{_name(self._function)} needs argument {name!r}; pass it")
+                raise InvalidInput(name, f"{self._task} needs argument {name!r}; pass it")
+
+
+def _in_row(row: int, error: InvalidInput) -> InvalidInput:
+    return InvalidInput(error.field, f"in row {row}: {error.problem}")
+
+
+def _convert(named: dict[str, Any], name: str, fit: Fit) -> None:
+    """Put what the handler gets in the place of JSON."""
+    if fit.convert is not None:
+        try:
+            named[name] = fit.convert(named[name])
+        except Misfit as error:
+            raise InvalidInput(
+                name, f"it does not fit its annotation {fit.name} ({error}); enqueue the job again"
+            ) from error
 
 
 def _as_dict(named: object) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""From JSON back to what a handler's annotations ask for.
+"""What a handler's annotations ask for: which JSON fits them, and what the worker makes of it.
 
-A converter is made once for each annotated parameter that JSON cannot fill by itself; for `str`, `int`, `dict[str,
-Any]` and their like there is none, and nothing is checked. An annotation that cannot be resolved, or that names
-something unknown here, leaves the value as JSON had it: the annotations are the user's and need not be made for us.
+A `Fit` is made once for each annotated parameter. Whoever enqueues checks by it, and the worker converts by it, so that
+the worker can build whatever was accepted. What JSON has itself (`str`, `int`, `dict[str, Any]` and their like) is
+passed on as it is, and checked only when it is enqueued. An annotation that cannot be resolved, or that names something
+unknown here, asks for nothing: the annotations are the user's and need not be made for us.
 """
 
 from __future__ import annotations
@@ -12,19 +13,56 @@ import inspect
 import sys
 import types
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from enum import Enum
 from typing import Any, TypeAlias, Union, get_args, get_origin
+from uuid import UUID
 
 import msgspec
 
-from penstock.errors import InvalidInput
+__all__ = ["Fit", "Misfit", "find_fit", "is_context", "resolved"]
 
-__all__ = ["Converter", "converter_for", "is_context", "resolved"]
+Converter: TypeAlias = Callable[[Any], Any]
 
-Converter: TypeAlias = Callable[[str, Any], Any]
-
-_NATIVE = (inspect.Parameter.empty, Any, object, None, types.NoneType, str, int, float, bool, dict, list)
+_ANYTHING = (inspect.Parameter.empty, Any, object)
+_NATIVE = (*_ANYTHING, None, types.NoneType, str, int, float, bool, dict, list)
 _UNIONS = (Union, types.UnionType)
+# Values of these types fit the annotation, whatever they are.
+_EXACT: dict[Any, frozenset[type]] = {
+    **{kind: frozenset({kind}) for kind in (str, int, bool, UUID, datetime, date, time, timedelta, Decimal)},
+    float: frozenset({float, int}),
+    types.NoneType: frozenset({types.NoneType}),
+}
+
+
+class Misfit(ValueError):
+    """A value does not fit an annotation; the text says why, as far as more is known than that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What one annotation asks for."""
+
+    annotation: Any
+    # What the worker makes of JSON; None: it is passed on as it is.
+    convert: Converter | None
+    # Values of just these types fit without a closer look.
+    exact: frozenset[type]
+
+    def build(self, value: Any) -> Any:
+        """What a handler would get for a JSON value, or `Misfit`."""
+        if self.convert is not None:
+            return self.convert(value)
+        if not _is_like(value, self.annotation):
+            raise Misfit
+        return value
+
+    @property
+    def name(self) -> str:
+        """The annotation as it stands in a message."""
+        return self.annotation.__name__ if isinstance(self.annotation, type) else str(self.annotation)
 
 
 def is_context(parameter: inspect.Parameter, function: Callable[..., Any]) -> bool:
@@ -61,28 +99,53 @@ def resolved(annotation: Any, function: Callable[..., Any]) -> Any:
     names: dict[str, Any] = dict(getattr(inner, "__globals__", None) or vars(sys.modules["builtins"]))
     try:
         closure = inspect.getclosurevars(inner).nonlocals if getattr(inner, "__closure__", None) else {}
-        # The text is the user's own source code, written beside the function.
-        return eval(annotation, names, dict(closure))  # noqa: S307
+        # The text is the user's own source code, written beside the function; in quotes it is text once more.
+        found = eval(annotation, names, dict(closure))  # noqa: S307
+        return eval(found, names, dict(closure)) if isinstance(found, str) else found  # noqa: S307
     except Exception:  # Evaluating an annotation may raise anything, and none of it concerns the job.
         return inspect.Parameter.empty
 
 
-def converter_for(annotation: Any) -> Converter | None:
-    """What makes JSON into this type, or None where it already is."""
-    if _is_native(annotation):
+def find_fit(annotation: Any, default: Any = inspect.Parameter.empty) -> Fit | None:
+    """What an annotation asks for; None: nothing that is known here. A default of None may be passed as well."""
+    if _is_anything(annotation):
         return None
+    if default is None:
+        annotation = _or_none(annotation)
+    if _is_native(annotation):
+        return Fit(annotation, None, _find_exact(annotation))
+    convert = _find_converter(annotation)
+    return None if convert is None else Fit(annotation, convert, _find_exact(annotation))
+
+
+def _or_none(annotation: Any) -> Any:
+    try:
+        return annotation | None
+    except Exception:  # An annotation may be anything, and need not be part of a union.
+        return annotation
+
+
+def _is_anything(annotation: Any) -> bool:
+    return any(annotation is each for each in _ANYTHING)
+
+
+def _find_exact(annotation: Any) -> frozenset[type]:
+    parts = get_args(annotation) if get_origin(annotation) in _UNIONS else (annotation,)
+    return frozenset().union(*(exact for part in parts for kind, exact in _EXACT.items() if part is kind))
+
+
+def _find_converter(annotation: Any) -> Converter | None:
+    """What makes JSON into this type, or None where nothing here can."""
     try:
         msgspec.json.Decoder(annotation, dec_hook=_from_json)
     except Exception:  # Whatever msgspec cannot take may still be something that is tried piece by piece.
-        return _converter_by_parts(annotation)
+        return _find_converter_by_parts(annotation)
 
-    def convert(field: str, value: Any) -> Any:
+    def convert(value: Any) -> Any:
         try:
             return msgspec.convert(value, annotation, str_keys=True, dec_hook=_from_json)
         except Exception as error:  # A model's own validators may raise anything.
-            raise InvalidInput(
-                field, f"it does not fit its annotation ({str(error)[:300]}); enqueue the job again"
-            ) from error
+            raise Misfit(str(error)[:300]) from error
 
     return convert
 
@@ -92,36 +155,54 @@ def _is_native(annotation: Any) -> bool:
         return True
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is dict:
-        return inner[0] in (str, Any) and _is_native(inner[1])
+        return not inner or (inner[0] in (str, Any) and _is_native(inner[1]))
     return (origin is list or origin in _UNIONS) and all(_is_native(part) for part in inner)
 
 
-def _converter_by_parts(annotation: Any) -> Converter | None:
+def _is_like(value: Any, annotation: Any) -> bool:
+    """Whether JSON is what a native annotation says. As type checkers have it, a bool is an int, and an int a float."""
+    if _is_anything(annotation):
+        return True
+    if annotation is None:
+        return value is None
+    if annotation is float:
+        return isinstance(value, (int, float))
+    if isinstance(annotation, type):
+        return isinstance(value, annotation)
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin in _UNIONS:
+        return any(_is_like(value, part) for part in inner)
+    if not isinstance(value, origin):
+        return False
+    if not inner or inner[-1] is Any:
+        return True
+    return all(_is_like(each, inner[-1]) for each in (value.values() if origin is dict else value))
+
+
+def _find_converter_by_parts(annotation: Any) -> Converter | None:
     """For a union of types that look alike in JSON: the first that fits. For enums of odd values: by value."""
     if isinstance(annotation, type) and issubclass(annotation, Enum):
 
-        def by_value(field: str, value: Any) -> Any:
+        def by_value(value: Any) -> Any:
             for member in annotation:
                 if member.value == value:
                     return member
-            raise InvalidInput(field, f"{value!a:.60} is no {annotation.__name__}; enqueue the job again")
+            raise Misfit
 
         return by_value
     if get_origin(annotation) not in _UNIONS:
         return None
-    converters = [(part, converter_for(part)) for part in get_args(annotation)]
+    fits = [find_fit(part) for part in get_args(annotation)]
 
-    def first_that_fits(field: str, value: Any) -> Any:
-        for part, converter in converters:
-            if converter is None:
-                if part is Any or not isinstance(part, type) or isinstance(value, part):
-                    return value
-                continue
+    def first_that_fits(value: Any) -> Any:
+        for fit in fits:
+            if fit is None:
+                return value
             try:
-                return converter(field, value)
-            except InvalidInput:
+                return fit.build(value)
+            except Misfit:
                 continue
-        raise InvalidInput(field, f"{value!a:.60} does not fit {annotation}; enqueue the job again")
+        raise Misfit
 
     return first_that_fits
 

@@ -24,7 +24,7 @@ from penstock.model.checks import (
 from penstock.policy.backoff import Backoff
 from penstock.task.arguments import Arguments
 
-__all__ = ["KeyOf", "TaskDefinition", "define"]
+__all__ = ["KeyOf", "TaskDefinition", "define", "is_async_function"]
 
 KeyOf = str | Callable[..., Any] | None
 Exceptions = type[BaseException] | tuple[type[BaseException], ...]
@@ -84,8 +84,9 @@ def define(
     """Check a declaration and make the definition of it."""
     if not callable(function):
         raise InvalidInput("task", f"a function is needed, not {type(function).__name__}")
-    arguments = Arguments(function)
-    is_async = _is_async(function)
+    name = checked_name("name", name if name is not None else getattr(function, "__name__", None))
+    arguments = Arguments(function, name)
+    is_async = is_async_function(function)
     if executor not in (None, "process"):
         raise InvalidInput("executor", f"{executor!r} is unknown; leave it out, or give 'process'")
     if executor == "process" and is_async:
@@ -100,7 +101,7 @@ def define(
         raise InvalidInput("key", "the name of an argument or a function of the arguments is needed")
     return TaskDefinition(
         queue=queue,
-        name=checked_name("name", name if name is not None else getattr(function, "__name__", None)),
+        name=name,
         function=function,
         arguments=arguments,
         key=key,
@@ -115,7 +116,8 @@ def define(
     )
 
 
-def _is_async(function: Callable[..., Any]) -> bool:
+def is_async_function(function: Callable[..., Any]) -> bool:
+    """Whether a call of it gives a coroutine."""
     call = getattr(function, "func", function)
     return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None))  # noqa: B004
 
