@@ -31,7 +31,9 @@ from penstock.storage.work.exchange import ClaimWish, Turn, exchange
 from penstock.upkeep import Upkeep
 
 
-def _slot(app: App, queue: str, handler: Callable[[pa.RecordBatch], list[Outcome]], **options: Any) -> ExecutorWorker:
+def _slot(
+    app: App, queue: str, handler: Callable[[pa.RecordBatch], list[Outcome] | None], **options: Any
+) -> ExecutorWorker:
     entry = app.database.run(lambda connection: find_queue(connection, queue))
     driver = app.database.run(
         lambda connection: workers.register(
@@ -122,6 +124,50 @@ def test_g3_answers_that_are_lost_lose_and_repeat_no_job(app: App, monkeypatch: 
         for customer in range(40):
             places = [place[job] for job in ids[customer::40]]
             assert places == sorted(places)
+
+
+@pytest.mark.parametrize("order", [None, "key"])
+@pytest.mark.parametrize(
+    ("give", "said"),
+    [
+        (lambda _: 7, "it gave int for a batch of 50 rows; return None where all went well, or a list of one ps.Ok"),
+        (lambda _: "ok", "it gave str for a batch of 50 rows"),
+        (lambda rows: rows, "it gave RecordBatch for a batch of 50 rows"),
+        (lambda _: [ps.Ok()], "it gave 1 outcomes for a batch of 50 rows"),
+        (lambda rows: [ps.Ok()] * 49 + [None], "it gave NoneType as the outcome of row 49"),
+    ],
+)
+def test_a_handler_that_breaks_its_contract_ends_the_run_and_its_jobs_are_as_they_were(
+    app: App, order: Any, give: Callable[[Any], Any], said: str
+) -> None:
+    @app.queue("updates", order=order).task(key="customer", max_attempts=1)
+    def update(customer: int) -> None: ...
+
+    ids = update.enqueue_many([{"customer": number} for number in range(120)])
+    calls: list[int] = []
+
+    def handle(batch: pa.RecordBatch) -> Any:
+        calls.append(batch.num_rows)
+        return give(batch)
+
+    slot = _slot(app, "updates", handle)
+    assert slot.run() == "broken"
+    assert slot.breach is not None
+    assert slot.breach.startswith(said)
+    assert calls == [50]
+    stats = app.stats("updates")
+    assert (stats.queue_length, stats.active_count, stats.total_completed, stats.dead) == (120, 0, 0, 0)
+    assert app.workers() == []
+    ran: list[int] = []
+
+    def succeed(batch: pa.RecordBatch) -> None:
+        assert set(batch.column("attempt").to_pylist()) == {1}
+        ran.extend(batch.column("id").to_pylist())
+
+    assert _slot(app, "updates", succeed).run() == "idle"
+    assert ran == ids
+    assert app.stats("updates").total_completed == 120
+    assert app.job(ids[0]).failures == []
 
 
 def test_g4_a_slot_that_was_declared_dead_settles_nothing_and_ends(app: App) -> None:

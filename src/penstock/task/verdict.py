@@ -13,9 +13,11 @@ __all__ = ["Verdict", "judge"]
 
 
 class Verdict(NamedTuple):
-    """The end of an attempt that did not succeed; `due_in` seconds until the next, where there is one."""
+    """The end of an attempt that did not succeed; `due_in` seconds until the next, where there is one. After a release
+    the job is as it was before.
+    """
 
-    end: Literal["retry", "snooze", "failed", "cancelled", "discarded", "expired"]
+    end: Literal["retry", "snooze", "failed", "cancelled", "discarded", "expired", "release"]
     error: str | None = None
     due_in: float = 0.0
 

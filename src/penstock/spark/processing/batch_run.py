@@ -1,20 +1,21 @@
 """One run of the handler: what it said of each row, or what it raised, as the ends that are settled.
 
-An outcome ends its own row. A handler that raises, or gives anything but one outcome a row, ends every row as a task's
-handler would that raised the same: tried again with the task's backoff, until its attempts have run out.
+An outcome ends its own row, and None says that all rows went well. A handler that raises ends every row as a task's
+handler would that raised the same: tried again with the task's backoff, until its attempts have run out. One that gives
+anything else breaks its contract, and would with every batch: its rows go back as they were, and the run ends.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from penstock.clock import system, ticks
-from penstock.errors import InvalidInput, PenstockError
+from penstock.errors import InvalidInput
 from penstock.model.checks import storable_text
 from penstock.model.encoding import encode_result
 from penstock.model.error_text import describe
@@ -27,7 +28,7 @@ from penstock.task.verdict import Verdict, judge
 
 __all__ = ["BatchResult", "Handler", "LeasedBatch", "run_batch"]
 
-Handler: TypeAlias = Callable[[pa.RecordBatch], Sequence[Outcome]]
+Handler: TypeAlias = Callable[[pa.RecordBatch], Sequence[Outcome] | None]
 
 
 @dataclass(slots=True)
@@ -62,6 +63,8 @@ class BatchResult:
     verdicts: list[Verdict | None] = field(default_factory=list)
     # How long the handler ran.
     seconds: float = 0.0
+    # What is wrong with what the handler gave, where it broke its contract.
+    breach: str | None = None
 
     def __bool__(self) -> bool:
         return bool(self.succeeded or self.ends)
@@ -90,15 +93,27 @@ class BatchResult:
 def run_batch(handler: Handler, batch: LeasedBatch, tasks: Mapping[str, TaskDefinition]) -> BatchResult:
     """Call the handler, and find out what it made of each row."""
     started_at = ticks()
+    verdicts: list[Verdict | None]
+    results: list[bytes | None] | None = None
+    breach = None
     try:
-        outcomes = _check_outcomes(handler(batch.rows), len(batch))
+        given = handler(batch.rows)
+        # Going through it runs the handler's own code where it is a generator.
+        outcomes = [*given] if isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping)) else given
     except BaseException as error:  # Whatever a handler raises, SystemExit too, is the end of its batch.
         rows = zip(batch.tasks, batch.leases, strict=True)
-        verdicts: list[Verdict | None] = [_judge_error(tasks[task], lease.attempt, error) for task, lease in rows]
-        results: list[bytes | None] | None = None
+        verdicts = [_judge_error(tasks[task], lease.attempt, error) for task, lease in rows]
     else:
-        verdicts, results = _read_outcomes(outcomes, batch, tasks)
-    return _build_result(batch, verdicts, results, run_micros=(ticks() - started_at) // 1000)
+        breach = _find_breach(outcomes, len(batch))
+        if breach is not None:
+            verdicts = [Verdict("release")] * len(batch)
+        elif outcomes is None:
+            verdicts = [None] * len(batch)
+        else:
+            verdicts, results = _read_outcomes(outcomes, batch, tasks)
+    result = _build_result(batch, verdicts, results, run_micros=(ticks() - started_at) // 1000)
+    result.breach = breach
+    return result
 
 
 def _build_result(
@@ -140,18 +155,23 @@ def _build_result(
     return BatchResult(batch, list(groups.values()), ends, verdicts, run_micros / 1e6)
 
 
-def _check_outcomes(given: object, rows: int) -> list[object]:
-    outcomes: list[object] = list(given)  # type: ignore[call-overload]
-    if len(outcomes) != rows:
-        raise PenstockError(
-            f"the handler gave {len(outcomes)} outcomes for {rows} rows: give one a row, in their order"
-        )
-    for outcome in outcomes:
-        if type(outcome) not in (Ok, RetryAfter, Dead):
-            raise PenstockError(
-                f"the handler gave {type(outcome).__name__} as an outcome: give ps.Ok, ps.RetryAfter or ps.Dead"
-            )
-    return outcomes
+def _find_breach(outcomes: object, rows: int) -> str | None:
+    """How what a handler gave breaks its contract, if it does."""
+    if outcomes is None:
+        return None
+    if not isinstance(outcomes, list):
+        said = f"it gave {type(outcomes).__name__} for a batch of {rows} rows"
+    elif len(outcomes) != rows:
+        said = f"it gave {len(outcomes)} outcomes for a batch of {rows} rows"
+    else:
+        wrong = next((row for row, each in enumerate(outcomes) if type(each) not in (Ok, RetryAfter, Dead)), None)
+        if wrong is None:
+            return None
+        said = f"it gave {type(outcomes[wrong]).__name__} as the outcome of row {wrong}"
+    return (
+        f"{said}; return None where all went well, or a list of one ps.Ok, ps.RetryAfter or ps.Dead for each row, in "
+        "their order. The run has ended: the jobs of that batch are back in the queue, and no attempt was counted"
+    )
 
 
 def _read_outcomes(

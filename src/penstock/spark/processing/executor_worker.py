@@ -2,13 +2,15 @@
 
 On each shard it works on it has a shard worker. There it claims a batch, hands it to the handler and settles it
 together with the next claim. Where it works on several shards it goes from one to the next, so that none starves, and
-passes over those that do not answer. It ends when its time is up, nothing is left to do, or its driver is gone.
+passes over those that do not answer. It ends when its time is up, nothing is left to do, its driver is gone, or the
+handler broke its contract; then it removes the driver's rows, so that the others end too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -28,8 +30,11 @@ STAY_SECONDS = 0.5
 SHORT_ROUND_SECONDS = 5.0
 # The ways in which a job ends that are counted.
 ENDS = ("succeeded", "retry", "failed", "discarded", "cancelled", "snooze", "lost")
-# A row for each executor worker: why it ended, and how many jobs ended in which way.
-REPORT = pa.schema([pa.field("why", pa.string()), *(pa.field(end, pa.int64()) for end in ENDS)])
+# A row for each executor worker: why it ended, how the handler broke its contract, if it did, and how many jobs ended
+# in which way.
+REPORT = pa.schema(
+    [*(pa.field(name, pa.string()) for name in ("why", "breach")), *(pa.field(end, pa.int64()) for end in ENDS)]
+)
 
 
 def run_executor_worker(plan: WorkPlan, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -38,7 +43,8 @@ def run_executor_worker(plan: WorkPlan, numbers: Iterator[pa.RecordBatch]) -> It
     worker = ExecutorWorker(plan, given[0])
     why = worker.run()
     counts = [pa.array([worker.counts[end]], pa.int64()) for end in ENDS]
-    yield pa.RecordBatch.from_arrays([pa.array([why], pa.string()), *counts], schema=REPORT)
+    texts = [pa.array([text], pa.string()) for text in (why, worker.breach)]
+    yield pa.RecordBatch.from_arrays([*texts, *counts], schema=REPORT)
 
 
 class ExecutorWorker:
@@ -52,10 +58,12 @@ class ExecutorWorker:
         self._ends_at = system.monotonic() + plan.budget_seconds
         # Why shards were given up.
         self._reasons: list[str] = []
+        # How the handler broke its contract, if it did.
+        self.breach: str | None = None
         self.counts: Counter[str] = Counter()
 
     def run(self) -> str:
-        """Work; why it ended: idle, budget, stopped, dead, or away where a shard is."""
+        """Work; why it ended: idle, budget, stopped, dead, broken by the handler, or away where a shard is."""
         unregistered, self._shard_workers = self._shard_workers, []
         for worker in unregistered:
             try:
@@ -77,6 +85,9 @@ class ExecutorWorker:
             has_worked = False
             for worker in list(self._shard_workers):
                 has_worked |= self._serve(worker)
+                if self.breach is not None:
+                    self._end_run()
+                    return "broken"
             if not self._shard_workers:
                 return self._reasons[-1]
             if self._is_over:
@@ -114,11 +125,20 @@ class ExecutorWorker:
                 if seconds is None:
                     self._give_up(worker, "dead")
                     return has_worked
-                self._rows.observe(len(batch), seconds)
                 has_worked = True
+                self.breach = worker.breach
+                if self.breach is not None:
+                    return has_worked
+                self._rows.observe(len(batch), seconds)
         except PartitionUnavailable:
             self._note_unavailable(worker)
             return has_worked
+
+    def _end_run(self) -> None:
+        """Let everybody hear that the run ends, on every shard that answers."""
+        for worker in self._shard_workers:
+            with suppress(PartitionUnavailable):
+                worker.end_run()
 
     def _is_idle(self) -> bool:
         """Whether nothing is left to do on any shard."""

@@ -21,7 +21,7 @@ from penstock.spark.processing.batch_run import Handler
 from penstock.spark.processing.rounds import Rounds
 from penstock.spark.processing.work_plan import WorkPlan
 from penstock.storage.catalogue.queues import QueueEntry, find_queue
-from penstock.task.definition import TaskDefinition
+from penstock.task.definition import TaskDefinition, is_async_function
 from penstock.upkeep import SharedUpkeep, Upkeep
 
 if TYPE_CHECKING:
@@ -75,12 +75,13 @@ def process(
 ) -> Processed:
     """Run a queue's jobs on the executors: `handler` is given Arrow batches, and gives an outcome for each row.
 
-    It is called with jobs of the given `tasks`, or of any, and says `ps.Ok(result)`, `ps.RetryAfter(seconds, error)` or
-    `ps.Dead(reason)` of each; with at most `batch_size` of them, or else with few at first and with more, up to 4,096,
-    while it is quick. `slots` tasks of Spark run at once, one a core unless told otherwise; each is started anew after
-    `budget` seconds. Returns when nothing is left to do or, with `until_idle=False`, once `stop` is set or the job of
-    Spark is cancelled. A shard that is away does not keep it from the jobs of the others; with `until_idle`, when these
-    are done, `PartitionUnavailable` names it.
+    It is called with jobs of the given `tasks`, or of any, and says `ps.Ok(result)`, `ps.RetryAfter(seconds,
+    error)` or `ps.Dead(reason)` of each, or None where all went well; anything else ends the run with
+    `InvalidInput`, and the jobs of that batch are as they were. It is called with at most `batch_size` of them, or
+    else with few at first and with more, up to 4,096, while it is quick. `slots` tasks of Spark run at once, one a
+    core unless told otherwise; each is started anew after `budget` seconds. Returns when nothing is left to do or,
+    with `until_idle=False`, once `stop` is set or the job of Spark is cancelled. A shard that is away does not keep
+    it from the jobs of the others; with `until_idle`, when these are done, `PartitionUnavailable` names it.
     """
     named_tasks = _check_arguments(handler, tasks, batch_size, budget)
     app.create_embedded()
@@ -121,6 +122,10 @@ def process(
 def _check_arguments(handler: object, tasks: object, batch_size: object, budget: object) -> list[str] | None:
     if not callable(handler):
         raise InvalidInput("handler", f"a function of a batch is needed, not {type(handler).__name__}")
+    if is_async_function(handler):
+        raise InvalidInput(
+            "handler", "an executor has no event loop; give a plain function, which may call asyncio.run"
+        )
     if batch_size is not None:
         checked_count("batch_size", batch_size, most=MOST_JOBS_A_BATCH)
     checked_seconds("budget", budget)

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.engine.heartbeat import Heartbeat
-from penstock.errors import PartitionUnavailable
+from penstock.errors import InvalidInput, PartitionUnavailable
 from penstock.shards.databases import Databases
 from penstock.spark.claiming.worker_row import register_worker
 from penstock.spark.processing.executor_worker import ENDS, SHORT_ROUND_SECONDS, run_executor_worker
@@ -42,7 +42,7 @@ PATIENCE_SECONDS = 3.0
 # this are not a job's doing.
 MOST_FAILED_ROUNDS = 10
 CRASHES = ("Python worker exited unexpectedly", "ExecutorLostFailure")
-_REPORT_SCHEMA = "why string, " + ", ".join(f"{end} bigint" for end in ENDS)
+_REPORT_SCHEMA = "why string, breach string, " + ", ".join(f"{end} bigint" for end in ENDS)
 
 
 class _ExecutorCrashed(Exception):
@@ -94,6 +94,8 @@ class Rounds:
             reasons = {report["why"] for report in reports}
             for report in reports:
                 self.counts.update({end: report[end] for end in ENDS})
+            for breach in filter(None, (report["breach"] for report in reports)):
+                raise InvalidInput("handler", breach)
             if self._plan.until_idle and reasons == {"idle"}:
                 for away in self._away.values():
                     raise away

@@ -185,6 +185,16 @@ class ShardWorker:
         self._running = None
         return self._result.seconds
 
+    @property
+    def breach(self) -> str | None:
+        """How the handler broke its contract with the batch that ran last, if it did."""
+        return self._result.breach
+
+    def end_run(self) -> None:
+        """Put back what the handler broke its contract with, and let the run's other workers here hear that it ends."""
+        self.take_turn(0, is_last=True)
+        self._ask(lambda connection: workers.remove(connection, self._plan.drivers[self._shard]))
+
     def is_idle(self, wanted: int) -> bool:
         """Whether nothing is left here for any worker of the run: what another of them holds may come back."""
 
