@@ -75,3 +75,22 @@ def test_what_cannot_be_read_is_refused_in_one_line(penstock: Callable[..., Run]
         assert (run.code, run.out) == (1, "")
         assert run.err.startswith(said)
     assert penstock("pause-load", "nothing").err.startswith("error: load 'nothing' does not exist")
+
+
+def test_what_the_app_does_not_take_is_refused(penstock: Callable[..., Run], queue: App, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        f"from penstock import App\n\napp = App({queue.url!r})\n\n\n"
+        "@app.queue('orders', partitions=2, order='key').task(key='customer')\n"
+        "def ship(customer: str, amount: float) -> None: ...\n"
+    )
+    (tmp_path / "x.csv").write_text("customer,amount,zip\nc-1,1.5,00123\n")
+    words = ("--queue", "orders", "--app", "shop:app")
+    run = penstock("load", "x.csv", *words, "--task", "ship")
+    assert (run.code, run.err.split(";")[0]) == (1, "error: zip: ship has no argument 'zip'")
+    run = penstock("load", "x.csv", *words, "--task", "shpi")
+    assert run.err.startswith("error: the app declares no task 'shpi' of queue 'orders'; it has ship")
+    run = penstock("load", "x.csv", *words, "--task", "ship", "--url", queue.url)
+    assert run.err.startswith("error: --url: the app that --app names has its own database")
+    (tmp_path / "y.csv").write_text("customer,amount\nc-1,1.5\n")
+    assert penstock("load", "y.csv", *words, "--task", "ship", "--name", "y").code == 0
+    assert [(job.key, job.args) for job in queue.jobs(load="y")] == [("c-1", {"customer": "c-1", "amount": 1.5})]

@@ -6,16 +6,19 @@ import datetime as dt
 import json
 import os
 from collections import defaultdict
+from dataclasses import dataclass
 from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import penstock.spark as ps
-from penstock import App, InvalidInput, NotFound, QueueFull
+from penstock import App, InvalidInput, NotFound, QueueFull, UnknownTask
 from penstock.spark.data_source.error_codes import decode_errors
 from penstock.spark.loading.load_writer import LoadWriter
 
@@ -281,8 +284,104 @@ def test_empty_frames_full_queues_and_very_many_partitions(spark: SparkSession, 
 def test_a_task_nobody_has_announced_waits_and_says_so(spark: SparkSession, app: App) -> None:
     app.queue("q").task(name="known")(lambda: None)
     app.migrate()
-    ps.load(spark.sql("select 1 as x"), app, "q", "unknown")
+    # An app that declares no task of the queue does not know that there is none of that name.
+    with App(app.url) as other:
+        ps.load(spark.sql("select 1 as x"), other, "q", "unknown")
     app.work(until_idle=True)
     (job,) = app.jobs(queue="q")
     assert job.state == "ready"
     assert "no worker" in app.explain(job.id).reason
+
+
+DECLARED: list[tuple[str, dict[str, Any], str, str]] = [
+    ("select 'a' as customer_id, 1.0D as amount, 7 as extra", {}, "extra", "ship has no argument 'extra'; it takes: "),
+    ("select 'a' as customer_id, 1.0D as Amount", {}, "Amount", "ship has no argument 'Amount'"),
+    ("select 'a' as customer_id", {}, "amount", "ship needs argument 'amount'; pass it; the columns are customer_id"),
+    ("select 1.0D as amount, 'a' as key", {}, "customer_id", "ship needs argument 'customer_id'"),
+    ("select 1.0D as amount", {}, "key", "the key of task 'ship' is argument 'customer_id', and no column is"),
+    ("select '{}' as args", {}, "key", "the key of task 'ship' is argument 'customer_id'"),
+    ("select '{}' as args", {"task": "by_function"}, "key", "is a function of its arguments, and no column is"),
+    ("select named_struct('amount', 1) as args, 'a' as key", {}, "customer_id", "ship needs argument 'customer_id'"),
+    ("select 7L as customer_id, 1.0D as amount", {}, "customer_id", "the column is bigint, and task 'ship' wants str"),
+    ("select 'a' as customer_id, 1.0BD as amount", {}, "amount", r"the column is decimal.*wants float; cast it"),
+    ("select 'a' as customer_id, '1' as amount", {}, "amount", "the column is string, and task 'ship' wants float"),
+    ("select 'a' as customer_id, 1 as amount, date'2026-01-01' as at", {}, "at", r"date, and .* wants .*datetime"),
+    ("select 'a' as customer_id, 1 as amount, 7 as id", {}, "id", r"the column is int, and .* wants .*UUID"),
+    ("select 'a' as customer_id, 1 as amount, array('a') as id", {}, "id", r"array<string>"),
+    ("select 'a' as customer_id, 1 as amount, 'l' as line", {}, "line", r"the column is string, and .* wants .*Line"),
+    ("select 'a' as customer_id, 1 as amount, true as tags", {}, "tags", r"the column is boolean, and .* wants list"),
+]
+FITTING = [
+    "select 'a' as customer_id, 1 as amount",
+    "select 'a' as customer_id, 1.5D as amount, timestamp'2026-01-01 00:00:00' as at, uuid() as id, array() as tags",
+    "select named_struct('customer_id', 'a', 'amount', 1) as args, 'a' as key",
+    'select \'{"customer_id": "a", "amount": 1}\' as args, \'a\' as key',
+    "select 'a' as customer_id, 1 as amount, 'red' as color, named_struct('sku', 'x') as line, 5 as priority",
+]
+
+
+class Color(Enum):
+    RED = "red"
+
+
+@dataclass
+class Line:
+    sku: str
+
+
+def _declare(app: App) -> list[Any]:
+    queue = app.queue("orders")
+    seen: list[Any] = []
+
+    @queue.task(key="customer_id")
+    def ship(
+        customer_id: str, amount: float, at: dt.datetime | None = None, id: UUID | None = None,  # noqa: A002
+        line: Line | None = None, color: Color = Color.RED, tags: list[str] | None = None,
+    ) -> None:  # fmt: skip
+        seen.append((customer_id, amount))
+
+    @queue.task(key=lambda **named: named["n"])
+    def by_function(n: int) -> None:
+        seen.append(n)
+
+    app.migrate()
+    return seen
+
+
+def test_what_the_app_does_not_declare_is_refused_before_spark_starts(spark: SparkSession, app: App) -> None:
+    seen = _declare(app)
+    spark.sparkContext.setJobGroup("refused loads", "")
+    with pytest.raises(UnknownTask, match=r"declares no task 'shpi' of queue 'orders'; it has by_function, ship"):
+        ps.load(spark.sql(FITTING[0]), app, "orders", "shpi")
+    for statement, options, field, said in DECLARED:
+        with pytest.raises(InvalidInput, match=said) as caught:
+            ps.load(spark.sql(statement), app, "orders", **{"task": "ship", **options})
+        assert caught.value.field == field, statement
+    assert list(spark.sparkContext.statusTracker().getJobIdsForGroup("refused loads")) == []
+    assert (app.stats("orders").total_enqueued, staged(app), app.loads()) == (0, 0, [])
+    for statement in FITTING:
+        ps.load(spark.sql(statement), app, "orders", "ship")
+    app.work(until_idle=True)
+    assert [customer for customer, _ in seen] == ["a"] * len(FITTING)
+    assert app.stats("orders").dead == 0
+
+
+def test_rows_that_name_a_task_are_checked_by_what_that_task_takes(
+    spark: SparkSession, app: App, tmp_path: Path
+) -> None:
+    seen = _declare(app)
+    rows = "select 7L as n, 'k' as key, task from values ('by_function'), ('ship'), ('shpi') as t(task)"
+    with pytest.raises(InvalidInput, match=r"n: ship has no argument 'n'|task: the app declares no task 'shpi'"):
+        ps.load(spark.sql(rows), app, "orders")
+    assert app.stats("orders").total_enqueued == 0
+    done = ps.load(spark.sql(rows), app, "orders", load="some", bad_rows=str(tmp_path))
+    assert (done.rows, done.bad_rows) == (1, 2)
+    told = [json.loads(line) for line in (tmp_path / "some.jsonl").read_text().splitlines()]
+    assert {each["field"]: each["reason"].split(";")[0] for each in told} == {
+        "n": "ship has no argument 'n'",
+        "task": "the app declares no task 'shpi'",
+    }
+    with pytest.raises(InvalidInput, match="nobody: ship has no argument 'nobody'"):
+        ps.load(spark.sql("select 'x' as nobody, 'k' as key, 'ship' as task"), app, "orders")
+    app.work(until_idle=True)
+    assert seen == [7]

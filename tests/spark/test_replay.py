@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock.spark as ps
-from penstock import App, InvalidInput
+from penstock import App, InvalidInput, UnknownTask
 
 
 def test_jobs_of_the_past_run_again_once_as_they_were(spark: SparkSession, app: App, tmp_path: Path) -> None:
@@ -71,3 +71,15 @@ def test_jobs_of_the_past_run_again_once_as_they_were(spark: SparkSession, app: 
         ps.replay(spark, app, lake, where=" ", load="x")
     with pytest.raises(InvalidInput, match="load"):
         ps.replay(spark, app, lake, where="true", load="")
+
+
+def test_a_task_that_the_app_does_not_declare_any_more_is_not_replayed(spark: SparkSession, app: App) -> None:
+    queue = app.queue("mail")
+    queue.task(name="gone", max_attempts=1)(lambda: None).enqueue()
+    app.work(until_idle=True)
+    with App(app.url) as now:
+        now.queue("mail").task(name="send")(lambda to: None)
+        with pytest.raises(UnknownTask, match="declares no task 'gone' of queue 'mail'; it has send"):
+            ps.replay(spark, now, None, "task = 'gone'", "again")
+        assert ps.replay(spark, now, None, "task = 'gone'", "again", dry_run=True).jobs == 1
+        assert now.loads() == []

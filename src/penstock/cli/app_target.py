@@ -14,7 +14,7 @@ from types import ModuleType
 from penstock.app import App
 from penstock.cli.terminal import warn
 from penstock.deadline import within
-from penstock.errors import NotFound, PartitionUnavailable, PenstockError
+from penstock.errors import InvalidInput, NotFound, PartitionUnavailable, PenstockError
 from penstock.model.error_text import summarize
 from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.connection.schema_name import is_schema_alone
@@ -35,9 +35,13 @@ PATIENCE_SECONDS = 10.0
 
 
 @contextmanager
-def open_answering_app(url: str | None) -> Iterator[App]:
-    """An app without tasks on these databases, of which one answers; at the end a word about those that do not."""
-    with open_app(url) as app, suppress_warnings():
+def open_answering_app(url: str | None, target: str | None = None) -> Iterator[App]:
+    """An app without tasks on these databases, or the one that MODULE:APP names, on its own. One of them answers; at
+    the end a word about those that do not.
+    """
+    if target is not None and url is not None:
+        raise InvalidInput("--url", "the app that --app names has its own database; give one of the two")
+    with open_app(url) if target is None else find_app(target) as app, suppress_warnings():
         ensure_answering(app)
         yield app
         if notice := app.databases.drained_notice():

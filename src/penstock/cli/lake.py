@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.app_target import open_answering_app
-from penstock.cli.shared_options import AsJson, Url
+from penstock.cli.shared_options import AppOption, AsJson, Url
 from penstock.cli.spark import Master, spark_session, spark_work
 from penstock.cli.terminal import Column, say, show_json, show_table
 from penstock.spark.data_source.options import checked_lake
@@ -59,13 +59,14 @@ def replay(
     load: Annotated[str, typer.Option("--load", help="The name of the load they become.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
     format: Format = "parquet",  # noqa: A002
+    target: AppOption = None,
     master: Master = "local[*]",
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Enqueue jobs of the past again, as a load."""
     checked_lake(lake)
-    with open_answering_app(url) as app, spark_session(master) as spark:
+    with open_answering_app(url, target) as app, spark_session(master) as spark:
         from penstock.spark.lake.replay import replay as again
 
         with spark_work(spark, "reading the history") as tell:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.app_target import open_answering_app, unavailable
-from penstock.cli.shared_options import AsJson, Url
+from penstock.cli.shared_options import AppOption, AsJson, Url
 from penstock.cli.spark import Master, spark_session, spark_work
 from penstock.cli.terminal import Column, say, show_json, show_table
 from penstock.cli.times import ago
@@ -41,12 +41,13 @@ def load(
     schema: Annotated[
         str | None, typer.Option("--schema", help="Its columns and types: 'customer_id string, amount double'.")
     ] = None,
+    target: AppOption = None,
     master: Master = "local[*]",
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Load a file by Spark: every row a job, all at once and only once."""
-    with open_answering_app(url) as app, spark_session(master) as spark:
+    with open_answering_app(url, target) as app, spark_session(master) as spark:
         # Spark is there only with its extra, which the session has just seen to.
         from penstock.spark.loading.input_files import explain_misfits, guess_format, read_file
         from penstock.spark.loading.load import load as load_frame

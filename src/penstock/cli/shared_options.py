@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 __all__ = [
+    "AppOption",
     "AsJson",
     "Filters",
     "Grace",
@@ -31,6 +32,10 @@ Preview = Annotated[bool, typer.Option("--preview", help="Change nothing; say ho
 Target = Annotated[
     str,
     typer.Argument(metavar="MODULE:APP", help="The app: a module of this folder or an installed one, and its name."),
+]
+AppOption = Annotated[
+    str | None,
+    typer.Option("--app", metavar="MODULE:APP", help="The app whose tasks they are: refuse what it does not take."),
 ]
 Grace = Annotated[
     float,

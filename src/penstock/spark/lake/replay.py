@@ -20,6 +20,7 @@ from penstock.errors import InvalidInput
 from penstock.model.checks import checked_name
 from penstock.spark.data_source.error_codes import decode_errors
 from penstock.spark.lake.history import history
+from penstock.spark.loading.declared_tasks import check_tasks
 from penstock.spark.loading.load import Loaded
 from penstock.spark.loading.load import load as load_rows
 from penstock.spark.tables.columns import HISTORY
@@ -64,6 +65,7 @@ def replay(
     """Enqueue jobs of the past again: those for which `where`, Spark SQL over the columns of history, is true.
 
     They become the load `load`, or one for each queue where there are several. With `dry_run` they are only counted.
+    A task that the app does not declare is refused, where it has tasks of that queue.
     """
     name = checked_name("load", load)
     rows = _filter_rows(history(spark, app, lake, [*HISTORY, "priority", "key_bytes"], format=format), where)
@@ -74,6 +76,8 @@ def replay(
     queues = sorted({each.queue for each in chosen})
     loads = []
     if not dry_run:
+        for queue in queues:
+            check_tasks(app.tasks.get(queue, {}), queue, [each.task for each in chosen if each.queue == queue])
         for queue in queues:
             on_progress(f"loading what was chosen of {queue}")
             named = _name_load(app, name, queue, is_alone=len(queues) == 1)

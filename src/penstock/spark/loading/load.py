@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from pyspark.sql import functions as f
 
 from penstock.errors import InvalidInput, PenstockError
@@ -18,10 +19,13 @@ from penstock.shards.shard_urls import join_urls
 from penstock.spark.data_source.error_codes import decode_errors
 from penstock.spark.data_source.penstock_source import register
 from penstock.spark.key_partition import partition_of
-from penstock.spark.loading.load_plan import RUN, LoadPlan, plan_load
+from penstock.spark.loading.declared_tasks import check_tasks, find_problems, raise_for_columns
+from penstock.spark.loading.load_plan import DECLARED, RUN, LoadPlan, plan_load
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+    from penstock.task.definition import TaskDefinition
 
 __all__ = ["Loaded", "load"]
 
@@ -58,7 +62,9 @@ def load(
     task was declared with, if there is such a column); columns called task, args, key, priority, run_at,
     idempotency_key and tenant set the jobs' options. With `order_by` the rows are shuffled and sorted, so that the jobs
     of a key have that order; without it, the order is Spark's partitions, then their rows. At most `connections` tasks
-    write at a time. A bad row ends the load, unless `bad_rows` names a folder to put them in.
+    write at a time. A bad row ends the load, unless `bad_rows` names a folder to put them in. Where the app declares
+    tasks of the queue, the task has to be one of them, and the columns have to fit its arguments: otherwise the load is
+    refused before it starts.
     """
     spark = df.sparkSession
     register(spark)
@@ -69,14 +75,15 @@ def load(
         "connections": str(connections),
         "bad_rows": str(bad_rows),
     }
+    declared: Mapping[str, TaskDefinition] = app.tasks.get(queue, {})
     if key is None and "key" not in df.columns:
-        key = _find_declared_key(app, queue, task, df.columns)
+        key = _find_declared_key(declared, task, df.columns)
     options |= {name: value for name, value in (("task", task), ("key", key), ("load", load)) if value is not None}
     plan = plan_load(options, df.schema, False, is_stream=False)
     options |= {"load": plan.name, RUN: secrets.token_hex(16)}
     columns = [order_by] if isinstance(order_by, str) else list(order_by or ())
     if plan.published is None:
-        _write(df, columns, options, plan)
+        _write(df, columns, options | _check_declared(declared, plan), plan)
     else:
         publish_decided(app.databases, plan.name)
     published = find_published(app.databases, plan.name, queue, 0, is_stream=False)
@@ -107,11 +114,22 @@ def _write(df: DataFrame, order_by: list[str], options: dict[str, str], plan: Lo
             plan = plan_load(options, df.schema, False, is_stream=False)
 
 
-def _find_declared_key(app: Any, queue: str, task: str | None, columns: Sequence[str]) -> str | None:
+def _find_declared_key(declared: Mapping[str, TaskDefinition], task: str | None, columns: Sequence[str]) -> str | None:
     """The argument that is the key of a task this app declares, if there is a column of that name."""
-    declared = app.tasks.get(queue, {}).get(task)
-    key = None if declared is None else declared.key
+    key = declared[task].key if task is not None and task in declared else None
     return key if isinstance(key, str) and key in columns else None
+
+
+def _check_declared(declared: Mapping[str, TaskDefinition], plan: LoadPlan) -> dict[str, str]:
+    """Refuse what the app's declarations know to be wrong; the option by which rows that name a task are checked."""
+    if not declared:
+        return {}
+    if plan.task is None:
+        problems = find_problems(declared, plan.schema, plan.key, plan.arguments)
+        return {DECLARED: msgspec.json.encode(problems).decode()}
+    check_tasks(declared, plan.queue, [plan.task])
+    raise_for_columns(declared[plan.task], plan.schema, plan.key, plan.arguments)
+    return {}
 
 
 def _shuffle_and_sort(df: DataFrame, order_by: list[str], key: str, partitions: int) -> DataFrame:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from penstock.errors import InvalidInput
 from penstock.model.checks import checked_count, checked_name
 from penstock.shards.load_commit import Published
@@ -26,14 +28,18 @@ from penstock.storage.connection.urls import checked_urls
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["RESERVED", "RUN", "LoadPlan", "plan_load"]
+__all__ = ["DECLARED", "RESERVED", "RUN", "LoadPlan", "plan_load"]
 
 log = logging.getLogger("penstock")
 
 RESERVED = ("task", "args", "key", "priority", "run_at", "idempotency_key", "tenant")
 # The option by which `ps.load` tells its own run from others of the same name; users do not give it.
 RUN = "run"
+# The option by which `ps.load` tells which tasks the app declares, and what of these columns does not fit each of them,
+# as JSON; users do not give it.
+DECLARED = "declared"
 MOST_CONNECTIONS = 100
+_decode_declared = msgspec.json.Decoder(dict[str, tuple[str, str] | None]).decode
 _OPTIONS = frozenset({"url", "queue", "task", "key", "load", "order_by", "connections", "bad_rows"})
 
 
@@ -61,6 +67,9 @@ class LoadPlan:
     # Drawn by `ps.load`; published with the load, it says afterwards which run's load it was.
     run: str | None
     published: Published | None
+    # By task, for rows that name theirs: why these columns do not fit it, as field and problem, or None where they do.
+    # None where it is not known.
+    declared: dict[str, tuple[str, str] | None] | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -75,7 +84,8 @@ class LoadPlan:
 def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *, is_stream: bool) -> LoadPlan:
     """Check the options of a write and its columns, and look the queue up."""
     known = (_OPTIONS - {"load"}) | {"sink"} if is_stream else _OPTIONS
-    refuse_unknown([name for name in options if name.lower() != RUN], known, "a stream" if is_stream else "a load")
+    given_by_user = [name for name in options if name.lower() not in (RUN, DECLARED)]
+    refuse_unknown(given_by_user, known, "a stream" if is_stream else "a load")
     if overwrite:
         raise InvalidInput("mode", "a queue cannot be overwritten; write .mode('append')")
     checked_urls(options.get("url"))
@@ -119,6 +129,7 @@ def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *
         is_stream=is_stream,
         run=options.get(RUN),
         published=published,
+        declared=_decode_declared(options[DECLARED]) if DECLARED in options else None,
     )
 
 

@@ -52,7 +52,7 @@ class RowReader:
         """The jobs of a batch."""
         self._problems = {}
         n = batch.num_rows
-        task = self._read_text(batch, "task", lambda value: checked_name("task", value), needed=True)
+        task = self._read_text(batch, "task", self._check_task, needed=True)
         columns = JobColumns(
             task=pa.repeat(pa.scalar(self._plan.task, pa.string()), n) if task is None else task,
             key=self._read_keys(batch),
@@ -66,6 +66,18 @@ class RowReader:
             columns = self._drop_bad_rows(batch, columns)
         self._row += n
         return columns
+
+    def _check_task(self, name: str) -> None:
+        """Refuse a task that the app does not declare, or that does not take these columns."""
+        checked_name("task", name)
+        declared = self._plan.declared
+        if declared is None:
+            return
+        if name not in declared:
+            raise InvalidInput("task", f"the app declares no task {name!r}; it has {', '.join(sorted(declared))}")
+        problem = declared[name]
+        if problem is not None:
+            raise InvalidInput(*problem)
 
     def _drop_bad_rows(self, batch: pa.RecordBatch, columns: JobColumns) -> JobColumns:
         good = np.ones(batch.num_rows, bool)
@@ -191,7 +203,7 @@ class RowReader:
         return batch.column("idempotency_key").cast(pa.string())
 
     def _read_text(
-        self, batch: pa.RecordBatch, name: str, check: Callable[[str], str], *, needed: bool = False
+        self, batch: pa.RecordBatch, name: str, check: Callable[[str], object], *, needed: bool = False
     ) -> pa.Array | None:
         """A reserved column of text, each distinct value checked once."""
         if name not in self._types or self._plan.key == name:
