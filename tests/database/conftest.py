@@ -65,7 +65,7 @@ class Scene:
         key: bytes | None = None,
         attributes: dict[str, Any] | None = None,
         after: Sequence[int] | None = None,
-        runs_on_failure: bool = False,
+        on_parent_failure: str = "cancel",
         idempotency_key: str | None = None,
         connection: Connection | None = None,
     ) -> list[int]:
@@ -78,7 +78,7 @@ class Scene:
             keys=None if key is None else [key] * count,
             attributes=None if attributes is None else [attributes] * count,
             idempotency_keys=None if idempotency_key is None else IdempotencyKeys([idempotency_key] * count),
-            parents=None if after is None else {n: Parents(list(after), runs_on_failure) for n in range(count)},
+            parents=None if after is None else {n: Parents(list(after), on_parent_failure) for n in range(count)},
         )
         ids = [0] * count
         actor = connection or self.connection

@@ -26,7 +26,8 @@ union all
 select 'scheduled', range * 1024 + m, partition_id, attempt, null, null
   from penstock.scheduled, unnest(penstock.positions(low, high, members)) as m
 union all
-select 'blocked', job_id, partition_id, 1, null, null from penstock.blocked
+select case when cancelled_at is null then 'blocked' else 'cancelled' end, job_id, partition_id, 1, null, null
+  from penstock.blocked
 union all
 select 'dead', job_id, partition_id, attempt, null, null from penstock.dead
 union all

@@ -85,7 +85,7 @@ def test_cancelling_many_takes_ranges_apart_once(scene: Scene) -> None:
 def test_a_cancelled_parent_tells_its_children_and_grandchildren(scene: Scene) -> None:
     (parent,) = scene.enqueue()
     (child,) = scene.enqueue(after=[parent])
-    (runs_anyway,) = scene.enqueue(after=[parent], runs_on_failure=True)
+    (runs_anyway,) = scene.enqueue(after=[parent], on_parent_failure="run")
     (grandchild,) = scene.enqueue(after=[child])
     control.cancel_job(scene.connection, parent)
     assert [state_of(scene, id_) for id_ in (child, runs_anyway, grandchild)] == ["cancelled", "ready", "cancelled"]

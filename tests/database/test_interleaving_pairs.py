@@ -203,7 +203,7 @@ def claim_and_cancel(scene: Scene) -> Play:
     return Play(transaction(claim(scene)), transaction(cancel(wanted)), verdict)
 
 
-def child_and_settle(parent_end: str | None, runs_on_failure: bool = False) -> Callable[[Scene], Play]:
+def child_and_settle(parent_end: str | None, on_parent_failure: str = "cancel") -> Callable[[Scene], Play]:
     def prepare(scene: Scene) -> Play:
         (parent,) = scene.enqueue(1)
         held = scene.claim(1)
@@ -215,7 +215,7 @@ def child_and_settle(parent_end: str | None, runs_on_failure: bool = False) -> C
             return scene.end(held, parent_end, error="no", connection=connection)
 
         def write(connection: Connection) -> None:
-            child[:] = scene.enqueue(1, after=[parent], runs_on_failure=runs_on_failure, connection=connection)
+            child[:] = scene.enqueue(1, after=[parent], on_parent_failure=on_parent_failure, connection=connection)
 
         told: list[int] = []
 
@@ -223,7 +223,7 @@ def child_and_settle(parent_end: str | None, runs_on_failure: bool = False) -> C
             told[:] = children_of([parent])(connection)
 
         def verdict(played: Played, ledger: Ledger) -> None:
-            runs = parent_end is None or runs_on_failure
+            runs = parent_end is None or on_parent_failure == "run"
             assert ledger.places[child[0]] == ("ready" if runs else "cancelled")
 
         return Play(
@@ -555,7 +555,7 @@ PLAYS: dict[str, Callable[[Scene], Play]] = {
     "claim and cancel": claim_and_cancel,
     "a child and its parent's success": child_and_settle(None),
     "a child and its parent's failure": child_and_settle("failed"),
-    "a child that runs on failure and its parent's": child_and_settle("discarded", True),
+    "a child that runs on failure and its parent's": child_and_settle("discarded", "run"),
     "rescue and rescue": rescue_and_rescue,
     "rescue and cancel": rescue_and_cancel,
     "promote and promote": promote_and_promote,

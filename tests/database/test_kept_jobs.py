@@ -150,4 +150,4 @@ def test_an_owner_sees_what_runs_though_its_table_goes_in_the_middle_of_the_look
 
 
 def _after(parent: int) -> Parents:
-    return Parents([parent], runs_on_failure=False)
+    return Parents([parent])

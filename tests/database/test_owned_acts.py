@@ -96,11 +96,11 @@ def test_more_delays_than_one_promotion_routes_anew_all_become_ready(owned: Owne
 def test_a_child_takes_its_place_by_the_map_of_the_time_its_parents_ended(owned: Owned) -> None:
     key = owned.key(0, 2, moves_to=(2, 3))
     (parent,) = owned.enqueue([key])
-    (child,) = owned.enqueue([key], tasks=["u"], parents={0: Parents([parent], False)})
+    (child,) = owned.enqueue([key], tasks=["u"], parents={0: Parents([parent])})
     resize(owned.connection, "o", 3)
     held = owned.lease([parent])
     owned.end(held, "discarded")
-    owned.connection.execute("update penstock.blocked set runs_on_failure = true")
+    owned.connection.execute("update penstock.blocked set on_parent_failure = 'run'")
     assert sweep.unblock_all(owned.connection) == 1
     row = owned.row(child)
     assert (row.number, row.epoch, row.task) == (2, 2, "")
@@ -113,7 +113,7 @@ def test_a_child_takes_its_place_by_the_map_of_the_time_its_parents_ended(owned:
 def test_a_child_with_a_later_time_waits_for_it_and_takes_its_place_then(owned: Owned) -> None:
     key = owned.key(0, 2, moves_to=(2, 3))
     (parent,) = owned.enqueue([key])
-    (child,) = owned.enqueue([key], run_at=LATER, parents={0: Parents([parent], True)})
+    (child,) = owned.enqueue([key], run_at=LATER, parents={0: Parents([parent], "run")})
     owned.end(owned.lease([parent]), "discarded")
     sweep.unblock_all(owned.connection)
     assert owned.row(child, "scheduled") == (0, None, None, "")

@@ -52,8 +52,8 @@ insert into penstock.tally (partition_id, opened, enqueued)
 values (%(single)s, %(singles)s, %(singles)s), (%(ranged)s, %(ranges)s * 1000, %(ranges)s * 1000);
 insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, task)
 select now() + n * interval '1 min', %(ranged)s, 5, n, 0, 1, 't' from generate_series(1, 50000) as n;
-insert into penstock.blocked (job_id, partition_id, priority, task, runs_on_failure, parents)
-select 1024 * n + 1, %(ranged)s, 5, 't', false, array[1024 * n] from generate_series(1, 50000) as n;
+insert into penstock.blocked (job_id, partition_id, priority, task, on_parent_failure, parents)
+select 1024 * n + 1, %(ranged)s, 5, 't', 'cancel', array[1024 * n] from generate_series(1, 50000) as n;
 insert into penstock.dependency (parent_id, child_id) select 1024 * n, 1024 * n + 1 from generate_series(1, 50000) as n;
 insert into penstock.dead (job_id, partition_id, task, attempt)
 select 1024 * n + 2, %(ranged)s, 't', 1 from generate_series(1, 50000) as n;
@@ -376,7 +376,7 @@ def test_a_kept_or_missing_job_is_looked_for_in_few_pages_among_200_tables(scene
     key = owned.key(0, 1)
     jobs = owned.enqueue([key] * 8)
     held = owned.lease(jobs[:4])
-    children = [owned.enqueue([key], parents={0: Parents(jobs[:1], True)})[0] for _ in range(2)]
+    children = [owned.enqueue([key], parents={0: Parents(jobs[:1], "run")})[0] for _ in range(2)]
     owned.enqueue([key] * 4, run_at=datetime(2000, 1, 1, tzinfo=UTC) + timedelta(days=365_000))
     connection.execute("update penstock.scheduled set due_at = now(), epoch = 0")
     with connection.transaction():

@@ -15,6 +15,7 @@ from penstock.errors import NotFound, PenstockError
 from penstock.storage import Connection
 from penstock.storage.connection.database import Database
 from penstock.storage.inspect.health import troubles
+from penstock.storage.repair import control
 from penstock.storage.upkeep import sweep
 from penstock.storage.work.set_aside import set_aside
 from penstock.upkeep.cron import fire_crons
@@ -155,6 +156,7 @@ def test_damaged_data_is_met_as_a_refusal_is(scene: Scene) -> None:
 
 def test_children_are_cancelled_but_for_the_one_whose_history_is_refused(scene: Scene) -> None:
     (parent,) = scene.dead()
+    control.bury_dead(scene.connection, [parent])
     children = [scene.enqueue(after=[parent])[0] for _ in range(9)]
     bad = children[4]
     (grandchild,) = scene.enqueue(after=[bad])

@@ -447,7 +447,7 @@ def acts_on_waiting_jobs(owned: Owned) -> dict[str, tuple[Callable[[], Any], Cal
 
     def block() -> None:
         (parent,) = owned.enqueue([key])
-        owned.enqueue([key], parents={0: Parents([parent], True)})
+        owned.enqueue([key], parents={0: Parents([parent], "run")})
         owned.end(owned.lease([parent]), "discarded")
 
     def die() -> None:

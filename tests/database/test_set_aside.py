@@ -218,7 +218,7 @@ NOT_STORED = ("it is in no table of jobs", None, None)
 def test_a_child_whose_row_is_missing_is_set_aside_when_its_parents_have_ended(owned: Owned) -> None:
     key = owned.key(0, 1)
     (parent,) = owned.enqueue([key])
-    bad, good = (owned.enqueue([key], parents={0: Parents([parent], False)})[0] for _ in range(2))
+    bad, good = (owned.enqueue([key], parents={0: Parents([parent])})[0] for _ in range(2))
     owned.connection.execute("delete from penstock.job where id = %s", [bad])
     (held,) = owned.lease([parent])
     owned.scene.worker = owned.worker

@@ -175,6 +175,15 @@ def build(orders: Orders, recorder: Recorder | None = None) -> App:
             threading.Timer(0.0005, os.kill, (os.getpid(), signal.SIGKILL)).start()
         return label
 
+    @queue.task(max_attempts=1)
+    def fail_first(label: str, context: penstock.Context) -> str:
+        """Become a dead letter; a person who retries it brings it to a good end."""
+        begun(label, context)
+        if context.attempt == 1:
+            raise ValueError("on purpose")
+        returned(label, context)
+        return label
+
     @queue.task(**options)
     def bad(label: str, misdeed: str, context: penstock.Context) -> Any:
         begun(label, context)

@@ -176,6 +176,17 @@ class Stage:
             ids += app.enqueue_many([parent, child])
         return ids
 
+    def enqueue_broken_family(self) -> list[int]:
+        """A parent that becomes a dead letter, a child and a grandchild in one call; their ids."""
+        labels = self._new_labels("family", 3)
+        tasks = self.app.tasks["work"]
+        with self.recorder.enqueuing(labels) as ids:
+            parent = prepare(tasks["fail_first"], {"label": labels[0]}, PLAIN)
+            child = prepare(tasks["plain"], {"label": labels[1]}, Options.checked(after=[parent]))
+            grandchild = prepare(tasks["plain"], {"label": labels[2]}, Options.checked(after=[child]))
+            ids += self.app.enqueue_many([parent, child, grandchild])
+        return ids
+
     def load(self, count: int) -> None:
         """Load jobs as Spark's tasks and driver do; a driver that was answered commits again now and then."""
         labels = self._new_labels("load", count)
@@ -274,6 +285,10 @@ class Stage:
     def runs(self) -> list[Event]:
         """Every start of a handler."""
         return [event for event in self._reader.events() if event.act == "run" and event.type == "invoke"]
+
+    def ends(self) -> list[Event]:
+        """Every return of a handler."""
+        return [event for event in self._reader.events() if event.act == "run" and event.type == "ok"]
 
     def is_at_work(self, worker: WorkerProcess) -> bool:
         """Whether a worker has started a handler."""

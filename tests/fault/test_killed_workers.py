@@ -65,6 +65,38 @@ def test_g1_to_g6_nothing_is_lost_when_workers_are_killed_at_any_moment(mixed_st
     stage.verdict().require("a job run again", "a settle")
 
 
+def test_g2_children_of_dead_letters_come_back_when_workers_are_killed_at_any_moment(stage: Stage) -> None:
+    families = [stage.enqueue_broken_family() for _ in range(20)]
+    points = ["before it unblocks", "after it unblocked", "after a turn", "before a handler"]
+    doomed = [stage.worker(die_at=point, die_after=stage.random.randint(1, 3)) for point in points]
+    crew = [stage.worker()]
+    eventually(lambda: "cancelled" in stage.snapshot().states, "children are cancelled for dead letters")
+    ids = {id_ for family in families for id_ in family}
+
+    def repair() -> bool:
+        # Whoever dies in the second run of a parent makes a dead letter of it again.
+        stage.app.retry(queue="work", state="failed")
+        found = stage.snapshot()
+        return all(found.state_of(id_) == "succeeded" for id_ in ids)
+
+    for _ in range(times(4, 30)):
+        repair()
+        stage.breathe()
+        victim = crew.pop()
+        victim.kill()
+        assert victim.wait() == -signal.SIGKILL
+        brought("worker killed")
+        crew.append(stage.worker())
+    eventually(repair, "every family has come to a good end")
+    assert stage.snapshot().totals["blocked"] == 0
+    # Each ran to its end, the parent before the child.
+    ends = {event.job: event.at for event in stage.ends()}
+    for family in families:
+        assert [ends[id_] for id_ in family] == sorted(ends[id_] for id_ in family)
+    brought("worker killed", sum(process.poll() == -signal.SIGKILL for process in doomed))
+    stage.verdict().require("a job run again", "a settle")
+
+
 def test_g9_what_a_killed_worker_held_runs_again(stage: Stage) -> None:
     stage.enqueue("plain", 1)
     victim = stage.worker(work_seconds=600, concurrency=1)

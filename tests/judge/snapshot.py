@@ -51,7 +51,8 @@ def has_open_jobs(url: str) -> bool:
     with psycopg.connect(url) as connection:
         row = connection.execute(
             "select exists (select from penstock.ready) or exists (select from penstock.lease)"
-            " or exists (select from penstock.scheduled) or exists (select from penstock.blocked)"
+            " or exists (select from penstock.scheduled)"
+            " or exists (select from penstock.blocked where cancelled_at is null)"
         ).fetchone()
     assert row is not None
     return bool(row[0])
@@ -81,7 +82,7 @@ def _read(url: str) -> Snapshot:
                 select range * 1024 + m, 'scheduled' from penstock.scheduled,
                        unnest(penstock.positions(low, high, members)) as m
                 union all
-                select job_id, 'blocked' from penstock.blocked
+                select job_id, case when cancelled_at is null then 'blocked' else 'cancelled' end from penstock.blocked
                 union all
                 select job_id, 'failed' from penstock.dead
                 union all

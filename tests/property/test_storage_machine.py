@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -55,7 +55,9 @@ class Model:
     # Whether it has stood in the order of enqueue from the start.
     is_in_order: bool = True
     parents: tuple[int, ...] = ()
-    runs_on_failure: bool = False
+    on_parent_failure: str = "cancel"
+    # Cancelled because a parent is a dead letter, which may come back.
+    is_for_now: bool = False
     is_later: bool = False
     is_known: bool = True
     rescues: int = 0
@@ -151,16 +153,21 @@ class StorageMachine(RuleBasedStateMachine):
                 self.jobs[id_] = Model(5)
             assert id_ == self.keys[key]
 
-    @rule(numbers=picks, runs=st.booleans(), is_later=st.booleans(), size=st.integers(1, 3))
-    def enqueue_children(self, numbers: list[int], runs: bool, is_later: bool, size: int) -> None:
+    @rule(
+        numbers=picks,
+        on_failure=st.sampled_from(["cancel", "run", "wait"]),
+        is_later=st.booleans(),
+        size=st.integers(1, 3),
+    )
+    def enqueue_children(
+        self, numbers: list[int], on_failure: Literal["cancel", "run", "wait"], is_later: bool, size: int
+    ) -> None:
         parents = self._pick(sorted(self.jobs), numbers)
         if not parents:
             return
-        options = self.known.options(
-            after=parents, on_parent_failure="run" if runs else "cancel", run_at=LATER if is_later else None
-        )
+        options = self.known.options(after=parents, on_parent_failure=on_failure, run_at=LATER if is_later else None)
         for id_ in self.app.enqueue_many([options.job(n=n) for n in range(size)]):
-            self.jobs[id_] = Model(5, "blocked", 1, False, tuple(parents), runs_on_failure=runs, is_later=is_later)
+            self.jobs[id_] = Model(5, "blocked", 1, False, tuple(parents), on_failure, is_later=is_later)
         self._free_children()
 
     @rule(size=st.integers(1, 3))
@@ -179,17 +186,22 @@ class StorageMachine(RuleBasedStateMachine):
         while is_changed:
             is_changed = False
             for model in self.jobs.values():
-                if model.place != "blocked":
-                    continue
-                ends = [self.jobs[parent].place for parent in model.parents]
-                has_failed = any(end in ENDED and end != "succeeded" for end in ends)
-                if has_failed and not model.runs_on_failure:
-                    model.place = "cancelled"
-                elif all(end in ENDED for end in ends):
-                    model.place = "scheduled" if model.is_later else "ready"
-                else:
-                    continue
-                is_changed = True
+                if model.place == "blocked" or model.is_for_now:
+                    before = model.place, model.is_for_now
+                    model.place, model.is_for_now = self._judge(model)
+                    is_changed |= before != (model.place, model.is_for_now)
+
+    def _judge(self, child: Model) -> tuple[str, bool]:
+        parents = [self.jobs[parent] for parent in child.parents]
+        failed = [each for each in parents if each.place in ENDED - {"succeeded"}]
+        have_ended = all(each.place in ENDED for each in parents)
+        if failed and child.on_parent_failure != "run":
+            if any(each.place != "dead" and not each.is_for_now for each in failed):
+                return "cancelled", False
+            return ("cancelled", True) if child.on_parent_failure == "cancel" else ("blocked", False)
+        if not have_ended:
+            return "blocked", False
+        return "scheduled" if child.is_later else "ready", False
 
     # Working
 
@@ -399,11 +411,16 @@ class StorageMachine(RuleBasedStateMachine):
     def cancel(self, numbers: list[int]) -> None:
         chosen = self._pick(sorted(self.jobs), numbers)
         done = control.cancel_jobs(self.connection, chosen)
-        ended = [job for job in chosen if self.jobs[job].place in ("ready", "scheduled", "blocked")]
+        ended = [
+            job
+            for job in chosen
+            if self.jobs[job].place in ("ready", "scheduled", "blocked") or self.jobs[job].is_for_now
+        ]
         asked = [job for job in chosen if self.jobs[job].place == "running"]
         assert (sorted(done.ended), sorted(done.asked)) == (ended, asked)
         for job in ended:
             self._end(job, "cancelled")
+            self.jobs[job].is_for_now = False
         for job in asked:
             self.jobs[job].is_asked = True
         self._free_children()
@@ -416,6 +433,7 @@ class StorageMachine(RuleBasedStateMachine):
             self.jobs[job].place = "ready"
             self.jobs[job].attempt += 1
             self.jobs[job].is_in_order = False
+        self._free_children()
 
     @rule(numbers=picks)
     def bury(self, numbers: list[int]) -> None:
@@ -423,6 +441,8 @@ class StorageMachine(RuleBasedStateMachine):
         assert control.bury_dead(self.connection, chosen) == len(chosen)
         for job in chosen:
             self._end(job, "failed")
+        sweep.unblock_all(self.connection)
+        self._free_children()
 
     @rule(number=st.integers(0, 10_000), is_later=st.booleans())
     def reschedule(self, number: int, is_later: bool) -> None:

@@ -10,8 +10,8 @@ import psycopg
 from penstock import App
 from penstock.storage import Database
 from penstock.storage.connection.queries import query
-from penstock.storage.work.exchange import FROM_THE_START
-from penstock.storage.work.settle import Succeeded, succeeded_parameters
+from penstock.storage.work.exchange import FROM_THE_START, exchange
+from penstock.storage.work.settle import End, Succeeded, succeeded_parameters
 from penstock.storage.work.workers import register
 
 
@@ -43,7 +43,7 @@ class Place:
         )
         return sorted(row[0] for row in rows)
 
-    def child(self, shard: int, parents: Sequence[int], queue: str = "q", *, runs_on_failure: bool = False) -> int:
+    def child(self, shard: int, parents: Sequence[int], queue: str = "q", *, on_parent_failure: str = "cancel") -> int:
         """A job on one shard that waits for jobs on any."""
         ((partition,),) = self.execute(
             shard,
@@ -61,10 +61,10 @@ class Place:
         self.execute(
             shard,
             "select penstock.block_jobs(array[%s::bigint], array[%s], array[5::smallint], array['t'],"
-            " array[null::timestamptz], array[%s], array[%s::json])",
+            " array[null::timestamptz], array[%s::text], array[%s::json])",
             job_id,
             partition,
-            runs_on_failure,
+            on_parent_failure,
             str(list(parents)),
         )
         return int(job_id)
@@ -84,6 +84,14 @@ class Place:
                 connection.execute(
                     query("settle_succeeded_if_leased"), succeeded_parameters(self.worker, "worker-a", [done])
                 )
+        return [job for _, job in held]
+
+    def fail(self, shard: int, slots: int = 1, queue: str = "q") -> list[int]:
+        """Jobs that were run on this shard, and became dead letters."""
+        held = self._claim(shard, slots, queue)
+        ends = [End(lease, 7, job % 1024, job // 1024, "failed", "ValueError: no") for lease, job in held]
+        with Database(self.urls[shard]).connect() as connection:
+            exchange(connection, self.worker, "worker-a", [], ends, None)
         return [job for _, job in held]
 
     def _claim(self, shard: int, slots: int, queue: str) -> list[tuple[int, int]]:

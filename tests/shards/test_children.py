@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import pytest
+from tests.database.ledger import check
 from tests.fault.proxy import Proxy
 from tests.shards.place import Place
 from tests.system.facts import eventually
@@ -13,7 +15,7 @@ from penstock.client.producer import Producer
 from penstock.errors import InvalidInput
 from penstock.shards import upkeep_duties
 from penstock.shards.databases import Databases
-from penstock.shards.parents import forget_ends, tell_children
+from penstock.shards.parents import ParentEnd, enter_parent_ends, forget_ends, tell_children
 from penstock.shards.upkeep_duties import Duty
 from penstock.storage.upkeep.prune import prune
 from penstock.storage.upkeep.sweep import unblock_all
@@ -47,7 +49,7 @@ def test_a_child_runs_when_its_parents_on_any_shard_have_succeeded(place: Place)
 
 def test_a_child_of_a_parent_that_failed_elsewhere_ends_or_runs_as_it_was_asked_to(place: Place) -> None:
     (parent,) = place.enqueue(1)
-    ends, runs = place.child(2, [parent]), place.child(2, [parent], runs_on_failure=True)
+    ends, runs = place.child(2, [parent]), place.child(2, [parent], on_parent_failure="run")
     place.app.cancel(parent)
     sweep(place)
     assert [place.app.job(id_).state for id_ in (ends, runs)] == ["cancelled", "ready"]
@@ -59,10 +61,105 @@ def test_a_line_of_children_from_shard_to_shard_is_followed_to_its_end(place: Pl
     line = [parent]
     for shard in (2, 1, 2, 1):
         line.append(place.child(shard, line[-1:]))
-    last = place.child(2, line[-1:], runs_on_failure=True)
+    last = place.child(2, line[-1:], on_parent_failure="run")
     place.app.cancel(parent)
     sweep(place)
     assert [place.app.job(id_).state for id_ in (*line, last)] == ["cancelled"] * 5 + ["ready"]
+
+
+def dead_line(place: Place) -> list[int]:
+    """A dead letter on shard 1, a child on shard 2, a grandchild on shard 1 and another on shard 2."""
+    (parent,) = place.enqueue(1)
+    line = [parent]
+    for shard in (2, 1, 2):
+        line.append(place.child(shard, line[-1:]))
+    assert place.fail(1) == [parent]
+    sweep(place)
+    assert states(place, line) == ["failed", "cancelled", "cancelled", "cancelled"]
+    return line
+
+
+def states(place: Place, ids: Sequence[int]) -> list[str]:
+    for shard in (1, 2):
+        with place.database(shard).connect() as connection:
+            check(connection)
+    return [str(place.app.job(id_).state) for id_ in ids]
+
+
+def test_retrying_a_dead_letter_brings_back_its_children_on_other_shards_and_theirs(place: Place) -> None:
+    line = dead_line(place)
+    assert place.execute(2, "select has_succeeded, is_final from penstock.parent_end") == [(False, False)] * 2
+    forget_ends(place.app.databases)
+    assert str(place.app.explain(line[1])) == (
+        f"cancelled for {line[0]}, a dead letter or cancelled for one on another shard: retry it and it waits again, "
+        "purge it and it stays cancelled"
+    )
+    for _ in range(2):
+        assert place.app.retry(line[0]) == "ready"
+        sweep(place)
+        assert states(place, line) == ["ready", "blocked", "blocked", "blocked"]
+        assert place.execute(2, "select 1 from penstock.parent_end") == []
+        assert place.fail(1) == line[:1]
+        sweep(place)
+        assert states(place, line) == ["failed", "cancelled", "cancelled", "cancelled"]
+    place.app.retry(line[0])
+    for shard, id_ in zip((1, 2, 1, 2), line, strict=True):
+        sweep(place)
+        assert place.succeed(shard) == [id_]
+    assert states(place, line) == ["succeeded"] * 4
+
+
+def test_purging_a_dead_letter_makes_its_children_on_other_shards_history(place: Place) -> None:
+    line = dead_line(place)
+    assert place.app.purge("q", state="failed") == 1
+    let_history_go(place, 1)
+    sweep(place)
+    for shard in (1, 2):
+        assert place.execute(shard, "select 1 from penstock.blocked") == []
+    assert states(place, line[1:]) == ["cancelled"] * 3
+    forget_ends(place.app.databases)
+    assert place.execute(1, "select 1 from penstock.awaited") == []
+
+
+def test_who_is_to_wait_does_so_for_a_dead_letter_of_another_shard(place: Place) -> None:
+    (parent,) = place.enqueue(1)
+    child = place.child(2, [parent], on_parent_failure="wait")
+    place.fail(1)
+    sweep(place)
+    assert states(place, [child]) == ["blocked"]
+    assert str(place.app.explain(child)) == (
+        f"blocked by {parent}, a dead letter or cancelled for one on another shard: retry or purge it"
+    )
+    place.app.retry(parent)
+    assert place.succeed(1) == [parent]
+    sweep(place)
+    assert states(place, [child]) == ["ready"]
+
+
+def test_while_the_shard_of_a_dead_letter_is_away_its_children_stay_as_they_are(place: Place, second: Proxy) -> None:
+    (parent,) = place.enqueue(2)
+    child = place.child(1, [parent])
+    assert place.fail(2) == [parent]
+    sweep(place)
+    assert states(place, [child]) == ["cancelled"]
+    place.app.retry(parent)
+    second.go_down()
+    sweep(place)
+    assert place.app.job(child).state == "cancelled"
+    second.come_up()
+    assert place.database(2).breaker.wait_until_up(60.0)
+    sweep(place)
+    assert states(place, [child]) == ["blocked"]
+
+
+def test_what_was_heard_of_a_dead_letter_late_changes_nothing_that_is_final(place: Place) -> None:
+    parent, other = place.enqueue(1, 2)
+    child = place.child(2, [parent, other])
+    with place.database(2).connect() as connection:
+        for end in (ParentEnd(True, True), ParentEnd(False, False), None):
+            enter_parent_ends(connection, {parent: end})
+            assert states(place, [child]) == ["blocked"]
+    assert place.execute(2, "select has_succeeded, is_final from penstock.parent_end") == [(True, True)]
 
 
 def test_a_parent_that_is_gone_did_not_succeed(place: Place) -> None:
@@ -75,7 +172,7 @@ def test_a_parent_that_is_gone_did_not_succeed(place: Place) -> None:
 
 def test_what_was_heard_is_forgotten_when_nobody_waits_for_it(place: Place) -> None:
     parents = place.enqueue(1, 2)
-    child = place.child(2, parents, runs_on_failure=True)
+    child = place.child(2, parents, on_parent_failure="run")
     place.app.cancel(parents[0])
     sweep(place)
     assert place.execute(2, "select job_id, has_succeeded from penstock.parent_end") == [(parents[0], False)]

@@ -236,6 +236,23 @@ def test_a_child_hears_of_its_parents_whichever_way_they_went(world: World) -> N
     ]  # fmt: skip
 
 
+def test_children_of_a_dead_letter_come_back_whichever_way_they_went(world: World) -> None:
+    world.fails.add("")
+    dead = world.plain(2)
+    there, here = world.plain(2, after=[dead]), world.plain(1, after=[dead])
+    family = [dead, there, here, world.plain(1, after=[there]), world.plain(2, after=[here])]
+    world.work()
+    assert [world.app.job(id_).state for id_ in family] == ["failed"] + ["cancelled"] * 4
+    world.drain(2)
+    world.work()
+    assert [world.app.job(id_).state for id_ in family] == ["failed"] + ["cancelled"] * 4
+    assert world.app.stats("p").blocked == 0
+    world.fails.discard("")
+    assert world.app.retry(dead) == "ready"
+    world.work()
+    assert [world.app.job(id_).state for id_ in family] == ["succeeded"] * 5
+
+
 def test_a_halted_key_a_held_one_and_what_stands_behind_them_keep_their_order(world: World) -> None:
     halted, held, free = (world.key(2, n) for n in range(3))
     first = world.handle.enqueue(key=halted, n=0, how="bad")

@@ -111,6 +111,17 @@ def test_every_option_of_a_job_is_kept(penstock: CommandLine) -> None:
     assert penstock.done("explain", id_, "--json").json["detail"] == {"parents": [parent]}
 
 
+def test_a_child_waits_for_a_dead_letter_as_it_was_told(penstock: CommandLine) -> None:
+    parent = enqueued(penstock, "send", "to=nowhere")
+    words = ("send", "to=a", "--after", parent, "--on-parent-failure")
+    waits, ends = enqueued(penstock, *words, "wait"), enqueued(penstock, *words, "cancel")
+    assert "on_parent_failure: 'explode' is unknown" in penstock.refused("enqueue", "tasks", *words, "explode")
+    penstock("work", "tasks", "--until-idle", "--queue", "emails")
+    assert [penstock.done("job", id_, "--json").json["state"] for id_ in (waits, ends)] == ["blocked", "cancelled"]
+    assert f"blocked by {parent}, a dead letter" in penstock.done("explain", waits).out
+    assert penstock.done("explain", ends, "--json").json["detail"] == {"parents": [], "dead": [parent]}
+
+
 def test_dead_letters_are_retried_cancelled_and_purged(penstock: CommandLine) -> None:
     ids = [enqueued(penstock, "send", "to=nowhere") for _ in range(3)]
     penstock("work", "tasks", "--until-idle", "--queue", "emails")

@@ -19,15 +19,15 @@ OWNED = Destination(1, 7, 5, "", epoch=3)
 
 
 def test_parents_are_named_in_the_order_given_whether_they_have_an_id_or_not() -> None:
-    parents = Parents([90_000, EarlierJob(0), 80_000, EarlierJob(2)], runs_on_failure=False)
+    parents = Parents([90_000, EarlierJob(0), 80_000, EarlierJob(2)])
     assert parents.stored == [90_000, 80_000]
     assert parents.earlier == [0, 2]
     assert parents.ids([1024, 1025, 4096]) == [90_000, 1024, 80_000, 4096]
 
 
 def test_the_first_job_of_a_call_and_the_job_of_id_zero_are_different_parents() -> None:
-    assert Parents([0], runs_on_failure=False).ids([1024]) == [0]
-    assert Parents([EarlierJob(0)], runs_on_failure=False).ids([1024]) == [1024]
+    assert Parents([0]).ids([1024]) == [0]
+    assert Parents([EarlierJob(0)]).ids([1024]) == [1024]
 
 
 def test_an_idempotency_key_is_unique_for_each_ordering_key_where_the_queue_has_an_owner() -> None:

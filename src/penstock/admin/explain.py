@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +17,7 @@ from penstock.shards.locating import at_job
 from penstock.storage import Connection
 from penstock.storage.catalogue.crons import database_now
 from penstock.storage.inspect.health import (
+    ParentFacts,
     WaitingFacts,
     holder_of_job,
     is_asked_to_stop,
@@ -61,6 +62,10 @@ def _explain(connection: Connection, job_id: int) -> Explanation:
         if (way := on_its_way(connection, job_id)) is not None:
             return _explain_carried(connection, job, *way)
         job = find_job(connection, job_id)
+    if job.state in (State.BLOCKED, State.CANCELLED):
+        parents = parents_waited_for(connection, job_id)
+        if job.state is State.BLOCKED or parents is not None:
+            return _explain_child(connection, job, parents or ParentFacts())
     if job.state in FINAL:
         return _explanation(job, f"finished: {job.state}", finished_at=job.finished_at, error=job.error)
     if job.state is State.SCHEDULED and job.run_at is None:
@@ -70,12 +75,34 @@ def _explain(connection: Connection, job_id: int) -> Explanation:
         is_late = job.run_at is not None and job.run_at <= database_now(connection)
         failing = _failing(connection, "next_due", "promote") if is_late else {}
         return _explanation(job, f"scheduled: due at {job.run_at} ({why})", failing, run_at=job.run_at, why=why)
-    if job.state is State.BLOCKED:
-        parents = parents_waited_for(connection, job_id)
-        named = ", ".join(map(str, parents[:10])) or "parents that have just ended: upkeep lets it go"
-        failing = {} if parents else _failing(connection, "unblock_untold", "unblock")
-        return _explanation(job, f"blocked by {named}", failing, parents=parents)
     return _explain_running(connection, job)
+
+
+def _explain_child(connection: Connection, job: Job, parents: ParentFacts) -> Explanation:
+    """Of one that waits for its parents, or is cancelled for as long as one of them is a dead letter."""
+    dead = [*parents.dead, *parents.elsewhere]
+    what = "a dead letter" if len(dead) == 1 else "dead letters"
+    if parents.elsewhere:
+        what += " or cancelled for one on another shard"
+    them = "it" if len(dead) == 1 else "them"
+    failing = {} if dead or parents.waited_for else _failing(connection, "unblock_untold", "unblock")
+    if job.state is State.BLOCKED and not dead:
+        named = _name(parents.waited_for) or "parents that have just ended: upkeep lets it go"
+        return _explanation(job, f"blocked by {named}", failing, parents=parents.waited_for)
+    if job.state is State.BLOCKED:
+        reason = f"blocked by {_name(dead)}, {what}: retry or purge {them}"
+        reason += f"; and by {_name(parents.waited_for)}" if parents.waited_for else ""
+    elif dead:
+        reason = (
+            f"cancelled for {_name(dead)}, {what}: retry {them} and it waits again, purge {them} and it stays cancelled"
+        )
+    else:
+        reason = "cancelled for a parent that was a dead letter until just now: upkeep looks at it again"
+    return _explanation(job, reason, failing, parents=parents.waited_for, dead=dead)
+
+
+def _name(ids: Sequence[int]) -> str:
+    return ", ".join(map(str, ids[:10]))
 
 
 def _explain_running(connection: Connection, job: Job) -> Explanation:

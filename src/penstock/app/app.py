@@ -335,7 +335,10 @@ class App:
     def retry(self, /, *, preview: bool = False, **filters: Any) -> int: ...
     @change_in_steps
     def retry(self, job_id: int | str | None = None, /, *, preview: bool = False, **filters: Any) -> State | int:
-        """Run a dead letter again, or by filter many; a job that waits for a time runs now."""
+        """Run a dead letter again, or by filter many; a job that waits for a time runs now.
+
+        Jobs that were cancelled because of a dead letter wait for it again.
+        """
         return admin.retry(self.databases, job_id, preview=preview, **checked_filters(filters))
 
     @change

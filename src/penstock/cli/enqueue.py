@@ -41,6 +41,9 @@ def enqueue(
     after: Annotated[
         list[str] | None, typer.Option("--after", metavar="ID", help="Run after this job; may be repeated.")
     ] = None,
+    on_parent_failure: Annotated[
+        str, typer.Option("--on-parent-failure", help="What it does if such a job fails: cancel, run or wait.")
+    ] = "cancel",
     as_json: AsJson = False,
 ) -> None:
     """Enqueue a job, durably, and print its id."""
@@ -58,6 +61,7 @@ def enqueue(
             tenant=tenant,
             owner=owner,
             after=after,
+            on_parent_failure=on_parent_failure,
         )
         ensure_answering(app, creates=True)
         job_id = Bound(definition, app.sender, options).enqueue(**named)

@@ -34,8 +34,8 @@ def blocked_key_record(blocked: BlockedKey) -> dict[str, Any]:
 def explanation_record(explanation: Explanation) -> dict[str, Any]:
     """Why a job is not running."""
     detail = dict(explanation.detail)
-    if "parents" in detail:
-        detail["parents"] = [str(parent) for parent in detail["parents"]]
+    for name in {"parents", "dead"} & detail.keys():
+        detail[name] = [str(id_) for id_ in detail[name]]
     return {
         "job_id": str(explanation.job_id),
         "state": explanation.state,

@@ -76,4 +76,4 @@ def _find_parents(options: Options, index_of: Mapping[int, int], index: int = 0)
             raise InvalidInput("after", "a job(...) given as parent must come earlier in the same call")
         else:
             parents.append(EarlierJob(found))
-    return Parents(parents, options.runs_on_failure)
+    return Parents(parents, options.on_parent_failure)

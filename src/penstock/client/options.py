@@ -35,7 +35,7 @@ class Options:
     run_at: datetime | None = None
     delay: float | None = None
     after: tuple[int | PendingJob, ...] = ()
-    runs_on_failure: bool = False
+    on_parent_failure: str = "cancel"
     idempotency_key: str | None = None
     key: bytes | None = None
     attributes: dict[str, Any] | None = None
@@ -62,8 +62,10 @@ class Options:
         """Check what a user wrote."""
         if run_at is not None and delay is not None:
             raise InvalidInput("delay", "both run_at and delay are given; give one of them")
-        if on_parent_failure not in ("cancel", "run"):
-            raise InvalidInput("on_parent_failure", f"{on_parent_failure!r:.60} is unknown; give 'cancel' or 'run'")
+        if on_parent_failure not in ("cancel", "run", "wait"):
+            raise InvalidInput(
+                "on_parent_failure", f"{on_parent_failure!r:.60} is unknown; give 'cancel', 'run' or 'wait'"
+            )
         attributes: dict[str, Any] = {}
         if tenant is not None:
             attributes["tenant"] = checked_name("tenant", tenant)
@@ -78,7 +80,7 @@ class Options:
             run_at=None if run_at is None else checked_run_at(run_at),
             delay=None if delay is None else checked_delay("delay", delay),
             after=_check_parents(after),
-            runs_on_failure=on_parent_failure == "run",
+            on_parent_failure=on_parent_failure,
             idempotency_key=idempotency_key,
             key=None if key is None else key_to_bytes(key),
             attributes=attributes or None,

@@ -155,7 +155,7 @@ class Task(Bound, Generic[P, R]):
         run_at: datetime | None = None,
         delay: float | timedelta | None = None,
         after: Sequence[int | str | PendingJob] | None = None,
-        on_parent_failure: Literal["cancel", "run"] = "cancel",
+        on_parent_failure: Literal["cancel", "run", "wait"] = "cancel",
         idempotency_key: str | None = None,
         key: str | bytes | int | None = None,
         tenant: str | None = None,

@@ -8,7 +8,8 @@
                 ├────► expired                past max_wait before it could start
                 └────► cancelled
 
-A state compares equal to its name. The final ones never change by themselves; only `retry` brings a dead letter back.
+A state compares equal to its name. The final ones never change by themselves; only `retry` brings a dead letter back,
+and with it, as blocked, its children that were cancelled because of it.
 """
 
 from __future__ import annotations

@@ -33,10 +33,10 @@ select distinct q.name from @schema@.queue as q join @schema@.queue_map as m on 
 select count(*) from @schema@.outbox where shard = %(shard)s
 
 -- name: parents_on_shard
--- The jobs of a shard that children here wait for. Index: dependency_elsewhere.
+-- The jobs of a shard that children here wait for, or may wait for again. Index: dependency_elsewhere.
 select distinct d.parent_id from @schema@.dependency as d
  where d.is_elsewhere and @schema@.shard_of(d.parent_id) = %(shard)s
-   and not exists (select from @schema@.parent_end as e where e.job_id = d.parent_id)
+   and not exists (select from @schema@.parent_end as e where e.job_id = d.parent_id and e.is_final)
 
 -- name: parents_not_forwarded
 -- Of these jobs those that did not leave this shard.

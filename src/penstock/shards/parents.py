@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from penstock.errors import NotFound, PartitionUnavailable
 from penstock.shards.databases import Databases
@@ -18,7 +19,7 @@ from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.queries import query
 from penstock.storage.enqueue.job_group import Parents
 from penstock.storage.enqueue.write import unknown_parent
-from penstock.storage.upkeep.sweep import children_of, unblock
+from penstock.storage.upkeep.sweep import MOST_CHILDREN, children_of, unblock
 
 __all__ = ["check_parents", "forget_ends", "tell_children"]
 
@@ -26,6 +27,8 @@ log = logging.getLogger("penstock")
 
 BATCH = 1_000
 ASK_SECONDS = 3.0
+# Generations that are told at once, from shard to shard.
+ROUNDS = 20
 
 
 def check_parents(databases: Databases, waits: Iterable[tuple[Parents, int]]) -> None:
@@ -68,20 +71,47 @@ def _carried_to(databases: Databases, parent: int) -> int:
         raise unknown_parent(parent) from None
 
 
+class ParentEnd(NamedTuple):
+    """How a parent ended. Not final: it is a dead letter, or cancelled for one, and may come back."""
+
+    has_succeeded: bool
+    is_final: bool
+
+
 def tell_children(databases: Databases) -> int:
-    """Ask for the ends of parents on other shards, and let their children go; how many parents are waited for."""
+    """Ask for the ends of parents on other shards, and let their children go, or wait again for what was retried; how
+    many parents are waited for.
 
-    def tell(database: Database) -> int:
-        waited_for, after = 0, 0
-        while ids := database.ask(lambda c: parents_elsewhere(c, after), timeout=ASK_SECONDS):  # noqa: B023
-            for asked, ends in _ends_elsewhere(databases, ids, database.shard):
-                database.ask(lambda c: enter_parent_ends(c, ends), timeout=ASK_SECONDS)  # noqa: B023
-                asked.ask(lambda c: await_no_more(c, list(ends), database.shard), timeout=ASK_SECONDS)  # noqa: B023
-            waited_for += len(ids)
-            after = ids[-1]
-        return waited_for
+    What is new for a child may be new for its own children on other shards: they hear of it in the next round.
+    """
+    for _ in range(ROUNDS):
+        told = list(databases.each_database(partial(_tell, databases)))
+        if not any(news for _, news in told):
+            break
+    return sum(waited_for for waited_for, _ in told)
 
-    return sum(databases.each_database(tell))
+
+def _tell(databases: Databases, database: Database) -> tuple[int, int]:
+    """The same for children on one database: how many parents are waited for, and how many of them moved."""
+    waited_for, moved, after = 0, 0, 0
+    while asked_for := database.ask(lambda c: parents_elsewhere(c, after), timeout=ASK_SECONDS):  # noqa: B023
+        for asked, ends in _ends_elsewhere(databases, list(asked_for), database.shard):
+            news = {id_: end for id_, end in ends.items() if _is_news(end, asked_for[id_])}
+            if not news:
+                continue
+            database.ask(lambda c: enter_parent_ends(c, news), timeout=ASK_SECONDS)  # noqa: B023
+            final = [id_ for id_, end in news.items() if end is not None and end.is_final]
+            if final:
+                asked.ask(lambda c: await_no_more(c, final, database.shard), timeout=ASK_SECONDS)  # noqa: B023
+            moved += len(news)
+        waited_for += sum(not may_come_back for may_come_back in asked_for.values())
+        after = max(asked_for)
+    return waited_for, moved
+
+
+def _is_news(end: ParentEnd | None, may_come_back: bool) -> bool:
+    """Whether what was heard of a parent differs from what is known: nothing, or that it failed and may come back."""
+    return may_come_back if end is None else end.is_final or not may_come_back
 
 
 def forget_ends(databases: Databases) -> int:
@@ -102,8 +132,8 @@ def forget_ends(databases: Databases) -> int:
 
 def _ends_elsewhere(
     databases: Databases, ids: Sequence[int], child_shard: int
-) -> Iterator[tuple[Database, dict[int, bool]]]:
-    """How those of these jobs ended that have, shard by shard, as far as they answer."""
+) -> Iterator[tuple[Database, dict[int, ParentEnd | None]]]:
+    """How these jobs ended, None where they have not, shard by shard, as far as they answer."""
     by_shard: dict[int, list[int]] = {}
     # Jobs of a drained shard are on the shards they were carried to. What ended on it is known by it alone: it is asked
     # as long as it is there.
@@ -125,18 +155,21 @@ def _ends_elsewhere(
             except PartitionUnavailable as error:
                 log.debug("parents could not be asked for: %s", error)
                 continue
-            for id_, _, elsewhere in told:
+            ends: dict[int, ParentEnd | None] = dict.fromkeys(group)
+            for id_, end, elsewhere in told:
+                ends[id_] = end
                 if elsewhere is not None:
                     carried.setdefault(elsewhere, []).append(id_)
-            if ends := {id_: has_succeeded for id_, has_succeeded, elsewhere in told if elsewhere is None}:
-                yield asked, ends
+                    del ends[id_]
+            yield asked, ends
         by_shard = carried
 
 
-def parents_elsewhere(connection: Connection, after: int) -> list[int]:
-    """The next parents, by id, whose end is to be asked for on other shards."""
-    rows = connection.execute(query("parents_elsewhere"), {"after": after, "limit": BATCH}).fetchall()
-    return [row[0] for row in rows]
+def parents_elsewhere(connection: Connection, after: int) -> dict[int, bool]:
+    """The next parents, by id, that are to be asked for on other shards, and whether they are known to have failed in
+    a way that they may come back from.
+    """
+    return dict(connection.execute(query("parents_elsewhere"), {"after": after, "limit": BATCH}).fetchall())
 
 
 def _check_here(connection: Connection, waited_for: Iterable[tuple[int, int]]) -> dict[int, int | None]:
@@ -150,15 +183,15 @@ def _check_here(connection: Connection, waited_for: Iterable[tuple[int, int]]) -
     return dict(connection.execute(query("check_parents"), parameters).fetchall())
 
 
-def ends_of_parents(connection: Connection, ids: Sequence[int], shard: int) -> list[tuple[int, bool, int | None]]:
-    """Those of these jobs that have ended, and whether they succeeded; a job that is gone did not. And those that were
-    carried away, with the shard to ask instead.
+def ends_of_parents(connection: Connection, ids: Sequence[int], shard: int) -> list[tuple[int, ParentEnd, int | None]]:
+    """Those of these jobs that have ended, and how; a job that is gone did not succeed. And those that were carried
+    away, with the shard to ask instead.
 
     That children on a shard wait is noted first: from then on no end is forgotten before it was heard there.
     """
     connection.execute(query("await_parents"), {"ids": array_text(ids), "shard": shard})
     rows = _read_ends(connection, ids)
-    if gone := [id_ for id_, has_succeeded, elsewhere in rows if not has_succeeded and elsewhere is None]:
+    if gone := [id_ for id_, end, elsewhere in rows if not end.has_succeeded and elsewhere is None]:
         # What was on its way out in the first snapshot may have been put back and its slice dropped since: it is gone
         # if the next one has it nowhere either.
         again = {row[0]: row for row in _read_ends(connection, gone)}
@@ -168,16 +201,22 @@ def ends_of_parents(connection: Connection, ids: Sequence[int], shard: int) -> l
     return rows
 
 
-def _read_ends(connection: Connection, ids: Sequence[int]) -> list[tuple[int, bool, int | None]]:
+def _read_ends(connection: Connection, ids: Sequence[int]) -> list[tuple[int, ParentEnd, int | None]]:
     rows = connection.execute(query("ends_of_parents"), {"ids": array_text(ids)}).fetchall()
-    return [(id_, has_succeeded, elsewhere) for id_, has_succeeded, elsewhere in rows]
+    return [(id_, ParentEnd(has_succeeded, is_final), elsewhere) for id_, has_succeeded, is_final, elsewhere in rows]
 
 
-def enter_parent_ends(connection: Connection, ends: Mapping[int, bool]) -> int:
-    """Write down how parents ended, and let go the children that waited for the last of them; how many."""
-    connection.execute(query("enter_parent_ends"), {"ids": list(ends), "succeeded": list(ends.values())})
+def enter_parent_ends(connection: Connection, ends: Mapping[int, ParentEnd | None]) -> int:
+    """Write down how parents ended, or that they wait again, and look at their children; how many changed."""
+    ended = {id_: end for id_, end in ends.items() if end is not None}
+    if ended:
+        succeeded, final = zip(*ended.values(), strict=True)
+        parameters = {"ids": array_text(ended), "succeeded": list(succeeded), "final": list(final)}
+        connection.execute(query("enter_parent_ends"), parameters)
+    if wait_again := ends.keys() - ended.keys():
+        connection.execute(query("forget_parents_that_wait_again"), {"ids": array_text(sorted(wait_again))})
     # A transaction of its own, as everywhere: of two who learn the ends of the last two parents, the later sees both.
-    return unblock(connection, children_of(connection, list(ends)))
+    return unblock(connection, children_of(connection, list(ends)), most=MOST_CHILDREN)
 
 
 def await_no_more(connection: Connection, ids: Sequence[int], shard: int) -> None:
@@ -191,7 +230,7 @@ def parents_awaited(connection: Connection) -> dict[int, list[int]]:
 
 
 def parents_not_heard_of(connection: Connection, ids: Sequence[int]) -> set[int]:
-    """Those of these parents that a child here waits for, and whose end is not known here."""
+    """Those of these parents that a child here waits for, and whose final end is not known here."""
     return {row[0] for row in connection.execute(query("parents_not_heard_of"), {"ids": array_text(ids)}).fetchall()}
 
 

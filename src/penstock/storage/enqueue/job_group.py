@@ -53,7 +53,7 @@ class Parents:
     """What a job waits for, in the order given: stored jobs by their ids, and earlier jobs of its own call."""
 
     jobs: Sequence[int | EarlierJob]
-    runs_on_failure: bool
+    on_parent_failure: str = "cancel"
 
     @property
     def stored(self) -> list[int]:

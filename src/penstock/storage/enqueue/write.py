@@ -201,7 +201,7 @@ def _open_ranges(ranges: Sequence[NewRange], ids: list[int], now: datetime) -> S
                 priorities=[to.priority for to, *_ in children],
                 tasks=[task for *_, task in children],
                 run_ats=[to.due_at(now) for to, *_ in children],
-                runs_on_failure=[parents.runs_on_failure for _, _, parents, _ in children],
+                on_parent_failures=[parents.on_parent_failure for _, _, parents, _ in children],
                 parents=[_encode(parents.ids(ids)).decode() for _, _, parents, _ in children],
             ),
         )

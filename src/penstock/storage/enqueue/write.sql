@@ -79,7 +79,7 @@ select @schema@.make_visible(%(queues)s::int[], %(partitions)s::int[], %(priorit
 -- name: block_jobs
 -- Let jobs of this transaction wait for their parents. See @schema@.block_jobs.
 select @schema@.block_jobs(%(ids)s::bigint[], %(partitions)s::int[], %(priorities)s::smallint[], %(tasks)s::text[],
-                           %(run_ats)s::timestamptz[], %(runs_on_failure)s::boolean[], %(parents)s::json[])
+                           %(run_ats)s::timestamptz[], %(on_parent_failures)s::text[], %(parents)s::json[])
 
 -- name: unknown_parents
 -- Which of these jobs are nowhere (any more): a child of theirs would wait for ever. Those of other shards are asked for there.

@@ -18,6 +18,7 @@ __all__ = [
     "ArchiveFacts",
     "DividedTasks",
     "HolderFacts",
+    "ParentFacts",
     "ServerFacts",
     "TablesAhead",
     "Trouble",
@@ -42,6 +43,17 @@ __all__ = [
     "why_waiting",
     "workers_alive",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class ParentFacts:
+    """Of a child: the parents that have not ended, and what failed and may come back: dead letters among its ancestors
+    here, and jobs of other shards. At most a hundred each.
+    """
+
+    waited_for: Sequence[int] = ()
+    dead: Sequence[int] = ()
+    elsewhere: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +172,10 @@ def jobs_set_aside(connection: Connection) -> tuple[int, list[int], str | None]:
     return count, ids, reason
 
 
-def parents_waited_for(connection: Connection, job_id: int) -> list[int]:
-    """The parents a child still waits for; at most a hundred."""
-    return [row[0] for row in connection.execute(query("parents_waited_for"), {"id": job_id}).fetchall()]
+def parents_waited_for(connection: Connection, job_id: int) -> ParentFacts | None:
+    """What a child waits for, or is cancelled for until that comes back; None where it does neither."""
+    row = connection.execute(query("parents_waited_for"), {"id": job_id}).fetchone()
+    return None if row is None else ParentFacts(*row)
 
 
 def is_asked_to_stop(connection: Connection, job_id: int) -> bool:

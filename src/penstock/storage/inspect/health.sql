@@ -35,9 +35,20 @@ select q.is_paused, r.is_parked, r.priority,
  where r.range = %(id)s / 1024 and @schema@.has_member(r.low, r.high, r.members, (%(id)s %% 1024)::int)
 
 -- name: parents_waited_for
--- The parents a child still waits for. Index: the primary key of blocked, finished_of_range.
-select p.id from @schema@.blocked as b, unnest(b.parents) as p(id)
- where b.job_id = %(id)s and @schema@.outcome_of(p.id) is null order by p.id limit 100
+-- Of a child that waits or is cancelled for now: the parents that have not ended; the dead letters here among its ancestors,
+-- by way of those that are cancelled for now too; and jobs of other shards that did not succeed there and may come back.
+-- Index: the primary keys, finished_of_range.
+with recursive child as (
+    select parents, on_parent_failure from @schema@.blocked where job_id = %(id)s
+), ancestor as (
+    select p.id from child as c, unnest(c.parents) as p(id) where c.on_parent_failure <> 'run'
+    union
+    select p.id from ancestor as a join @schema@.blocked as b on b.job_id = a.id and b.cancelled_at is not null, unnest(b.parents) as p(id)
+)
+select array(select p.id from unnest(c.parents) as p(id) where @schema@.outcome_of(p.id) is null order by p.id limit 100),
+       array(select a.id from ancestor as a join @schema@.dead as d on d.job_id = a.id order by a.id limit 100),
+       array(select a.id from ancestor as a join @schema@.parent_end as e on e.job_id = a.id and not e.is_final order by a.id limit 100)
+  from child as c
 
 -- name: is_asked_to_stop
 -- Whether somebody asked that a running job be stopped. Index: the primary key.

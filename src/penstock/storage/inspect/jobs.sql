@@ -30,7 +30,10 @@ select j.id, q.name, p.name, j.task, j.args, j.key, j.attributes, j.priority, j.
        select 'scheduled', null, d.attempt, case when d.due_at < @schema@.paused_from() then d.due_at end, null, null, null, null, null from @schema@.scheduled as d
         where d.range = j.id / 1024 and @schema@.has_member(d.low, d.high, d.members, (j.id %% 1024)::int)
        union all
-       select 'blocked', null, 1, b.run_at, null, null, null, null, null from @schema@.blocked as b where b.job_id = j.id
+       select case when b.cancelled_at is null then 'blocked' else 'ended' end, case when b.cancelled_at is not null then 2 end, 1,
+              case when b.cancelled_at is null then b.run_at end, null, b.cancelled_at, null, null,
+              case when b.cancelled_at is not null then 'a parent did not succeed' end
+         from @schema@.blocked as b where b.job_id = j.id
        union all
        select 'ended', 1, d.attempt, null, d.started_at, d.failed_at, d.worker, null, d.error
          from @schema@.dead as d where d.job_id = j.id

@@ -144,6 +144,9 @@ def _look_at_load(connection: Connection, selection: Selection, before: int) -> 
 def _look_at_state(connection: Connection, selection: Selection, state: State, before: int) -> FoundIds:
     if state is State.BLOCKED:
         return _look_at_ids(connection, _BLOCKED, selection, before)
+    if state is State.CANCELLED:
+        for_now = _look_at_ids(connection, _BLOCKED, selection, before, is_cancelled=True)
+        return _merge([for_now, _look_at_ranges(connection, selection, state, before)])
     if state is State.FAILED:
         dead = _look_at_ids(connection, _DEAD, selection, before)
         return dead if selection.can_retry else _merge([dead, _look_at_ranges(connection, selection, state, before)])
@@ -152,11 +155,15 @@ def _look_at_state(connection: Connection, selection: Selection, state: State, b
     return _merge([found, _look_at_ids(connection, _OUTBOX, selection, before)]) if state is State.READY else found
 
 
-def _look_at_ids(connection: Connection, names: tuple[str, str], selection: Selection, before: int) -> FoundIds:
-    name = names[selection.partitions is not None]
-    rows = connection.execute(query(name), {**selection.parameters(), "before": before, "looks": _JOBS}).fetchall()
-    ids = [row[0] for row in rows]
-    return FoundIds(ids, ids[-1] if len(ids) == _JOBS else None)
+def _look_at_ids(
+    connection: Connection, names: tuple[str, str], selection: Selection, before: int, *, is_cancelled: bool = False
+) -> FoundIds:
+    rows = connection.execute(
+        query(names[selection.partitions is not None]),
+        {**selection.parameters(), "before": before, "looks": _JOBS, "is_cancelled": is_cancelled},
+    ).fetchall()
+    ids = [id_ for id_, is_meant in rows if is_meant]
+    return FoundIds(ids, rows[-1][0] if len(rows) == _JOBS else None)
 
 
 def _look_at_ranges(connection: Connection, selection: Selection, state: State, before: int) -> FoundIds:

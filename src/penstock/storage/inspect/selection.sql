@@ -117,37 +117,39 @@ select case when count(*) = %(looks)s then min(range) end,
   from (select range, n, outcome = %(outcome)s and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[])) as m
           from look) as seen
 
+-- The looks at what has a row for each job give the next ids, newest first, and whether they are meant.
+
 -- name: look_at_blocked
--- The next children, newest first. Index: the primary key.
-select job_id from @schema@.blocked where job_id < %(before)s order by job_id desc limit %(looks)s
+-- Children that wait, or are cancelled for now. Index: the primary key.
+select job_id, (cancelled_at is not null) = %(is_cancelled)s from @schema@.blocked where job_id < %(before)s order by job_id desc limit %(looks)s
 
 -- name: look_at_blocked_of_partitions
 -- Index: blocked_of_partition, backwards.
-select b.job_id from unnest(%(partitions)s::int[]) as p(id)
+select b.job_id, (b.cancelled_at is not null) = %(is_cancelled)s from unnest(%(partitions)s::int[]) as p(id)
  cross join lateral (
-       select job_id from @schema@.blocked where partition_id = p.id and job_id < %(before)s
+       select job_id, cancelled_at from @schema@.blocked where partition_id = p.id and job_id < %(before)s
         order by job_id desc limit %(looks)s) as b
  order by b.job_id desc limit %(looks)s
 
 -- name: look_at_dead
--- The next dead letters, newest first. Index: the primary key.
-select job_id from @schema@.dead where job_id < %(before)s order by job_id desc limit %(looks)s
+-- Dead letters. Index: the primary key.
+select job_id, true from @schema@.dead where job_id < %(before)s order by job_id desc limit %(looks)s
 
 -- name: look_at_dead_of_partitions
 -- Index: dead_of_partition, backwards.
-select d.job_id from unnest(%(partitions)s::int[]) as p(id)
+select d.job_id, true from unnest(%(partitions)s::int[]) as p(id)
  cross join lateral (
        select job_id from @schema@.dead where partition_id = p.id and job_id < %(before)s
         order by job_id desc limit %(looks)s) as d
  order by d.job_id desc limit %(looks)s
 
 -- name: look_at_outbox
--- The next jobs on their way to other shards, newest first. Index: outbox_of_job, backwards.
-select job_id from @schema@.outbox where job_id < %(before)s order by job_id desc limit %(looks)s
+-- Jobs on their way to other shards. Index: outbox_of_job, backwards.
+select job_id, true from @schema@.outbox where job_id < %(before)s order by job_id desc limit %(looks)s
 
 -- name: look_at_outbox_of_partitions
 -- Hardly anything is on its way at a time: the index goes by job only.
-select job_id from @schema@.outbox where job_id < %(before)s and partition_id = any (%(partitions)s::int[])
+select job_id, true from @schema@.outbox where job_id < %(before)s and partition_id = any (%(partitions)s::int[])
  order by job_id desc limit %(looks)s
 
 -- name: ready_members

@@ -1,8 +1,9 @@
 """What a person does to jobs: cancel, retry, reschedule, purge; of one job, of a list, of all of a queue and state.
 And to a key that is halted: release it.
 
-Each act is a short transaction and takes a bounded batch. A job that ends takes its children with it: whether they
-may run is decided after the commit, by `unblock`. Jobs that move while they are looked for are looked for again.
+Each act is a short transaction and takes a bounded batch. A job that ends takes its children with it, and a dead letter
+that is retried brings them back: what becomes of them is decided after the commit, by `unblock`. Jobs that move while
+they are looked for are looked for again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from penstock.storage.enqueue.job_group import RANGE
 from penstock.storage.enqueue.receipts import newest_id
 from penstock.storage.inspect.jobs import find_job
 from penstock.storage.inspect.selection import Selection, looks
-from penstock.storage.upkeep.sweep import unblock
+from penstock.storage.upkeep.sweep import MOST_CHILDREN, children_of, unblock
 
 __all__ = [
     "Cancelled",
@@ -37,7 +38,6 @@ __all__ = [
 
 # Rows a purge takes at once: up to two million jobs where the ranges are full.
 _ROWS = 2_000
-_CHILDREN = 1_000
 _TRIES = 20
 
 
@@ -78,8 +78,10 @@ def cancel_job(connection: Connection, job_id: int) -> State:
 
 
 def retry_dead(connection: Connection, ids: Sequence[int]) -> list[int]:
-    """Make these dead letters ready again; those that were."""
-    return [row[0] for row in connection.execute(query("retry_dead"), {"ids": array_text(ids)})]
+    """Make these dead letters ready again; those that were. What was cancelled for them waits again."""
+    retried = [row[0] for row in connection.execute(query("retry_dead"), {"ids": array_text(ids)})]
+    _tell_children_of(connection, retried)
+    return retried
 
 
 def retry_scheduled(connection: Connection, ids: Sequence[int]) -> int:
@@ -132,9 +134,7 @@ def purge(connection: Connection, partitions: Sequence[int], state: State) -> in
     while found := sum(_purge_partition(connection, partition, state, until, children) for partition in partitions):
         total += found
     # Not before: a child that is let go to wait in this state would be met by the purge that let it go.
-    waiting = sorted(children)
-    for start in range(0, len(waiting), _CHILDREN):
-        unblock(connection, waiting[start : start + _CHILDREN])
+    unblock(connection, sorted(children))
     return total
 
 
@@ -184,7 +184,20 @@ def _purge(connection: Connection, name: str, where: dict[str, int], children: s
 
 
 def _bury_all(connection: Connection, selection: Selection) -> int:
-    return sum(bury_dead(connection, found.ids) for found in looks(connection, selection) if found.ids)
+    buried = 0
+    for found in looks(connection, selection):
+        if found.ids:
+            buried += bury_dead(connection, found.ids)
+            _tell_children_of(connection, found.ids)
+    return buried
+
+
+def _tell_children_of(connection: Connection, ids: Sequence[int]) -> None:
+    """Look at the children of dead letters that were retried or buried, and theirs. Of very many the rest is upkeep's:
+    the call would take too long.
+    """
+    if children := children_of(connection, ids):
+        unblock(connection, children, most=MOST_CHILDREN)
 
 
 def _is_dead(connection: Connection, job_id: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 
 __all__ = [
+    "MOST_CHILDREN",
     "Rescued",
     "children_of",
     "clean",
@@ -30,6 +32,10 @@ __all__ = [
 ]
 
 BATCH = 10_000
+# Children that are looked at in one transaction.
+CHILDREN = 1_000
+# So many are looked at by whoever has something else to do; the rest is upkeep's.
+MOST_CHILDREN = 10_000
 # About 10,000 unfolded rows: reading more takes longer than folding them.
 _MUCH_TALLY_BYTES = 1_000_000
 
@@ -73,8 +79,10 @@ def promote(connection: Connection) -> int:
 
 
 def unblock_next(connection: Connection, children: Sequence[int]) -> tuple[int, list[int]]:
-    """Let go those of these children whose parents have ended: how many, and the children of those that this cancels,
-    which are to be looked at next. A chain is as many steps as it is long.
+    """Let go those of these children whose parents have ended, or have them wait again for a parent that was retried.
+
+    How many changed, and the children of those that this cancels or restores, which are to be looked at next: a chain
+    is as many steps as it is long.
     """
     row = connection.execute(
         query("unblock"), {"children": list(children), "after": 0, "limit": len(children)}
@@ -83,35 +91,42 @@ def unblock_next(connection: Connection, children: Sequence[int]) -> tuple[int, 
     return row[1] or 0, children_of(connection, row[3]) if row[3] else []
 
 
-def unblock(connection: Connection, children: Sequence[int]) -> int:
-    """Let go those of these children whose parents have ended, and the children of those this cancels, to the last."""
-    freed = 0
-    waiting = list(children)
-    while waiting:
-        count, waiting = unblock_next(connection, waiting)
-        freed += count
-    return freed
+def unblock(connection: Connection, children: Sequence[int], *, most: int | None = None) -> int:
+    """Do so with these children, and the children of those this cancels or restores, to the last, or until `most` were
+    looked at and the rest is upkeep's; how many changed.
+    """
+    changed = looked_at = 0
+    waiting = deque(children)
+    while waiting and (most is None or looked_at < most):
+        some = [waiting.popleft() for _ in range(min(len(waiting), CHILDREN))]
+        count, next_ones = unblock_next(connection, some)
+        waiting.extend(next_ones)
+        changed += count
+        looked_at += len(some)
+    return changed
 
 
 def unblock_all(connection: Connection) -> int:
-    """Look at every blocked job, for parents that ended while nobody could tell their children; how many it let go."""
-    freed, cancelled = unblock_untold(connection)
-    return freed + unblock(connection, cancelled)
+    """Look at every blocked job, for parents that ended while nobody could tell their children; how many changed."""
+    changed, next_ones = unblock_untold(connection)
+    return changed + unblock(connection, next_ones)
 
 
 def unblock_untold(connection: Connection) -> tuple[int, list[int]]:
-    """The same for one generation: how many, and the children of those that this cancels, to be looked at next."""
-    freed, after = 0, 0
+    """The same for one generation: how many, and the children of those that this cancels or restores, to be looked at
+    next.
+    """
+    changed, after = 0, 0
     left: list[int] = []
     while True:
-        row = connection.execute(query("unblock"), {"children": None, "after": after, "limit": 1000}).fetchone()
+        row = connection.execute(query("unblock"), {"children": None, "after": after, "limit": CHILDREN}).fetchone()
         assert row is not None  # noqa: S101
-        looked_at, count, last_id, cancelled = row
-        freed += count or 0
-        if cancelled:
-            left += children_of(connection, cancelled)
+        looked_at, count, last_id, told = row
+        changed += count or 0
+        if told:
+            left += children_of(connection, told)
         if not looked_at:
-            return freed, left
+            return changed, left
         after = last_id
 
 

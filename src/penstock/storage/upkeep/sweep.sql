@@ -11,8 +11,8 @@ select workers, jobs, dead from @schema@.rescue()
 select @schema@.promote(%(limit)s)
 
 -- name: unblock
--- Let children go whose parents have ended. See @schema@.unblock.
-select looked_at, freed, last_id, cancelled from @schema@.unblock(%(children)s::bigint[], %(after)s, %(limit)s)
+-- Let children go whose parents have ended, cancel them, or have them wait again. See @schema@.unblock.
+select looked_at, changed, last_id, told from @schema@.unblock(%(children)s::bigint[], %(after)s, %(limit)s)
 
 -- name: expire
 -- Ends what has waited longer than its queue allows, at the head of every partition that has a limit.

@@ -39,7 +39,8 @@ begin atomic
                 else exists (select from @schema@.shard where number = @schema@.shard_of(p_job)) end;
 end;
 
--- How a job ended: its outcome, or null while it has not. Of one on another shard, as far as it was heard of here.
+-- How a job ended: its outcome, or null while it has not. Of one on another shard, as far as it was heard of here. It
+-- may come back from some ends (@schema@.may_come_back).
 create or replace function @schema@.outcome_of(p_job bigint) returns int
 language sql stable
 begin atomic
@@ -47,7 +48,24 @@ begin atomic
         (select f.outcome::int from @schema@.finished as f
           where f.range = p_job / 1024 and (p_job % 1024)::smallint = any (f.positions) limit 1),
         (select 1 from @schema@.dead as d where d.job_id = p_job),
+        (select 2 from @schema@.blocked as b where b.job_id = p_job and b.cancelled_at is not null),
         (select (not e.has_succeeded)::int from @schema@.parent_end as e where e.job_id = p_job));
+end;
+
+-- Whether a job that did not succeed can still be brought back: it is a dead letter, which can be retried, or was
+-- cancelled for one; here, or as far as it was heard of on another shard.
+create or replace function @schema@.may_come_back(p_job bigint) returns boolean
+language sql stable
+begin atomic
+    select exists (
+        select from @schema@.dead where job_id = p_job
+        union all
+        select from @schema@.blocked where job_id = p_job and cancelled_at is not null
+        union all
+        select from @schema@.parent_end
+         where job_id = p_job and not is_final
+           and not exists (select from @schema@.finished as f
+                            where f.range = p_job / 1024 and (p_job % 1024)::smallint = any (f.positions)));
 end;
 
 -- How a job ended whose history lies in a slice on its way out, which is no part of `finished` any more; null: in none.

@@ -98,16 +98,16 @@ end $$;
 -- transaction (deciding here would be write skew: the child could wait for ever).
 create or replace function @schema@.block_jobs(
     p_ids bigint[], p_partitions int[], p_priorities smallint[], p_tasks text[], p_run_ats timestamptz[],
-    p_runs_on_failure boolean[], p_parents json[]) returns void
+    p_on_parent_failures text[], p_parents json[]) returns void
 language sql
 begin atomic
     with given as (
         select g.*, array(select value::bigint from json_array_elements_text(g.parents_json)) as parents
-          from unnest(p_ids, p_partitions, p_priorities, p_tasks, p_run_ats, p_runs_on_failure, p_parents)
-               as g(id, partition_id, priority, task, run_at, runs_on_failure, parents_json)
+          from unnest(p_ids, p_partitions, p_priorities, p_tasks, p_run_ats, p_on_parent_failures, p_parents)
+               as g(id, partition_id, priority, task, run_at, on_parent_failure, parents_json)
     ), children as (
-        insert into @schema@.blocked (job_id, partition_id, priority, task, run_at, runs_on_failure, parents)
-        select id, partition_id, priority, task, run_at, runs_on_failure, parents from given
+        insert into @schema@.blocked (job_id, partition_id, priority, task, run_at, on_parent_failure, parents)
+        select id, partition_id, priority, task, run_at, on_parent_failure, parents from given
     ), edges as (
         insert into @schema@.dependency (parent_id, child_id, is_elsewhere)
         select distinct parent, id, @schema@.shard_of(parent) <> @schema@.here() from given, unnest(parents) as parent

@@ -103,8 +103,8 @@ begin
         perform @schema@.refuse('run_at', 'must be a time in the years 1900 to 9998');
     elsif array_ndims(enqueue.after) > 1 or cardinality(enqueue.after) > 1000 then
         perform @schema@.refuse('after', 'must be a plain array of at most 1000 ids');
-    elsif enqueue.on_parent_failure is null or enqueue.on_parent_failure not in ('cancel', 'run') then
-        perform @schema@.refuse('on_parent_failure', 'must be cancel or run');
+    elsif enqueue.on_parent_failure is null or enqueue.on_parent_failure not in ('cancel', 'run', 'wait') then
+        perform @schema@.refuse('on_parent_failure', 'must be cancel, run or wait');
     elsif octet_length(enqueue.idempotency_key) > 512 or btrim(enqueue.idempotency_key) = '' then
         perform @schema@.refuse('idempotency_key', 'must have 1 to 512 bytes and not be blank');
     elsif array_ndims(enqueue.tags) > 1 or cardinality(enqueue.tags) > 32 then
@@ -153,7 +153,7 @@ begin
             perform @schema@.refuse('after', format('job %s is unknown, pruned or archived', v_known));
         end if;
         perform @schema@.block_jobs(array[v_id], array[v_partition], array[enqueue.priority::smallint], array[enqueue.task],
-            array[v_run_at], array[enqueue.on_parent_failure = 'run'], array[to_json(enqueue.after)]);
+            array[v_run_at], array[enqueue.on_parent_failure], array[to_json(enqueue.after)]);
     else
         perform @schema@.make_visible(array[v_queue.id], array[v_partition], array[enqueue.priority::smallint],
             array[case when v_queue.is_owned then '' else enqueue.task end], array[v_run_at], array[v_id / 1024],

@@ -1,12 +1,18 @@
 -- What waited for other jobs.
 
--- unblock: children whose parents have all ended become ready, or are cancelled where a parent failed and
--- they do not run on failure. p_children null: the next children after p_after, by id. Runs in a transaction
--- of its own, after the one that ended the parents: of two who end the last two parents, the later sees both. Only
--- what is let go is locked, so that neither passes over a child because the other looks at it. Returns how many it
--- looked at and how many it let go.
+-- unblock: what becomes of children, by how their parents stand and what each was to do if one fails:
+--   all have succeeded, or ended and it is to run            it becomes ready
+--   one did not succeed, and cannot come back                it is cancelled, unless it is to run
+--   one did not succeed, and can (@schema@.may_come_back)    it is cancelled for now, unless it is to run or to wait
+--   otherwise                                                it waits; one that was cancelled for now waits again
+-- So whoever ends, retries or buries a parent has its children looked at, and where nobody did, upkeep finds them.
+-- p_children null: the next children after p_after, by id. Runs in a transaction
+-- of its own, after the one that moved the parents: of two who end the last two parents, the later sees both. Only
+-- what changes is locked, so that neither passes over a child because the other looks at it. Returns how many it
+-- looked at, how many changed, and those that were cancelled, for now or for good, or wait again: for their children that
+-- is news.
 create or replace function @schema@.unblock(p_children bigint[], p_after bigint, p_limit int,
-                                 out looked_at int, out freed int, out last_id bigint, out cancelled bigint[])
+                                 out looked_at int, out changed int, out last_id bigint, out told bigint[])
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 begin
     if p_children is null then
@@ -14,17 +20,20 @@ begin
     end if;
     looked_at := cardinality(p_children);
     last_id := p_children[looked_at];
-    select s.freed, s.cancelled into freed, cancelled from @schema@.unblock_some(p_children) as s;
+    select s.changed, s.told into changed, told from @schema@.unblock_some(p_children) as s;
 end $$;
 
 -- Looks at these children, and lets go what may; where that is refused, by halves. A child that is refused alone is set
 -- aside. One whose parents' ends cannot be read stays blocked, for it may have to wait; so does one that cannot even be
 -- set aside, and both are told.
-create or replace function @schema@.unblock_some(p_children bigint[], out freed int, out cancelled bigint[])
+create or replace function @schema@.unblock_some(p_children bigint[], out changed int, out told bigint[])
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_announced int[] := @schema@.partitions_announced();
     v_free      bigint[];
+    v_cancelled bigint[];
+    v_for_now   bigint[];
+    v_again     bigint[];
     v_error     text;
     v_half      int;
     v_first     record;
@@ -32,54 +41,79 @@ declare
 begin
     begin
         with child as materialized (
-            select b.job_id, b.runs_on_failure, b.parents from @schema@.blocked as b where b.job_id = any (p_children)
+            select b.job_id, b.on_parent_failure, b.parents from @schema@.blocked as b where b.job_id = any (p_children)
         ), judged as materialized (
-            select c.job_id, c.runs_on_failure, e.n_waiting, e.n_failed
+            select c.job_id,
+                   case when c.on_parent_failure = 'run' then case when e.n_waiting = 0 then 'go' else 'wait' end
+                        when e.n_lost > 0 then 'cancel'
+                        when e.n_failed > 0 and c.on_parent_failure = 'cancel' then 'cancel for now'
+                        when e.n_failed > 0 or e.n_waiting > 0 then 'wait'
+                        else 'go' end as verdict
               from child as c
              cross join lateral (
-                   select count(*) filter (where o is null) as n_waiting, count(*) filter (where o <> 0) as n_failed
+                   select count(*) filter (where o is null) as n_waiting, count(*) filter (where o <> 0) as n_failed,
+                          count(*) filter (where o <> 0 and not @schema@.may_come_back(p.id)) as n_lost
                      from unnest(c.parents) as p(id) cross join lateral @schema@.outcome_of(p.id) as o) as e
         ), locked as materialized (
-            select b.job_id from @schema@.blocked as b
-             where b.job_id in (select job_id from judged where n_waiting = 0 or (n_failed > 0 and not runs_on_failure))
+            select b.job_id, j.verdict from @schema@.blocked as b join judged as j on j.job_id = b.job_id
+             where b.job_id = any (p_children)
+               and (j.verdict in ('go', 'cancel') or (j.verdict = 'cancel for now') <> (b.cancelled_at is not null))
                and (v_announced = '{}' or b.partition_id <> all (v_announced))
-             order by b.job_id for update skip locked
+             order by b.job_id for update of b skip locked
         )
-        select array(select job_id from locked),
-               array(select j.job_id from judged as j join locked as l on l.job_id = j.job_id
-                      where j.n_failed > 0 and not j.runs_on_failure)
-          into v_free, cancelled;
-        freed := cardinality(v_free);
-        if freed > 0 then
-            perform @schema@.let_go(v_free, cancelled);
+        select array(select job_id from locked where verdict in ('go', 'cancel')),
+               array(select job_id from locked where verdict = 'cancel'),
+               array(select job_id from locked where verdict = 'cancel for now'),
+               array(select job_id from locked where verdict = 'wait')
+          into v_free, v_cancelled, v_for_now, v_again;
+        changed := cardinality(v_free) + cardinality(v_for_now) + cardinality(v_again);
+        told := v_cancelled || v_for_now || v_again;
+        if v_free <> '{}' then
+            perform @schema@.let_go(v_free, v_cancelled);
+        end if;
+        if v_for_now <> '{}' or v_again <> '{}' then
+            perform @schema@.cancel_for_now(v_for_now, v_again);
         end if;
         return;
     exception when data_exception or integrity_constraint_violation or data_corrupted or index_corrupted then
         get stacked diagnostics v_error = message_text;
     end;
-    p_children := coalesce(v_free, p_children);
+    p_children := coalesce(v_free || v_for_now || v_again, p_children);
     v_half := cardinality(p_children) / 2;
     if v_half > 0 then
         v_first := @schema@.unblock_some(p_children[:v_half]);
         v_rest := @schema@.unblock_some(p_children[v_half + 1:]);
-        freed := v_first.freed + v_rest.freed;
-        cancelled := v_first.cancelled || v_rest.cancelled;
+        changed := v_first.changed + v_rest.changed;
+        told := v_first.told || v_rest.told;
         return;
     end if;
-    freed := 0;
+    changed := 0;
     begin
-        if v_free is null then
+        if v_free is null or v_free = '{}' then
             perform @schema@.note_trouble_with('unblock', p_children[1], v_error);
         else
-            freed := @schema@.set_blocked_aside(p_children[1],
-                case when cancelled = '{}' then 'its parents have ended and it cannot be let go: '
+            changed := @schema@.set_blocked_aside(p_children[1],
+                case when v_cancelled = '{}' then 'its parents have ended and it cannot be let go: '
                      else 'a parent did not succeed and it cannot be cancelled: ' end || v_error);
         end if;
     exception when data_exception or integrity_constraint_violation or data_corrupted or index_corrupted then
         perform @schema@.note_trouble_with('unblock', p_children[1], v_error);
     end;
-    cancelled := '{}';
+    told := '{}';
 end $$;
+
+-- Children that the caller has locked are cancelled for now, and others wait again. Locks: their rows.
+create or replace function @schema@.cancel_for_now(p_cancelled bigint[], p_again bigint[]) returns void
+language sql
+begin atomic
+    with changed as (
+        update @schema@.blocked set cancelled_at = case when job_id = any (p_cancelled) then now() end
+         where job_id = any (p_cancelled || p_again) and (cancelled_at is null) = (job_id = any (p_cancelled))
+        returning partition_id, cancelled_at
+    )
+    insert into @schema@.tally (partition_id, blocked)
+    select partition_id, sum(case when cancelled_at is null then 1 else -1 end) from changed group by partition_id;
+end;
 
 -- Sets a child aside whose parents have ended; whether it was blocked still, as a number.
 create or replace function @schema@.set_blocked_aside(p_job bigint, p_reason text) returns int
@@ -88,7 +122,8 @@ declare
     v_count int;
 begin
     with gone as (
-        delete from @schema@.blocked where job_id = p_job returning job_id, partition_id, priority, task, parents
+        delete from @schema@.blocked where job_id = p_job
+        returning job_id, partition_id, priority, task, parents, cancelled_at
     ), edges as (
         delete from @schema@.dependency as d using gone as g where d.child_id = g.job_id and d.parent_id = any (g.parents)
     ), aside as (
@@ -97,7 +132,7 @@ begin
                left(p_reason, 1000), case when q.is_owned then '' else g.task end
           from gone as g join @schema@.partition as p on p.id = g.partition_id join @schema@.queue as q on q.id = p.queue_id
     ), counted as (
-        insert into @schema@.tally (partition_id, blocked, opened) select partition_id, -1, 1 from gone
+        insert into @schema@.tally (partition_id, blocked, opened) select partition_id, -(cancelled_at is null)::int, 1 from gone
     )
     select count(*) into v_count from gone;
     return v_count;
@@ -120,9 +155,9 @@ begin
 
     with gone as (
         delete from @schema@.blocked where job_id = any (p_free)
-        returning job_id, partition_id, priority, task, run_at, parents
+        returning job_id, partition_id, priority, task, run_at, parents, cancelled_at
     ), free as materialized (
-        select g.job_id, g.partition_id, g.priority, g.run_at, g.parents, p.queue_id, m.epoch,
+        select g.job_id, g.partition_id, g.priority, g.run_at, g.parents, g.cancelled_at, p.queue_id, m.epoch,
                case when m.epoch is null then g.task else '' end as task, g.job_id = any (p_cancelled) as is_cancelled,
                g.run_at is not null and g.run_at > now() as is_later,
                case when m.epoch is not null and j.id is null then @schema@.not_stored() end as reason,
@@ -151,14 +186,14 @@ begin
         select run_at, partition_id, priority, job_id / 1024, job_id % 1024, job_id % 1024 + 1, task
           from free where not is_cancelled and is_later
     ), history as (
-        insert into @schema@.finished (slice, range, partition_id, outcome, attempt, positions, errors)
-        select @schema@.current_slice(), job_id / 1024, partition_id, 2, 1, array[(job_id % 1024)::smallint],
+        insert into @schema@.finished (slice, range, partition_id, outcome, attempt, finished_at, positions, errors)
+        select @schema@.current_slice(), job_id / 1024, partition_id, 2, 1, coalesce(cancelled_at, now()), array[(job_id % 1024)::smallint],
                array['a parent did not succeed']
           from free where is_cancelled
     ), counted as (
         insert into @schema@.tally (partition_id, blocked, opened, scheduled)
         select partition_id, sum(blocked), sum(opened), sum(scheduled) from (
-            select partition_id, -1 as blocked, 0 as opened, (not is_cancelled and is_later)::int as scheduled from free
+            select partition_id, -(cancelled_at is null)::int as blocked, 0 as opened, (not is_cancelled and is_later)::int as scheduled from free
             union all
             select case when s.job_id is null then f.target_id else f.partition_id end, 0, 1, 0
               from free as f left join sent as s on s.job_id = f.job_id where not f.is_cancelled and not f.is_later) as c

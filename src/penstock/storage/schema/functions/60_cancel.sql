@@ -41,13 +41,16 @@ begin
         with gone as (
             delete from @schema@.blocked
              where job_id between p_range * 1024 and p_range * 1024 + 1023 and get_bit(p_members, (job_id % 1024)::int) = 1
-            returning job_id, partition_id, parents
+            returning job_id, partition_id, parents, cancelled_at
         ), edges as (
             delete from @schema@.dependency as d using gone as g where d.parent_id = any (g.parents) and d.child_id = g.job_id
         )
-        select partition_id, bit_or(@schema@.single((job_id % 1024)::int)) as bitmap from gone group by partition_id
+        -- One that was cancelled for now does not come back any more.
+        select partition_id, case when cancelled_at is null then 'blocked' else 'cancelled' end as state,
+               bit_or(@schema@.single((job_id % 1024)::int)) as bitmap
+          from gone group by 1, 2
     loop
-        perform @schema@.end_as_cancelled(p_range, v_row.partition_id, 1::smallint, v_row.bitmap, 'blocked');
+        perform @schema@.end_as_cancelled(p_range, v_row.partition_id, 1::smallint, v_row.bitmap, v_row.state);
         cancelled := cancelled | v_row.bitmap;
     end loop;
     select coalesce(bit_or(coalesce(members, @schema@.span(low, high)) & p_members), v_none)
@@ -59,7 +62,7 @@ begin
     end if;
 end $$;
 
--- Writes the end of waiting jobs of one range that were in p_state until just now.
+-- Writes the end of jobs of one range that were in p_state until just now: they waited, or were cancelled for now.
 create or replace function @schema@.end_as_cancelled(p_range bigint, p_partition int, p_attempt smallint, p_members bit(1024), p_state text)
 returns void
 language sql
@@ -101,7 +104,7 @@ begin
           into v_row from @schema@.ready
          where range = p_job / 1024 and @schema@.has_member(low, high, members, v_position) for update;
         if not found then
-            update @schema@.blocked set run_at = p_run_at where job_id = p_job;
+            update @schema@.blocked set run_at = p_run_at where job_id = p_job and cancelled_at is null;
             return case when found then 'blocked' end;
         end if;
         if p_run_at <= now() then

@@ -77,7 +77,7 @@ begin atomic
     with gone as (
         delete from @schema@.blocked where job_id = any (array(
             select job_id from @schema@.blocked
-             where partition_id = p_partition and job_id >= p_from * 1024 and job_id < (p_until + 1) * 1024
+             where partition_id = p_partition and job_id >= p_from * 1024 and job_id < (p_until + 1) * 1024 and cancelled_at is null
              order by job_id limit p_limit for update skip locked))
         returning job_id, parents
     ), edges as (

@@ -74,7 +74,13 @@ begin atomic
             select d.job_id, d.partition_id, 1::smallint, d.attempt, d.started_at, d.failed_at, d.worker, null, d.error,
                    d.failed_at
               from @schema@.dead as d
-             where d.job_id >= p_low * 1024 and d.job_id < p_high * 1024 and p_only is null) as e
+             where d.job_id >= p_low * 1024 and d.job_id < p_high * 1024 and p_only is null
+            union all
+            -- Cancelled for now. Like a dead letter it is in no slice, and so in no lake.
+            select b.job_id, b.partition_id, 2::smallint, 1::smallint, null, b.cancelled_at, null, null,
+                   'a parent did not succeed', b.cancelled_at
+              from @schema@.blocked as b
+             where b.job_id >= p_low * 1024 and b.job_id < p_high * 1024 and b.cancelled_at is not null and p_only is null) as e
       join @schema@.jobs_between(p_low, p_high) as j on j.id = e.id
       join @schema@.partition as p on p.id = e.partition_id
       join @schema@.queue as q on q.id = p.queue_id
@@ -133,7 +139,7 @@ begin atomic
              where s.range >= p_low and s.range < p_high
             union all
             select b.job_id, b.partition_id, 'blocked', 1, b.run_at, null, null
-              from @schema@.blocked as b where b.job_id >= p_low * 1024 and b.job_id < p_high * 1024
+              from @schema@.blocked as b where b.job_id >= p_low * 1024 and b.job_id < p_high * 1024 and b.cancelled_at is null
             union all
             -- On its way to another shard.
             select o.job_id, o.partition_id, 'ready', o.attempt, null, null, null

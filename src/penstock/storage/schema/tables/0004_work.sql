@@ -93,8 +93,13 @@ create table @schema@.blocked (
     priority          smallint not null,
     task              text not null,
     run_at            timestamptz,
-    runs_on_failure   boolean not null,
-    parents           bigint[] not null
+    on_parent_failure text not null,
+    parents           bigint[] not null,
+    -- Cancelled for now: since when a parent is a dead letter, or cancelled for now itself. It shows as cancelled and is
+    -- counted nowhere; it waits again where that parent is retried, and is history where the parent is purged.
+    cancelled_at      timestamptz,
+    constraint blocked_knows_what_a_failed_parent_means check (on_parent_failure in ('cancel', 'run', 'wait')),
+    constraint only_who_is_to_be_cancelled_is check (cancelled_at is null or on_parent_failure = 'cancel')
 );
 
 create index blocked_of_partition on @schema@.blocked (partition_id, job_id);
@@ -109,10 +114,13 @@ create table @schema@.dependency (
 
 create index dependency_elsewhere on @schema@.dependency (parent_id) where is_elsewhere;
 
--- The ends of parents on other shards, for as long as a child here waits.
+-- The ends of parents on other shards, for as long as a child here waits. One that is not final is asked for again: the
+-- parent is a dead letter there, or cancelled for now.
 create table @schema@.parent_end (
     job_id        bigint primary key,
-    has_succeeded boolean not null
+    has_succeeded boolean not null,
+    is_final      boolean not null,
+    constraint success_is_final check (is_final or not has_succeeded)
 );
 
 -- Parents here that children on other shards wait for: how they end is kept until it was heard there.

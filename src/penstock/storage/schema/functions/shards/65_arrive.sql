@@ -13,7 +13,7 @@ language sql set enable_seqscan = off set jit = off set search_path = pg_catalog
                     queue_id int, is_owned boolean, map_epoch int, target_id int)
          cross join lateral json_to_record(g.facts)
                as f(pos bigint, rescues smallint, ready_at timestamptz, due_at timestamptz, run_at timestamptz,
-                    runs_on_failure boolean, parents json, ends json, started_at timestamptz, failed_at timestamptz,
+                    on_parent_failure text, parents json, ends json, started_at timestamptz, failed_at timestamptz,
                     worker text, error text, halted_at timestamptz)
     ), readies as (
         insert into @schema@.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at,
@@ -33,8 +33,8 @@ language sql set enable_seqscan = off set jit = off set search_path = pg_catalog
           from given where state = 'scheduled'
          group by target_id, priority, pos, job_id / 1024, attempt, rescues, due_at, kept_epoch, range_task
     ), children as (
-        insert into @schema@.blocked (job_id, partition_id, priority, task, run_at, runs_on_failure, parents)
-        select job_id, target_id, priority, task, run_at, runs_on_failure,
+        insert into @schema@.blocked (job_id, partition_id, priority, task, run_at, on_parent_failure, parents)
+        select job_id, target_id, priority, task, run_at, on_parent_failure,
                array(select value::bigint from json_array_elements_text(parents))
           from given where state = 'blocked'
     ), edges as (
@@ -43,10 +43,10 @@ language sql set enable_seqscan = off set jit = off set search_path = pg_catalog
           from given as g cross join lateral json_array_elements_text(g.parents) as p where g.state = 'blocked'
         on conflict do nothing
     ), ends as (
-        insert into @schema@.parent_end (job_id, has_succeeded)
-        select distinct on (1) e.key::bigint, e.value::boolean
+        insert into @schema@.parent_end as h (job_id, has_succeeded, is_final)
+        select distinct on (1) e.key::bigint, e.value::boolean, true
           from given as g cross join lateral json_each_text(g.ends) as e where g.state = 'blocked'
-        on conflict do nothing
+        on conflict (job_id) do update set has_succeeded = excluded.has_succeeded, is_final = true where not h.is_final
     ), dead_letters as (
         insert into @schema@.dead (job_id, partition_id, task, attempt, started_at, failed_at, worker, error)
         select job_id, target_id, task, attempt, started_at, failed_at, worker, error from given where state = 'dead'

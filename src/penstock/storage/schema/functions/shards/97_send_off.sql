@@ -53,27 +53,30 @@ begin
     select count(*) into v_count from sent;
     v_sent := v_sent + v_count;
 
-    -- Children, with what is known of their parents.
+    -- Children, with what is known for good of their parents. One that is cancelled for now arrives as blocked: whether it
+    -- is cancelled is decided there.
     v_ids := array(select job_id from @schema@.blocked where partition_id = any (v_all)
                     order by job_id limit p_rows for update skip locked);
     with gone as (
         delete from @schema@.blocked where job_id = any (v_ids)
-        returning job_id, partition_id, run_at, runs_on_failure, parents
+        returning job_id, partition_id, run_at, on_parent_failure, parents, cancelled_at
     ), edges as (
         delete from @schema@.dependency as d using gone as g where d.child_id = g.job_id and d.parent_id = any (g.parents)
     ), sent as (
         insert into @schema@.outbox (shard, job_id, partition_id, attempt, facts)
         select @schema@.shard_by(l.by_ids, j.key, l.number), g.job_id, g.partition_id, 1,
-               json_build_object('state', 'blocked', 'run_at', g.run_at, 'runs_on_failure', g.runs_on_failure,
+               json_build_object('state', 'blocked', 'run_at', g.run_at, 'on_parent_failure', g.on_parent_failure,
                    'parents', to_json(g.parents::text[]), 'ends', (
                        select coalesce(json_object_agg(p.id::text, o = 0), '{}')
-                         from unnest(g.parents) as p(id) cross join lateral @schema@.outcome_of(p.id) as o where o is not null))
+                         from unnest(g.parents) as p(id) cross join lateral @schema@.outcome_of(p.id) as o
+                        where o is not null and not @schema@.may_come_back(p.id)))
           from gone as g join @schema@.partitions_left() as l on l.id = g.partition_id
           left join lateral (select key from @schema@.job_stored where id = g.job_id and l.is_owned limit 1) as j on true
          order by g.job_id
         returning partition_id
     ), counted as (
-        insert into @schema@.tally (partition_id, blocked, opened) select partition_id, -count(*), count(*) from sent group by 1
+        insert into @schema@.tally (partition_id, blocked, opened)
+        select partition_id, -count(*) filter (where cancelled_at is null), count(*) from gone group by 1
     )
     select count(*) into v_count from sent;
     v_sent := v_sent + v_count;
