@@ -316,6 +316,17 @@ def test_upkeep_touches_only_what_is_due(backlog: Scene) -> None:
     assert_cheap(connection, "clean_progress", {})
 
 
+def test_children_are_looked_up_one_by_one_where_nearly_all_are_of_one_parent(scene: Scene) -> None:
+    connection = scene.connection
+    connection.execute(
+        "insert into penstock.dependency (parent_id, child_id)"
+        " select 1024, 1024 * n from generate_series(2, 50000) as n"
+    )
+    connection.execute("vacuum analyze penstock.dependency")
+    assert_cheap(connection, "children_of_jobs", {"parents": [1024 * n for n in (2, 500, 49_999)]})
+    assert_cheap(connection, "children_of_ranges", {"ranges": array_text([2, 500, 49_999])})
+
+
 def test_a_person_s_acts_touch_one_job(backlog: Scene) -> None:
     connection = backlog.connection
     number = 1 + 1000 * 1024

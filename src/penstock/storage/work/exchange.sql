@@ -58,13 +58,15 @@ select lease_id, position from @schema@.settle_ended_if_leased(%(worker)s, %(nam
 select @schema@.lock_turn(%(worker)s, %(number)s)
 
 -- name: children_of_jobs
--- Children of these few jobs, looked up one by one. Index: the primary key of dependency.
+-- Children of these few jobs, looked up one by one, and in order: where nearly all edges are one parent's the planner
+-- would take each look for a scan. Index: the primary key of dependency.
 select d.parent_id, d.child_id from unnest(%(parents)s::bigint[]) as p
- cross join lateral (select parent_id, child_id from @schema@.dependency where parent_id = p offset 0) as d
+ cross join lateral (
+       select parent_id, child_id from @schema@.dependency where parent_id = p order by child_id offset 0) as d
 
 -- name: children_of_ranges
--- Children of any job of these ranges, each with its parent. Index: the primary key of dependency.
+-- Children of any job of these ranges, each with its parent, in order as above. Index: the primary key of dependency.
 select d.parent_id, d.child_id from unnest(%(ranges)s::bigint[]) as r
  cross join lateral (
        select parent_id, child_id from @schema@.dependency
-        where parent_id >= r * 1024 and parent_id < (r + 1) * 1024 offset 0) as d
+        where parent_id >= r * 1024 and parent_id < (r + 1) * 1024 order by parent_id, child_id offset 0) as d
