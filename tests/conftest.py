@@ -6,10 +6,8 @@ each of its processes has a server of its own.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import groupby
 
 import psycopg
 import pytest
@@ -21,23 +19,8 @@ from penstock.storage import Database
 from penstock.storage.schema import migrate
 
 TEMPLATE = "penstock_template"
-# Where single tests take up to a minute: they start drivers of Spark, kill them, or run whole examples.
-SLOW = ("tests/docs/", "tests/fault/", "tests/spark/", "tests/system/test_demo.py", "tests/system/test_deadlines.py")
 
 shorten_starts()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under pytest-xdist, each process begins with its share of the slow files: none is alone with one at the end.
-
-    Each gets a piece of the list as long as the others'. A file stays whole, for what its tests share.
-    """
-    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    files = [list(group) for _, group in groupby(items, lambda item: item.location[0])]
-    shares: list[list[pytest.Item]] = [[] for _ in range(processes)]
-    for file in sorted(files, key=lambda file: not file[0].nodeid.startswith(SLOW)):
-        min(shares, key=len).extend(file)
-    items[:] = [item for share in shares for item in share]
 
 
 @pytest.fixture(scope="session")
