@@ -14,9 +14,9 @@ ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.stamp
 CLASSES := .venv/spark-classes.jsa
-# One more than there are cores, for most tests wait most of the time; each has a server of its own, and a Spark session
-# if it comes to a test that needs one.
-PARALLEL = -n $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 1, 4))') --dist worksteal
+# One process has all of tests/spark, in one session (tests/conftest.py); the others are in one more than there are cores,
+# for some of them wait. Each process has a server of its own.
+PARALLEL = -n $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 2, 6))') --dist load
 
 ifeq ($(PG),system)
 # The newest of the system's, looked up when a recipe runs: it may have just been installed.

@@ -20,6 +20,8 @@ with a fresh database and right after a checkpoint; sides take turns, so that a 
     deep_key          other keys behind one with a million waiting jobs
     held_key          how soon other keys start while one is held by a retry
     limit_slots       a limit across many workers: never exceeded, its places used
+    total_limit       a limit over several partitions: its permits used while the load shifts, and what that costs
+    total_rate        a rate over several partitions: how much of it is used, and what that costs
     fairness          how long a small tenant waits beside a large one
     resizing          what a resize under load does to order, jobs and producers
     spark_load        a load from Spark, against plain COPY of the same rows

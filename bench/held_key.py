@@ -102,7 +102,7 @@ def _declare(url: str, notes: list[Any]) -> tuple[App, Any]:
     leases, started_by_wall, started = notes
     app = App(url)
 
-    def note_start(customer: str, place: int, context: Context) -> None:
+    def note_start(context: Context, customer: str, place: int) -> None:
         started[place], started_by_wall[place] = time.monotonic_ns(), time.time_ns()
         leases[place] = context.lease
         if customer == HELD:

@@ -69,7 +69,7 @@ def use(server: Server, jobs: int) -> Use:
                 time.sleep(0.02)
             task.enqueue_many(rows[:CALL])
             wait_for_completed(connection, CALL, workers)
-            with _watching(url) as looks:
+            with watching(url) as looks:
                 for low in range(0, jobs, CALL):
                     task.enqueue_many(rows[low : low + CALL])
                 wait_for_completed(connection, CALL + jobs, workers)
@@ -86,7 +86,7 @@ def use(server: Server, jobs: int) -> Use:
 
 
 @contextmanager
-def _watching(url: str) -> Iterator[Looks]:
+def watching(url: str) -> Iterator[Looks]:
     """Look at the leases, again and again, as long as the block lasts."""
     looks: Looks = []
     is_over = threading.Event()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -39,13 +42,51 @@ def declare(
     handler: Callable[..., None] | None = None,
     *,
     key: str | None = None,
+    middleware: int = 0,
+    batch: int | None = None,
+    call_seconds: float = 0.0,
     **options: Any,
 ) -> tuple[App, Any]:
     """An app on one database or on several shards, and its task, whose key is the argument named, in a queue with these
-    options."""
+    options; so many context managers that do nothing are around each run. With `batch` its handler gets so many jobs at
+    once. A call of it takes `call_seconds`.
+    """
     app = App(url) if isinstance(url, str) else App(shards=url)
-    return app, app.queue(queue, **options).task(name=TASK, key=key)(_do_nothing if handler is None else handler)
+    for _ in range(middleware):
+        app.middleware(_wrap())
+    declared = app.queue(queue, **options)
+    if batch is not None:
+        return app, declared.task(name=TASK, key=key, batch=batch)(_taking(call_seconds, _do_nothing_together))
+    return app, declared.task(name=TASK, key=key)(_taking(call_seconds, handler or _do_nothing))
 
 
 def _do_nothing(customer_id: str, amount: float, currency: str, reference: str, is_express: bool) -> None:
     pass
+
+
+def _do_nothing_together(items: list[dict[str, Any]]) -> None:
+    pass
+
+
+def _taking(seconds: float, handler: Callable[..., None]) -> Callable[..., None]:
+    """The handler, after it has waited for so long."""
+    if not seconds:
+        return handler
+
+    @functools.wraps(handler)
+    def wait_first(**named: Any) -> None:
+        time.sleep(seconds)
+        handler(**named)
+
+    return wait_first
+
+
+def _wrap() -> Any:
+    """Another middleware each time: the same again would replace it."""
+    mark = object()
+
+    @contextmanager
+    def wrap(context: Any, args: Any) -> Iterator[object]:
+        yield mark
+
+    return wrap

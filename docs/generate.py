@@ -22,8 +22,9 @@ import typer
 
 import penstock
 import penstock.spark
+from penstock.app.inputs import Filters, FiltersInQueue
 from penstock.cli.program import program
-from penstock.client import Bound
+from penstock.client import Bound, TaskWithContext
 from penstock.client.testing import Testing, TestJob
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
@@ -37,14 +38,16 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
     (
         "Queues, tasks, jobs to be",
         "`app.queue(...)` gives a `Queue`, `@queue.task` a `Task`, `task.options(...)` a `Bound` and `task.job(...)` a "
-        "`PendingJob`. A `Task` can do all that a `Bound` can.",
-        [penstock.Queue, penstock.Task, Bound, penstock.PendingJob],
+        "`PendingJob`. A `Task` can do all that a `Bound` can. A `Handler[P, R]` is a function with the parameters P, "
+        "a `HandlerWithContext[P, R]` one with a `context` before them, and `Declare` makes a `Task` of either; "
+        "`DeclareBatch` makes one whose jobs are enqueued as items, or by the names of their fields.",
+        [penstock.Queue, penstock.Task, TaskWithContext, Bound, penstock.PendingJob],
     ),
     (
         "In a handler",
-        "A handler with a parameter named `context`, or annotated with `penstock.Context`, is given one. The others "
-        "are raised.",
-        [penstock.Context, penstock.Retry, penstock.Snooze, penstock.Discard],
+        "A handler with a parameter named `context`, which comes first or has a default, is given one; with `batch=` "
+        "it is a `BatchContext`. The others are raised.",
+        [penstock.Context, penstock.BatchContext, penstock.Retry, penstock.Snooze, penstock.Discard],
     ),
     (
         "What is read back",
@@ -52,6 +55,7 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
         [
             penstock.Job,
             penstock.Failure,
+            penstock.Edit,
             penstock.State,
             penstock.Stats,
             penstock.PartitionStats,
@@ -67,6 +71,11 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
             penstock.Load,
             penstock.Event,
         ],
+    ),
+    (
+        "In the log",
+        "See [logs of a worker](../how-to/logging.md).",
+        [penstock.JobFilter, penstock.JsonFormatter],
     ),
     (
         "In tests",
@@ -107,6 +116,8 @@ ALIASES = {
     "KeyOf": "str | Callable[..., Any] | None",
     "Exceptions": "type[BaseException] | tuple[type[BaseException], ...]",
 }
+# What these stand for is written out.
+FILTERS = {"Unpack[Filters]": Filters, "Unpack[FiltersInQueue]": FiltersInQueue}
 BY_HAND = "<!-- Written by docs/generate.py: change the code's docstrings, not this page. -->"
 
 
@@ -290,11 +301,14 @@ def _form(name: str, function: Any, *, is_method: bool) -> str:
     shown: list[str] = []
     has_star = False
     for each in parameters:
-        if each.name == "unavailable":
-            continue
         if each.kind is each.KEYWORD_ONLY and not has_star:
             shown.append("*")
             has_star = True
+        if each.kind is each.VAR_KEYWORD and each.annotation in FILTERS:
+            shown += ["*"] * (not has_star)
+            given = sorted(FILTERS[each.annotation].__annotations__.items(), key=lambda each: each[0] != "queue")
+            shown += [f"{name}: {_type(getattr(kind, '__forward_arg__', kind))} = None" for name, kind in given]
+            continue
         stars = "*" * (each.kind is each.VAR_POSITIONAL) + "**" * (each.kind is each.VAR_KEYWORD)
         text = stars + each.name
         if each.annotation is not each.empty:

@@ -41,7 +41,7 @@ journal = Journal(os.environ["DEMO_JOURNAL"]) if "DEMO_JOURNAL" in os.environ el
 
 
 @events.task(key="customer", max_attempts=3, backoff=0.2)
-def apply_event(customer: str, number: int, amount: float, context: Context) -> str:
+def apply_event(context: Context, customer: str, number: int, amount: float) -> str:
     """Apply an event to a customer's account: some fail at first, a few always."""
     if journal is not None:
         journal.note(context.job_id, customer, number)

@@ -8,19 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
 from tests.jvm import shorten_starts
-from tests.servers import created_database, started_server
+from tests.servers import created_database, open_folder, started_server, wait_until_stopped
+from xdist.scheduler import LoadScopeScheduling
 
 from penstock.storage import Database
 from penstock.storage.schema import migrate
 
 TEMPLATE = "penstock_template"
 
+# These are one process's, in one session: a JVM that is warm is quick, and two beside each other are slow.
+IN_ONE_SESSION = "tests/spark/"
+
 shorten_starts()
+
+
+class SparkTogether(LoadScopeScheduling):
+    """Gives every process the next test, and one all that have a Spark session to begin with."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith(IN_ONE_SESSION) else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogether:
+    return SparkTogether(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -77,3 +94,15 @@ def four_shard_urls(server_url: str, template_database: str) -> Iterator[list[st
     """The same, four of them."""
     with ExitStack() as stack:
         yield [stack.enter_context(created_database(server_url, template_database)) for _ in range(4)]
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder that this program runs in, without a URL; no server runs there when the test is over."""
+    monkeypatch.delenv("PENSTOCK_URL", raising=False)
+    monkeypatch.delenv("PENSTOCK_EMBEDDED", raising=False)
+    with open_folder() as folder:
+        monkeypatch.chdir(folder)
+        yield folder
+        for lock in folder.rglob("supervisor.lock"):
+            wait_until_stopped(lock.parent)

@@ -24,6 +24,7 @@ def shorten_starts() -> None:
     """Have every driver that this process and its children start do so."""
     archive = f" -XX:SharedArchiveFile={ARCHIVE}" if ARCHIVE.exists() else ""
     os.environ["SPARK_SUBMIT_OPTS"] = _OPTIONS + archive
+    os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "jvm_settings")
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import fcntl
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from psycopg import sql
 from penstock import embedded
 from penstock.embedded import Server
 
-__all__ = ["Backup", "created_database", "open_folder", "started_server"]
+__all__ = ["Backup", "created_database", "open_folder", "started_server", "wait_until_stopped"]
 
 _IN_MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 4 * 1024**3
@@ -38,8 +38,7 @@ def started_server(settings: Mapping[str, str] | None = None) -> Iterator[Server
         server = embedded.start(home, settings={**_SETTINGS, **(settings or {})})
         yield server
         server.close()
-        with (home / "supervisor.lock").open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        wait_until_stopped(home)
 
 
 @contextmanager
@@ -51,6 +50,12 @@ def open_folder() -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def wait_until_stopped(home: Path) -> None:
+    """Wait until no server runs there, nor anything that looks after one."""
+    with suppress(FileNotFoundError), (home / "supervisor.lock").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
 
 
 @contextmanager

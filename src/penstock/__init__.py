@@ -37,12 +37,14 @@ if TYPE_CHECKING:
         UnknownTask,
         WorkerStuck,
     )
+    from penstock.log_records import JobFilter, JsonFormatter
     from penstock.model import (
         BlockedKey,
         Cron,
         Discard,
         Drain,
         DrainRest,
+        Edit,
         Explanation,
         Failure,
         Job,
@@ -57,23 +59,28 @@ if TYPE_CHECKING:
         Stats,
         WorkerInfo,
     )
-    from penstock.worker import Context, Event, Worked
+    from penstock.task import BatchContext, Context
+    from penstock.worker import Event, Worked
 
 # Where each name comes from, loaded when it is first used: a Spark executor that needs one part loads no other.
 _HOMES = {
     "App": "penstock.app",
     "BlockedKey": "penstock.model",
-    "Context": "penstock.worker",
+    "BatchContext": "penstock.task",
+    "Context": "penstock.task",
     "Cron": "penstock.model",
     "Discard": "penstock.model",
     "Drain": "penstock.model",
     "DrainRest": "penstock.model",
+    "Edit": "penstock.model",
     "Event": "penstock.worker",
     "Explanation": "penstock.model",
     "Failure": "penstock.model",
     "InvalidInput": "penstock.errors",
     "Job": "penstock.model",
     "JobFailed": "penstock.errors",
+    "JobFilter": "penstock.log_records",
+    "JsonFormatter": "penstock.log_records",
     "LeaseLost": "penstock.errors",
     "Load": "penstock.model",
     "NotFound": "penstock.errors",
@@ -102,18 +109,22 @@ _HOMES = {
 
 __all__ = [
     "App",
+    "BatchContext",
     "BlockedKey",
     "Context",
     "Cron",
     "Discard",
     "Drain",
     "DrainRest",
+    "Edit",
     "Event",
     "Explanation",
     "Failure",
     "InvalidInput",
     "Job",
     "JobFailed",
+    "JobFilter",
+    "JsonFormatter",
     "LeaseLost",
     "Load",
     "NotFound",

@@ -14,8 +14,9 @@ from penstock import App, InvalidInput, NotFound, PenstockError, Queue, Task
 from penstock.client import Bound
 
 NAMES = {
-    "App", "BlockedKey", "Context", "Cron", "Discard", "Drain", "DrainRest", "Event", "Explanation", "Failure",
-    "InvalidInput", "Job", "JobFailed", "LeaseLost", "Load", "NotFound",
+    "App", "BatchContext", "BlockedKey", "Context", "Cron", "Discard", "Drain", "DrainRest", "Edit", "Event",
+    "Explanation", "Failure", "InvalidInput", "Job", "JobFailed", "JobFilter", "JsonFormatter", "LeaseLost", "Load",
+    "NotFound",
     "PartitionStats", "PartitionUnavailable", "PendingJob", "PenstockError", "Queue", "QueueFull", "QueueRules",
     "RequestTimeout", "Resize", "ResultTimeout", "Retry", "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task",
     "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck", "__version__",
@@ -25,11 +26,11 @@ NAMES = {
 APP = {
     "__init__": (
         "url= * shards= embedded_shards= embedded= request_timeout= lease= retention= pool_size= imports= "
-        "accept_data_loss= pooled= schema= **unavailable"
+        "accept_data_loss= pooled= schema="
     ),
     "queue": (
-        "name * partitions= order= per_key= limit= rate= per_key_rate= fair_by= weights= on_retry= on_dead= "
-        "max_length= max_wait= **unavailable"
+        "name * partitions= order= per_key= limit= total_limit= rate= total_rate= per_key_rate= fair_by= weights= "
+        "on_retry= on_dead= max_length= max_wait="
     ),
     "cron": "name expression task * args= timezone=",
     "crons": "",
@@ -44,6 +45,7 @@ APP = {
     "awork": "queues= concurrency= * until_idle= grace=",
     "stop": "",
     "on": "event function",
+    "middleware": "function",
     "result": "job_id timeout=",
     "aresult": "job_id timeout=",
     "stats": "queue",
@@ -54,23 +56,25 @@ APP = {
     "aworkers": "",
     "job": "job_id",
     "ajob": "job_id",
-    "jobs": "* queue= state= task= key= load= tag= limit= before=",
-    "ajobs": "**filters",
+    "jobs": "* limit= before= **filters",
+    "ajobs": "* limit= before= **filters",
     "explain": "job_id",
     "loads": "limit=",
     "aloads": "limit=",
     "pause_load": "name",
     "resume_load": "name",
-    "cancel_load": "name",
+    "cancel_load": "name * reason=",
     "aexplain": "job_id",
     "blocked_keys": "queue",
     "ablocked_keys": "queue",
-    "cancel": "job_id= * preview= **filters",
-    "retry": "job_id= * preview= **filters",
+    "cancel": "job_id= * preview= reason= **filters",
+    "retry": "job_id= * args= preview= **filters",
+    "aretry": "job_id * args=",
     "reschedule": "job_id run_at",
     "pause": "queue",
     "resume": "queue",
-    "purge": "queue * state= preview=",
+    "purge": "queue * preview= reason= **filters",
+    "delete_queue": "queue * force= preview=",
     "limit": "queue **limits",
     "move_partition": "queue partition shard",
     "resize": "queue * partitions",
@@ -89,7 +93,8 @@ PROPERTIES = {
 }  # fmt: skip
 
 TASK_OPTIONS = (
-    "priority run_at delay after on_parent_failure idempotency_key key tenant owner tags connection request_timeout"
+    "priority run_at delay after on_parent_failure idempotency_key unique unique_key key tenant created_by tags"
+    " connection request_timeout"
 )
 STATES = ["scheduled", "blocked", "ready", "running", "succeeded", "failed", "cancelled", "discarded", "expired"]
 
@@ -190,9 +195,9 @@ def test_databases_that_cannot_be_meant_are_refused(options: dict[str, Any], pro
 
 def test_an_option_that_never_existed_is_refused_by_name() -> None:
     with pytest.raises(InvalidInput, match="colour"):
-        App("postgresql://nowhere/x").queue("q", colour="red")
+        App("postgresql://nowhere/x").queue("q", colour="red")  # type: ignore[call-arg]
     with pytest.raises(InvalidInput, match="colour"):
-        App("postgresql://nowhere/x", colour="red")
+        App("postgresql://nowhere/x", colour="red")  # type: ignore[call-arg]
 
 
 def test_a_queue_declared_twice_alike_is_one_and_differently_is_refused() -> None:
@@ -200,7 +205,7 @@ def test_a_queue_declared_twice_alike_is_one_and_differently_is_refused() -> Non
     assert app.queue("q", partitions=2) is app.queue("q", partitions=2)
     with pytest.raises(InvalidInput, match="twice") as caught:
         app.queue("q", partitions=3)
-    assert caught.value.field == "queue"
+    assert caught.value.field == "partitions"
 
 
 def test_another_task_under_a_name_of_a_queue_is_refused_and_on_two_queues_is_two() -> None:
@@ -264,7 +269,7 @@ def test_only_options_that_a_declaration_gives_are_compared_with_the_database(
     with App(database_url) as producer, caplog.at_level(logging.WARNING, logger="penstock"):
         task = producer.queue("q", **options).task(name="t")(print)
         task.enqueue()
-        assert producer.stats("q").limit == 5
+        assert producer.stats("q").limit == 15
     said = "queue 'q' is declared here with max_wait=9.0 (the database has None): the database's value is used"
     assert [record.getMessage() for record in caplog.records] == [said] * len(options)
 
@@ -282,16 +287,16 @@ def test_the_same_rules_written_otherwise_are_no_difference(
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "said"),
+    ("first", "second", "field", "said"),
     [
-        ({}, {"order": "key"}, "order='key', per_key=1 (the database has order=None)"),
-        ({"order": "key"}, {}, "order=None (the database has order='key', per_key=1)"),
-        ({"order": "key"}, {"per_key": 2}, "per_key=2 (the database has order='key', per_key=1)"),
-        ({"fair_by": "tenant"}, {}, "fair_by: None (the database has 'tenant')"),
+        ({}, {"order": "key"}, "order", "order='key', per_key=1 (the database has order=None)"),
+        ({"order": "key"}, {}, "order", "order=None (the database has order='key', per_key=1)"),
+        ({"order": "key"}, {"per_key": 2}, "per_key", "per_key=2 (the database has order='key', per_key=1)"),
+        ({"fair_by": "tenant"}, {}, "fair_by", "fair_by=None (the database has 'tenant')"),
     ],
 )
 def test_another_order_than_the_database_has_is_refused_and_both_are_named(
-    database_url: str, first: dict[str, Any], second: dict[str, Any], said: str
+    database_url: str, first: dict[str, Any], second: dict[str, Any], field: str, said: str
 ) -> None:
     with App(database_url) as app:
         app.queue("q", **first)
@@ -302,7 +307,7 @@ def test_another_order_than_the_database_has_is_refused_and_both_are_named(
             with pytest.raises(InvalidInput) as caught:
                 call()
             assert said in str(caught.value)
-            assert caught.value.field == "queue"
+            assert caught.value.field == field
 
 
 def test_a_queue_whose_name_is_another_s_partition_is_refused(database_url: str) -> None:

@@ -91,7 +91,7 @@ class Owned:
             row = self.connection.execute(
                 "select l.id from penstock.ready as r join penstock.partition as p on p.id = r.partition_id,"
                 " penstock.lease_chosen(%s, %s, %s, penstock.this_server(), array[p.id], array[p.owner_epoch],"
-                " array[r.range], array[penstock.single(%s)], array[%s]) as l"
+                " array[1], array[r.range], array[penstock.single(%s)], array[%s]) as l"
                 " where r.range = %s and penstock.has_member(r.low, r.high, r.members, %s)",
                 [self.worker, self.worker, TOKEN, job % 1024, is_ahead, job // 1024, job % 1024],
             ).fetchone()

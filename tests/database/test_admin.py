@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,9 +13,11 @@ from tests.database.conftest import Scene
 from penstock import admin
 from penstock.errors import InvalidInput, NotFound
 from penstock.model.check import Check
+from penstock.model.job_filters import JobFilters
 from penstock.model.job_state import State
 from penstock.storage import Database
 from penstock.storage.connection.sqlstate import CANCELLED, remedy
+from penstock.storage.repair import control
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 
@@ -35,36 +38,103 @@ def test_cancel_by_filter_tells_how_many_and_touches_no_others(scene: Scene) -> 
     scene.enqueue(10, attributes={"tags": ["b"]})
     scene.enqueue(5, attributes={"tags": ["a"]}, run_at=LATER)
     scene.claim(2)
-    assert admin.cancel(scene.databases, tag="a", preview=True) == 1505
-    assert admin.cancel(scene.databases, tag="a") == 1505
-    assert admin.cancel(scene.databases, tag="a", state="ready") == 0
+    assert admin.cancel(scene.databases, filters=JobFilters(tag="a"), preview=True) == 1505
+    assert admin.cancel(scene.databases, filters=JobFilters(tag="a")) == 1505
+    assert admin.cancel(scene.databases, filters=JobFilters(tag="a", state="ready")) == 0
     places = [place for (place,) in scene.places().values()]
     assert (places.count("ready"), places.count("running"), places.count("cancelled")) == (10, 2, 1503)
-    assert admin.cancel(scene.databases, queue="q", state="ready", preview=True) == 10
-    assert admin.cancel(scene.databases, queue="q", state="ready") == 10
+    assert admin.cancel(scene.databases, filters=JobFilters(queue="q", state="ready"), preview=True) == 10
+    assert admin.cancel(scene.databases, filters=JobFilters(queue="q", state="ready")) == 10
     scene.assert_conserved()
 
 
 def test_retry_by_filter_takes_dead_letters_or_what_is_scheduled(scene: Scene) -> None:
     scene.dead(30)
     scene.enqueue(4, run_at=LATER)
-    assert admin.retry(scene.databases, queue="q", preview=True) == 30
-    assert admin.retry(scene.databases, queue="q", state="failed", task="t") == 30
-    assert admin.retry(scene.databases, queue="q", state="scheduled") == 4
+    assert admin.retry(scene.databases, filters=JobFilters(queue="q"), preview=True) == 30
+    assert admin.retry(scene.databases, filters=JobFilters(queue="q", state="failed", task="t")) == 30
+    assert admin.retry(scene.databases, filters=JobFilters(queue="q", state="scheduled")) == 4
     assert [place for (place,) in scene.places().values()] == ["ready"] * 34
     scene.assert_conserved()
+
+
+def test_jobs_are_chosen_by_partition_tenant_and_who_wanted_them(scene: Scene) -> None:
+    wide = scene.declare("wide", partitions=3)
+    first = scene.enqueue(2, queue=wide, partition=1, attributes={"tenant": "acme", "created_by": "billing"})
+    other = scene.enqueue(2, queue=wide, partition=1, attributes={"tenant": "acme", "created_by": "web"})
+    later = scene.enqueue(1, queue=wide, partition=2, attributes={"tenant": "acme"}, run_at=LATER)
+    scene.enqueue(2, queue=wide, partition=2, attributes={"tenant": "else", "created_by": "billing"})
+    scene.enqueue(3)
+
+    def found(**filters: Any) -> list[int]:
+        listed = sorted(job.id for job in admin.jobs(scene.databases, JobFilters(**filters)))
+        assert admin.cancel(scene.databases, filters=JobFilters(**filters), preview=True) == len(listed)
+        return listed
+
+    assert found(partition="wide__p1") == found(queue="wide", partition=1) == [*first, *other]
+    assert found(queue="wide", partition=0) == []
+    assert found(tenant="acme") == [*first, *other, *later]
+    assert found(tenant="acme", created_by="billing") == found(partition="wide__p1", created_by="billing") == first
+    assert found(queue="wide", partition="wide__p2", state="scheduled", tenant="acme") == later
+    assert [job.partition for job in admin.jobs(scene.databases, JobFilters(partition="wide__p1"), limit=1)] == [
+        "wide__p1"
+    ]
+    refusals: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"partition": "wide__p9"}, "there is no partition 'wide__p9'"),
+        ({"queue": "wide", "partition": 3}, "give a number from 0 to 2, or one of its names: wide, wide__p1, wide__p2"),
+        ({"queue": "q", "partition": "wide__p1"}, "queue 'q' has no partition 'wide__p1'"),
+    )
+    for refused, message in refusals:
+        with pytest.raises(NotFound, match=message):
+            admin.jobs(scene.databases, JobFilters(**refused))
+    wrong: list[dict[str, Any]] = [{"partition": 1}, {"partition": True}, {"tenant": ""}, {"created_by": 5}]
+    for refused in wrong:
+        with pytest.raises(InvalidInput, match=next(iter(refused))):
+            admin.jobs(scene.databases, JobFilters(**refused))
+
+    assert admin.purge(scene.databases, JobFilters(queue="wide", tenant="acme"), preview=True) == 5
+    assert admin.purge(scene.databases, JobFilters(queue="wide", created_by="billing", partition=1)) == 2
+    assert admin.cancel(scene.databases, filters=JobFilters(tenant="acme", created_by="web")) == 2
+    assert admin.retry(scene.databases, filters=JobFilters(tenant="acme", state="scheduled")) == 1
+    assert admin.purge(scene.databases, JobFilters(queue="wide", partition=2)) == 3
+    assert [place for (place,) in scene.places().values()] == ["ready"] * 3 + ["cancelled"] * 7
+    scene.assert_conserved()
+
+
+def test_dead_letters_of_a_tenant_are_retried_or_cleared(scene: Scene) -> None:
+    ours, theirs = (scene.dead(3, attributes={"tenant": tenant}) for tenant in ("acme", "else"))
+    (child,) = scene.enqueue(after=theirs[:1])
+    assert admin.retry(scene.databases, filters=JobFilters(tenant="acme"), preview=True) == 3
+    assert admin.retry(scene.databases, filters=JobFilters(tenant="acme")) == 3
+    assert admin.purge(scene.databases, JobFilters(queue="q", state="failed", tenant="acme")) == 0
+    assert admin.purge(scene.databases, JobFilters(queue="q", state="failed", tenant="else"), preview=True) == 3
+    assert admin.purge(scene.databases, JobFilters(queue="q", state="failed", tenant="else")) == 3
+    assert [admin.job(scene.databases, id_).state for id_ in (*ours, *theirs, child)] == [
+        *["ready"] * 3, *["failed"] * 3, "cancelled",
+    ]  # fmt: skip
+    assert admin.retry(scene.databases, filters=JobFilters(queue="q")) == 0
+    scene.assert_conserved()
+
+
+def test_a_purge_by_filter_leaves_what_has_started_alone(scene: Scene) -> None:
+    running, _ = scene.enqueue(2, attributes={"tenant": "acme"})
+    held = scene.claim(1)
+    assert admin.purge(scene.databases, JobFilters(queue="q", tenant="acme")) == 1
+    assert control.cancel_jobs(scene.connection, [running], asks=False) == control.Cancelled()
+    assert scene.one("select count(*) from penstock.cancellation") == 0
+    scene.succeed(held)
 
 
 def test_an_act_without_an_id_or_a_filter_is_refused(scene: Scene) -> None:
     (id_,) = scene.enqueue()
     for refused in (
         lambda: admin.cancel(scene.databases),
-        lambda: admin.retry(scene.databases, queue=None),
-        lambda: admin.cancel(scene.databases, id_, queue="q"),
-        lambda: admin.cancel(scene.databases, queue="q", state="succeeded"),
-        lambda: admin.retry(scene.databases, queue="q", state="ready"),
-        lambda: admin.purge(scene.databases, "q", state="running"),
-        lambda: admin.jobs(scene.databases, state="nonsense"),
+        lambda: admin.retry(scene.databases, filters=JobFilters(queue=None)),
+        lambda: admin.cancel(scene.databases, id_, filters=JobFilters(queue="q")),
+        lambda: admin.cancel(scene.databases, filters=JobFilters(queue="q", state="succeeded")),
+        lambda: admin.retry(scene.databases, filters=JobFilters(queue="q", state="ready")),
+        lambda: admin.purge(scene.databases, JobFilters(queue="q", state="running")),
+        lambda: admin.jobs(scene.databases, JobFilters(state="nonsense")),
         lambda: admin.jobs(scene.databases, limit=0),
         lambda: admin.jobs(scene.databases, before="x"),
         lambda: admin.reschedule(scene.databases, id_, datetime(2026, 1, 1)),  # noqa: DTZ001
@@ -72,7 +142,7 @@ def test_an_act_without_an_id_or_a_filter_is_refused(scene: Scene) -> None:
         with pytest.raises(InvalidInput):
             refused()
     with pytest.raises(NotFound):
-        admin.purge(scene.databases, "nowhere")
+        admin.purge(scene.databases, JobFilters(queue="nowhere"))
     assert admin.job(scene.databases, id_).state == "ready"
 
 
@@ -81,8 +151,8 @@ def test_purge_without_a_state_takes_all_that_waits(scene: Scene) -> None:
     scene.enqueue(5, run_at=LATER)
     scene.enqueue(2, after=parents[:1])
     scene.claim(1)
-    assert admin.purge(scene.databases, "q", preview=True) == 16
-    assert admin.purge(scene.databases, "q") == 16
+    assert admin.purge(scene.databases, JobFilters(queue="q"), preview=True) == 16
+    assert admin.purge(scene.databases, JobFilters(queue="q")) == 16
     scene.assert_conserved()
 
 

@@ -11,6 +11,7 @@ from penstock.model.job_state import State
 from penstock.storage.connection.queries import query
 from penstock.storage.inspect.jobs import find_job
 from penstock.storage.inspect.selection import Selection, looks
+from penstock.storage.inspect.stats import read_stats
 from penstock.storage.repair import control
 from penstock.storage.upkeep import sweep
 from penstock.storage.upkeep.prune import prune
@@ -36,6 +37,10 @@ def family(scene: Scene) -> tuple[int, int, int]:
     return parent, child, grandchild
 
 
+def cancelled(scene: Scene) -> int:
+    return read_stats(scene.connection, scene.queue).total_cancelled
+
+
 def in_history(scene: Scene) -> set[int]:
     return {row[0] for row in scene.connection.execute("select job_id from penstock.finished_job where outcome = 2")}
 
@@ -49,6 +54,7 @@ def test_retrying_a_dead_letter_brings_back_its_children_and_theirs(scene: Scene
         scene.end(scene.claim(), "failed", error="again")
         sweep.unblock_all(scene.connection)
         assert states(scene, *ids) == ["failed", "cancelled", "cancelled"]
+        assert cancelled(scene) == 2, "each counts once, however often it comes back"
     control.retry_job(scene.connection, ids[0])
     for id_ in ids:
         assert [job for _, job in scene.claim()] == [id_]
@@ -64,6 +70,7 @@ def test_purging_a_dead_letter_makes_its_children_history(scene: Scene) -> None:
     assert control.purge(scene.connection, scene.queue.partition_ids, State.FAILED) == 1
     assert states(scene, *ids) == ["failed", "cancelled", "cancelled"]
     assert in_history(scene) == set(ids[1:])
+    assert cancelled(scene) == 2, "counted when it was cancelled for now"
     assert find_job(scene.connection, ids[1]).finished_at == told_at
     assert control.retry_job(scene.connection, ids[0]) is State.FAILED
     assert scene.one("select count(*) from penstock.blocked") == 0
@@ -137,14 +144,15 @@ def test_cancelled_by_hand_it_does_not_come_back(scene: Scene) -> None:
     (parent, child, grandchild) = family(scene)
     assert control.cancel_job(scene.connection, child) is State.CANCELLED
     assert in_history(scene) == {child, grandchild}
+    assert cancelled(scene) == 2
     control.retry_job(scene.connection, parent)
     assert states(scene, parent, child, grandchild) == ["ready", "cancelled", "cancelled"]
 
 
 def test_what_is_cancelled_for_now_is_neither_retried_rescheduled_nor_purged(scene: Scene) -> None:
-    (_, child, grandchild) = family(scene)
+    (parent, child, grandchild) = family(scene)
     job: Job = find_job(scene.connection, child)
-    assert (job.error, job.attempt, job.run_at) == ("a parent did not succeed", 0, None)
+    assert (job.error, job.attempt, job.run_at) == (f"parent {parent} failed", 0, None)
     assert control.retry_job(scene.connection, child) is State.CANCELLED
     assert control.reschedule_job(scene.connection, child, job.enqueued_at) is State.CANCELLED
     assert control.purge(scene.connection, scene.queue.partition_ids, State.BLOCKED) == 0
@@ -174,8 +182,8 @@ def test_history_in_bulk_tells_it_as_cancelled_and_no_slice_has_it(scene: Scene)
     )
     assert scene.connection.execute(history, [None]).fetchall() == [
         (parent, "failed", 1, "ValueError: no"),
-        (child, "cancelled", 0, "a parent did not succeed"),
-        (grandchild, "cancelled", 0, "a parent did not succeed"),
+        (child, "cancelled", 0, f"parent {parent} failed"),
+        (grandchild, "cancelled", 0, f"parent {child} was cancelled"),
     ]
     assert scene.connection.execute(history, [1]).fetchall() == []
     assert scene.connection.execute(f"select id from penstock.waiting_between({every})").fetchall() == []

@@ -227,3 +227,10 @@ def test_a_purge_of_dead_letters_keeps_their_history(scene: Scene) -> None:
     stats = read_stats(scene.connection, scene.queue)
     assert (stats.dead, stats.total_failed) == (0, 20)
     scene.assert_conserved()
+
+
+def test_a_purge_meets_what_was_carried_here_and_stands_before_all_others(scene: Scene) -> None:
+    scene.enqueue(3)
+    scene.one("update penstock.ready set pos = penstock.carried_pos(pos) returning 1")
+    assert control.purge(scene.connection, scene.queue.partition_ids, State.READY) == 3
+    scene.assert_conserved()

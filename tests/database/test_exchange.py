@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import msgspec
 import psycopg
 import pytest
 from tests.database.conftest import TOKEN, Scene
 
-from penstock.storage.work.exchange import ClaimWish, exchange
+from penstock.storage.work.exchange import FROM_THE_START, ClaimWish, exchange
 from penstock.storage.work.settle import Succeeded
 
 
@@ -51,3 +54,19 @@ def test_a_claim_looks_on_behind_jobs_of_which_it_is_given_one(scene: Scene) -> 
     suspects, plain = scene.enqueue(2), scene.enqueue(1)
     scene.connection.execute("update penstock.ready set rescues = 2 where range = %s", [suspects[0] // 1024])
     assert sorted(job for _, job in scene.claim(8)) == [suspects[0], *plain]
+
+
+def test_a_batch_counts_as_one_where_slots_and_caps_are_counted(scene: Scene) -> None:
+    scene.enqueue(20)
+    batches = msgspec.json.encode({scene.queue.id: {"t": (3, 0.0)}}).decode()
+
+    def batch_sizes(slots: int, caps: list[int] | None = None) -> list[int]:
+        wish = ClaimWish(scene.queue.partition_ids[:1], FROM_THE_START, slots, 0, caps=caps, batches=batches)
+        sizes = Counter[int | None]()
+        for lease in exchange(scene.connection, scene.worker, "w", [], [], wish).leases:
+            sizes[lease.batch] += len(lease.positions)
+        return sorted(sizes.values())
+
+    assert batch_sizes(2) == [3, 3]
+    assert batch_sizes(4, caps=[1]) == [3]
+    assert batch_sizes(16) == [2, 3, 3, 3]

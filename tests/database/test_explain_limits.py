@@ -62,7 +62,7 @@ def test_figures_tell_the_limit_and_the_owner_of_each_partition(scene: Scene) ->
         "update penstock.partition set owner_id = %s where id = %s", [scene.worker, queue.partition_ids[1]]
     )
     stats = read_stats(scene.connection, queue)
-    assert (stats.limit, [part.limit for part in stats.partitions]) == (3, [3, 3])
+    assert (stats.limit, [part.limit for part in stats.partitions]) == (6, [3, 3])
     name = scene.one("select name from penstock.worker where id = %s", scene.worker)
     assert [part.owner for part in stats.partitions] == [None, name]
 

@@ -499,7 +499,14 @@ def purge_and_claim(scene: Scene) -> Play:
     scene.enqueue(6)
 
     def purge(connection: Connection) -> Any:
-        where = {"partition": scene.queue.partition_ids[0], "priority": 5, "from": 0, "until": 2**52, "limit": 100}
+        where = {
+            "partition": scene.queue.partition_ids[0],
+            "priority": 5,
+            "from": 0,
+            "until": 2**52,
+            "limit": 100,
+            "reason": "not wanted",
+        }
         row = connection.execute(query("purge_ready"), where).fetchone()
         assert row is not None
         return row[1]

@@ -20,11 +20,17 @@ LATER = datetime.now(UTC) + timedelta(days=1)
 
 
 def test_a_job_is_found_in_every_state_it_goes_through(scene: Scene) -> None:
-    attributes = {"tenant": "acme", "owner": "billing", "tags": ["x"], "token": 7, "idempotency_key": "k"}
+    attributes = {"tenant": "acme", "created_by": "billing", "tags": ["x"], "token": 7, "idempotency_key": "k"}
     (id_,) = scene.enqueue(attributes=attributes, key=b"c-42", priority=3)
     job = find_job(scene.connection, id_)
     assert (job.state, job.attempt, job.args, job.key) == ("ready", 0, {"n": 0}, "c-42")
-    assert (job.tenant, job.owner, job.tags, job.load, job.idempotency_key) == ("acme", "billing", ["x"], None, "k")
+    assert (job.tenant, job.created_by, job.tags, job.load, job.idempotency_key) == (
+        "acme",
+        "billing",
+        ["x"],
+        None,
+        "k",
+    )
     assert (job.queue, job.partition, job.task, job.priority) == ("q", "q", "t", 3)
     assert "token" not in repr(job)
 

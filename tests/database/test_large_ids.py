@@ -32,7 +32,7 @@ def test_jobs_with_large_ids_do_all_that_jobs_do(name: str, database_url: str) -
         seen: list[int] = []
 
         @app.queue("q").task(max_attempts=1)
-        def t(n: int, context: Context) -> int:
+        def t(context: Context, n: int) -> int:
             seen.append(context.job_id)
             if n == 13:
                 raise ValueError("unlucky")

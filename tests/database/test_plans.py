@@ -33,7 +33,7 @@ OWNED = 50_000
 FIRST = 1
 # Tables whose whole reading would grow with the backlog or the history.
 LARGE = ("ready", "job", "scheduled", "spent", "dependency", "blocked", "dead", "finished", "failure", "dedup")
-FEW_PAGES = 400
+FEW_PAGES = 500
 
 _FILL = """
 insert into penstock.job (id, enqueued_at, partition_id, priority, task, args)
@@ -143,7 +143,9 @@ def wish(scene: Scene, partition: int, slots: int, ahead: int, start: int = 0) -
         "slots": slots,
         "ahead": ahead,
         "has_suspect": False,
+        "batches": None,
         "freed": "{}",
+        "caps": None,
     }
 
 
@@ -151,6 +153,8 @@ def wish(scene: Scene, partition: int, slots: int, ahead: int, start: int = 0) -
 def test_a_claim_touches_only_the_head(backlog: Scene, slots: int, ahead: int, pages: int) -> None:
     for partition in (0, 1):
         assert_cheap(backlog.connection, "claim", wish(backlog, partition, slots, ahead), pages)
+        capped = wish(backlog, partition, slots, ahead) | {"caps": "{1}"}
+        assert_cheap(backlog.connection, "claim", capped, pages)
 
 
 def test_a_claim_goes_on_where_the_last_one_ended(backlog: Scene) -> None:
@@ -267,7 +271,7 @@ def test_an_owner_s_look_touches_only_what_it_has_not_read(backlog: Scene) -> No
     look = {"partition": partition, "queue": queue.id, "starts": array_text([begin] * 10)}
     assert_cheap(connection, "read_next_rows", {**look, "rows": 100})
     assert_cheap(connection, "read_new_rows", {**look, "before": before})
-    for name in ("read_running", "read_held", "read_halted"):
+    for name in ("read_running", "read_held", "read_halted", "read_permits"):
         assert_cheap(connection, name, look)
     assert_cheap(connection, "still_ready", {"partition": partition, "jobs": array_text([begin * 1024])})
     worker = backlog.register(queue=queue)
@@ -275,8 +279,8 @@ def test_an_owner_s_look_touches_only_what_it_has_not_read(backlog: Scene) -> No
     assert_cheap(connection, "has_work_of_others", {"worker": worker})
     chosen = {
         "owner": worker, "holder": worker, "token": TOKEN, "server": backlog.one("select penstock.this_server()"),
-        "partitions": array_text([partition]), "owner_epochs": "{0}", "ranges": array_text([begin]),
-        "members": array_text([members_text([0])]), "aheads": "{f}",
+        "partitions": array_text([partition]), "owner_epochs": "{0}", "counts": "{1}", "ranges": array_text([begin]),
+        "members": array_text([members_text([0])]), "aheads": "{f}", "batches": None,
     }  # fmt: skip
     assert_cheap(connection, "lease_chosen", chosen)
 
@@ -331,11 +335,24 @@ def test_a_person_s_acts_touch_one_job(backlog: Scene) -> None:
     connection = backlog.connection
     number = 1 + 1000 * 1024
     assert_cheap(
-        connection, "cancel_in_ranges", {"ranges": array_text([number]), "members": array_text([members_text([0])])}
+        connection,
+        "cancel_in_ranges",
+        {"ranges": array_text([number]), "members": array_text([members_text([0])]), "reason": "why", "asks": True},
     )
     assert_cheap(connection, "reschedule_job", {"id": number * 1024, "run_at": datetime(2030, 1, 1, tzinfo=UTC)})
     assert_cheap(connection, "bury_dead", {"ids": array_text([1024 * 7 + 2])})
     assert_cheap(connection, "look_at_dead", {"before": 1024 * 30_000, "looks": 10})
+
+
+def test_a_look_at_one_partition_reads_nothing_of_the_others(backlog: Scene) -> None:
+    # Nothing waits in it, and much in the others.
+    partitions = array_text(find_queue(backlog.connection, "owned").partition_ids[1:2])
+    top = 1 + 1_000_000 * 1024
+    for name in ("look_at_ready_of_partitions", "look_at_scheduled_of_partitions"):
+        assert_cheap(backlog.connection, name, {"partitions": partitions, "top": top, "looks": 5_000})
+    for name in ("look_at_blocked_of_partitions", "look_at_dead_of_partitions"):
+        parameters = {"partitions": partitions, "before": top * 1024, "looks": 5_000, "is_cancelled": False}
+        assert_cheap(backlog.connection, name, parameters)
 
 
 def lease_of(scene: Scene, number: int, size: int) -> Lease:

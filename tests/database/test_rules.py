@@ -18,6 +18,7 @@ from penstock.admin.figures import all_stats
 from penstock.engine.owner import Owner
 from penstock.storage import Connection
 from penstock.storage.catalogue.queues import find_queue, set_limits, set_paused
+from penstock.storage.repair.deleting import delete_queue
 from penstock.storage.work import owner, workers
 
 FUNCTIONS = Path(penstock.storage.schema.__file__).parent / "functions"
@@ -83,15 +84,22 @@ def test_an_app_that_declares_the_queue_is_refused_and_one_that_does_not_works(s
 
 
 def test_a_worker_takes_nothing_of_queues_that_are_paused_or_that_it_may_not_work_on(scene: Scene) -> None:
-    assert workers.withheld_queues(scene.connection) == {}
+    assert workers.withheld_queues(scene.connection, scene.worker) == {}
     declare_newer(scene, burst=5)
     scene.declare("ignored")
     scene.connection.execute("""update penstock.queue set rules = '{"label": "x"}' where name = 'ignored'""")
     set_paused(scene.connection, "q", is_paused=True)
     with newer_program():
         newer = find_queue(scene.connection, "newer").id
-        assert workers.withheld_queues(scene.connection) == {scene.queue.id: None}
-    assert workers.withheld_queues(scene.connection) == {scene.queue.id: None, newer: "newer"}
+        assert workers.withheld_queues(scene.connection, scene.worker) == {scene.queue.id: None}
+    told = workers.withheld_queues(scene.connection, scene.worker)
+    assert told[scene.queue.id] is None
+    assert str(told[newer]).startswith("queue 'newer' has rules this program does not know")
+    gone = scene.declare("gone")
+    delete_queue(scene.connection, gone.id)
+    assert gone.id not in workers.withheld_queues(scene.connection, scene.worker)
+    other = scene.register(queue=gone)
+    assert "was made anew" in str(workers.withheld_queues(scene.connection, other)[gone.id])
 
 
 def test_an_owner_chooses_nothing_from_a_queue_that_it_may_not_work_on(scene: Scene) -> None:
@@ -110,11 +118,14 @@ def test_an_owner_chooses_nothing_from_a_queue_that_it_may_not_work_on(scene: Sc
 
 def test_what_sql_goes_by_follows_the_rules(scene: Scene) -> None:
     about_keys: dict[str, Any] = {"per_key": 3, "on_retry": "pass", "on_dead": "halt"}
-    queue = scene.declare("ruled", **about_keys, limit=7, rate="30/m", max_length=9, max_wait=1.5)
-    columns = "running_limit, rate, max_length, max_wait_seconds, per_key, holds_on_retry, halts_on_dead, is_owned"
+    totals: dict[str, Any] = {"total_limit": 20, "total_rate": "90/m"}
+    queue = scene.declare("ruled", **about_keys, **totals, limit=7, rate="30/m", max_length=9, max_wait=1.5)
+    columns = "running_limit, total_limit, rate, total_rate, max_length, max_wait_seconds, per_key"
+    columns += ", holds_on_retry, halts_on_dead, is_owned"
     read = f"select {columns} from penstock.queue where id = %s"
-    assert scene.connection.execute(read.encode(), [queue.id]).fetchone() == (7, 0.5, 9, 1.5, 3, False, True, True)
-    plain = (None, None, None, None, None, True, False, False)
+    found = scene.connection.execute(read.encode(), [queue.id]).fetchone()
+    assert found == (7, 20, 0.5, 1.5, 9, 1.5, 3, False, True, True)
+    plain = (None, None, None, None, None, None, None, True, False, False)
     assert scene.connection.execute(read.encode(), [scene.queue.id]).fetchone() == plain
     assert scene.declare("rated", per_key_rate="1/s").is_owned
     assert scene.declare("fair", fair_by="tenant").is_owned
@@ -126,17 +137,20 @@ def test_what_sql_goes_by_follows_the_rules(scene: Scene) -> None:
         ("[]", "rules_are_an_object"),
         ('{"must_know": "limit"}', "must_know_is_a_list"),
         ('{"limit": 0}', "limit_is_positive"),
+        ('{"total_limit": 0}', "total_limit_is_positive"),
         ('{"rate": -1}', "rate_is_positive"),
+        ('{"total_rate": 0}', "total_rate_is_positive"),
         ('{"per_key": 0}', "per_key_is_positive"),
         ('{"per_key_rate": 0}', "per_key_rate_is_positive"),
         ('{"max_length": 0}', "max_length_is_positive"),
         ('{"max_wait": 0}', "max_wait_is_positive"),
         *(
             (f'{{"{name}": "{value}"}}', "numbers_are_numbers")
-            for name in ("rate", "per_key_rate", "max_wait")
+            for name in ("rate", "total_rate", "per_key_rate", "max_wait")
             for value in ("NaN", "inf", "5")
         ),
         ('{"limit": "5"}', "numbers_are_numbers"),
+        ('{"total_limit": "5"}', "numbers_are_numbers"),
         ('{"per_key": "5"}', "numbers_are_numbers"),
         ('{"max_length": "5"}', "numbers_are_numbers"),
         ('{"fair_by": "owner"}', "fair_by_is_known"),
@@ -155,4 +169,4 @@ def test_only_the_catalogue_s_functions_read_the_rules() -> None:
         for path in FUNCTIONS.rglob("*.sql")
         if re.search(r"\brules\b", re.sub(r"--.*", "", path.read_text()))
     }
-    assert reading == {"90_queues.sql", "shards/17_catalogue.sql"}
+    assert reading == {"90_queues.sql", "92_delete_queue.sql", "shards/17_catalogue.sql"}

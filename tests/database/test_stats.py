@@ -9,12 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 from tests.database.conftest import Scene
+from tests.database.ledger import check
 
 from penstock import QueueRules
 from penstock.admin import all_stats
+from penstock.model.job_state import State
+from penstock.model.stats import Stats
 from penstock.storage.catalogue.queues import find_queue, set_limits, set_paused
 from penstock.storage.connection.queries import query
 from penstock.storage.inspect.stats import read_stats
+from penstock.storage.repair import control
+from penstock.storage.upkeep import sweep
+from penstock.storage.upkeep.prune import prune
 from penstock.storage.upkeep.sweep import fold
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -38,6 +44,50 @@ def test_the_figures_are_those_of_the_tables(scene: Scene, is_folded: bool) -> N
     assert (stats.queue, stats.paused, stats.partitions[0].name, stats.partitions[0].shard) == ("q", False, "q", "1")
 
 
+def ends(stats: Stats) -> tuple[int, int, int]:
+    return stats.total_cancelled, stats.total_discarded, stats.total_expired
+
+
+def test_jobs_that_were_cancelled_discarded_or_expired_are_counted_whichever_way_they_ended(scene: Scene) -> None:
+    waiting, parent = scene.enqueue(2)
+    (scheduled,), (blocked,) = scene.enqueue(run_at=LATER), scene.enqueue(after=[parent])
+    control.cancel_jobs(scene.connection, [waiting, scheduled, blocked])
+    assert ends(read_stats(scene.connection, scene.queue)) == (3, 0, 0)
+    scene.enqueue(3)
+    for end, held in zip(("cancelled", "discarded", "expired", "retry"), scene.claim(4), strict=True):
+        if end == "retry":
+            control.cancel_jobs(scene.connection, [held[1]])  # It is asked to stop, and does not run again.
+        scene.end([held], end)
+    assert ends(read_stats(scene.connection, scene.queue)) == (5, 1, 1)
+
+    scene.enqueue(2)
+    scene.connection.execute("update penstock.queue set rules = '{\"max_wait\": 60}'")
+    scene.connection.execute("update penstock.ready set ready_at = now() - interval '2 min'")
+    assert sweep.expire(scene.connection) == 2
+    assert ends(read_stats(scene.connection, scene.queue)) == (5, 1, 3)
+
+    (running,), (parent,) = scene.enqueue(), scene.enqueue()
+    scene.claim(1)
+    control.cancel_jobs(scene.connection, [running])
+    scene.connection.execute("update penstock.worker set renewed_at = '2000-01-01'")
+    assert sweep.rescue(scene.connection).jobs == 1
+    assert ends(read_stats(scene.connection, scene.queue)) == (6, 1, 3)
+
+    scene.enqueue(4, task="unknown")
+    scene.connection.execute("update penstock.ready set is_parked = true where task = 'unknown'")
+    scene.enqueue(3, run_at=LATER)
+    scene.enqueue(2, after=[parent])
+    for state in (State.BLOCKED, State.SCHEDULED, State.READY):
+        control.purge(scene.connection, scene.queue.partition_ids, state)
+        check(scene.connection)
+    assert ends(read_stats(scene.connection, scene.queue)) == (16, 1, 3)
+    fold(scene.connection)
+    prune(scene.database, dict.fromkeys(("succeeded", "failed", "cancelled", "discarded", "expired"), 0.0))
+    stats = read_stats(scene.connection, scene.queue)
+    assert ends(stats) == ends(read_stats(scene.connection, scene.queue)) == (16, 1, 3), "whatever becomes of history"
+    assert (stats.total_enqueued, stats.total_completed, stats.queue_length) == (20, 0, 0)
+
+
 def test_a_queue_adds_up_its_partitions(scene: Scene) -> None:
     queue = scene.declare("wide", partitions=3)
     scene.enqueue(5, queue=queue, partition=0)
@@ -52,8 +102,10 @@ def test_the_rules_of_a_queue_are_told_as_they_are_declared_and_as_they_are_now(
     plain = read_stats(scene.connection, scene.queue).rules
     assert plain == QueueRules()
     options: dict[str, Any] = {
-        "order": "key", "per_key": 3, "limit": 7, "rate": "100/s", "per_key_rate": "30/m", "fair_by": "tenant",
-        "weights": {"acme": 2.0}, "on_retry": "pass", "on_dead": "halt", "max_length": 9, "max_wait": 1.5,
+        "order": "key", "per_key": 3, "limit": 7, "total_limit": 20, "rate": "100/s", "total_rate": "90/m",
+        "per_key_rate": "30/m",
+        "fair_by": "tenant", "weights": {"acme": 2.0}, "on_retry": "pass", "on_dead": "halt", "max_length": 9,
+        "max_wait": 1.5,
     }  # fmt: skip
     scene.declare("ruled", **options)
     ruled = {each.queue: each.rules for each in all_stats(scene.databases)}["ruled"]

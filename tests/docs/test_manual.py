@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import re
+import tomllib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -121,11 +122,12 @@ def test_the_sql_function_is_documented_as_it_is(database_url: str) -> None:
     signature = next(block.text for block in blocks(DOCS / "reference" / "sql.md") if "penstock.enqueue(" in block.text)
     assert (
         re.findall(
-            r"(\w+) (?:text|jsonb|bytea|int|timestamptz|double precision|bigint)\b", signature.split(") returns")[0]
+            r"(\w+)\"? (?:text|jsonb|bytea|int|timestamptz|double precision|bigint)\b", signature.split(") returns")[0]
         )
         == names
     )
-    assert [name for name in names if f"`{name}`" not in page] == []
+    # A name that SQL has for itself is quoted.
+    assert [name for name in names if f"`{name}`" not in page and f'`"{name}"`' not in page] == []
 
 
 def test_the_sql_of_the_reference_runs(database_url: str) -> None:
@@ -142,7 +144,10 @@ def test_the_columns_of_the_reference_exist(database_url: str) -> None:
         "job_stored": "id enqueued_at partition_id priority task key args attributes",
         "dead": "job_id partition_id task attempt started_at failed_at worker error",
         "failure": "job_id attempt at worker error",
-        "depth": "opened scheduled blocked dead enqueued completed failed",
+        "queue_stats": "queue is_paused partitions waiting running scheduled blocked dead oldest_wait_seconds"
+        " running_limit max_length in_per_second out_per_second total_enqueued total_completed total_failed",
+        "partition_stats": "partition partition_id shard state owner total_cancelled total_discarded total_expired",
+        "stats_history": "minute queue partition shard enqueued completed failed cancelled discarded expired seconds",
     }
     page = (DOCS / "reference" / "sql.md").read_text(encoding="utf-8")
     with psycopg.connect(database_url) as connection:
@@ -195,6 +200,19 @@ def test_every_promise_that_a_test_carries_is_explained() -> None:
         for number in re.findall(r"g\d+", carried)
     }
     assert sorted(number for number in numbers if f"## {number.upper()}: " not in page) == []
+
+
+def test_whatever_says_how_to_install_names_the_package_on_the_index() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["name"] == "penstock-queue"
+    texts = [*PAGES, *(ROOT / "src").rglob("*.py")]
+    installed = [
+        words
+        for file in texts
+        for words in re.findall(r"pip install (?:--upgrade )?'?(penstock[\w-]*(?:\[\w+\])?)", file.read_text("utf-8"))
+    ]
+    assert len(installed) > 5
+    assert set(installed) == {"penstock-queue", "penstock-queue[spark]"}
 
 
 def test_every_word_of_the_states_is_in_the_glossary() -> None:

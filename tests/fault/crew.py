@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import functools
 import logging
 import os
 import signal
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.judge.history import Recorder
+from tests.judge.history import EventType, Recorder
 
 import penstock
 from penstock import App
@@ -61,9 +62,15 @@ class Orders(msgspec.Struct):
     die_after: int = 1
     until_idle: bool = False
     partitions: int = 1
-    # The partitions of an ordered queue, and the limit of another; 0: there is none.
+    # The partitions of an ordered queue, and the limit of another; 0: there is none. The total_limit of two more, one
+    # of them with an order, which have as many partitions as `partitions` says.
     ordered: int = 0
     limit: int = 0
+    total: int = 0
+    # How many jobs of the ordered and of the limited queue a handler is given together; 0: each alone.
+    batch: int = 0
+    # The total_rate of two more.
+    total_rate: str = ""
 
 
 class Broken(Exception):
@@ -119,34 +126,30 @@ def build(orders: Orders, recorder: Recorder | None = None) -> App:
     place: dict[str, Any] = {"shards": orders.shards} if orders.shards else {"url": orders.url}
     app = App(**place, lease=orders.lease, pool_size=4, request_timeout=orders.request_timeout)
     queue = app.queue("work", partitions=orders.partitions)
-    options: dict[str, Any] = {"max_attempts": orders.max_attempts, "backoff": 0, "timeout": 1.0}
 
-    def begun(label: str, context: penstock.Context) -> None:
+    def note(how: EventType, label: str, context: penstock.Context, batch: int = 0) -> None:
         if recorder is not None:
-            recorder.note(
-                "run", "invoke", label=label, job=context.job_id, lease=context.lease, attempt=context.attempt
-            )
+            job, lease, attempt = context.job_id, context.lease, context.attempt
+            recorder.note("run", how, label=label, job=job, lease=lease, attempt=attempt, call=batch)
 
-    def returned(label: str, context: penstock.Context) -> None:
-        if recorder is not None:
-            recorder.note("run", "ok", label=label, job=context.job_id, lease=context.lease, attempt=context.attempt)
+    begun, returned = functools.partial(note, "invoke"), functools.partial(note, "ok")
 
     @queue.task(max_attempts=orders.max_attempts, backoff=0)
-    def plain(label: str, context: penstock.Context) -> str:
+    def plain(context: penstock.Context, label: str) -> str:
         begun(label, context)
         time.sleep(orders.work_seconds)
         returned(label, context)
         return label
 
     @queue.task(max_attempts=orders.max_attempts, backoff=0)
-    async def lane(label: str, context: penstock.Context) -> str:
+    async def lane(context: penstock.Context, label: str) -> str:
         begun(label, context)
         await asyncio.sleep(orders.work_seconds)
         returned(label, context)
         return label
 
     @queue.task(backoff=0)
-    def stall(label: str, context: penstock.Context) -> str:
+    def stall(context: penstock.Context, label: str) -> str:
         """Stop the whole process in the first attempt, and go on as if nothing had happened."""
         begun(label, context)
         if context.attempt == 1:
@@ -155,7 +158,7 @@ def build(orders: Orders, recorder: Recorder | None = None) -> App:
         return label
 
     @queue.task(backoff=0)
-    async def stall_lane(label: str, context: penstock.Context) -> str:
+    async def stall_lane(context: penstock.Context, label: str) -> str:
         begun(label, context)
         if context.attempt == 1:
             _stop_here()
@@ -163,7 +166,7 @@ def build(orders: Orders, recorder: Recorder | None = None) -> App:
         return label
 
     @queue.task(backoff=0)
-    def die_once(label: str, when: str, context: penstock.Context) -> str:
+    def die_once(context: penstock.Context, label: str, when: str) -> str:
         """Kill the process in the first attempt: before the handler's work is done, after it, or a little later."""
         begun(label, context)
         if context.attempt == 1 and when == "before":
@@ -176,7 +179,7 @@ def build(orders: Orders, recorder: Recorder | None = None) -> App:
         return label
 
     @queue.task(max_attempts=1)
-    def fail_first(label: str, context: penstock.Context) -> str:
+    def fail_first(context: penstock.Context, label: str) -> str:
         """Become a dead letter; a person who retries it brings it to a good end."""
         begun(label, context)
         if context.attempt == 1:
@@ -184,34 +187,65 @@ def build(orders: Orders, recorder: Recorder | None = None) -> App:
         returned(label, context)
         return label
 
-    @queue.task(**options)
-    def bad(label: str, misdeed: str, context: penstock.Context) -> Any:
+    @queue.task(max_attempts=orders.max_attempts, backoff=0, timeout=1.0)
+    def bad(context: penstock.Context, label: str, misdeed: str) -> Any:
         begun(label, context)
         return MISDEEDS[misdeed]()
 
-    @queue.task(**options)
-    async def bad_lane(label: str, misdeed: str, context: penstock.Context) -> Any:
+    @queue.task(max_attempts=orders.max_attempts, backoff=0, timeout=1.0)
+    async def bad_lane(context: penstock.Context, label: str, misdeed: str) -> Any:
         begun(label, context)
         if misdeed == "hang":
             await asyncio.sleep(600)
         return MISDEEDS[misdeed]()
 
-    queue.task(**options, executor="process", name="bad_child")(bad_child)
+    in_process = queue.task(
+        max_attempts=orders.max_attempts, backoff=0, timeout=1.0, executor="process", name="bad_child"
+    )
+    in_process(bad_child)
 
-    def step(label: str, customer: str, fails: int, context: penstock.Context) -> str:
+    def step(context: penstock.Context, label: str, customer: str, fails: int) -> str:
         """Fail so many times first."""
         begun(label, context)
         time.sleep(orders.work_seconds)
         if context.attempt <= fails and recorder is not None:
-            recorder.note("run", "fail", label=label, job=context.job_id, lease=context.lease, attempt=context.attempt)
+            note("fail", label, context)
             raise ValueError("on purpose")
         returned(label, context)
         return label
 
+    def steps(context: penstock.BatchContext, items: list[dict[str, Any]]) -> list[Any]:
+        """Several at once. The first of a batch that is to fail makes all of it fail, any other only itself."""
+        batch = context.job_id
+        for item, job in zip(items, context.jobs, strict=True):
+            begun(item["label"], job, batch)
+        time.sleep(orders.work_seconds)
+        fails = [job.attempt <= item["fails"] for item, job in zip(items, context.jobs, strict=True)]
+        fails = [True] * len(items) if fails[0] else fails
+        for item, job, is_failed in zip(items, context.jobs, fails, strict=True):
+            note("fail" if is_failed else "ok", item["label"], job, batch)
+        if fails[0]:
+            raise ValueError("on purpose")
+        return [ValueError("on purpose") if is_failed else batch for is_failed in fails]
+
+    def declare(queue: penstock.Queue, key: str | None = None) -> None:
+        if orders.batch:
+            queue.task(name="step", key=key, backoff=0.05, batch=orders.batch, batch_wait=0.01)(steps)
+        else:
+            queue.task(key=key, backoff=0.05)(step)
+
     if orders.ordered:
-        app.queue("ordered", partitions=orders.ordered, order="key").task(key="customer", backoff=0.05)(step)
+        declare(app.queue("ordered", partitions=orders.ordered, order="key"), "customer")
     if orders.limit:
-        app.queue("limited", limit=orders.limit).task(backoff=0.05)(step)
+        declare(app.queue("limited", limit=orders.limit))
+    if orders.total:
+        whole: dict[str, Any] = {"partitions": orders.partitions, "total_limit": orders.total}
+        app.queue("total", **whole).task(key="customer", backoff=0.05)(step)
+        app.queue("total-ordered", order="key", **whole).task(key="customer", backoff=0.05)(step)
+    if orders.total_rate:
+        paced: dict[str, Any] = {"partitions": orders.partitions, "total_rate": orders.total_rate}
+        app.queue("paced", **paced).task(key="customer", backoff=0.05)(step)
+        app.queue("paced-ordered", order="key", **paced).task(key="customer", backoff=0.05)(step)
     return app
 
 

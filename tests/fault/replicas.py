@@ -27,7 +27,7 @@ from penstock.embedded.cluster import DATABASE, ROLE, make_cluster, write_settin
 
 __all__ = ["Replica", "Replicas", "started_replicas"]
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 300.0
 # Small, and quick to copy.
 _SETTINGS = {"shared_buffers": "32MB", "max_connections": "80", "wal_keep_size": "64MB", "min_wal_size": "32MB"}
 

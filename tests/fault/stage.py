@@ -37,7 +37,7 @@ T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 
 # Long enough for any machine; nothing is concluded from how long it took.
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 300.0
 MOST_OPEN_JOBS = 1_000
 
 
@@ -206,12 +206,13 @@ class Stage:
         kinds = ["plain", "plain", "lane", "family", *(["load"] if self._loads else [])]
         kinds += ["ordered"] * 3 if self.orders.ordered else []
         kinds += ["limited"] * 2 if self.orders.limit else []
+        kinds += ["total", "total-ordered"] * 2 if self.orders.total else []
         match self._calls.choice(kinds):
             case "family":
                 self.enqueue_family()
             case "load":
                 self.load(self._calls.choice([3, 40]))
-            case "ordered" | "limited" as queue:
+            case "ordered" | "limited" | "total" | "total-ordered" as queue:
                 self.enqueue_steps(queue, self._calls.choice([1, 1, 4, 30]), keys=12)
             case task:
                 self.enqueue(task, self._calls.choice([1, 1, 3, 120]))
@@ -262,6 +263,23 @@ class Stage:
     def breathe(self) -> None:
         """Let the others go on for a random moment, so that the next fault meets them anywhere."""
         time.sleep(self.random.random() * 0.1)
+
+    def change_total(self, queue: str, total: int) -> None:
+        """Let so many run in all of a queue, and wait until no more are allotted."""
+        self.recorder.note("limit", "invoke", group=queue, attempt=total)
+        self.app.limit(queue, total_limit=total)
+        eventually(lambda: self.allotted(queue) <= total, "no more are allotted than by the new limit")
+        self.recorder.note("limit", "ok", group=queue, attempt=total)
+
+    def allotted(self, queue: str) -> int:
+        """How many may run in a queue at most, by the ledger of the shard that leads."""
+        with psycopg.connect(self.urls[0], autocommit=True) as connection:
+            (row,) = connection.execute(
+                "select coalesce(sum(greatest(l.held, l.permits)), 0)::int from penstock.permit_ledger as l"
+                " join penstock.queue as q on q.id = l.queue_id where q.name = %s",
+                [queue],
+            ).fetchall()
+        return int(row[0])
 
     def refusals(self, pid: int) -> int:
         """How often a worker was told that a settle of its came too late."""
@@ -323,8 +341,15 @@ class Stage:
         verdict = judge(
             read_history(self.history),
             self.snapshot(),
-            per_key={"ordered": 1} if self.orders.ordered else {},
-            limits={"limited": self.orders.limit} if self.orders.limit else {},
+            per_key=dict.fromkeys(
+                (["ordered"] if self.orders.ordered else [])
+                + (["total-ordered"] if self.orders.total else [])
+                + (["paced-ordered"] if self.orders.total_rate else []),
+                1,
+            ),
+            limits=({"limited": self.orders.limit} if self.orders.limit else {})
+            | dict.fromkeys(("total", "total-ordered") if self.orders.total else (), self.orders.total),
+            batched=("ordered", "limited") if self.orders.batch else (),
             forgets=forgets,
         )
         came_to(verdict.sometimes)

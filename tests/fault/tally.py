@@ -22,6 +22,8 @@ FAULTS = {
     "answer lost after COMMIT": 200,
     "one of two shards down, hanging, slow or read-only": 50,
     "owner killed or stopped, or a resize under load": 100,
+    "total_limit moved, changed or cut off under load": 100,
+    "total_rate moved, changed or cut off under load": 100,
     "Spark task, executor or driver lost": 50,
     "archive killed": 50,
     "disk full or connections exhausted": 10,

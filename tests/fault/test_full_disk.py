@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,7 +16,8 @@ from tests.fault.stage import MakeStage, eventually, times
 from tests.fault.tally import brought
 from tests.servers import open_folder
 
-from penstock import embedded
+from penstock import App, admin, embedded
+from penstock.model.check import Check
 from penstock.storage.schema import migrate
 
 # Little room, so that it is soon full; the log is kept small.
@@ -74,3 +76,25 @@ def test_g1_g2_g3_g13_nothing_is_lost_when_the_disk_is_full(make_stage: MakeStag
                 before = stage.settles()
                 eventually(lambda: stage.settles() > before, "jobs are settled again", LOAD_SECONDS)  # noqa: B023
         stage.verdict().require("a settle")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_the_doctor_says_that_a_full_disk_takes_no_writes() -> None:
+    with ExitStack() as stack:
+        disk = stack.enter_context(small_disk(stack.enter_context(open_folder())))
+        server = embedded.start(disk / ".penstock", settings=SETTINGS)
+        stack.callback(server.close)
+        app = stack.enter_context(App(server.url))
+        app.migrate()
+
+        def writes() -> Check:
+            (check,) = [each for each in admin.doctor(app.unchecked_databases) if each.name == "writes"]
+            return check
+
+        assert (writes().ok, writes().found) == (True, "taken")
+        with full(disk):
+            told = writes()
+            assert not told.ok
+            assert re.fullmatch(r"refused \(could not .*No space left on device\)", told.found)
+            assert told.advice.endswith("make room on the server's disk")
+        assert writes().ok

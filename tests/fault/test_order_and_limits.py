@@ -71,6 +71,17 @@ def test_g6_a_limit_holds_when_workers_are_killed(make_stage: MakeStage, databas
     stage.verdict().require("a settle", "a limit reached")
 
 
+def test_g5_g6_batches_keep_order_and_limits_when_workers_are_killed(make_stage: MakeStage, database_url: str) -> None:
+    stage = make_stage(database_url, ordered=3, limit=7, batch=5, work_seconds=0.005)
+    crew = [stage.worker() for _ in range(3)]
+    with stage.producing_steps("ordered"), stage.producing_steps("limited"):
+        for number in range(times(4, 15)):
+            kill_at_work(stage, crew, number % 3)
+            brought(FAULT)
+            brought("worker killed")
+    stage.verdict().require("a job run again", "a settle", "a batch of several", "a limit reached")
+
+
 def kill_at_work(stage: Stage, crew: list[WorkerProcess], number: int) -> None:
     """Kill one of the crew at some moment after it began its first job, and start another in its place."""
     victim = crew[number]

@@ -85,6 +85,7 @@ def assert_all_is_in_the_lake(app: App, lake: Path, ended: int) -> None:
     assert {f"history/{path.name}" for path in (lake / "history").iterdir()} == {row[0] for row in verified}
 
 
+@pytest.mark.long_run
 def test_a_driver_killed_at_any_step_of_an_archive_loses_nothing_g8(
     app: App, task: Task[[int], None], tmp_path: Path, seed: int
 ) -> None:

@@ -117,6 +117,7 @@ def test_two_attempts_at_once_of_one_task_count_once_g8(app: App) -> None:
     came_to({"a load committed twice": 2})
 
 
+@pytest.mark.long_run
 def test_a_killed_executor_s_tasks_are_run_again_and_count_once_g8(app: App, tmp_path: Path) -> None:
     names = [f"l-{n}" for n in range(times(1, 3))]
     orders = Orders(app.url, names, str(tmp_path), "local-cluster[2,1,512]", {0: "kill the executor"})

@@ -8,12 +8,12 @@ proves nothing.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from tests.judge.history import Event
-from tests.judge.keys import attempts_of, most_at_once, order_findings, overlap_findings
+from tests.judge.keys import attempts_of, batch_findings, most_at_once, order_findings, over_the_limit, overlap_findings
 from tests.judge.snapshot import Snapshot
 
 __all__ = ["Verdict", "judge"]
@@ -49,12 +49,15 @@ def judge(
     ordered: Iterable[str] = (),
     per_key: Mapping[str, int] = MappingProxyType({}),
     limits: Mapping[str, int] = MappingProxyType({}),
+    batched: Collection[str] = (),
     forgets: bool = False,
 ) -> Verdict:
     """Judge a drained run.
 
     `ordered`: the groups whose jobs one worker with one slot ran. By queue, where a job's group is `queue/key`:
-    `per_key`, the jobs of a key start in order, so many at a time; `limits`, so many run at a time.
+    `per_key`, the jobs of a key start in order, so many at a time; `limits`, so many run at a time, in all partitions
+    on whichever shards, until the history says that the limit is another. `batched`: those queues whose handlers are
+    given several jobs together; a batch counts as one for `per_key`, and may be run again as its jobs.
     `forgets`: jobs that ended were pruned; one that is not stored must have been run to its end.
     """
     verdict = Verdict()
@@ -66,19 +69,34 @@ def judge(
     for group in ordered:
         _check_order(verdict, history, group)
     for queue, most_of_a_key in per_key.items():
-        _check_keys(verdict, _of_queue(history, queue), most_of_a_key)
+        _check_keys(verdict, _of_queue(history, queue), most_of_a_key, has_batches=queue in batched)
+    verdict.sometimes["a batch of several"] = _count_batches(history)
     for queue, limit in limits.items():
-        most = most_at_once(attempts_of(_of_queue(history, queue)))
-        verdict.sometimes["a limit reached"] += most >= limit
-        if most > limit:
-            verdict.flag("over the limit", f"{most} at once, the limit is {limit}")
+        attempts = attempts_of(_of_queue(history, queue))
+        verdict.sometimes["a limit reached"] += most_at_once(attempts) >= limit
+        for most, allowed in over_the_limit(attempts, _limits_of(history, queue, limit)):
+            verdict.flag("over the limit", f"{most} at once, the limit is {allowed}")
     return verdict
 
 
 def _of_queue(history: Sequence[Event], queue: str) -> list[Event]:
     """What happened to the jobs of a queue, also to those that nobody was told of, and to everybody."""
-    labels = {event.label for event in history if event.act == "enqueue" and event.group.startswith(f"{queue}/")}
-    return [event for event in history if event.act == "stop" or event.label in labels]
+    mine = [event for event in history if event.act == "enqueue" and event.group.startswith(f"{queue}/")]
+    labels, jobs = {event.label for event in mine}, {event.job for event in mine if event.job}
+    return [
+        event
+        for event in history
+        if event.act == "stop" or event.label in labels or (event.act == "settle" and event.job in jobs)
+    ]
+
+
+def _limits_of(history: Sequence[Event], queue: str, limit: int) -> list[tuple[int, int]]:
+    """From when on how many may run at most: while a limit is changed, as many as by the higher of the two."""
+    limits = [(0, limit)]
+    for event in history:
+        if event.act == "limit" and event.group == queue:
+            limits.append((event.at, event.attempt if event.type == "ok" else max(limits[-1][1], event.attempt)))
+    return limits
 
 
 def _pruned(history: Sequence[Event], final: Snapshot) -> set[int]:
@@ -142,6 +160,9 @@ def _check_places(verdict: Verdict, final: Snapshot, *, forgets: bool) -> None:
         counts = {name: sum(states[state] for state in counted) for name, counted in _COUNTED.items()}
         if not forgets:
             counts |= {"enqueued": len(final.labels), "completed": states["succeeded"]}
+            counts |= {"discarded": states["discarded"], "expired": states["expired"]}
+            # A child that was cancelled for a dead letter stays counted when it comes back.
+            counts["cancelled"] = max(states["cancelled"], final.totals["cancelled"])
         for name, count in counts.items():
             if final.totals[name] != count:
                 verdict.flag("not conserved", f"{name} is {final.totals[name]}, there are {count}")
@@ -221,10 +242,18 @@ def _check_order(verdict: Verdict, history: Sequence[Event], group: str) -> None
     verdict.sometimes["an order to keep"] += len(seen)
 
 
-def _check_keys(verdict: Verdict, history: Sequence[Event], per_key: int) -> None:
+def _count_batches(history: Sequence[Event]) -> int:
+    jobs = Counter((event.actor, event.call) for event in history if event.act == "run" and event.type == "invoke")
+    return sum(count > 1 for (_, batch), count in jobs.items() if batch)
+
+
+def _check_keys(verdict: Verdict, history: Sequence[Event], per_key: int, *, has_batches: bool) -> None:
     """The jobs of a key start in enqueue order, so many at a time, whoever owns them and however often they run."""
     if per_key == 1:
-        for finding in order_findings(history):
+        for finding in order_findings(history, first_only=has_batches):
+            verdict.flag("out of order", finding)
+    if has_batches:
+        for finding in batch_findings(history):
             verdict.flag("out of order", finding)
     for finding in overlap_findings(history, per_key):
         verdict.flag("too many of a key at once", finding)

@@ -4,8 +4,9 @@ Every process appends to the same file with O_APPEND, a line in one write, so th
 is killed loses nothing it wrote. Times are the machine's monotonic clock, which all processes share.
 
 An act has the name of what is done: `enqueue` (label: a name the producer made up, job: the id it was given), `run`
-(job and the lease it runs under), `settle` (job), `stop` (label: the actor that was stopped by a signal). A type says
-how far it came: invoke, ok, fail (certainly not done), unknown.
+(job and the lease it runs under), `settle` (job), `stop` (label: the actor that was stopped by a signal), `limit`
+(group: the queue, attempt: how many may run in it from now on; ok: no more than that are allotted any more). A type
+says how far it came: invoke, ok, fail (certainly not done), unknown.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ EventType = Literal["invoke", "ok", "fail", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line. `call` joins the invoke of an enqueue with its answer; `group` is where order is promised."""
+    """One line. `call` joins the invoke of an enqueue with its answer, and of a run the
+    jobs of one batch; `group` is where order is promised.
+    """
 
     at: int
     actor: str

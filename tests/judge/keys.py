@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from tests.judge.history import Event
 
-__all__ = ["Attempt", "attempts_of", "most_at_once", "order_findings", "overlap_findings"]
+__all__ = ["Attempt", "attempts_of", "batch_findings", "most_at_once", "order_findings", "overlap_findings"]
 
 
 @dataclass(slots=True)
@@ -26,6 +27,24 @@ class Attempt:
     actor: str
     start: int
     end: int
+    # The jobs that are given to a handler together have the same; 0: it was given one.
+    batch: int = 0
+
+
+class Place(NamedTuple):
+    """Where a job stands in the order of its key: when its call began and was answered, which call, and where in it."""
+
+    key: str
+    called_at: int
+    acknowledged_at: int
+    call: tuple[str, int]
+    within: int
+
+    def is_before(self, other: Place) -> bool:
+        """Whether it certainly was enqueued before the other."""
+        if self.call == other.call:
+            return self.within < other.within
+        return self.acknowledged_at < other.called_at
 
 
 def attempts_of(history: Sequence[Event]) -> list[Attempt]:
@@ -36,7 +55,7 @@ def attempts_of(history: Sequence[Event]) -> list[Attempt]:
         if event.act == "stop":
             stops[event.label].append(event.at)
         elif event.act == "run" and event.type == "invoke":
-            by_job[event.job].append(Attempt(event.job, event.lease, event.actor, event.at, event.at))
+            by_job[event.job].append(Attempt(event.job, event.lease, event.actor, event.at, event.at, event.call))
         elif event.act == "run":
             for attempt in by_job[event.job]:
                 if (attempt.actor, attempt.lease) == (event.actor, event.lease):
@@ -48,10 +67,10 @@ def attempts_of(history: Sequence[Event]) -> list[Attempt]:
     return sorted((attempt for attempts in by_job.values() for attempt in attempts), key=lambda each: each.start)
 
 
-def order_findings(history: Sequence[Event]) -> Iterable[str]:
-    """Starts of a job after one of its key that was enqueued later, in a later call or behind it in one."""
+def places_of(history: Sequence[Event]) -> dict[int, Place]:
+    """By job: where it stands in the order of its key."""
     called: dict[str, tuple[int, int, int]] = {}
-    enqueued: dict[int, tuple[str, int, int, tuple[str, int], int]] = {}
+    enqueued: dict[int, Place] = {}
     for place, event in enumerate(history):
         if event.act != "enqueue" or not event.group:
             continue
@@ -59,7 +78,16 @@ def order_findings(history: Sequence[Event]) -> Iterable[str]:
             called[event.label] = (event.at, event.call, place)
         elif event.type == "ok":
             at, call, within = called[event.label]
-            enqueued[event.job] = (event.group, at, event.at, (event.actor, call), within)
+            enqueued[event.job] = Place(event.group, at, event.at, (event.actor, call), within)
+    return enqueued
+
+
+def order_findings(history: Sequence[Event], *, first_only: bool = False) -> Iterable[str]:
+    """Starts of a job after one of its key that was enqueued later, in a later call or behind it in one; `first_only`:
+    among those that are the first of their job.
+    """
+    enqueued = places_of(history)
+    begun: set[int] = set()
     # By key: the latest call among the jobs that started so far; and by key and call the last place in it.
     latest: dict[str, tuple[int, int]] = {}
     within_call: dict[tuple[str, tuple[str, int]], tuple[int, int]] = {}
@@ -67,6 +95,9 @@ def order_findings(history: Sequence[Event]) -> Iterable[str]:
     for attempt in attempts_of(history):
         if attempt.job not in enqueued or (attempt.job, attempt.lease) in stale:
             continue
+        if first_only and attempt.job in begun:
+            continue
+        begun.add(attempt.job)
         key, called_at, acknowledged_at, call_, within = enqueued[attempt.job]
         last_called, last = latest.get(key, (-1, 0))
         if last != attempt.job and acknowledged_at < last_called:
@@ -111,8 +142,45 @@ def overlap_findings(history: Sequence[Event], per_key: int = 1) -> Iterable[str
         if attempt.job in keys:
             by_key[keys[attempt.job]].append(attempt)
     for key, attempts in by_key.items():
-        if (most := most_at_once(attempts)) > per_key:
+        if (most := most_at_once(_merged(attempts))) > per_key:
             yield f"key {key}: {most} at once"
+
+
+def _merged(attempts: Iterable[Attempt]) -> list[Attempt]:
+    """The same, with those of a batch as one; it is held to have run until the first of its jobs was run again."""
+    alone: list[Attempt] = []
+    batches: dict[tuple[str, int], Attempt] = {}
+    for each in attempts:
+        known = batches.get((each.actor, each.batch))
+        if not each.batch:
+            alone.append(each)
+        elif known is None:
+            batches[each.actor, each.batch] = replace(each)
+        else:
+            known.start, known.end = min(known.start, each.start), min(known.end, each.end)
+    return [*alone, *batches.values()]
+
+
+def batch_findings(history: Sequence[Event]) -> Iterable[str]:
+    """Starts of a job after the end of one of its key that was enqueued later, where the two were in no batch."""
+    places = places_of(history)
+    runs = attempts_of(history)
+    batches: dict[int, set[tuple[str, int]]] = defaultdict(set)
+    for attempt in runs:
+        if attempt.batch:
+            batches[attempt.job].add((attempt.actor, attempt.batch))
+    settled: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for event in history:
+        if event.act == "settle" and event.type == "ok" and event.job in places:
+            settled[places[event.job].key].append((event.at, event.job))
+    for attempt in runs:
+        if attempt.job not in places:
+            continue
+        mine = places[attempt.job]
+        for at, other in settled[mine.key]:
+            is_over = at < attempt.start and mine.is_before(places[other])
+            if is_over and not batches[attempt.job] & batches[other]:
+                yield f"key {mine.key}: {attempt.job} started after the end of {other}, which was enqueued later"
 
 
 def most_at_once(attempts: Iterable[Attempt]) -> int:
@@ -124,3 +192,17 @@ def most_at_once(attempts: Iterable[Attempt]) -> int:
         running += step
         most = max(most, running)
     return most
+
+
+def over_the_limit(attempts: Iterable[Attempt], limits: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """How many ran where no more might, and how many might: at the worst start under each limit, by when it came."""
+    lasting = [each for each in attempts if each.end > each.start]
+    steps = sorted([(each.start, 1) for each in lasting] + [(each.end, -1) for each in lasting])
+    running = 0
+    worst: dict[int, int] = {}
+    for at, step in steps:
+        running += step
+        number = sum(since <= at for since, _ in limits) - 1
+        if step > 0 and running > limits[number][1]:
+            worst[number] = max(worst.get(number, 0), running)
+    return [(most, limits[number][1]) for number, most in worst.items()]

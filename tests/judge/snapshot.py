@@ -10,7 +10,7 @@ import psycopg
 __all__ = ["Snapshot", "has_open_jobs", "read_snapshot"]
 
 _ENDS = ("succeeded", "failed", "cancelled", "discarded", "expired")
-_TOTALS = ("opened", "scheduled", "blocked", "dead", "enqueued", "completed")
+_TOTALS = ("opened", "scheduled", "blocked", "dead", "enqueued", "completed", "cancelled", "discarded", "expired")
 
 
 @dataclass(slots=True)
@@ -94,7 +94,8 @@ def _read(url: str) -> Snapshot:
         ]
         row = connection.execute(
             "select coalesce(sum(opened), 0), coalesce(sum(scheduled), 0), coalesce(sum(blocked), 0),"
-            " coalesce(sum(dead), 0), coalesce(sum(enqueued), 0), coalesce(sum(completed), 0) from penstock.depth"
+            " coalesce(sum(dead), 0), coalesce(sum(enqueued), 0), coalesce(sum(completed), 0),"
+            " coalesce(sum(cancelled), 0), coalesce(sum(discarded), 0), coalesce(sum(expired), 0) from penstock.depth"
         ).fetchone()
     assert row is not None
     return Snapshot(labels, places, {name: int(value) for name, value in zip(_TOTALS, row, strict=True)})

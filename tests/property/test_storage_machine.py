@@ -84,6 +84,7 @@ class StorageMachine(RuleBasedStateMachine):
         self.keys: dict[str, int] = {}
         self.ghosts: list[Worker] = []
         self.settled: set[int] = set()
+        self.ever_cancelled: set[int] = set()
 
     @initialize()
     def start(self) -> None:
@@ -323,7 +324,7 @@ class StorageMachine(RuleBasedStateMachine):
         assert own is not None
         self.worker.held[job] = Lease(
             own, lease.partition_id, lease.priority, lease.pos, lease.range, job % 1024, job % 1024 + 1, None,
-            lease.attempt, lease.rescues, False, lease.task, 0.0, lease.token,
+            lease.attempt, lease.rescues, False, lease.task, 0.0, token=lease.token,
         )  # fmt: skip
 
     @rule()
@@ -478,6 +479,10 @@ class StorageMachine(RuleBasedStateMachine):
         }
         assert different == {}
         assert set(ledger.leases.items()) == {(job, lease.id) for job, lease in self.worker.held.items()}
+        # Each counts once, also a child that came back and was cancelled again.
+        self.ever_cancelled |= ledger.of("cancelled")
+        counted = self.connection.execute("select coalesce(sum(cancelled), 0) from penstock.depth").fetchone()
+        assert counted == (len(self.ever_cancelled),)
 
 
 def test_any_sequence_of_acts_leaves_storage_and_model_alike(database_url: str) -> None:

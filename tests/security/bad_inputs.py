@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-__all__ = ["ARGUMENTS", "DECLARATIONS", "HOSTILE_TEXTS", "IDS", "OPTIONS", "SQL_CALLS", "Given"]
+__all__ = ["ARGUMENTS", "BATCHES", "DECLARATIONS", "HOSTILE_TEXTS", "IDS", "ITEMS", "OPTIONS", "SQL_CALLS", "Given"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +138,15 @@ OPTIONS = [
         "bytes": b"x",
     }.items()],
     option("512 bytes", "idempotency_key", "é" * 256, stored=True),
+    *[option(name, "unique", value) for name, value in {"unknown": "running", "true": True, "a number": 5}.items()],
+    option("alone", "unique_key", "x"),
     *[option(name, "key", value) for name, value in {
         "513 bytes": "x" * 513, "true": True, "half": 1.5, "half a pair": "\ud800", "a list": [1], "10^5000": 10**5000,
     }.items()],
     *[option(name, "key", value, stored=True) for name, value in {
         "empty": "", "512 bytes": b"\xff" * 512, "NUL": "a\0b", "2^63": 2**63, "not UTF-8": b"\xff\x00\xfe",
     }.items()],
-    *[option(name, field_, value) for field_ in ("tenant", "owner") for name, value in {
+    *[option(name, field_, value) for field_ in ("tenant", "created_by") for name, value in {
         "empty": "", "blank": "\u3000 ", "201 characters": "é" * 201, "NUL": "a\0", "half a pair": "\udc00",
         "a number": 5,
     }.items()],
@@ -168,15 +170,16 @@ _BAD_NAMES = {
 # The options of app.queue(...).
 DECLARATIONS = [
     *[Given(f"queue: {name}", value, "queue") for name, value in _BAD_NAMES.items()],
+    Given("queue: as a deleted one", "q (deleted 7)", "queue"),
     *[Given(f"partitions: {value!r:.20}", "q", "partitions", {"partitions": value})
       for value in (0, -1, 1025, True, 1.5, "2", 10**400, math.nan)],
     *[Given(f"max_length: {value!r:.20}", "q", "max_length", {"max_length": value})
       for value in (0, -1, True, 1.5, "2", 2**53, math.inf)],
     *[Given(f"max_wait: {value!r:.20}", "q", "max_wait", {"max_wait": value})
       for value in (0, -1, math.nan, math.inf, "2", True, 1e12)],
-    *[Given(f"{name}: {value!r:.20}", "q", name, {name: value}) for name in ("limit", "per_key")
+    *[Given(f"{name}: {value!r:.20}", "q", name, {name: value}) for name in ("limit", "total_limit", "per_key")
       for value in (0, -1, True, 1.5, "2", 2**31, 10**400, math.inf)],
-    *[Given(f"{name}: {value!r:.20}", "q", name, {name: value}) for name in ("rate", "per_key_rate")
+    *[Given(f"{name}: {value!r:.20}", "q", name, {name: value}) for name in ("rate", "total_rate", "per_key_rate")
       for value in (0, 5, 1.5, True, "", "5", "0/s", "-1/s", "nan/s", "1e9/s", "9" * 400 + "/s", "5/s; drop table x",
                     "1/s\0", "\ud800/s", "\u0665/s", "5/w", b"5/s", ["5/s"])],
     *[Given(f"weights: {value!r:.20}", "q", "weights", {"fair_by": "tenant", "weights": value})
@@ -185,6 +188,22 @@ DECLARATIONS = [
     *[Given(f"{name}: {value!r:.20}", "q", name, {name: value}) for name in ("order", "fair_by", "on_retry", "on_dead")
       for value in ("", "x", "KEY", 1, True, b"key", ["key"], "\ud800", math.nan)],
 ]  # fmt: skip
+
+# The options of queue.task(...) for handlers that are given several jobs together.
+BATCHES = [
+    *[Given(f"batch: {value!r:.20}", None, "batch", {"batch": value})
+      for value in (0, -1, 1001, True, 1.5, "2", 10**400, math.nan, math.inf, [1], "\ud800", Opaque)],
+    *[Given(f"batch_wait: {value!r:.20}", None, "batch_wait", {"batch": 2, "batch_wait": value})
+      for value in (-1, 10.1, True, "1", math.nan, math.inf, 10**400, timedelta(seconds=11), timedelta(-1), [1])],
+    Given("batch_wait alone", None, "batch_wait", {"batch_wait": 1}),
+]  # fmt: skip
+
+# What is no job of a batch handler that takes list[dict[str, int]].
+ITEMS: dict[str, Any] = {
+    "a number": 5, "text": "abc", "bytes": b"x", "a list": [{"n": 1}], "nothing": None, "a type": dict,
+    "an object without a name": Opaque(), "numbers as names": {1: 1}, "a value that does not fit": {"n": "x"},
+    "half a surrogate pair": {"\ud800": 1}, "NaN": {"n": math.nan},
+}  # fmt: skip
 
 IDS: dict[str, Any] = {
     "0": 0, "-1": -1, "2^63": 2**63, "10^400": 10**400, "text": "abc", "SQL": "1; drop table x", "half": 1.5,
@@ -195,7 +214,7 @@ IDS: dict[str, Any] = {
 # Arguments of penstock.enqueue as SQL writes them; the rest are its defaults.
 SQL_CALLS: list[tuple[str, str, str | None]] = [
     ("an unknown queue", "'nowhere', 't'", "NotFound"),
-    ("no queue", "null, 't'", "NotFound"),
+    ("no queue", "null, 't'", "queue"),
     ("a hostile queue", "'''; drop table penstock.job; --', 't'", "NotFound"),
     ("no task", "'q', null", "task"),
     ("an empty task", "'q', ''", "task"),
@@ -236,8 +255,12 @@ SQL_CALLS: list[tuple[str, str, str | None]] = [
     ("an empty idempotency key", "'q', 't', idempotency_key => ''", "idempotency_key"),
     ("a blank idempotency key", "'q', 't', idempotency_key => '  '", "idempotency_key"),
     ("an idempotency key of 513 bytes", "'q', 't', idempotency_key => repeat('x', 513)", "idempotency_key"),
+    ("unique unknown", "'q', 't', \"unique\" => 'running'", "unique"),
+    ("unique with an idempotency key", "'q', 't', \"unique\" => 'waiting', idempotency_key => 'x'", "unique"),
+    ("a unique key alone", "'q', 't', unique_key => 'x'", "unique_key"),
+    ("a blank unique key", "'q', 't', \"unique\" => 'waiting', unique_key => ' '", "unique_key"),
     ("an empty tenant", "'q', 't', tenant => ''", "tenant"),
-    ("an owner of 201 characters", "'q', 't', owner => repeat('x', 201)", "owner"),
+    ("a creator of 201 characters", "'q', 't', created_by => repeat('x', 201)", "created_by"),
     ("an empty tag", "'q', 't', tags => '{\"\"}'", "tags"),
     ("a null tag", "'q', 't', tags => '{null}'", "tags"),
     ("33 tags", "'q', 't', tags => array(select 't' || n from generate_series(1, 33) as n)", "tags"),

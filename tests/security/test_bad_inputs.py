@@ -16,7 +16,17 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
-from tests.security.bad_inputs import ARGUMENTS, DECLARATIONS, HOSTILE_TEXTS, IDS, OPTIONS, SQL_CALLS, Given
+from tests.security.bad_inputs import (
+    ARGUMENTS,
+    BATCHES,
+    DECLARATIONS,
+    HOSTILE_TEXTS,
+    IDS,
+    ITEMS,
+    OPTIONS,
+    SQL_CALLS,
+    Given,
+)
 
 from penstock import App, InvalidInput, NotFound, PenstockError, State, Task
 from penstock.cli import main
@@ -85,14 +95,14 @@ def test_arguments_and_options_are_refused_by_name_or_come_back_equal_from_the_c
 def test_options_come_back_as_they_were_given(app_and_task: tuple[App, Task[..., Any]]) -> None:
     app, task = app_and_task
     for text in HOSTILE_TEXTS.values():
-        options: dict[str, Any] = {"tenant": text, "owner": text, "tags": [text, "x"], "key": text}
+        options: dict[str, Any] = {"tenant": text, "created_by": text, "tags": [text, "x"], "key": text}
         for job_id in (
             task.options(**options, idempotency_key=text).enqueue(),
             task.options(**options).enqueue(),
             task.options(**options).enqueue_many([{"value": 1}] * 120)[-1],
         ):
             job = app.job(job_id)
-            assert (job.tenant, job.owner, job.tags, job.key) == (text, text, [text, "x"], text)
+            assert (job.tenant, job.created_by, job.tags, job.key) == (text, text, [text, "x"], text)
             assert job_id in [found.id for found in app.jobs(tag=text, limit=500)]
             assert job_id in [found.id for found in app.jobs(key=text, limit=500)]
         assert task.options(idempotency_key=text).enqueue() == task.options(idempotency_key=text).enqueue()
@@ -103,6 +113,26 @@ def test_a_declaration_is_refused_by_name(given: Given) -> None:
     with pytest.raises(InvalidInput) as caught:
         App("postgresql://nowhere/x").queue(given.value, **given.options)
     assert_refused(caught.value, given)
+
+
+@pytest.mark.parametrize("given", BATCHES, ids=lambda given: given.name)
+def test_what_a_batch_is_declared_with_is_refused_by_name(given: Given) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        App("postgresql://nowhere/x").queue("q").task(**given.options)(lambda items: None)
+    assert_refused(caught.value, given)
+
+
+@pytest.mark.parametrize("item", ITEMS.values(), ids=ITEMS.keys())
+def test_what_is_no_item_of_a_batch_is_refused_alone_and_among_others(item: object) -> None:
+    @App("postgresql://nowhere/x").queue("q").task(batch=2)
+    def book(items: list[dict[str, int]]) -> None: ...
+
+    with pytest.raises(InvalidInput) as alone:
+        book.job(item)
+    with pytest.raises(InvalidInput, match="in row 1: ") as among:
+        book.enqueue_many([{"n": 1}, item])
+    for caught in (alone, among):
+        assert str(caught.value).encode().decode().isprintable()
 
 
 def test_hostile_names_of_queues_and_tasks_work_like_any(database_url: str) -> None:
@@ -120,6 +150,10 @@ def test_hostile_names_of_queues_and_tasks_work_like_any(database_url: str) -> N
             app.pause(text)
             app.resume(text)
             assert app.purge(text) == 0
+        assert {stats.queue for stats in app.queues()} == set(HOSTILE_TEXTS.values())
+        for text in HOSTILE_TEXTS.values():
+            app.delete_queue(text, force=True)
+            app.queue(text)
         assert {stats.queue for stats in app.queues()} == set(HOSTILE_TEXTS.values())
 
 
@@ -169,7 +203,7 @@ def test_what_does_not_exist_is_not_found(app_and_task: tuple[App, Task[..., Any
             with pytest.raises(NotFound):
                 act(job_id)
     for text in HOSTILE_TEXTS.values():
-        for ask in (app.stats, app.pause, app.resume, app.purge):
+        for ask in (app.stats, app.pause, app.resume, app.purge, app.delete_queue):
             with pytest.raises(NotFound):
                 ask(text)
         with pytest.raises(NotFound):
@@ -229,13 +263,19 @@ def test_the_sql_function_refuses_by_name_or_stores_what_comes_back(
         for text in HOSTILE_TEXTS.values():
             row = connection.execute(
                 "select penstock.enqueue('q', 't', jsonb_build_object('value', %(t)s::text), key => %(t)s,"
-                " tenant => %(t)s, owner => %(t)s, tags => array[%(t)s], idempotency_key => %(t)s)",
+                " tenant => %(t)s, created_by => %(t)s, tags => array[%(t)s], idempotency_key => %(t)s)",
                 {"t": text},
             ).fetchone()
             assert row is not None
             job = app.job(row[0])
             assert job.args == {"value": text}
-            assert (job.key, job.tenant, job.owner, job.tags, job.idempotency_key) == (text, text, text, [text], text)
+            assert (job.key, job.tenant, job.created_by, job.tags, job.idempotency_key) == (
+                text,
+                text,
+                text,
+                [text],
+                text,
+            )
             stored[row[0]] = text
     assert wrong == []
     app.work(until_idle=True)
@@ -313,7 +353,7 @@ def test_the_command_line_refuses_in_one_line_or_stores_what_comes_back(command:
             assert len(err.strip().splitlines()) == 1, f"{given.name}: {err}"
             assert given.refused is not None, f"{given.name}: {err}"
     flags = {"priority": "--priority", "delay": "--delay", "run_at": "--run-at", "key": "--key", "tenant": "--tenant",
-             "owner": "--owner", "idempotency_key": "--idempotency-key"}  # fmt: skip
+             "created_by": "--created-by", "idempotency_key": "--idempotency-key"}  # fmt: skip
     for given in OPTIONS:
         ((name, value), *more) = given.options.items()
         if (

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.fault.proxy import Proxy
+from tests.shards.drained_world import World
 from tests.shards.place import Place
 
 from penstock import App
@@ -30,3 +31,10 @@ def place(shard_urls: list[str], second: Proxy) -> Iterator[Place]:
 
         assert [each.shard for each in app.stats("q").partitions] == ["1", "2"]
         yield Place(app, shard_urls)
+
+
+@pytest.fixture
+def world(shard_urls: list[str]) -> Iterator[World]:
+    world = World(shard_urls)
+    yield world
+    world.app.close()

@@ -190,6 +190,31 @@ def test_a_dead_letter_is_retried_where_its_key_lives_with_what_it_failed_for(wo
     world.assert_conserved(1)
 
 
+def test_a_dead_letter_is_edited_on_its_shard_and_takes_its_edits_along(world: World) -> None:
+    @world.app.queue("o", order="key", partitions=2, on_dead="halt").task
+    def t(n: int = 0) -> None: ...
+
+    job = world.enqueue(2, world.keys[0], args='{"n": 1}')
+    die(world, 2, job, world.keys[0], halts=False)
+    world.move(1)
+    assert world.app.retry(job, args={"n": 2}) == "ready"
+    before = world.app.job(job).edits
+    assert [each.args for each in before] == [{"n": 1}]
+    carrying.carry(world.databases)
+    assert world.places() == {job: [(1, "ready")]}
+    found = world.app.job(job)
+    assert (found.args, found.edits) == ({"n": 2}, before)
+    # Back to the shard it came from, where its old row may still lie.
+    world.fetch(1, "select penstock.keep_jobs(min(low), min(high), 10000) from penstock.job_table")
+    die(world, 1, job, world.keys[0], halts=False)
+    world.move(2)
+    assert world.app.retry(job, args={"n": 3}) == "ready"
+    carrying.carry(world.databases)
+    found = world.app.job(job)
+    assert (found.args, [each.args for each in found.edits]) == ({"n": 3}, [{"n": 1}, {"n": 2}])
+    world.assert_conserved(1)
+
+
 def test_a_dead_letter_that_halted_its_key_comes_back_to_its_place(world: World) -> None:
     job = world.enqueue(2, world.keys[0])
     die(world, 2, job, world.keys[0], halts=True)

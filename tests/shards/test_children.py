@@ -53,7 +53,7 @@ def test_a_child_of_a_parent_that_failed_elsewhere_ends_or_runs_as_it_was_asked_
     place.app.cancel(parent)
     sweep(place)
     assert [place.app.job(id_).state for id_ in (ends, runs)] == ["cancelled", "ready"]
-    assert place.app.job(ends).error == "a parent did not succeed"
+    assert place.app.job(ends).error == f"parent {parent} did not succeed"
 
 
 def test_a_line_of_children_from_shard_to_shard_is_followed_to_its_end(place: Place) -> None:

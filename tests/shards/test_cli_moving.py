@@ -50,7 +50,8 @@ def test_a_drained_shard_may_go_and_whoever_gives_only_its_url_is_told(
     assert penstock.done("stats").err == ""
 
     penstock.environment["PENSTOCK_URL"] = shard_urls[0]
-    told = "shard 1 is drained, and no URL of a shard in use is given: give one (`penstock shards` lists them)"
+    told = "shard 1 is drained, and no URL of a shard in use is given: "
+    told += "give one (app.shards or `penstock shards` lists them)"
     assert penstock("stats").err == f"warning: {told}\n"
     with App(shard_urls[0]) as app:
         assert [each.shard for each in app.stats("q").partitions] == ["2", "2"]

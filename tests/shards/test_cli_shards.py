@@ -76,7 +76,7 @@ def test_every_command_that_looks_answers_without_the_dead_shard(
         for record in said if isinstance(said, list) else [said]:
             assert record["unavailable"] == ["2"], words
     assert penstock("job", str(here), "--json").json["state"] == "ready"
-    assert re.search(r"q__p1 +(\? +){7}2 \(down\)", penstock("stats", "q").out)
+    assert re.search(r"q__p1 +(\? +){10}2 \(down\)", penstock("stats", "q").out)
     assert "shard 2" in penstock.refused("job", str(there))
     assert re.match(
         "error: cancelled 1 job on the shards that answered; shard 2", penstock("cancel", "--queue", "q").err

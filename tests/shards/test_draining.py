@@ -3,125 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fault.proxy import Proxy
+from tests.shards.drained_world import World, states
 from tests.spark.staged import Loader
-from tests.system.cli_runs import CommandLine
 from tests.system.facts import eventually
 
-from penstock import App, Drain, Retry, Task
+from penstock import App, Drain, Retry
 from penstock.admin.doctor import doctor
-from penstock.errors import InvalidInput, NotFound, PartitionUnavailable
+from penstock.errors import InvalidInput, NotFound
 from penstock.routing.key_hash import partition_of
 from penstock.shards import carrying, draining, left_places, map_changes
 from penstock.shards.databases import Databases
-from penstock.shards.idempotency_keys import carry_keys
-from penstock.shards.membership import read_digest, read_shards
-from penstock.storage.catalogue import resize
+from penstock.shards.membership import read_digest
 from penstock.storage.catalogue.queues import find_queue
-from penstock.storage.catalogue.resize import UndrainedKeyMaps
-from penstock.storage.connection.breaker import Breaker
-from penstock.storage.connection.queries import query
 from penstock.upkeep import SharedUpkeep, troubles
 
 LATER = datetime.now(UTC) + timedelta(days=1)
-
-
-class World:
-    """An ordered queue `o` and a plain one `p` on two shards; handlers do what the key or argument says."""
-
-    def __init__(self, urls: list[str]) -> None:
-        self.urls = urls
-        self.ran: dict[str, list[int]] = defaultdict(list)
-        self.lock = threading.Lock()
-        self.fails = {"bad"}
-        self.app = App(shards=urls, request_timeout=10.0, lease=5.0)
-        ordered = self.app.queue("o", order="key", partitions=2, on_dead="halt")
-        plain = self.app.queue("p", partitions=2)
-
-        @ordered.task(key="key", max_attempts=1)
-        def handle(key: str, n: int, how: str = "") -> None:
-            if how in self.fails:
-                raise ValueError(how)
-            with self.lock:
-                self.ran[key].append(n)
-
-        @ordered.task(key="key", max_attempts=5)
-        def again(key: str, n: int) -> None:
-            if "late" in self.fails:
-                raise Retry(after=timedelta(hours=1))
-            with self.lock:
-                self.ran[key].append(n)
-
-        @plain.task(max_attempts=1)
-        def run(n: int, how: str = "") -> None:
-            if how in self.fails:
-                raise ValueError(how)
-            with self.lock:
-                self.ran["plain"].append(n)
-
-        self.handle: Task[..., None] = handle
-        self.again: Task[..., None] = again
-        self.run: Task[..., None] = run
-        self.app.databases  # noqa: B018
-
-    @property
-    def databases(self) -> Databases:
-        return self.app.databases
-
-    def key(self, shard: int, nth: int = 0) -> str:
-        """A key of `o` that lives on a shard by the map of now."""
-        entry = self.databases.read(lambda c: find_queue(c, "o"))
-        keys = (f"k{n}" for n in range(10_000))
-        places = entry.partition_shards
-        return [k for k in keys if places[partition_of(k.encode(), entry.partition_count)] == shard][nth]
-
-    def fetch(self, shard: int, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        return self.databases.of(shard).run(lambda c: c.execute(statement, parameters).fetchall())
-
-    def plain(self, shard: int, task: str = "run", **options: Any) -> int:
-        """A job of `p` on a shard."""
-        names = "".join(f", {name} => %s" for name in options)
-        ((id_,),) = self.fetch(
-            shard, f"select penstock.enqueue('p', %s, '{{\"n\": 1}}'{names})", task, *options.values()
-        )
-        return int(id_)
-
-    def drain(self, shard: int, tries: int = 30) -> Drain:
-        """Drain to the end, without a worker."""
-        for _ in range(tries):
-            done = self.app.drain_shard(shard)
-            if done.state == "drained":
-                return done
-        raise AssertionError(done)
-
-    def is_empty(self, shard: int) -> bool:
-        return bool(self.fetch(shard, "select penstock.is_vacant()")[0][0])
-
-    def work(self) -> None:
-        self.app.work(until_idle=True)
-
-
-@pytest.fixture
-def world(shard_urls: list[str]) -> Iterator[World]:
-    world = World(shard_urls)
-    yield world
-    world.app.close()
-
-
-def states(databases: Databases) -> dict[int, str]:
-    return {entry.number: entry.state for entry in databases.lead.run(read_shards)}
-
-
-def shard_of(job_id: int) -> int:
-    return (job_id >> 10) & 1023
 
 
 # Beginning
@@ -169,10 +70,18 @@ def test_an_only_shard_cannot_be_drained(database_url: str) -> None:
             app.drain_shard(1)
 
 
-@pytest.mark.parametrize("shard", [3, 0, True, "postgresql://elsewhere/jobs"])
+@pytest.mark.parametrize("shard", [3, 0, "postgresql://elsewhere/jobs"])
 def test_a_shard_that_is_not_there_is_refused(world: World, shard: Any) -> None:
     with pytest.raises(NotFound, match="there is no shard"):
         world.app.drain_shard(shard)
+
+
+def test_what_can_be_no_shard_is_refused_as_such_with_those_there_are(world: World) -> None:
+    wrong: list[Any] = ["x", "", True, None, 1.5, [1]]
+    for shard in wrong:
+        with pytest.raises(InvalidInput, match=r"there are 1 \(.*\), 2 \(") as refused:
+            world.app.drain_shard(shard)
+        assert refused.value.field == "shard", shard
 
 
 # What waits
@@ -246,11 +155,12 @@ def test_children_of_a_dead_letter_come_back_whichever_way_they_went(world: Worl
     world.drain(2)
     world.work()
     assert [world.app.job(id_).state for id_ in family] == ["failed"] + ["cancelled"] * 4
-    assert world.app.stats("p").blocked == 0
+    assert (world.app.stats("p").blocked, world.app.stats("p").total_cancelled) == (0, 4), "each is counted once"
     world.fails.discard("")
     assert world.app.retry(dead) == "ready"
     world.work()
     assert [world.app.job(id_).state for id_ in family] == ["succeeded"] * 5
+    assert world.app.stats("p").total_cancelled == 4
 
 
 def test_a_halted_key_a_held_one_and_what_stands_behind_them_keep_their_order(world: World) -> None:
@@ -427,321 +337,6 @@ def test_under_load_nothing_is_lost_doubled_or_out_of_order(world: World, shard:
     assert world.is_empty(shard)
 
 
-# The end
-
-
-def test_a_drained_lead_hands_over_and_its_url_is_not_needed_any_more(world: World) -> None:
-    key = world.key(1)
-    later = world.handle.options(run_at=LATER).enqueue(key=key, n=0)
-    ended = world.handle.enqueue(key=key, n=1)
-    world.work()
-    world.drain(1)
-    assert world.databases.lead.shard == 2
-    assert world.app.job(ended).state == "succeeded", "history stays readable"
-    world.app.pause("p")
-    world.app.resume("p")
-    with App(shards=world.urls[1:]) as alone:
-        assert alone.job(later).state == "scheduled"
-        alone.pause("p")
-        alone.retry(later)
-        with pytest.raises(NotFound):
-            alone.job(ended)
-    with App(shards=world.urls[:1]) as other:
-        assert other.databases.lead.shard == 2, "found by its address"
-    world.work()
-    assert world.ran[key] == [1, 0]
-
-
-def test_an_app_that_believes_in_the_drained_lead_learns_better(world: World) -> None:
-    with App(shards=world.urls) as late:
-        assert late.databases.lead.shard == 1
-        world.drain(1)
-        late.databases.note_drained([])
-        late.pause("p")
-        assert late.databases.lead.shard == 2
-        assert world.databases.read(lambda c: find_queue(c, "p")).rules.paused
-    assert len(set(world.databases.each(read_digest))) == 1
-
-
-def test_a_lead_that_was_killed_while_it_handed_over_is_followed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Killed(BaseException):
-        pass
-
-    def die(_: Databases) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Databases, "find_lead", die)
-        with pytest.raises(Killed):
-            world.drain(1)
-    with App(shards=world.urls) as app:
-        assert app.databases.lead.shard == 2
-        app.pause("p")
-        assert len(set(app.databases.each(read_digest))) == 1
-
-
-def test_nobody_writes_to_a_drained_shard_whatever_it_believes(world: World) -> None:
-    entry = world.databases.read(lambda c: find_queue(c, "p"))
-    world.drain(2)
-    producer = world.app.sender.producer
-    assert producer is not None or world.run.enqueue(n=1)
-    # As it was planned before.
-    world.app._declarations._entries["p"] = (entry, 1e12)
-    ids = [world.run.enqueue(n=n) for n in range(6)]
-    assert {shard_of(id_) for id_ in ids} == {1}
-    assert world.is_empty(2)
-
-
-def test_nothing_is_drained_while_a_producer_has_a_transaction_open(world: World) -> None:
-    with world.databases.of(2).connect() as connection, connection.transaction():
-        connection.execute("select penstock.enqueue('p', 'run', '{\"n\": 1}')")
-        for _ in range(3):
-            assert world.app.drain_shard(2).state == "draining"
-    world.work()
-    world.drain(2)
-    assert world.ran["plain"] == [1]
-
-
-def test_progress_says_what_is_left_and_why(world: World) -> None:
-    key = world.key(2)
-    world.handle.enqueue(key=key, n=0)
-    stuck = world.plain(2)
-    with world.databases.of(2).connect() as connection, connection.transaction():
-        connection.execute("select from penstock.ready where task = 'run' for update")
-        rest = world.app.drain_shard(2).rest
-    assert {(each.queue, each.kind, each.count) for each in rest} >= {("p", "ready", 1)}
-    assert all(each.reason for each in rest)
-    assert stuck
-
-
-def test_a_cron_entry_fires_on_after_its_shard_is_drained(world: World) -> None:
-    world.app.cron("tick", "* * * * *", world.run, args={"n": 7})
-    ((shard,),) = {(n,) for n in (1, 2) if world.fetch(n, "select from penstock.cron")} or {(0,)}
-    if not shard:
-        world.app.crons()
-        shard = next(n for n in (1, 2) if world.fetch(n, "select 1 from penstock.cron"))
-    world.drain(shard)
-    other = 3 - shard
-    assert world.fetch(other, "select name from penstock.cron") == [("tick",)]
-    world.fetch(other, "update penstock.cron set next_at = now() - interval '1 s' returning 1")
-    world.work()
-    assert world.ran["plain"] == [7]
-
-
-@pytest.mark.parametrize("shard", [1, 2])
-def test_idempotency_keys_hold_after_their_home_is_drained(world: World, shard: int) -> None:
-    keys = [f"once-{n}" for n in range(40)]
-    plain = {once: world.run.options(idempotency_key=once).enqueue(n=1) for once in keys}
-    ordered = {once: world.handle.options(idempotency_key=once).enqueue(key=once, n=1) for once in keys}
-    world.work()
-    assert {shard_of(id_) for id_ in [*plain.values(), *ordered.values()]} == {1, 2}
-    world.drain(shard)
-    for once in keys:
-        assert world.run.options(idempotency_key=once).enqueue(n=2) == plain[once]
-        assert world.handle.options(idempotency_key=once).enqueue(key=once, n=2) == ordered[once]
-    with App(shards=[url for n, url in enumerate(world.urls, 1) if n != shard]) as app:
-        queue = app.queue("p", partitions=2)
-
-        @queue.task
-        def run(n: int, how: str = "") -> None: ...
-
-        assert [run.options(idempotency_key=once).enqueue(n=3) for once in keys] == list(plain.values())
-    world.work()
-    assert world.ran["plain"] == [1] * 40
-
-
-def test_a_drained_shard_that_is_gone_keeps_nobody_from_anything(
-    shard_urls: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waited_for = []
-    wait_until_up = Breaker.wait_until_up
-
-    def note(breaker: Breaker, seconds: float) -> bool:
-        waited_for.append(breaker)
-        return wait_until_up(breaker, seconds)
-
-    monkeypatch.setattr(Breaker, "wait_until_up", note)
-    proxy = Proxy(shard_urls[1])
-    world = World([shard_urls[0], proxy.url])
-    try:
-        key = world.key(2)
-        later = world.handle.options(run_at=LATER).enqueue(key=key, n=0)
-        world.drain(2)
-        proxy.go_down()
-        assert world.app.job(later).state == "scheduled"
-        world.app.resize("o", partitions=3)
-        world.app.pause("p")
-        world.app.resume("p")
-        world.app.retry(later)
-        child = world.run.options(after=[later]).enqueue(n=5)
-        assert world.databases.of(2).breaker not in waited_for
-        world.work()
-        assert world.ran[key] == [0]
-        assert world.app.job(child).state == "succeeded"
-    finally:
-        world.app.close()
-        proxy.close()
-
-
-# The steps, one by one
-
-
-def send(world: World, shard: int, rows: int) -> int:
-    """Put some into the outbox, and carry nothing."""
-    return int(world.fetch(shard, "select penstock.send_off(%s)", rows)[0][0])
-
-
-def begin(world: World, shard: int) -> None:
-    """As far as nothing is sent yet."""
-    draining.begin_draining(world.databases, shard)
-    for queue in ("o", "p"):
-        map_changes.change(
-            world.databases,
-            queue,
-            lambda c: bool(c.execute("select penstock.vacate_queue(%s, %s)", [queue, shard]).fetchone()),  # noqa: B023
-        )
-    world.databases.each(resize.close)
-
-
-def held(world: World, shard: int) -> set[tuple[int, bytes]]:
-    """The keys that wait on a shard for an earlier map, for all that is known there."""
-    queue = world.databases.read(lambda c: find_queue(c, "o")).id
-    rows = world.databases.of(shard).run(lambda c: c.execute(query("undrained_maps"), {"queue": queue}).fetchall())
-    return UndrainedKeyMaps.of(rows).held
-
-
-def test_a_shard_that_has_let_a_key_go_is_not_the_last_to_be_waited_for(world: World, empty_database_url: str) -> None:
-    world.app.add_shard(empty_database_url)
-    key = world.key(2)
-    world.app.pause("o")
-    world.handle.enqueue(key=key, n=0)
-    world.app.move_partition("o", partition_of(key.encode(), 2), 3)
-    begin(world, 2)
-    assert send(world, 2, 50) == 1
-    map_changes.tell_rest(world.databases)
-    assert [held(world, number) for number in (1, 2, 3)] == [{(1, key.encode())}] * 3, "it is on its way"
-    assert carrying.carry(world.databases) == 1
-    map_changes.tell_rest_of(world.databases, world.databases.of(2))
-    assert [held(world, number) for number in (1, 2, 3)] == [{(1, key.encode())}] * 3, "it waits there"
-    world.app.resume("o")
-    world.work()
-    assert world.ran[key] == [0]
-    map_changes.tell_rest(world.databases)
-    assert [held(world, number) for number in (1, 2, 3)] == [set()] * 3
-
-
-def test_a_job_does_not_leave_before_every_shard_was_told(
-    world: World, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.app.add_shard(empty_database_url)
-    key = world.key(2)
-    world.app.pause("o")
-    world.handle.enqueue(key=key, n=0)
-    begin(world, 2)
-    send(world, 2, 50)
-    entry = world.databases.read(lambda c: find_queue(c, "o"))
-    third = world.databases.of(4 - entry.partition_shards[partition_of(key.encode(), 2)])
-    with monkeypatch.context() as patched:
-        patched.setattr(type(third.breaker), "is_down", property(lambda self: self is third.breaker))
-        carrying.carry(world.databases)
-    assert world.fetch(2, "select count(*) from penstock.outbox") == [(1,)]
-    assert carrying.carry(world.databases) == 1
-    assert world.fetch(2, "select count(*) from penstock.outbox") == [(0,)]
-    assert sum(world.fetch(number, "select count(*) from penstock.ready")[0][0] for number in (1, 2, 3)) == 1
-
-
-def test_an_older_report_never_replaces_a_newer_one(world: World) -> None:
-    world.app.pause("o")
-    world.handle.enqueue(key=world.key(1), n=0)
-    world.app.move_partition("o", 0, 2)
-    world.app.move_partition("o", 1, 2)
-    queue = world.databases.read(lambda c: find_queue(c, "o")).id
-    for number, keys in ((8, [b"k"]), (7, []), (8, [])):
-        given = {"queue": queue, "epoch": 1, "shard": 1, "open_ids": [], "held_keys": keys, "number": number + 10**6}
-        world.databases.of(2).run(lambda c: c.execute(query("note_rest"), given))  # noqa: B023
-    assert (1, b"k") in held(world, 2)
-
-
-def test_nothing_starts_where_the_rest_of_a_key_is_on_its_way(world: World) -> None:
-    key = world.key(2)
-    world.app.pause("o")
-    for n in range(60):
-        world.handle.enqueue(key=key, n=n)
-    begin(world, 2)
-    send(world, 2, 10)
-    world.app.resume("o")
-    world.work()
-    world.drain(2)
-    world.work()
-    assert world.ran == {key: list(range(60))}
-
-
-def test_what_holds_a_key_leaves_before_what_stands_behind_it(world: World) -> None:
-    keys = [world.key(2, n) for n in range(6)]
-    world.fails.add("late")
-    for n, key in enumerate(keys):
-        (world.again.enqueue if n % 2 else world.handle.options(priority=3).enqueue)(
-            **{"key": key, "n": 0} | ({} if n % 2 else {"how": "bad"})
-        )
-    world.work()
-    for key in keys:
-        world.handle.options(priority=1).enqueue(key=key, n=1)
-    begin(world, 2)
-    seen: list[str] = []
-    while send(world, 2, 1):
-        seen = [row[0] for row in world.fetch(2, "select facts ->> 'state' from penstock.outbox order by id")]
-    assert sorted(seen[:6]) == ["dead"] * 3 + ["scheduled"] * 3
-    assert seen[6:] == ["ready"] * 6
-
-
-def test_a_key_is_not_parted_by_a_change_on_its_way(world: World, empty_database_url: str) -> None:
-    world.app.add_shard(empty_database_url)
-    key = world.key(2)
-    number = partition_of(key.encode(), 2)
-    world.app.pause("o")
-    for n in range(60):
-        world.handle.enqueue(key=key, n=n)
-    begin(world, 2)
-    first = world.databases.read(lambda c: find_queue(c, "o")).partition_shards[number]
-    send(world, 2, 20)
-    assert carrying.carry(world.databases) == 20
-    world.app.move_partition("o", number, 4 - first)
-    world.handle.enqueue(key=key, n=60)
-    world.drain(2)
-    world.app.resume("o")
-    world.work()
-    assert world.ran == {key: list(range(61))}
-
-
-def test_a_child_takes_along_how_its_parents_ended(world: World) -> None:
-    ended = world.plain(2)
-    world.work()
-    later = world.plain(1, run_at=LATER)
-    child = world.plain(2, after=[ended, later])
-    begin(world, 2)
-    assert send(world, 2, 10) == 1
-    # Nobody keeps it for the child any more.
-    world.fetch(2, "delete from penstock.finished returning 1")
-    world.drain(2)
-    world.app.retry(later)
-    world.work()
-    assert world.app.job(child).state == "succeeded"
-
-
-def test_nobody_has_to_ask_a_drained_shard_for_idempotency_keys(world: World) -> None:
-    begin(world, 2)
-    for _ in range(3):
-        draining.advance_draining(world.databases)
-    assert states(world.databases)[2] == "draining"
-    assert {(each.queue, each.kind) for each in draining.count_rest(world.databases, 2)} == {
-        ("o", "idempotency keys"),
-        ("p", "idempotency keys"),
-    }
-    carry_keys(world.databases)
-    draining.advance_draining(world.databases)
-    assert states(world.databases)[2] == "drained"
-
-
 # Loads
 
 
@@ -766,47 +361,6 @@ def test_a_paused_load_is_carried_and_resumed_in_its_order(world: World, shard: 
     world.app.resume_load("much")
     world.work()
     assert world.ran[""] == list(range(8))
-
-
-# The command
-
-
-def test_the_command_tells_how_far_it_is(world: World, tmp_path: Path) -> None:
-    penstock = CommandLine(tmp_path, " ".join(world.urls))
-    stuck = world.plain(2)
-    with world.databases.of(2).connect() as connection, connection.transaction():
-        connection.execute("select from penstock.ready where task = 'run' for update")
-        title, head, *rows = penstock.done("shards", "drain", "2").out.splitlines()
-        assert title == "shard 2 is being drained"
-        assert head.split() == ["queue", "left", "count", "why"]
-        assert [row.split()[:3] for row in rows] == [["p", "ready", "1"]]
-        record = penstock.done("shards", "drain", "2", "--json").json
-        assert (record["shard"], record["state"]) == ("2", "draining")
-        assert record["rest"][0]["kind"] == "ready"
-    while penstock.done("shards", "drain", world.urls[1], "--json").json["state"] != "drained":
-        continue
-    assert penstock.done("shards", "drain", "2").out.startswith("shard 2 is drained")
-    assert world.app.job(stuck).state == "ready"
-    assert "the last one in use" in penstock.refused("shards", "drain", "1")
-    assert "there is no shard" in penstock.refused("shards", "drain", "7")
-
-
-def test_nothing_is_begun_while_another_shard_does_not_answer(shard_urls: list[str], empty_database_url: str) -> None:
-    proxy = Proxy(shard_urls[1])
-    try:
-        with App(shards=[shard_urls[0], proxy.url], request_timeout=5.0) as app:
-            app.queue("p", partitions=2)
-            app.add_shard(empty_database_url)
-            proxy.go_down()
-            with pytest.raises(PartitionUnavailable, match=r"shard 2, .*does not answer") as refused:
-                app.drain_shard(3)
-            assert refused.value.outcome == "not written"
-            with pytest.raises(PartitionUnavailable, match=r"shard 2, .*does not answer") as refused:
-                app.resize("p", partitions=3)
-            assert refused.value.outcome == "not written"
-            assert [each.state for each in app.shards] == ["active"] * 3
-    finally:
-        proxy.close()
 
 
 # Several queues

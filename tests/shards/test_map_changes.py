@@ -382,10 +382,21 @@ def test_a_plain_queue_that_shrinks_away_from_a_home_gets_a_map_for_its_idempote
     assert entry_on(databases, 1, "p").homes == (2, 2)
 
 
-@pytest.mark.parametrize("partition", [2, -1, True, "x", "p", None])
+@pytest.mark.parametrize("partition", [2, -1, "x", "p"])
 def test_a_partition_that_is_not_there_is_refused(app: App, partition: Any) -> None:
     with pytest.raises(NotFound, match="has no partition"):
         app.move_partition("o", partition, 1)
+
+
+def test_what_can_be_no_partition_and_no_shard_is_refused_as_such(app: App) -> None:
+    wrong: list[Any] = [True, None, 1.5, ["o"], b"o"]
+    for value in wrong:
+        with pytest.raises(InvalidInput, match="give a number from 0 to 1, or one of its names: o, ") as refused:
+            app.move_partition("o", value, 1)
+        assert refused.value.field == "partition"
+        with pytest.raises(InvalidInput, match="a number or a URL is needed") as refused:
+            app.move_partition("o", 0, value)
+        assert refused.value.field == "shard"
 
 
 def test_a_shard_that_is_not_there_or_not_in_use_is_refused(app: App, databases: Databases) -> None:

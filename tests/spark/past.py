@@ -52,7 +52,7 @@ def live(app: App) -> Past:
     past.ended += ship.enqueue_many([{"customer": f"c-{n % 7}", "price": n / 4} for n in range(30)])
     past.ended.append(ship.options(key=b"\xff\x00raw").enqueue(customer="x", price=1.0))
     past.ended.append(
-        ship.options(tenant="acme", owner="billing", tags=["t"], priority=2).enqueue(customer="ü", price=0.1)
+        ship.options(tenant="acme", created_by="billing", tags=["t"], priority=2).enqueue(customer="ü", price=0.1)
     )
     past.ended.append(ship.options(idempotency_key="once").enqueue(customer="once", price=0.1))
     cancelled = send.options(delay=3600).enqueue(to="late")

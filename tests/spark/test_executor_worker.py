@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import psycopg
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
+from tests.judge.rates import RatePeriod, over_the_rate, read_leases, watch_leases
 from tests.servers import Backup
 
 import penstock.spark as ps
@@ -28,7 +30,7 @@ from penstock.spark.streaming.stream_reader import JobStreamReader
 from penstock.storage.catalogue.queues import find_queue
 from penstock.storage.work import workers
 from penstock.storage.work.exchange import ClaimWish, Turn, exchange
-from penstock.upkeep import Upkeep
+from penstock.upkeep import SharedUpkeep, Upkeep
 
 
 def _slot(
@@ -319,6 +321,24 @@ def test_a_slot_is_not_idle_before_what_another_of_its_run_held_was_rescued(app:
     assert slot.run() == "idle"
     upkeep.stop()
     assert slot.counts == {"succeeded": 10}
+
+
+@pytest.mark.parametrize("order", [None, "key"])
+def test_g6_a_slot_starts_no_more_than_a_total_rate_allows(app: App, order: Any) -> None:
+    @app.queue("calls", partitions=2, order=order, total_rate="25/s").task(key="number")
+    def call(number: int) -> None: ...
+
+    call.enqueue_many([{"number": number} for number in range(75)])
+    watch_leases(app.url)
+    upkeep = SharedUpkeep(app.databases)
+    upkeep.start()
+    slot = _slot(app, "calls", _succeed)
+    assert slot.run() == "idle"
+    upkeep.stop()
+    assert slot.counts == {"succeeded": 75}
+    leases = read_leases([app.url], "calls")
+    assert sum(lease.jobs for lease in leases) == 75
+    assert over_the_rate(leases, [RatePeriod(0.0, inf, 25.0)]) == []
 
 
 def test_a_slot_ends_with_its_time_and_with_its_driver_and_hands_everything_back(app: App) -> None:

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.servers import open_folder
 
 import penstock.spark as ps
 from penstock import App
 from penstock.errors import PenstockError
-
-
-@pytest.fixture
-def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder that this program runs in, without a URL."""
-    monkeypatch.delenv("PENSTOCK_URL", raising=False)
-    monkeypatch.delenv("PENSTOCK_EMBEDDED", raising=False)
-    with open_folder() as folder:
-        monkeypatch.chdir(folder)
-        yield folder
-        for lock in folder.rglob("supervisor.lock"):
-            with lock.open("rb") as held:
-                fcntl.flock(held, fcntl.LOCK_SH)
 
 
 def test_what_looks_creates_no_database_and_a_load_does(

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 # Long enough for any machine; nothing is concluded from how long it took.
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 300.0
 
 
 def eventually(fact: Callable[[], T], what: str) -> T:

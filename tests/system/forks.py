@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import pickle
 import signal
+import sys
+import tempfile
+import threading
 import traceback
 import warnings
 from collections.abc import Callable
@@ -12,7 +16,8 @@ from typing import Any
 
 __all__ = ["Forked"]
 
-# A child that never returns ends by itself, and its test fails.
+# A child that has not returned by then notes where its threads are; one that never does ends by itself.
+HANGING_SECONDS = 25
 PATIENCE_SECONDS = 60
 
 
@@ -21,20 +26,29 @@ class Forked:
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self._reads, writes = os.pipe()
+        # What is raised while the child renews what it has is told to nobody but this hook.
+        raised: list[str] = []
+        told_before, sys.unraisablehook = sys.unraisablehook, lambda said: raised.append(repr(said.exc_value))
         with warnings.catch_warnings():
             # From 3.12 on Python warns whoever forks beside threads: that is what is tested.
             warnings.simplefilter("ignore", DeprecationWarning)
             self.pid = os.fork()
         if self.pid:
+            sys.unraisablehook = told_before
             os.close(writes)
             return
         os.close(self._reads)
         try:
             signal.alarm(PATIENCE_SECONDS)
+            stacks = tempfile.TemporaryFile("w+")  # noqa: SIM115
+            watch = threading.Timer(HANGING_SECONDS, lambda: faulthandler.dump_traceback(stacks))
+            watch.daemon = True
+            watch.start()
             try:
-                answer = pickle.dumps((True, function()))
+                answer = pickle.dumps((not raised, raised or function()))
             except BaseException:
-                answer = pickle.dumps((False, traceback.format_exc()))
+                stacks.seek(0)
+                answer = pickle.dumps((False, f"{traceback.format_exc()}\n{stacks.read()}"))
             with os.fdopen(writes, "wb") as pipe:
                 pipe.write(answer)
         finally:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,10 @@ from penstock.client.task import Task
 
 def square(n: int) -> int:
     return n * n
+
+
+def square_many(items: list[dict[str, int]]) -> list[Any]:
+    return [ValueError(item["n"]) if item["n"] == 3 else item["n"] ** 2 for item in items]
 
 
 def die() -> None:
@@ -66,6 +72,47 @@ def give_up() -> None:
     raise Discard("the shop was closed")
 
 
+NOTED: ContextVar[list[Any]] = ContextVar("NOTED")
+
+
+@contextmanager
+def note(context: Any, args: Any) -> Iterator[None]:
+    """Middleware."""
+    token = NOTED.set(["note", context.task, args, os.getpid()])
+    yield
+    NOTED.reset(token)
+
+
+@asynccontextmanager
+async def anote(context: Any, args: Any) -> AsyncIterator[None]:
+    """Async middleware."""
+    token = NOTED.set([*NOTED.get(), "anote"])
+    yield
+    NOTED.reset(token)
+
+
+@contextmanager
+def refuse(context: Any, args: Any) -> Iterator[None]:
+    """Middleware that puts another error in the place of the handler's."""
+    try:
+        yield
+    except KeyError as error:
+        raise Discard(f"no such order: {error}") from error
+
+
+def noted(n: int) -> list[Any]:
+    if n > 1:
+        raise KeyError(n)
+    return [*NOTED.get(), os.getpid()]
+
+
+def stop_when_told(context: Any, path: str) -> str:
+    Path(path).write_text(str(os.getpid()))
+    while not context.is_stopping:
+        time.sleep(0.01)
+    return "stopped"
+
+
 def declare(app: App) -> dict[str, Task[..., Any]]:
     """The tasks of these handlers, each tried once."""
     queue = app.queue("processes")
@@ -73,5 +120,13 @@ def declare(app: App) -> dict[str, Task[..., Any]]:
         handler.__name__: queue.task(
             name=handler.__name__, max_attempts=1, executor="process", timeout=2.0 if handler is hang else None
         )(handler)
-        for handler in (square, die, die_with_child, hang, wait, report, fail, give_up)
+        for handler in (square, die, die_with_child, hang, wait, report, fail, give_up, noted, stop_when_told)
     }
+
+
+def stop_many_when_told(context: Any, items: list[dict[str, str]]) -> list[Any]:
+    """A batch that runs until its worker stops; what was noted around it."""
+    Path(items[0]["path"]).touch()
+    while not context.is_stopping:
+        time.sleep(0.01)
+    return [NOTED.get()[:3]] * len(items)

@@ -101,11 +101,11 @@ def test_a_task_is_found_by_name_or_refused(penstock: CommandLine) -> None:
 def test_every_option_of_a_job_is_kept(penstock: CommandLine) -> None:
     parent = enqueued(penstock, "send", "to=a")
     options = ("--priority", "2", "--delay", "2h", "--key", "k", "--tag", "x", "--tag", "y", "--tenant", "t")
-    words = ("send", "to=b", *options, "--owner", "o", "--after", parent, "--idempotency-key", "once")
+    words = ("send", "to=b", *options, "--created-by", "o", "--after", parent, "--idempotency-key", "once")
     id_ = enqueued(penstock, *words)
     assert enqueued(penstock, *words) == id_
     job = penstock.done("job", id_, "--json").json
-    expected = {"priority": 2, "key": "k", "tags": ["x", "y"], "tenant": "t", "owner": "o", "after": [parent]}
+    expected = {"priority": 2, "key": "k", "tags": ["x", "y"], "tenant": "t", "created_by": "o", "after": [parent]}
     assert {name: job[name] for name in expected} == expected
     assert (job["state"], job["idempotency_key"]) == ("blocked", "once")
     assert penstock.done("explain", id_, "--json").json["detail"] == {"parents": [parent]}
@@ -129,7 +129,12 @@ def test_dead_letters_are_retried_cancelled_and_purged(penstock: CommandLine) ->
     assert penstock.done("retry", "--queue", "emails", "--preview").out == "3 jobs would be retried\n"
     assert penstock.done("retry", ids[0], "--json").json == {"job_id": ids[0], "state": "ready"}
     assert penstock.done("cancel", ids[0]).out == f"job {ids[0]} is cancelled\n"
-    assert penstock.done("retry", ids[0]).out.startswith(f"job {ids[0]} has ended as cancelled")
+    assert "is not retried: finished: cancelled by penstock cancel; failed jobs can be" in penstock.refused(
+        "retry", ids[0]
+    )
+    assert "is not retried" in penstock.refused("retry", ids[0], "--json")
+    assert penstock.done("cancel", ids[0]).out == f"job {ids[0]} is cancelled\n"
+    assert "is cancelled, and does not wait for a time" in penstock.refused("reschedule", ids[0], "now")
     assert penstock.done("retry", "--queue", "emails", "--json").json == {"jobs": 2, "preview": False}
     assert penstock.done("cancel", "--task", "send").out == "2 jobs cancelled\n"
     enqueued(penstock, "send", "to=a")
@@ -140,6 +145,25 @@ def test_dead_letters_are_retried_cancelled_and_purged(penstock: CommandLine) ->
     assert penstock.done("purge", "emails", "--state", "failed", "--yes", "--json").json["jobs"] == 0
 
 
+def test_a_dead_letter_is_retried_with_other_arguments(penstock: CommandLine) -> None:
+    ids = [enqueued(penstock, "send", "to=nowhere", "count=2") for _ in range(2)]
+    penstock("work", "tasks", "--until-idle", "--queue", "emails")
+    assert "not both" in penstock.wrong("retry", ids[0], "to=a", "--args", "{}")
+    assert "JSON object" in penstock.wrong("retry", ids[0], "--args", "[1]")
+    assert "arguments are changed of one job" in penstock.wrong("retry", "--queue", "emails", "--args", "{}")
+    assert "does not fit int" in penstock.refused("retry", ids[0], "to=0123", "count=x", "--app", "tasks")
+    assert penstock.done("retry", ids[0], "to=0123", "--app", "tasks:app").out == f"job {ids[0]} is ready\n"
+    done = penstock.done("retry", ids[1], "--args", '{"to": "b", "count": 3}', "--json").json
+    assert done == {"job_id": ids[1], "state": "ready"}
+    penstock("work", "tasks", "--until-idle", "--queue", "emails")
+    first, second = (penstock.done("job", id_, "--json").json for id_ in ids)
+    assert (first["result"], second["result"]) == ({"to": "0123", "count": 1}, {"to": "b", "count": 3})
+    (edit,) = first["edits"]
+    assert (edit["args"], edit["at"][-1]) == ({"to": "nowhere", "count": 2}, "Z")
+    assert 'before: {"to":"nowhere","count":2}' in penstock.done("job", ids[0]).out
+    assert "is succeeded, and only a dead letter's" in penstock.refused("retry", ids[0], "to=c")
+
+
 def test_a_waiting_job_is_moved_to_another_time(penstock: CommandLine) -> None:
     id_ = enqueued(penstock, "send", "to=a", "--run-at", "2130-01-31T09:00Z")
     assert penstock.done("job", id_, "--json").json["run_at"] == "2130-01-31T09:00:00Z"
@@ -148,6 +172,26 @@ def test_a_waiting_job_is_moved_to_another_time(penstock: CommandLine) -> None:
     assert penstock.done("reschedule", id_, "15m").out.startswith(f"job {id_} is scheduled: ")
     assert "has no time zone" in penstock.refused("reschedule", id_, "2130-01-31T09:00")
     assert penstock.done("reschedule", id_, "now").out == f"job {id_} is ready\n"
+    assert penstock.done("job", id_, "--json").json["run_at"] is not None
+
+
+def test_jobs_are_chosen_by_partition_tenant_and_creator_and_say_why_they_ended(penstock: CommandLine) -> None:
+    ids = [enqueued(penstock, "send", "to=a", "--tenant", "acme", "--created-by", name) for name in ("b", "c", "c")]
+    of_c = ("--tenant", "acme", "--created-by", "c")
+    assert [job["id"] for job in penstock.done("jobs", *of_c, "--json").json["jobs"]] == [ids[2], ids[1]]
+    partition = penstock.done("job", ids[1], "--json").json["partition"]
+    assert penstock.done("cancel", *of_c, "--queue", "emails", "--partition", partition, "--preview").out.endswith(
+        " would be cancelled\n"
+    )
+    assert penstock.done("cancel", ids[1], "--reason", "withdrawn").out == f"job {ids[1]} is cancelled\n"
+    assert penstock.done("cancel", *of_c).out == "1 job cancelled\n"
+    assert penstock.done("purge", "emails", "--tenant", "acme", "--yes").out == "1 job purged\n"
+    assert [penstock.done("job", id_, "--json").json["error"] for id_ in ids] == [
+        "cancelled by penstock purge", "withdrawn", "cancelled by penstock cancel",
+    ]  # fmt: skip
+    assert "reason: withdrawn" in penstock.done("job", ids[1]).out
+    assert "queue 'emails' has no partition 7" in penstock.refused("jobs", "--queue", "emails", "--partition", "7")
+    assert penstock.done("stats", "emails", "--json").json["total_cancelled"] == 3
 
 
 def test_pause_and_resume_and_what_can_be_looked_at(penstock: CommandLine) -> None:
@@ -164,6 +208,27 @@ def test_pause_and_resume_and_what_can_be_looked_at(penstock: CommandLine) -> No
     assert (cron["name"], cron["timezone"], cron["args"]) == ("nightly", "Europe/Berlin", {"to": "all"})
     for words in (("stats",), ("stats", "emails"), ("jobs",), ("workers",), ("crons",)):
         assert penstock.done(*words).out
+
+
+def test_a_cron_entry_is_paused_resumed_run_and_removed(penstock: CommandLine) -> None:
+    penstock("work", "tasks", "--until-idle")  # Writes down what is declared.
+    assert penstock.done("crons", "pause", "nightly").out == "cron 'nightly' is paused\n"
+    assert penstock.done("crons").out.splitlines()[1].split()[-1] == "paused"
+    # A worker that declares it again leaves it paused.
+    penstock("work", "tasks", "--until-idle")
+    (paused,) = penstock.done("crons", "--json").json["crons"]
+    assert paused["is_paused"] is True
+    resumed = penstock.done("crons", "resume", "nightly", "--json").json
+    assert (resumed["name"], resumed["paused"]) == ("nightly", False)
+    assert resumed["next_at"] == paused["next_at"]
+    id_ = penstock.done("crons", "run", "nightly").out.strip()
+    assert penstock.done("job", id_, "--json").json["args"] == {"to": "all"}
+    assert penstock.done("crons", "run", "nightly", "--json").json["id"] != id_
+    assert penstock.done("crons", "remove", "nightly").out == "cron 'nightly' is removed\n"
+    assert penstock.done("crons", "--json").json["crons"] == []
+    for act in ("pause", "resume", "run", "remove"):
+        assert "there is no cron 'nightly'" in penstock.refused("crons", act, "nightly")
+    assert "see penstock crons pause --help" in penstock.wrong("crons", "pause")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

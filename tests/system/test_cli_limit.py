@@ -35,11 +35,19 @@ def test_limits_are_changed_and_taken_away(penstock: CommandLine, database_url: 
     assert penstock.done("limit", "fair", "--weight", "none", "--json").json == {"queue": "fair", "weights": None}
 
 
+def test_the_longest_wait_is_written_as_any_wait_is(penstock: CommandLine) -> None:
+    for written, seconds in {"90": 90.0, "5m": 300.0, "2h": 7200.0, "none": None}.items():
+        assert penstock.done("limit", "q", "--max-wait", written, "--json").json == {"queue": "q", "max_wait": seconds}
+        assert penstock.done("stats", "q", "--json").json["rules"]["max_wait"] == seconds
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["q", "--limit", "0"], "limit"),
         (["q", "--rate", "fast"], "100/s"),
+        (["q", "--max-wait", "soon"], "90s, 15m, 2h, 1d"),
+        (["q", "--max-wait", "0"], "max_wait: 0 seconds is out of bounds"),
         (["q", "--weight", "acme=2"], "fair_by"),
         (["nowhere", "--limit", "1"], "nowhere"),
     ],

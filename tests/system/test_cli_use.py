@@ -13,6 +13,7 @@ import typer.main
 from tests.servers import created_database
 from tests.system.cli_runs import CommandLine, Run
 
+from penstock import App
 from penstock.cli import main
 from penstock.cli.program import program
 from penstock.model.queue import QueueDefinition
@@ -22,10 +23,10 @@ from penstock.storage.schema import EMPTY, OURS, check_schema, plan
 from penstock.version import __version__
 
 COMMANDS = [
-    "up", "work", "enqueue", "stats", "jobs", "job", "explain", "workers", "crons", "blocked-keys", "load", "loads",
+    "up", "work", "enqueue", "stats", "jobs", "job", "explain", "workers", "blocked-keys", "load", "loads",
     "pause-load", "resume-load", "cancel-load", "report", "advise", "archive", "replay", "cancel", "retry",
-    "reschedule", "pause", "resume", "purge", "limit", "release", "resize", "migrate", "sql", "grant", "doctor",
-    "version", "shards",
+    "reschedule", "pause", "resume", "purge", "limit", "release", "resize", "delete-queue", "migrate",
+    "sql", "grant", "doctor", "version", "shards", "crons",
 ]  # fmt: skip
 
 
@@ -60,7 +61,7 @@ def test_a_flag_of_the_help_has_no_value_and_an_option_names_its_own(in_process:
     first = in_process("--help").out
     assert re.search(r"--version +Print the version", first)
     assert not re.search(r"<bool>|<list|<int>", first + "".join(in_process(name, "--help").out for name in COMMANDS))
-    assert re.search(r"--queue +QUEUE +Only this queue", in_process("work", "--help").out)
+    assert re.search(r"--queue +QUEUE\[=N\] +Only this queue", in_process("work", "--help").out)
 
 
 def test_a_worker_that_would_run_nothing_is_refused(in_process: InProcess, tmp_path: Path) -> None:
@@ -150,6 +151,12 @@ def test_wrong_use_is_exit_code_2_and_one_line(penstock: CommandLine) -> None:
         ("stats", "--url", ""),
         ("stats", "--url", "postgresql://u:secret@127.0.0.1:1/x"),
         ("stats", "--url", "postgresql://u:secret@[x"),
+        ("stats", "--url", "postgresql://u:secret@h/x?sslmod=require"),
+        ("stats", "--url", "postgresql://u:secret"),
+        ("up", "--shards", "0"),
+        ("up", "--shards", "17"),
+        ("shards", "drain", "x"),
+        ("shards", "move", "q", "0", "2"),
         ("work", "nope:app"),
         ("work", "tasks.py"),
         ("work", "../tasks:app"),
@@ -174,6 +181,34 @@ def test_a_worker_that_cannot_be_is_refused_before_it_says_that_it_works(penstoc
         said = penstock.refused(command, "tasks:app", f"--{option}", "0")
         assert f"{option}: " in said
         assert "working on" not in said
+
+
+def test_what_is_not_done_to_a_job_is_a_refusal(in_process: InProcess, database_url: str) -> None:
+    with App(database_url) as app:
+        queue = app.queue("q")
+
+        @queue.task(max_attempts=1)
+        def run(fails: bool = False) -> None:
+            assert not fails
+
+        parent = run.enqueue(fails=True)
+        child = run.options(after=[parent]).enqueue()
+        done = run.enqueue()
+        app.work(until_idle=True)
+        waiting, blocked = run.enqueue(), run.options(after=[run.options(delay=900).enqueue()]).enqueue()
+    for words, told in {
+        ("cancel", str(done)): "had already ended: succeeded",
+        ("retry", str(done)): "is not retried: finished: succeeded; failed jobs can be, and those that wait for a time",
+        ("retry", str(child)): f"is not retried: cancelled for {parent}, a dead letter: retry it and it waits again",
+        ("retry", str(blocked)): "is not retried: blocked by ",
+        ("reschedule", str(done), "1h"): "is succeeded, and does not wait for a time: nothing was changed",
+    }.items():
+        for json in ((), ("--json",)):
+            run_ = in_process(*words, *json)
+            assert (run_.code, run_.out) == (1, ""), words
+            assert run_.err.startswith(f"error: job {words[1]} {told}"), run_.err
+    for words in (("cancel", str(waiting)), ("cancel", str(waiting)), ("retry", str(parent)), ("retry", str(parent))):
+        assert in_process(*words).code == 0
 
 
 def test_a_broken_module_is_refused_with_the_place_where_it_broke(penstock: CommandLine) -> None:

@@ -43,7 +43,7 @@ class Scene:
     name: str
 
     @property
-    def impatient(self) -> Bound:
+    def impatient(self) -> Bound[...]:
         return self.task.options(request_timeout=CALL_SECONDS)
 
 
@@ -108,11 +108,14 @@ CHANGES: dict[str, Call] = {
     "App.cancel": lambda s: s.app.cancel(s.job),
     "App.cancel by filter": lambda s: s.app.cancel(queue=s.queue),
     "App.retry": lambda s: s.app.retry(s.job),
+    "App.retry with other arguments": lambda s: s.app.retry(s.job, args={"name": "x"}),
+    "App.aretry": lambda s: run(s.app.aretry(s.job)),
     "App.retry by filter": lambda s: s.app.retry(queue=s.queue),
     "App.reschedule": lambda s: s.app.reschedule(s.job, LATER),
     "App.pause": lambda s: s.app.pause(s.queue),
     "App.resume": lambda s: s.app.resume(s.queue),
     "App.purge": lambda s: s.app.purge(s.queue),
+    "App.delete_queue": lambda s: s.app.delete_queue(s.queue, force=True),
     "App.limit": lambda s: s.app.limit(s.queue, max_length=1_000),
     "App.resize": lambda s: s.app.resize(s.queue, partitions=5),
     "App.move_partition": lambda s: s.app.move_partition(s.queue, 0, 2),
@@ -124,7 +127,7 @@ CHANGES: dict[str, Call] = {
 }
 # What waits for no database, or is meant to wait.
 EXEMPT = {
-    "App.queue", "App.tasks", "App.cron", "App.on", "App.stop", "App.testing", "App.is_embedded",
+    "App.queue", "App.tasks", "App.cron", "App.on", "App.middleware", "App.stop", "App.testing", "App.is_embedded",
     "App.lease_seconds", "App.retention", "App.request_timeout", "App.url", "Task.job", "Task.options", "Task.name",
     "Task.queue", "Task.definition",
     # A worker and a migration take as long as they take.

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.servers import wait_until_stopped
 from tests.system.facts import eventually
 
 from penstock import App, embedded
@@ -82,12 +83,6 @@ def open_folder() -> Iterator[Path]:
         wait_until_stopped(parent / ".penstock")
     finally:
         shutil.rmtree(parent)
-
-
-def wait_until_stopped(home: Path) -> None:
-    if (home / "supervisor.lock").exists():
-        with (home / "supervisor.lock").open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH)
 
 
 def server_process(home: Path) -> int:

@@ -51,21 +51,21 @@ def queue(app: App, kind: str) -> Queue:
 
 
 @pytest.fixture
-def keyed(kind: str) -> dict[str, Any]:
-    """The option of tasks on such a queue."""
-    return {"key": "name"} if kind == "ordered" else {}
+def keyed(kind: str) -> str | None:
+    """The key of tasks on such a queue."""
+    return "name" if kind == "ordered" else None
 
 
 def test_g13_a_handler_that_hangs_in_a_thread_is_replaced_at_its_timeout(
-    app: App, queue: Queue, keyed: dict[str, Any], working: Working, let_go: threading.Event
+    app: App, queue: Queue, keyed: str | None, working: Working, let_go: threading.Event
 ) -> None:
     names: list[str] = []
 
-    @queue.task(max_attempts=2, timeout=0.1, backoff=0, **keyed)
+    @queue.task(max_attempts=2, timeout=0.1, backoff=0, key=keyed)
     def hang(name: str) -> None:
         let_go.wait()
 
-    @queue.task(**keyed)
+    @queue.task(key=keyed)
     def note(name: str) -> None:
         names.append(name)
 
@@ -87,13 +87,13 @@ def test_g13_a_handler_that_hangs_in_a_thread_is_replaced_at_its_timeout(
 
 
 def test_g13_more_hung_handlers_than_slots_end_the_worker_and_another_goes_on(
-    app: App, queue: Queue, keyed: dict[str, Any], let_go: threading.Event, caplog: pytest.LogCaptureFixture
+    app: App, queue: Queue, keyed: str | None, let_go: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @queue.task(max_attempts=1, timeout=0.05, **keyed)
+    @queue.task(max_attempts=1, timeout=0.05, key=keyed)
     def hang(name: str) -> None:
         let_go.wait()
 
-    @queue.task(**keyed)
+    @queue.task(key=keyed)
     def note(name: str) -> str:
         return name
 
@@ -172,18 +172,18 @@ def test_g13_one_that_hangs_after_it_settled_in_its_own_transaction_counts_too(
 def test_g13_a_blocked_event_loop_loses_its_jobs_at_their_timeout_and_is_named(
     app: App,
     queue: Queue,
-    keyed: dict[str, Any],
+    keyed: str | None,
     working: Working,
     let_go: threading.Event,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     begun: list[str] = []
 
-    @queue.task(max_attempts=1, timeout=0.1, **keyed)
+    @queue.task(max_attempts=1, timeout=0.1, key=keyed)
     async def block(name: str) -> None:
         let_go.wait()
 
-    @queue.task(max_attempts=1, **keyed)
+    @queue.task(max_attempts=1, key=keyed)
     async def later(name: str) -> str:
         begun.append(name)
         return name
@@ -211,11 +211,11 @@ def test_g13_a_blocked_event_loop_loses_its_jobs_at_their_timeout_and_is_named(
 
 
 def test_g13_a_loop_that_stays_blocked_ends_the_worker_and_its_jobs_are_tried_again(
-    app: App, queue: Queue, keyed: dict[str, Any], let_go: threading.Event
+    app: App, queue: Queue, keyed: str | None, let_go: threading.Event
 ) -> None:
     is_first = True
 
-    @queue.task(max_attempts=2, backoff=0, **keyed)
+    @queue.task(max_attempts=2, backoff=0, key=keyed)
     async def block(name: str) -> str:
         nonlocal is_first
         if is_first:

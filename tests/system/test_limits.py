@@ -231,7 +231,8 @@ def test_limits_that_cannot_be_are_refused_by_name(app: App) -> None:
             app.limit("q", **limits)
         assert refused.value.field == field
     with pytest.raises(
-        InvalidInput, match="nothing to change: give limit, rate, per_key_rate, weights, max_length or max_wait"
+        InvalidInput,
+        match="nothing to change: give limit, total_limit, rate, total_rate, per_key_rate, weights, max_length",
     ):
         app.limit("q")
     with pytest.raises(InvalidInput, match="only rule about keys"):

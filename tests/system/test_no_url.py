@@ -5,21 +5,19 @@ be forbidden.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 import typer.main
-from tests.servers import open_folder
+from tests.servers import wait_until_stopped
 from tests.system.cli_runs import CommandLine
 
 from penstock import App, embedded
@@ -33,29 +31,13 @@ NEED_ONE = [
     "stats", "stats q", "jobs", f"job {ID}", f"explain {ID}", "workers", "crons", "blocked-keys q",
     "load some.csv --queue q", "loads", "pause-load x", "resume-load x", "cancel-load x", "report", "advise q",
     "archive lake", "replay lake --where 1=1 --load x", f"cancel {ID}", f"retry {ID}",
-    f"reschedule {ID} 2100-01-01T00:00Z", "pause q", "resume q", "purge q --yes", "limit q --limit 1", "release q k",
+    f"reschedule {ID} 2100-01-01T00:00Z", "pause q", "resume q", "purge q --yes", "delete-queue q --yes",
+    "limit q --limit 1", "release q k",
     "resize q 2", "grant reader somebody", "doctor", "shards", "shards add postgresql://nowhere/x",
-    "shards move q 0 1", "shards drain 1",
+    "shards move q 0 1", "shards drain 1", "crons pause x", "crons resume x", "crons run x", "crons remove x",
 ]  # fmt: skip
 NEED_NONE = ["sql", "version"]
 CREATE = ["up", "work", "enqueue", "migrate"]
-
-
-@pytest.fixture
-def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder that this program runs in, without a URL; no server runs there when the test is over."""
-    monkeypatch.delenv("PENSTOCK_URL", raising=False)
-    monkeypatch.delenv("PENSTOCK_EMBEDDED", raising=False)
-    with open_folder() as folder:
-        monkeypatch.chdir(folder)
-        yield folder
-        for lock in folder.rglob("supervisor.lock"):
-            wait_until_stopped(lock.parent)
-
-
-def wait_until_stopped(home: Path) -> None:
-    with suppress(FileNotFoundError), (home / "supervisor.lock").open("rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_SH)
 
 
 @pytest.fixture
@@ -285,7 +267,7 @@ def test_it_is_forbidden_by_the_app_and_by_the_environment(
             with pytest.raises(
                 InvalidInput, match=f"url: none was given, and {by} forbids .*set PENSTOCK_URL, or give"
             ):
-                call()  # type: ignore[operator]
+                call()
         # Where no database is needed none is missed.
         with app.testing(inline=True):
             task.enqueue()

@@ -15,7 +15,9 @@ from tests.system.conftest import MakeApp, Working
 
 import penstock
 from penstock import App, Task
+from penstock.admin.key_reasons import key_reason
 from penstock.routing.key_hash import partition_of
+from penstock.storage.inspect.key_reasons import why_not_started
 
 
 def eventually(fact: Callable[[], Any]) -> None:
@@ -61,7 +63,9 @@ def declare(app: App, log: Log, task: dict[str, Any] | None = None, **options: A
     def handle(key: str, n: int) -> None:
         log(key, n)
 
-    return app.queue("q", **{"order": "key", **options}).task(**{"key": "key", "backoff": 0, **(task or {})})(handle)
+    queue = app.queue("q", **{"order": "key", **options})
+    declared: Task[..., None] = queue.task(**{"key": "key", "backoff": 0, **(task or {})})(handle)
+    return declared
 
 
 def rows(count: int, keys: int, first: int = 0) -> list[dict[str, Any]]:
@@ -227,6 +231,14 @@ def test_explain_names_the_running_head_of_the_key(app: App, log: Log, working: 
     with working(app):
         eventually(lambda: log.all == [("k0", 0)])
         assert app.explain(ids[1]).reason.startswith(f"behind key head {ids[0]} (running on worker ")
+        # Another holds it, who is gone: nobody has found that out yet.
+        with app.databases.of_job(ids[1]).connect() as connection, connection.transaction(force_rollback=True):
+            connection.execute("update penstock.lease set worker_id = 1")
+            head = why_not_started(connection, ids[1])
+            assert head is not None
+            said, _ = key_reason(ids[1], "handle", head) or ("", {})
+            assert f"behind key head {ids[0]} (was running on worker " in said
+            assert "which is gone: it runs again when a worker's upkeep finds it" in said
         assert app.stats("q").partitions[0].owner is not None
         log.gates[0].set()
         eventually(lambda: len(log.all) == 3)

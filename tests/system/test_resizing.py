@@ -52,7 +52,8 @@ def declare(app: App, log: Log, task: dict[str, Any] | None = None, **options: A
         log(key, n)
 
     queue = app.queue("q", **{"order": "key", "partitions": 2, **options})
-    return queue.task(**{"key": "key", "backoff": 0, "name": "handle", **(task or {})})(handle)
+    declared: Task[..., None] = queue.task(**{"key": "key", "backoff": 0, "name": "handle", **(task or {})})(handle)
+    return declared
 
 
 def key_that_moves(before: tuple[int, int], after: tuple[int, int], other_than: str = "") -> str:

@@ -48,7 +48,7 @@ def test_g14_a_job_is_not_ended_with_the_result_of_one_that_had_its_id_and_lease
     app = App(url, lease=600.0)
 
     @app.queue("q", **KINDS[kind]).task(key="name" if kind == "owned" else None)
-    def run(name: str, context: Context) -> str:
+    def run(context: Context, name: str) -> str:
         started[name].set()
         assert go_on[name].wait(120)
         if settles_itself and name == "first":

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
+import asyncpg
+import django
+import django.db
+import django.db.transaction
 import psycopg
 import pytest
 import sqlalchemy
+from django.conf import settings as django_settings
+from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
@@ -55,8 +62,8 @@ def url_of(urls: list[str], context: penstock.Context) -> str:
     return urls[shard_of(context.job_id) - 1]
 
 
-def alchemy(url: str) -> str:
-    return url.replace("postgresql://", "postgresql+psycopg://")
+def alchemy(url: str, driver: str = "psycopg") -> str:
+    return url.replace("postgresql://", f"postgresql+{driver}://")
 
 
 @contextmanager
@@ -90,7 +97,62 @@ def sqlalchemy_session(url: str) -> Iterator[Any]:
         yield session
 
 
-SYNC = [psycopg_connection, psycopg_cursor, dict_row_connection, sqlalchemy_connection, sqlalchemy_session]
+@contextmanager
+def django_database(url: str, **settings: Any) -> Iterator[None]:
+    """Django's default database, for a block."""
+    if not django_settings.configured:
+        django_settings.configure(USE_TZ=False, TIME_ZONE="Asia/Tokyo", LOGGING_CONFIG=None)
+        django.setup()
+    there = conninfo_to_dict(url)
+    django.db.connections.settings = django.db.connections.configure_settings(
+        {
+            "default": {
+                "ENGINE": "django.db.backends.postgresql",
+                "NAME": there["dbname"],
+                "USER": there.get("user", ""),
+                "PASSWORD": there.get("password", ""),
+                "HOST": there["host"],
+                "PORT": there.get("port", ""),
+                **settings,
+            }
+        }
+    )
+    try:
+        yield
+    finally:
+        django.db.connections.close_all()
+        with suppress(AttributeError):  # Nobody used it.
+            del django.db.connections["default"]
+
+
+@contextmanager
+def django_connection(url: str) -> Iterator[Any]:
+    with django_database(url), django.db.transaction.atomic():
+        yield django.db.connection
+
+
+@contextmanager
+def django_wrapper_that_binds_on_the_server(url: str) -> Iterator[Any]:
+    with django_database(url, OPTIONS={"server_side_binding": True}), django.db.transaction.atomic():
+        yield django.db.connections["default"]
+
+
+@contextmanager
+def django_cursor(url: str) -> Iterator[Any]:
+    with django_database(url), django.db.transaction.atomic(), django.db.connection.cursor() as cursor:
+        yield cursor
+
+
+SYNC = [
+    psycopg_connection,
+    psycopg_cursor,
+    dict_row_connection,
+    sqlalchemy_connection,
+    sqlalchemy_session,
+    django_connection,
+    django_wrapper_that_binds_on_the_server,
+    django_cursor,
+]
 
 
 @pytest.mark.parametrize("count", [1, 150], ids=["one", "many"])
@@ -139,7 +201,51 @@ async def in_sqlalchemy_session(url: str, act: Callable[[AsyncSession], Awaitabl
         await act(session)
 
 
-ASYNC = [in_psycopg, in_psycopg_cursor, in_sqlalchemy_connection, in_sqlalchemy_session]
+async def in_sqlalchemy_session_on_asyncpg(url: str, act: Callable[[AsyncSession], Awaitable[Any]]) -> None:
+    async with (
+        AsyncSession(create_async_engine(alchemy(url, "asyncpg"), poolclass=NullPool)) as session,
+        session.begin(),
+    ):
+        await act(session)
+
+
+async def in_asyncpg(url: str, act: Callable[[Any], Awaitable[Any]]) -> None:
+    connection = await asyncpg.connect(url)
+    # As many applications have it: Penstock's own JSON is none of these codecs' business.
+    for name in ("json", "jsonb"):
+        await connection.set_type_codec(name, encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
+    try:
+        async with connection.transaction():
+            await act(connection)
+    finally:
+        await connection.close()
+
+
+async def in_asyncpg_begun_by_hand(url: str, act: Callable[[Any], Awaitable[Any]]) -> None:
+    connection = await asyncpg.connect(url, statement_cache_size=0)
+    try:
+        await connection.execute("begin")
+        await act(connection)
+        await connection.execute("commit")
+    finally:
+        await connection.close()
+
+
+async def in_asyncpg_pool(url: str, act: Callable[[Any], Awaitable[Any]]) -> None:
+    async with asyncpg.create_pool(url, min_size=1) as pool, pool.acquire() as connection, connection.transaction():
+        await act(connection)
+
+
+ASYNC = [
+    in_psycopg,
+    in_psycopg_cursor,
+    in_sqlalchemy_connection,
+    in_sqlalchemy_session,
+    in_sqlalchemy_session_on_asyncpg,
+    in_asyncpg,
+    in_asyncpg_begun_by_hand,
+    in_asyncpg_pool,
+]
 
 
 @pytest.mark.parametrize("count", [1, 150], ids=["one", "many"])
@@ -167,6 +273,142 @@ def test_g10_a_job_exists_if_and_only_if_the_async_transaction_commits(
     assert set(read_snapshot(*urls).labels) == set(ids)
 
 
+async def enqueue_all_kinds(
+    connection: Any, parent: int, work: Task[..., Any], ordered: Task[..., Any], text: str
+) -> list[int]:
+    """Jobs that are plain, scheduled, blocked, marked, and of a key that lives on the connection's database."""
+    here: dict[str, Any] = {"connection": connection}
+    marked = await work.options(tags=["x"], tenant="acme", **here).aenqueue(n=0, text=text)
+    later = await work.options(delay=60, **here).aenqueue(n=1)
+    many_later = await work.options(delay=60, **here).aenqueue_many([{"n": 2}] * 150)
+    child = await work.options(after=[parent], **here).aenqueue(n=3)
+    few = await work.options(**here).aenqueue_many([{"n": 4, "text": text}] * 2)
+    for name in map(str, range(1_000)):
+        with suppress(penstock.InvalidInput):  # It lives on the other shard.
+            of_key = [await ordered.options(**here).aenqueue(name=name)]
+            break
+    for count in (2, 150):
+        of_key += await ordered.options(**here).aenqueue_many([{"name": name}] * count)
+    return [marked, later, many_later[0], child, few[0], of_key[0], of_key[1], of_key[-1]]
+
+
+@pytest.mark.parametrize("within", [in_psycopg, in_asyncpg], ids=lambda within: within.__name__)
+def test_g10_whatever_a_job_has_is_written_in_an_async_transaction_as_in_any_other(
+    app: App, database_url: str, within: Any
+) -> None:
+    @app.queue("q").task
+    def work(n: int, text: str = "") -> None: ...
+
+    @app.queue("keyed", order="key").task(key="name")
+    def ordered(name: str) -> None: ...
+
+    app.migrate()
+    text = 'a "quoted" \\ tab\t line\n ü 🐘'
+    parent = work.enqueue(n=0)
+    ids: list[int] = []
+
+    async def enqueue(connection: Any) -> None:
+        ids[:] = await enqueue_all_kinds(connection, parent, work, ordered, text)
+
+    asyncio.run(within(database_url, enqueue))
+    marked, later, many_later, child, few, *of_key = map(app.job, ids)
+    assert (marked.args, marked.tags, marked.tenant) == ({"n": 0, "text": text}, ["x"], "acme")
+    assert few.args == {"n": 4, "text": text}
+    assert [each.state for each in (marked, later, many_later, child, few)] == [
+        *("ready", "scheduled", "scheduled", "blocked", "ready")
+    ]
+    assert many_later.run_at is not None
+    assert (many_later.run_at - many_later.enqueued_at).total_seconds() == 60
+    assert len({each.key for each in of_key}) == 1
+    assert [each.id for each in app.jobs(queue="keyed", limit=1_000)][-1] == of_key[0].id
+
+
+@pytest.mark.parametrize("count", [1, 150], ids=["one", "many"])
+def test_g10_what_is_refused_leaves_the_callers_transaction_as_it_was(
+    app: App, work: Task[..., Any], urls: list[str], database_url: str, count: int
+) -> None:
+    app.migrate()
+
+    async def enqueue() -> int:
+        connection = await asyncpg.connect(database_url)
+        try:
+            async with connection.transaction():
+                kept: int = await work.options(connection=connection).aenqueue(n=1)
+                with pytest.raises(penstock.InvalidInput, match="unknown"):
+                    await work.options(connection=connection, after=[kept + 1]).aenqueue_many([{"n": 2}] * count)
+            return kept
+        finally:
+            await connection.close()
+
+    kept = asyncio.run(enqueue())
+    assert set(read_snapshot(*urls).labels) == {kept}
+
+
+def test_an_asyncpg_connection_in_no_transaction_is_refused(
+    app: App, work: Task[..., Any], urls: list[str], database_url: str
+) -> None:
+    app.migrate()
+
+    async def enqueue() -> None:
+        connection = await asyncpg.connect(database_url)
+        try:
+            with pytest.raises(penstock.InvalidInput, match=r"in no transaction.*connection\.transaction\(\)"):
+                await work.options(connection=connection).aenqueue(n=1)
+            with pytest.raises(penstock.InvalidInput, match="asynchronous; use aenqueue"):
+                work.options(connection=connection).enqueue(n=1)
+        finally:
+            await connection.close()
+
+    asyncio.run(enqueue())
+    assert not read_snapshot(*urls).labels
+
+
+def test_djangos_connection_is_refused_where_it_would_be_another_one(
+    app: App, work: Task[..., Any], urls: list[str], database_url: str
+) -> None:
+    app.migrate()
+
+    async def enqueue() -> None:
+        with pytest.raises(penstock.InvalidInput, match="sync_to_async"):
+            await work.options(connection=django.db.connection).aenqueue(n=1)
+
+    with django_database(database_url):
+        asyncio.run(enqueue())
+    assert not read_snapshot(*urls).labels
+
+
+def test_what_lies_under_a_connection_that_cannot_be_used_is_named(app: App, work: Task[..., Any]) -> None:
+    app.migrate()
+    with (
+        django_database("host=x dbname=:memory:", ENGINE="django.db.backends.sqlite3"),
+        pytest.raises(
+            penstock.InvalidInput, match="ConnectionProxy over sqlite3 is not one Penstock can write through"
+        ),
+    ):
+        work.options(connection=django.db.connection).enqueue(n=1)
+
+
+def test_g10_djangos_savepoint_and_its_on_commit_go_by_the_same_transaction(
+    app: App, work: Task[..., Any], urls: list[str], database_url: str
+) -> None:
+    app.migrate()
+    seen: list[int] = []
+    with django_database(database_url):
+        with django.db.transaction.atomic():
+            kept = work.options(connection=django.db.connection, delay=60).enqueue(n=1)
+            django.db.transaction.on_commit(lambda: seen.append(len(read_snapshot(*urls).labels)))
+            with pytest.raises(Changed), django.db.transaction.atomic():  # noqa: PT012
+                work.options(connection=django.db.connection).enqueue(n=2)
+                raise Changed
+            many = work.options(connection=django.db.connection).enqueue_many([{"n": n} for n in range(150)])
+        # Outside of an atomic block each statement is a transaction of its own, as for Django's own writes.
+        one = work.options(connection=django.db.connection).enqueue(n=3)
+    assert set(read_snapshot(*urls).labels) == {kept, one, *many}
+    assert seen == [151]
+    # Times are times, though this Django has a zone of its own and cuts it off.
+    assert abs((app.job(many[0]).enqueued_at - app.job(one).enqueued_at).total_seconds()) < 3_600
+
+
 def test_g10_a_savepoint_that_is_rolled_back_takes_its_jobs_along(
     work: Task[..., Any], urls: list[str], database_url: str
 ) -> None:
@@ -185,7 +427,7 @@ def test_a_job_settled_in_its_handlers_transaction_is_done_if_and_only_if_that_c
     attempts: list[tuple[str, int]] = []
 
     @queue.task(max_attempts=3, backoff=0)
-    def transfer(name: str, context: penstock.Context) -> str:
+    def transfer(context: penstock.Context, name: str) -> str:
         attempts.append((name, context.attempt))
         with psycopg.connect(url_of(urls, context)) as connection:
             connection.execute("insert into public.effect values (%s, %s)", [name, context.attempt])
@@ -199,7 +441,7 @@ def test_a_job_settled_in_its_handlers_transaction_is_done_if_and_only_if_that_c
         return "not this"
 
     @queue.task(max_attempts=3, backoff=0)
-    async def transfer_lane(name: str, context: penstock.Context) -> None:
+    async def transfer_lane(context: penstock.Context, name: str) -> None:
         attempts.append((name, context.attempt))
         async with await psycopg.AsyncConnection.connect(url_of(urls, context)) as connection:
             await connection.execute("insert into public.effect values (%s, %s)", [name, context.attempt])
@@ -207,13 +449,29 @@ def test_a_job_settled_in_its_handlers_transaction_is_done_if_and_only_if_that_c
             if context.attempt == 1 and name == "async rolled back":
                 await connection.rollback()
 
+    @queue.task(max_attempts=3, backoff=0)
+    async def transfer_by_asyncpg(context: penstock.Context, name: str) -> None:
+        attempts.append((name, context.attempt))
+        connection = await asyncpg.connect(url_of(urls, context))
+        try:
+            with suppress(Changed):
+                async with connection.transaction():
+                    await connection.execute("insert into public.effect values ($1, $2)", name, context.attempt)
+                    await context.asettle(connection, result=name)
+                    if context.attempt == 1 and name == "asyncpg rolled back":
+                        raise Changed
+        finally:
+            await connection.close()
+
     execute("create table public.effect (name text, attempt int)")
     plain = ("committed", "rolled back", "raised", "raised after")
     lanes = ("async committed", "async rolled back")
+    by_asyncpg = ("asyncpg committed", "asyncpg rolled back")
     jobs = {name: transfer.enqueue(name=name) for name in plain}
     jobs |= {name: transfer_lane.enqueue(name=name) for name in lanes}
+    jobs |= {name: transfer_by_asyncpg.enqueue(name=name) for name in by_asyncpg}
     app.work(until_idle=True)
-    twice = {"rolled back", "raised", "async rolled back"}
+    twice = {"rolled back", "raised", "async rolled back", "asyncpg rolled back"}
     assert sorted(attempts) == sorted(
         (name, attempt) for name in jobs for attempt in ((1, 2) if name in twice else (1,))
     )
@@ -221,8 +479,8 @@ def test_a_job_settled_in_its_handlers_transaction_is_done_if_and_only_if_that_c
     assert sorted(effects) == sorted((name, 2 if name in twice else 1) for name in jobs)
     assert {name: app.result(job) for name, job in jobs.items()} == {name: name for name in jobs}
     final = read_snapshot(*urls)
-    assert final.states == {"succeeded": 6}
-    assert final.totals["completed"] == 6
+    assert final.states == {"succeeded": 8}
+    assert final.totals["completed"] == 8
 
 
 def test_g4_a_handler_without_its_lease_is_told_when_it_settles(app: App, urls: list[str]) -> None:

@@ -53,7 +53,7 @@ def test_g2_a_handler_that_times_out_while_it_asks_for_a_lease_of_its_own_does_n
 ) -> None:
     # However often it is interrupted before it asks, on a busy machine.
     @app.queue("q", order=order).task(max_attempts=1000, backoff=0, timeout=0.2)
-    async def work(n: int, context: penstock.Context) -> None:
+    async def work(context: penstock.Context, n: int) -> None:
         if n == 0 and not answer.is_given.is_set():
             await context.asettle(NO_CONNECTION)
 
@@ -92,7 +92,7 @@ def test_g2_a_plain_handler_that_was_given_a_lease_of_its_own_unheard_of_does_no
     monkeypatch.setattr(Watchdog, "_due", lambda watchdog, job: due(watchdog, job) if hung.is_set() else None)
 
     @app.queue("q", order=order).task(max_attempts=1000, backoff=0, timeout=0.2)
-    def work(n: int, context: penstock.Context) -> None:
+    def work(context: penstock.Context, n: int) -> None:
         if n == 1:
             return
         attempts.append(context.attempt)

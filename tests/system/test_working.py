@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -97,6 +98,30 @@ def test_a_second_sigterm_leaves_at_once_and_loses_nothing(
     assert read_snapshot(*urls).states == {"succeeded": 10}
 
 
+def test_the_first_ctrl_c_says_what_is_waited_for_and_the_second_does_not_wait(
+    app: App, urls: list[str], jobs: list[int]
+) -> None:
+    command = [sys.executable, "-c", WORKER, *urls]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert [process.stdout.readline() for _ in range(2)] == ["running\n"] * 2
+            process.send_signal(signal.SIGINT)
+            # Shown though nobody has set up logging.
+            said = process.stderr.readline()
+            assert "stopping: for up to 30 s the worker waits for 2 handlers: q/work (job " in said
+            assert {int(number) for number in re.findall(r"\(job (\d+)\)", said)} <= set(jobs)
+            assert process.stdout.readline() == "stopping\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    app.work(until_idle=True)
+    assert read_snapshot(*urls).states == {"succeeded": 10}
+
+
 def test_a_signal_at_the_worst_moment_does_not_lock_the_worker_up(urls: list[str]) -> None:
     program = """
 import signal, sys, threading
@@ -176,7 +201,7 @@ def test_until_idle_does_what_is_ready_due_or_about_to_be_and_leaves_the_rest(ap
     runs: list[str] = []
 
     @queue.task(max_attempts=3, backoff=0)
-    def work(name: str, context: penstock.Context) -> None:
+    def work(context: penstock.Context, name: str) -> None:
         runs.append(name)
         if name == "retry" and context.attempt < 3:
             raise ValueError("on purpose")
@@ -281,7 +306,7 @@ def test_a_job_past_max_wait_expires_and_a_retry_never_does(app: App, execute: E
     runs: list[int] = []
 
     @app.queue("q", max_wait=60).task(backoff=0)
-    def work(n: int, context: penstock.Context) -> None:
+    def work(context: penstock.Context, n: int) -> None:
         runs.append(n)
         if context.attempt == 1:
             raise penstock.Retry(after=3600)

@@ -49,7 +49,7 @@ class StrictOrder(pydantic.BaseModel):
     due: date
 
 
-Context = type("Context", (), {"__module__": "penstock.worker.context"})
+Context = type("Context", (), {"__module__": "penstock.task.context"})
 ForeignContext = type("Context", (), {"__module__": "somewhere"})
 
 
@@ -111,18 +111,41 @@ def test_the_context_is_given_by_the_worker_and_is_no_argument() -> None:
     assert refused(lambda: arguments.decode(b'{"to":"a@b.c","context":{}}')) == "context"
 
 
-def test_the_context_is_known_by_its_annotation_too() -> None:
-    def context_parameter(annotation: object) -> str | None:
-        def handler(to: str, job: Any = None) -> None: ...
+def test_the_context_comes_first_or_has_a_default() -> None:
+    def first(context: Any, to: str) -> None: ...
+    def last(to: str, context: Any) -> None: ...
+    def with_default(to: str, context: Any = None) -> None: ...
+    def by_name(*, context: Any, to: str) -> None: ...
+    def by_name_with_default(to: str, *, context: Any = None) -> None: ...
+
+    for handler in (first, with_default, by_name_with_default):
+        arguments = Arguments(handler)
+        assert arguments.context_parameter == "context"
+        assert arguments.names == {"to"}
+    for refused_handler, name in ((last, "last"), (by_name, "by_name")):
+        with pytest.raises(InvalidInput) as caught:
+            Arguments(refused_handler)
+        assert str(caught.value) == (
+            f"context: {name} takes it neither first nor with a default; write def {name}(context, ...), "
+            "or context=None"
+        )
+
+
+def test_a_context_under_another_name_is_refused() -> None:
+    def arguments(annotation: object) -> Arguments:
+        def handler(job: Any, to: str) -> None: ...
 
         handler.__annotations__["job"] = annotation
-        return Arguments(handler).context_parameter
+        return Arguments(handler)
 
     annotation: object
     for annotation in (Context, Context | None, "penstock.Context", "Context", "penstock.Context | None"):
-        assert context_parameter(annotation) == "job"
+        with pytest.raises(
+            InvalidInput, match="job: argument 'job' of handler is annotated as a Context; call it 'context'"
+        ):
+            arguments(annotation)
     for annotation in (ForeignContext, "ForeignContext", "missing.Context", str, "str", None):
-        assert context_parameter(annotation) is None
+        assert arguments(annotation).names == {"job", "to"}
 
 
 def test_defaults_may_be_left_out_and_any_name_may_be_taken() -> None:

@@ -9,6 +9,7 @@ from penstock.worker.backlog import Backlog
 from penstock.worker.claimed_job import ClaimedJob
 from penstock.worker.context import Registration
 from penstock.worker.slot_pool import SlotPool
+from penstock.worker.stop_request import StopRequest
 
 
 def claimed(number: int, partition: int, taken_at: float, *, starts_in_order: bool) -> ClaimedJob:
@@ -19,7 +20,7 @@ def claimed(number: int, partition: int, taken_at: float, *, starts_in_order: bo
 
 
 def test_what_waited_for_long_goes_back_and_where_starts_have_an_order_what_is_behind_it() -> None:
-    registration = Registration(Database("postgresql://nowhere"), "", lambda *_: None)
+    registration = Registration(Database("postgresql://nowhere"), "", lambda *_: None, StopRequest())
     backlog = Backlog(SlotPool(2, lambda _: None), registration, lambda: None)
     jobs = [
         claimed(1, 1, 5.0, starts_in_order=True),

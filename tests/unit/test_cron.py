@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -126,11 +127,24 @@ def test_a_time_zone_that_is_none_is_refused_with_a_remedy(zone: str) -> None:
     assert refused.value.field == "timezone"
 
 
-def test_whoever_wrote_seconds_is_told_of_six_fields() -> None:
-    with pytest.raises(InvalidInput, match=r"write six fields such as .* \(second, minute"):
-        Schedule("61 0 3 * * *")
-    with pytest.raises(InvalidInput, match=r"write five fields such as .* \(minute"):
-        Schedule("61 3 * * *")
+@pytest.mark.parametrize(
+    ("expression", "told"),
+    [
+        ("61 3 * * *", "has '61' for the minute; give 0 to 59; or"),
+        ("61 0 3 * * *", "has '61' for the second; give 0 to 59; or"),
+        ("0 24 * * *", "has '24' for the hour; give 0 to 23; or"),
+        ("0 0 32 * *", "has '32' for the day of month; give 1 to 31,"),
+        ("0 0 1 foo *", "has 'foo' for the month; give 1 to 12, or JAN to DEC; or"),
+        ("0 0 * * 8", r"has '8' for the day of week; give 0 \(Sunday\) to 7"),
+        ("* * *", r"has 3 fields; write five \(minute, hour"),
+        ("never", r"has 1 field; write five \(minute, hour"),
+        ("@reboot", "is no short form; write @hourly, @daily"),
+        ("0 0 31 2 *", "names no day that ever comes; mend"),
+    ],
+)
+def test_the_field_that_cannot_be_is_named_with_what_it_may_be(expression: str, told: str) -> None:
+    with pytest.raises(InvalidInput, match=f"^expression: '{re.escape(expression)}' {told}"):
+        Schedule(expression)
 
 
 def test_an_expression_whose_fields_never_meet_is_refused() -> None:

@@ -37,6 +37,7 @@ class Play:
             "dead": states["failed"],
             "enqueued": len(self.final.labels) + (flaw == "counts wrong"),
             "completed": states["succeeded"],
+            **{name: states[name] for name in ("cancelled", "discarded", "expired")},
         }
 
     def _note(self, actor: str, act: str, type_: EventType, **facts: object) -> None:
@@ -183,6 +184,37 @@ def test_only_an_error_that_says_so_counts_as_refused(tmp_path: Path, outcome: s
     assert read_history(tmp_path / "history")[-1].type == type_
 
 
+def test_a_batch_counts_as_one_run_of_its_key_and_may_be_run_again_as_its_jobs() -> None:
+    def run(at: int, job: int, type_: EventType = "invoke", batch: int = 0, actor: str = "a") -> Event:
+        return Event(at, actor, "run", type_, label=f"l{job}", job=job, lease=job if batch else job + 100, call=batch)
+
+    def settle(at: int, job: int) -> Event:
+        return Event(at, "a", "settle", "ok", job=job)
+
+    def found(*events: Event) -> set[str]:
+        history = sorted([*calls, *events], key=lambda event: event.at)
+        return set(judge(history, final, per_key={"o": 1}, batched=["o"]).findings)
+
+    calls = [
+        Event(job * 2 + (type_ == "ok"), "p", "enqueue", type_, label=f"l{job}", job=job, call=job, group="o/k")
+        for job in (1, 2, 3)
+        for type_ in ("invoke", "ok")
+    ]
+    final = Snapshot({1: "l1", 2: "l2", 3: "l3"}, [(job, "succeeded") for job in (1, 2, 3)])
+    together = [run(20, 1, batch=1), run(21, 2, batch=1), run(24, 1, "ok", 1), run(25, 2, "ok", 1)]
+    alone = [run(40, 3), run(41, 3, "ok")]
+    assert found(*together, *alone) == set()
+    # It was killed, and all of it runs again, alone.
+    again = [run(30, 1), run(31, 1, "ok"), settle(32, 1), run(33, 2), run(34, 2, "ok"), settle(35, 2)]
+    assert found(*together[:2], *again, *alone) == set()
+    # One of it is tried again after another had ended.
+    assert found(*together, settle(26, 2), run(30, 1), run(31, 1, "ok"), *alone) == set()
+    # The next of the key began before the batch was over, or ended before one of it ran.
+    assert found(*together, run(22, 3, actor="b"), run(23, 3, "ok", actor="b")) == {"too many of a key at once"}
+    assert found(*together[:2], *alone, settle(42, 3), run(50, 1), run(51, 2)) == {"out of order"}
+    assert found(run(20, 3, batch=3), run(21, 1, batch=3), run(22, 2, batch=3)) == {"out of order"}
+
+
 def test_keys_and_limits_of_a_queue_are_judged_by_its_own_jobs() -> None:
     def run(at: int, actor: str, job: int, type_: EventType = "invoke") -> Event:
         return Event(at, actor, "run", type_, label=f"l{job}", job=job, lease=job)
@@ -199,6 +231,17 @@ def test_keys_and_limits_of_a_queue_are_judged_by_its_own_jobs() -> None:
     found = judge(history, final, per_key={"o": 1}, limits={"o": 1}).findings
     assert {"out of order", "too many of a key at once", "over the limit"} == set(found)
     assert not judge(history, final, per_key={"x": 1}, limits={"o": 2, "x": 1}).findings
+    # A limit that is changed holds as the higher of the two until the change is through.
+    assert judge(history, final, limits={"o": 3}).findings == {}
+    raised = [*history, Event(9, "p", "limit", "invoke", group="o", attempt=2)]
+    assert not judge(sorted(raised, key=lambda e: e.at), final, limits={"o": 1}).findings
+    lowered = [
+        *history,
+        Event(8, "p", "limit", "invoke", group="o", attempt=1),
+        Event(9, "p", "limit", "ok", group="o", attempt=1),
+    ]
+    assert "over the limit" in judge(sorted(lowered, key=lambda e: e.at), final, limits={"o": 2}).findings
+    assert not judge(sorted(lowered[:-1], key=lambda e: e.at), final, limits={"o": 2}).findings
     # What a stopped worker runs when it comes back proves nothing: others may have its place.
     stopped = [Event(11, "p", "stop", "ok", label="a"), *history]
     assert "over the limit" not in judge(sorted(stopped, key=lambda e: e.at), final, limits={"o": 1}).findings

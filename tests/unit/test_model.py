@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from penstock.errors import InvalidInput
 from penstock.model import Explanation, Failure, Job, PartitionStats, QueueDefinition, State, Stats, WorkerInfo
 from penstock.model.job_state import FINAL, OUTCOME, STATE_OF_OUTCOME
-from penstock.model.queue import partition_name, refuse_unknown_options
-from penstock.model.rules import LIVE_OPTIONS
+from penstock.model.queue import partition_name, refuse_fixed_options
+from penstock.model.rules import LIVE_OPTIONS, QueueRules
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 LATER = datetime(2026, 11, 15, 13, tzinfo=UTC)
@@ -56,7 +57,7 @@ def test_an_explanation_reads_as_its_reason() -> None:
 def test_the_figures_of_a_queue_are_the_sum_of_its_partitions() -> None:
     first = PartitionStats(
         name="q", shard="1", queue_length=1, active_count=2, scheduled=3, blocked=4, dead=5, oldest_enqueued_at=LATER,
-        total_enqueued=6, total_completed=7, total_failed=8,
+        total_enqueued=6, total_completed=7, total_failed=8, total_cancelled=9, total_discarded=1, total_expired=2,
     )  # fmt: skip
     second = dataclasses.replace(first, name="q__p1", queue_length=10, oldest_enqueued_at=NOON, total_failed=0)
     third = PartitionStats(name="q__p2", shard="1")
@@ -65,6 +66,7 @@ def test_the_figures_of_a_queue_are_the_sum_of_its_partitions() -> None:
     assert stats.unavailable == ["2"]
     assert (stats.queue_length, stats.active_count, stats.scheduled, stats.blocked, stats.dead) == (11, 4, 6, 8, 10)
     assert (stats.total_enqueued, stats.total_completed, stats.total_failed) == (12, 14, 8)
+    assert (stats.total_cancelled, stats.total_discarded, stats.total_expired) == (18, 2, 4)
     assert stats.oldest_enqueued_at == NOON
     assert Stats.of("q", []).oldest_enqueued_at is None
 
@@ -112,7 +114,6 @@ def test_a_queue_is_one_partition_without_bounds_unless_declared_otherwise() -> 
         ({"fair_by": "tenant", "weights": {"": 1}}, "weights"),
         ({"fair_by": "tenant", "weights": {str(n): 1 for n in range(1001)}}, "weights"),
         ({"order": "key", "on_retry": "stop"}, "on_retry"),
-        ({"order": "key", "on_dead": None}, "on_dead"),
         ({"weights": {"a": 1}}, "weights"),
         ({"on_retry": "pass"}, "on_retry"),
         ({"on_dead": "halt"}, "on_dead"),
@@ -145,10 +146,47 @@ def test_the_kind_of_a_queue_follows_from_its_rules(
     assert (rules.per_key, rules.is_owned, rules.holds_on_retry) == (running_per_key, is_owned, holds_on_retry)
 
 
-def test_an_option_that_never_existed_is_refused_with_those_that_do() -> None:
-    with pytest.raises(InvalidInput, match="queue 'x' has no such option; the options are partitions, order") as no:
-        refuse_unknown_options("x", {"partition": 4})
-    assert no.value.field == "partition"
-    refuse_unknown_options("x", {"order": "key", "weights": {}})
-    with pytest.raises(InvalidInput, match="the options are limit, rate"):
-        refuse_unknown_options("x", {"order": "key"}, LIVE_OPTIONS)
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        (
+            "limt",
+            "app.limit has no option 'limt' \\(did you mean 'limit'\\?\\); the options are limit, total_limit, rate",
+        ),
+        ("partitions", "app.limit does not change it; app.resize\\('x', partitions=...\\) does"),
+        (
+            "order",
+            "it stays as queue 'x' was declared; declare .* app.limit can: limit, total_limit, rate",
+        ),
+        ("on_dead", "it stays as queue 'x' was declared"),
+    ],
+)
+def test_what_a_limit_cannot_change_is_refused_with_what_can(option: str, told: str) -> None:
+    with pytest.raises(InvalidInput, match=told) as refused:
+        refuse_fixed_options("x", {option: 1})
+    assert refused.value.field == option
+    refuse_fixed_options("x", LIVE_OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "told"),
+    [
+        ({"weights": {"a": 1}}, "weights", "give fair_by='tenant', or no weights"),
+        ({"weights": 5, "fair_by": "tenant"}, "weights", r"write weights=\{'acme': 2\}"),
+        ({"fair_by": "customer"}, "fair_by", "'customer' is none of its values; give 'tenant', or leave it out"),
+        ({"on_retry": "pass"}, "on_retry", "give order='key', per_key or per_key_rate, or leave on_retry out"),
+        ({"on_retry": "hold"}, "on_retry", "'hold' is about keys"),
+        ({"on_dead": "continue", "fair_by": "tenant"}, "on_dead", "'continue' is about keys"),
+    ],
+)
+def test_rules_that_mean_nothing_together_are_refused_with_the_remedy(
+    options: dict[str, Any], field: str, told: str
+) -> None:
+    with pytest.raises(InvalidInput, match=told) as refused:
+        QueueDefinition.of("q", **options)
+    assert refused.value.field == field
+
+
+def test_weights_for_a_queue_that_shares_by_nothing_name_what_can_be_done_now() -> None:
+    with pytest.raises(InvalidInput, match="declare a queue of another name with fair_by='tenant'"):
+        QueueRules().changed("q", {"weights": {"a": 2}})

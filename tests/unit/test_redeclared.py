@@ -122,9 +122,9 @@ def test_at_a_prompt_queues_and_crons_may_be_declared_otherwise(monkeypatch: pyt
 
     app.cron("nightly", "0 3 * * *", send)
     app.cron("nightly", "0 3 * * *", send)
-    with pytest.raises(InvalidInput, match="'mail' is declared twice on this app, differently"):
+    with pytest.raises(InvalidInput, match="'mail' is declared twice on this app, with "):
         app.queue("mail", limit=6)
-    with pytest.raises(InvalidInput, match="'nightly' is declared twice on this app, differently"):
+    with pytest.raises(InvalidInput, match="'nightly' is declared twice on this app, with "):
         app.cron("nightly", "0 4 * * *", send)
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     assert app.queue("mail", limit=6).definition.rules.limit == 6

@@ -19,8 +19,9 @@ from penstock.model.option import Kind
 from penstock.model.rules import LIVE_OPTIONS, MUST_KNOW, options_of, refuse_unknown_rules
 
 EVERY: dict[str, Any] = {
-    "order": "key", "per_key": 3, "limit": 7, "rate": "30/m", "per_key_rate": "100/s", "fair_by": "tenant",
-    "weights": {"a": 2.0}, "on_retry": "pass", "on_dead": "halt", "max_length": 9, "max_wait": 1.5,
+    "order": "key", "per_key": 3, "limit": 7, "total_limit": 20, "rate": "30/m", "total_rate": "90/m",
+    "per_key_rate": "100/s",
+    "fair_by": "tenant", "weights": {"a": 2.0}, "on_retry": "pass", "on_dead": "halt", "max_length": 9, "max_wait": 1.5,
 }  # fmt: skip
 
 
@@ -45,7 +46,8 @@ def test_only_what_is_not_as_usual_is_stored(options: dict[str, Any], stored: di
 
 
 @pytest.mark.parametrize("options", [{}, EVERY, {"per_key_rate": "0.003/d"}, *({name: EVERY[name]} for name in
-    ("order", "per_key", "limit", "rate", "per_key_rate", "fair_by", "max_length", "max_wait"))])  # fmt: skip
+    ("order", "per_key", "limit", "total_limit", "rate", "total_rate", "per_key_rate", "fair_by", "max_length",
+     "max_wait"))])  # fmt: skip
 def test_what_is_stored_comes_back_equal(options: dict[str, Any]) -> None:
     rules = QueueRules.declared("q", **options)
     assert back(rules, rules.to_json()) == rules
@@ -79,21 +81,25 @@ def test_a_program_refuses_a_queue_with_rules_it_must_know_and_does_not() -> Non
 def test_what_differs_is_told_by_its_kind() -> None:
     here = QueueRules.declared("q", order="key", limit=2, on_dead="halt")
     there = QueueRules.declared("q", fair_by="tenant", limit=3)
-    assert here.contradictions(there) == [
-        "order and per_key: order='key', per_key=1 (the database has order=None)",
-        "fair_by: None (the database has 'tenant')",
-    ]
+    assert here.contradictions(there) == {
+        "order": "order='key', per_key=1 (the database has order=None)",
+        "fair_by": "fair_by=None (the database has 'tenant')",
+    }
+    several = QueueRules.declared("q", order="key", per_key=3)
+    told = "order='key', per_key=3 (the database has order='key', per_key=1)"
+    assert several.contradictions(here) == {"per_key": told}
     assert here.differences(there) == [
         "limit=2 (the database has 3)", "on_dead=halt (the database has continue)",
     ]  # fmt: skip
-    assert here.contradictions(here) == here.differences(here) == []
+    assert not here.contradictions(here)
+    assert not here.differences(here)
 
 
 def test_every_option_stands_where_users_give_it() -> None:
     options = ["order", *options_of(QueueRules)]
     assert [each.name for each in fields(QueueRules)] == [*options, "paused"]
     declared = inspect.signature(App.queue).parameters
-    assert list(declared) == ["self", "name", "partitions", *options, "unavailable"]
+    assert list(declared) == ["self", "name", "partitions", *options]
     assert set(Limits.__annotations__) == set(LIVE_OPTIONS)
     on_command_line = set(inspect.signature(change.limit).parameters) - {"queue", "url", "as_json"}
     assert {"limit" if name == "most" else name for name in on_command_line} == set(LIVE_OPTIONS)

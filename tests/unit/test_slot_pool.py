@@ -12,6 +12,7 @@ from penstock.worker.backlog import Backlog
 from penstock.worker.claimed_job import ClaimedJob
 from penstock.worker.context import Registration
 from penstock.worker.slot_pool import Slot, SlotPool
+from penstock.worker.stop_request import StopRequest
 
 LATE = TimeoutError("too late")
 
@@ -19,7 +20,9 @@ LATE = TimeoutError("too late")
 def scene(jobs: int) -> tuple[SlotPool, Backlog, list[ClaimedJob]]:
     """A pool of two slots, and a backlog of fast jobs that may start."""
     slot_pool = SlotPool(2, lambda _: None)
-    backlog = Backlog(slot_pool, Registration(Database("postgresql://nowhere"), "", lambda *_: None), lambda: None)
+    backlog = Backlog(
+        slot_pool, Registration(Database("postgresql://nowhere"), "", lambda *_: None, StopRequest()), lambda: None
+    )
     backlog.valid_until = ticks() + 3_600 * 10**9
     backlog.is_fast = True
     claimed_jobs = [claimed(number, 1, 0.0, starts_in_order=False) for number in range(1, jobs + 1)]

@@ -2,13 +2,16 @@
 
 answers       what several shards said, as one answer
 jobs          read, cancel, retry, reschedule, purge, pause
+edits         a dead letter's arguments are changed
 explain       why a job is not running
 key_reasons   the rule about keys that holds a job back, in words
 blocked_keys  keys that wait for a retry or for a person
 loads         bulk writes as a whole
 draining      taking everything off a shard
+deleting      deleting a queue
 resize        another number of partitions, or another shard for one of them
-naming_shards   how a person names a shard
+naming_shards       how a person names a shard
+naming_partitions   how a person names a partition
 figures       stats of queues, the workers, the shards
 crons         cron entries
 roles         what other database roles may do
@@ -25,6 +28,7 @@ from penstock.admin.crons import (
     run_cron,
     write_cron,
 )
+from penstock.admin.deleting import delete_queue
 from penstock.admin.doctor import doctor
 from penstock.admin.draining import drain_shard
 from penstock.admin.explain import explain
@@ -41,6 +45,7 @@ __all__ = [
     "blocked_keys",
     "cancel",
     "cancel_load",
+    "delete_queue",
     "doctor",
     "drain_shard",
     "explain",

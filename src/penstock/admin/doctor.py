@@ -13,9 +13,10 @@ from penstock.shards.health import CatalogueFacts, catalogue_facts, check_togeth
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue.queues import read_queues
 from penstock.storage.catalogue.roles import kind_of_role
-from penstock.storage.connection.error_meaning import ConnectionLost
+from penstock.storage.connection.error_meaning import ConnectionLost, entry_remedy
 from penstock.storage.connection.sqlstate import remedy
 from penstock.storage.inspect import health
+from penstock.storage.repair.deleting import held_by_deleted
 from penstock.storage.schema import check_schema, describe, read_state
 
 __all__ = ["doctor"]
@@ -25,6 +26,7 @@ _MUCH_CLOCK_DIFFERENCE_SECONDS = 5.0
 _MANY_DEAD_ROWS = 100_000
 _FEW_RANGES_AHEAD = 16_384 * 1_024
 _MANY_TABLES = 24
+_LONG_WAIT_SECONDS = 900.0
 
 
 def doctor(databases: Sequence[Database]) -> list[Check]:
@@ -54,8 +56,9 @@ def _examine(database: Database) -> tuple[list[Check], CatalogueFacts | None]:
                 facts = catalogue_facts(connection)
                 checks += _inside(connection, facts)
     except (PenstockError, *ConnectionLost) as error:
-        causes = (error, error.__cause__, error.__context__)
+        causes = [each for each in (error, error.__cause__, error.__context__) if each is not None]
         told = [advice for each in causes if (advice := remedy(getattr(each, "sqlstate", None) or ""))]
+        told += [advice for each in causes if (advice := entry_remedy(each))]
         reach = "see that it runs, that the URL is right and that it accepts connections from here"
         advice = told[0] if told else reach
         checks.append(Check("database", False, str(error).strip().splitlines()[0], advice))
@@ -77,8 +80,13 @@ def _server(database: Database, connection: Connection) -> Iterator[Check]:
         facts.synchronous_commit,
         "set synchronous_commit = on: a crash loses the jobs acknowledged in its last moments",
     )
-    advice = "nothing can be enqueued, run or changed there: is it a standby, or default_transaction_read_only on?"
-    yield checked("writes", facts.takes_writes, "taken" if facts.takes_writes else "refused", advice)
+    full = health.lack_of_room(connection)
+    nothing = "nothing can be enqueued, run or changed there"
+    advice = f"{nothing}: is it a standby, or default_transaction_read_only on?"
+    if full is not None:
+        advice = f"{nothing}: make room on the server's disk"
+    takes_writes = facts.takes_writes and full is None
+    yield checked("writes", takes_writes, "taken" if takes_writes else f"refused{f' ({full})' if full else ''}", advice)
     seconds = abs((facts.now - here).total_seconds())
     yield checked(
         "clock",
@@ -211,10 +219,53 @@ def _set_aside(connection: Connection) -> Check:
     return checked("jobs set aside", not count, found, advice)
 
 
+def _deleted(connection: Connection) -> Check:
+    count = sum(each.opened + each.scheduled + each.blocked + each.dead for each in held_by_deleted(connection))
+    found = f"{count} jobs of them have not ended" if count else "no job is in one"
+    return checked("deleted queues", not count, found, f"the upkeep of any worker ends them; {_START_ONE}")
+
+
 def _tasks(connection: Connection) -> Check:
     unknown = health.jobs_nobody_knows(connection)
     found = ", ".join(f"{queue}/{task}" for queue, task in unknown) or "every waiting task has a worker"
     return checked("tasks", not unknown, found, "start a worker whose app defines them, or purge the queue")
+
+
+def _backlogs(connection: Connection) -> Check:
+    long = health.backlogs(connection, _LONG_WAIT_SECONDS)
+    found = ", ".join(
+        f"{name}: {waiting} jobs, the oldest ready for {seconds:.0f} s" for name, seconds, waiting in long
+    )
+    advice = "start more workers, or see what holds the first job: penstock jobs --queue QUEUE, penstock explain ID"
+    return checked("backlog", not long, found or "no job has been ready for a quarter of an hour", advice)
+
+
+def _lengths(connection: Connection) -> Check:
+    full = health.nearly_full(connection)
+    found = ", ".join(f"{name}: {waiting} of {most}" for name, waiting, most in full)
+    advice = "start more workers, or raise max_length: beyond it an enqueue is refused with QueueFull"
+    return checked("max_length", not full, found or "no queue is nearly full", advice)
+
+
+def _halted(connection: Connection) -> Check:
+    halted = health.halted_keys(connection)
+    found = ", ".join(f"{queue}: {count} keys, the first for {seconds:.0f} s" for queue, count, seconds in halted)
+    advice = (
+        "mend the dead letters and retry them, or let the keys go on: penstock blocked-keys QUEUE, penstock release"
+    )
+    return checked("halted keys", not halted, found or "no key waits for a person", advice)
+
+
+def _stuck(connection: Connection) -> Check:
+    stuck = health.stuck_jobs(connection)
+    found = ", ".join(
+        f"{task} {job} for {seconds:.0f} s" + ("" if has_timeout else " without a timeout")
+        for task, job, seconds, has_timeout in stuck
+    )
+    advice = (
+        "look at its worker (penstock job ID), restart that, and give the task a timeout that is longer than it needs"
+    )
+    return checked("stuck jobs", not stuck, found or "no job runs for much longer than it may", advice)
 
 
 def _timeouts(connection: Connection) -> Check:
@@ -241,5 +292,6 @@ def _owners(connection: Connection) -> Check:
 _OF_ANY: tuple[Callable[[Connection], Check], ...] = (_role, _transactions, _dead_rows, _archive)
 _OF_ONE_IN_USE: tuple[Callable[[Connection], Check], ...] = (
     *(_tables, _workers, _upkeep, _rules),
-    *(_tasks, _timeouts, _owners, _set_aside),
+    *(_tasks, _timeouts, _owners, _set_aside, _deleted),
+    *(_backlogs, _lengths, _halted, _stuck),
 )

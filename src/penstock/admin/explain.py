@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from penstock.admin.key_reasons import key_reason
+from penstock.errors import PartitionUnavailable
 from penstock.model.checks import checked_job_id
 from penstock.model.explanation import Explanation
 from penstock.model.job import Job
@@ -29,6 +31,8 @@ from penstock.storage.inspect.health import (
 )
 from penstock.storage.inspect.jobs import find_job
 from penstock.storage.inspect.key_reasons import KeyFacts, why_not_started
+from penstock.storage.repair.deleting import BY_DELETE, is_of_deleted
+from penstock.storage.work.permits import next_total_token, unknown_permits
 
 __all__ = ["explain"]
 
@@ -39,7 +43,33 @@ _TRIES = 10
 def explain(databases: Databases, job_id: int | str) -> Explanation:
     """Why this job is not running, or that it is, or how it ended. NotFound."""
     id_ = checked_job_id(job_id)
-    return at_job(databases, id_, lambda connection: _explain(connection, id_))
+    found = at_job(databases, id_, lambda connection: _explain(connection, id_))
+    for name, why in (("short_of_permits", _why_no_more_permits), ("short_of_tokens", _why_no_more_tokens)):
+        if (queue := found.detail.get(name)) is not None:
+            detail = {key: value for key, value in found.detail.items() if key != name}
+            return replace(found, reason=found.reason + why(databases, queue), detail=detail)
+    return found
+
+
+def _why_no_more_permits(databases: Databases, queue: int) -> str:
+    """Why permits stay where they are, if they do."""
+    lead = databases.lead
+    try:
+        unknown = lead.ask(lambda connection: unknown_permits(connection, queue), timeout=3.0, writes=False)
+    except PartitionUnavailable:
+        return f"; {lead.breaker.label} does not answer, and no partition gets other permits until it does"
+    named = ", ".join(f"shard {shard}" for shard in unknown)
+    return f"; no partition gets more before {named} has answered once since the limit came" if unknown else ""
+
+
+def _why_no_more_tokens(databases: Databases, queue: int) -> str:
+    """When the queue has a token, or why it gets none."""
+    lead = databases.lead
+    try:
+        seconds = lead.ask(lambda connection: next_total_token(connection, queue), timeout=3.0, writes=False)
+    except PartitionUnavailable:
+        return f"; {lead.breaker.label} does not answer, and nothing of the queue starts until it does"
+    return f"; the next of the queue may start in {seconds:.1f} s" if seconds else ""
 
 
 def _explain(connection: Connection, job_id: int) -> Explanation:
@@ -53,6 +83,9 @@ def _explain(connection: Connection, job_id: int) -> Explanation:
             detail={"why": why, "since": since, "queue": queue},
         )
     job = find_job(connection, job_id)
+    if job.state not in (*FINAL, State.RUNNING) and is_of_deleted(connection, job_id):
+        failing = _failing(connection, "end_deleted")
+        return _explanation(job, f"{BY_DELETE}: the upkeep of any worker cancels it within seconds", failing)
     for _ in range(_TRIES):
         if job.state is not State.READY:
             break
@@ -67,7 +100,7 @@ def _explain(connection: Connection, job_id: int) -> Explanation:
         if job.state is State.BLOCKED or parents is not None:
             return _explain_child(connection, job, parents or ParentFacts())
     if job.state in FINAL:
-        return _explanation(job, f"finished: {job.state}", finished_at=job.finished_at, error=job.error)
+        return _explanation(job, _how_it_ended(job), finished_at=job.finished_at, error=job.error)
     if job.state is State.SCHEDULED and job.run_at is None:
         return _explanation(job, f"paused: load {job.load!r} starts no jobs until it is resumed", load=job.load)
     if job.state is State.SCHEDULED:
@@ -76,6 +109,13 @@ def _explain(connection: Connection, job_id: int) -> Explanation:
         failing = _failing(connection, "next_due", "promote") if is_late else {}
         return _explanation(job, f"scheduled: due at {job.run_at} ({why})", failing, run_at=job.run_at, why=why)
     return _explain_running(connection, job)
+
+
+def _how_it_ended(job: Job) -> str:
+    reason = (job.error or "").partition("\n")[0]
+    if not reason or job.state in (State.SUCCEEDED, State.FAILED):
+        return f"finished: {job.state}"
+    return f"finished: {reason}" if reason.startswith(f"{job.state} ") else f"finished: {job.state}: {reason}"
 
 
 def _explain_child(connection: Connection, job: Job, parents: ParentFacts) -> Explanation:
@@ -109,6 +149,9 @@ def _explain_running(connection: Connection, job: Job) -> Explanation:
     reason = f"running on {job.worker} since {job.started_at}"
     failing: dict[str, str] = {}
     holder = holder_of_job(connection, job.id)
+    batch = [] if holder is None else holder.batch
+    if batch:
+        reason += f", in a batch with {_name(batch)}{', ...' if len(batch) > len(batch[:10]) else ''}"
     if holder is not None and (holder.is_gone or holder.silent_seconds is not None):
         reason = f"was running on {job.worker} since {job.started_at}, and its worker has " + (
             "ended" if holder.silent_seconds is None else f"not been heard of for {holder.silent_seconds:.0f} s"
@@ -117,8 +160,8 @@ def _explain_running(connection: Connection, job: Job) -> Explanation:
         reason += "" if holder.workers_alive else "; no worker is alive: start one"
         failing = _failing(connection, "rescue")
     if is_asked_to_stop(connection, job.id):
-        return _explanation(job, f"{reason}, asked to stop", failing, worker=job.worker)
-    return _explanation(job, reason, failing, worker=job.worker, since=job.started_at)
+        return _explanation(job, f"{reason}, asked to stop", failing, worker=job.worker, batch=batch)
+    return _explanation(job, reason, failing, worker=job.worker, since=job.started_at, batch=batch)
 
 
 def _failing(connection: Connection, *duties: str) -> dict[str, str]:
@@ -152,7 +195,7 @@ def _explain_ready(job: Job, waiting: WaitingFacts, key_facts: KeyFacts | None) 
     ):
         return _explanation(job, by_key[0], **by_key[1], **facts)
     if not waiting.workers:
-        return _explanation(job, f"no worker: none that is alive serves queue {job.queue!r}", **facts)
+        return _explanation(job, f"no worker: none that is alive serves queue {job.queue!r} with a task of it", **facts)
     if not waiting.workers_that_know:
         return _explanation(job, f"no worker that is alive knows task {job.task!r} of queue {job.queue!r}", **facts)
     if waiting.is_parked:
@@ -171,12 +214,35 @@ def _explain_ready(job: Job, waiting: WaitingFacts, key_facts: KeyFacts | None) 
     if by_key is not None and not by_key[0].startswith("rate"):
         return _explanation(job, by_key[0], **by_key[1], **facts)
     if waiting.limit is not None and waiting.running is not None and waiting.running >= waiting.limit:
-        named = ", ".join(map(str, waiting.running_jobs)) + (
-            ", ..." if waiting.running > len(waiting.running_jobs) else ""
-        )
-        reason = f"limit {waiting.running} of {waiting.limit}: held by {named}"
+        reason = f"limit {waiting.running} of {waiting.limit}: held by {_name_running(waiting)}"
         return _explanation(
             job, reason, limit=waiting.limit, running=waiting.running, held_by=waiting.running_jobs, **facts
+        )
+    if waiting.total_limit is not None and waiting.running is not None and waiting.running >= waiting.permits:
+        total, permits = waiting.total_limit, waiting.permits
+        reason = f"total_limit {total}: " + (
+            f"this partition may run {permits} of them for now, and does: held by {_name_running(waiting)}"
+            if permits
+            else "this partition may run none of them for now"
+        )
+        return _explanation(
+            job,
+            reason,
+            total_limit=total,
+            permits=permits,
+            running=waiting.running,
+            held_by=waiting.running_jobs,
+            short_of_permits=waiting.queue_id,
+            **facts,
+        )
+    if waiting.total_rate is not None and not waiting.tokens:
+        total_rate = rate_text(waiting.total_rate)
+        return _explanation(
+            job,
+            f"total_rate {total_rate}: this partition may start none for now",
+            total_rate=total_rate,
+            short_of_tokens=waiting.queue_id,
+            **facts,
         )
     if waiting.rate is not None and waiting.rate_opens_in:
         rate, opens_in = rate_text(waiting.rate), waiting.rate_opens_in
@@ -185,6 +251,10 @@ def _explain_ready(job: Job, waiting: WaitingFacts, key_facts: KeyFacts | None) 
         )
     if by_key is not None:
         return _explanation(job, by_key[0], **by_key[1], **facts)
+    if (fuller := _waits_for_more(job, waiting)) is not None:
+        return _explanation(
+            job, fuller, batch=waiting.batch, jobs=waiting.batch_jobs, within=waiting.batch_seconds, **facts
+        )
     if key_facts is not None:
         return _explanation(job, f"ready: worker {key_facts.owner} starts it as soon as it has a free slot", **facts)
     if waiting.jobs_before:
@@ -193,6 +263,24 @@ def _explain_ready(job: Job, waiting: WaitingFacts, key_facts: KeyFacts | None) 
             job, f"waiting behind {least}{waiting.jobs_before} jobs of priority {waiting.priority}", **facts
         )
     return _explanation(job, "ready: next of its priority, taken as soon as a worker has a free slot", **facts)
+
+
+def _waits_for_more(job: Job, waiting: WaitingFacts) -> str | None:
+    """Of a job that waits for others, to be given to its handler with them."""
+    size, jobs, seconds = waiting.batch, waiting.batch_jobs, waiting.batch_seconds
+    if size is None or seconds is None or seconds <= 0:
+        return None
+    permits = None if waiting.total_limit is None else waiting.permits
+    size = min(each for each in (size, waiting.limit, permits) if each is not None)
+    if jobs is not None and jobs >= size:
+        return None
+    of = f"up to {size} jobs" if jobs is None else f"{size} jobs, of which {jobs} wait"
+    return f"waiting to be in a batch of {of}: task {job.task!r} starts them within {seconds:.1f} s all the same"
+
+
+def _name_running(waiting: WaitingFacts) -> str:
+    more = ", ..." if (waiting.running or 0) > len(waiting.running_jobs) else ""
+    return ", ".join(map(str, waiting.running_jobs)) + more
 
 
 def _explanation(

@@ -7,15 +7,19 @@ changes and the answer is how many it would be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from penstock.admin.answers import ask_everywhere, refuse_missing, some_jobs
+from penstock.admin.edits import checked_edit, editor
+from penstock.admin.naming_partitions import partition_places
 from penstock.errors import InvalidInput
 from penstock.model.checks import checked_count, checked_job_id, checked_name, checked_run_at, key_to_bytes
 from penstock.model.job import Job
+from penstock.model.job_filters import ANY_JOB, FILTERS, JobFilters
 from penstock.model.job_state import FINAL, State
 from penstock.shards.databases import Databases
 from penstock.shards.locating import at_job
@@ -25,6 +29,7 @@ from penstock.storage.inspect.jobs import Listed, find_job, list_jobs
 from penstock.storage.inspect.selection import Selection, looks
 from penstock.storage.inspect.stats import read_figures
 from penstock.storage.repair import control
+from penstock.task.definition import TaskDefinition
 
 __all__ = ["cancel", "job", "jobs", "pause", "purge", "reschedule", "resume", "retry"]
 
@@ -39,49 +44,77 @@ def job(databases: Databases, job_id: int | str, *, waits: bool = False) -> Job:
     return at_job(databases, id_, lambda connection: find_job(connection, id_), waits=waits)
 
 
-def jobs(databases: Databases, *, limit: int = 100, before: int | str | None = None, **filters: Any) -> list[Job]:
+def jobs(
+    databases: Databases, filters: JobFilters = ANY_JOB, *, limit: int = 100, before: int | str | None = None
+) -> list[Job]:
     """Jobs, newest first: by id, over all shards. A filter that matches little is looked for among the newest 50,000
     of each shard below `before` only.
     """
     checked_count("limit", limit, most=MOST_LISTED)
     upper = None if before is None else checked_job_id(before, "before")
-    selection = _selection(databases, **filters)
+    selection = _selection(databases, filters)
     return _newest(list(ask_everywhere(databases, lambda c: list_jobs(c, selection, limit=limit, before=upper))), limit)
 
 
 def cancel(
-    databases: Databases, job_id: int | str | None = None, *, preview: bool = False, **filters: Any
+    databases: Databases,
+    job_id: int | str | None = None,
+    filters: JobFilters = ANY_JOB,
+    *,
+    preview: bool = False,
+    reason: str | None = None,
 ) -> State | int:
     """Cancel one job and give the state it is in now, or all that match and have not ended and give their number.
 
     A running job is asked to stop: its state is still running. One that has ended keeps the state it ended in.
     """
+    why = _checked_reason(reason, control.BY_CANCEL)
     if _is_one(job_id, preview, filters):
         id_ = checked_job_id(job_id)
-        return at_job(databases, id_, lambda connection: control.cancel_job(connection, id_), waits=True, writes=True)
-    asked = _checked_state(filters.pop("state", None), (*_WAITING, State.RUNNING), "cancel")
+        return at_job(
+            databases, id_, lambda connection: control.cancel_job(connection, id_, why), waits=True, writes=True
+        )
+    asked = _checked_state(filters.state, (*_WAITING, State.RUNNING), "cancel")
+    # Running last: what starts meanwhile is met there.
     states = [asked] if asked else [*_WAITING, State.RUNNING]
 
-    def act(connection: Connection, ids: Sequence[int]) -> int:
-        done = control.cancel_jobs(connection, ids)
+    def act(connection: Connection, ids: Sequence[int], state: State) -> int:
+        done = control.cancel_jobs(connection, ids, why, asks=state is State.RUNNING)
         return len(done.ended) + len(done.asked)
 
-    return _each(databases, filters, states, act, "cancel", preview=preview, may_purge=True)
+    def end_all(connection: Connection, partitions: Sequence[int], state: State) -> int:
+        return control.purge(connection, partitions, state, why)
+
+    return _each(databases, filters, states, act, "cancel", preview=preview, end_all=end_all)
 
 
 def retry(
-    databases: Databases, job_id: int | str | None = None, *, preview: bool = False, **filters: Any
+    databases: Databases,
+    job_id: int | str | None = None,
+    filters: JobFilters = ANY_JOB,
+    *,
+    args: Mapping[str, Any] | None = None,
+    tasks: Mapping[str, Mapping[str, TaskDefinition]] | None = None,
+    preview: bool = False,
 ) -> State | int:
     """Run a dead letter again, or now what waits for a time, and give its state; or all that match, and their number.
 
-    A job that neither failed nor waits for a time stays as it is.
+    A job that neither failed nor waits for a time stays as it is. With `args` a dead letter has these arguments from
+    now on; `tasks` are those that the app declares, by queue, and tell what they take.
     """
+    if args is not None and job_id is None:
+        raise InvalidInput("args", "arguments are changed of one job: give its id, and no filter")
     if _is_one(job_id, preview, filters):
         id_ = checked_job_id(job_id)
+        if args is not None:
+            found = job(databases, id_, waits=True)
+            raw = checked_edit(found, args, (tasks or {}).get(found.queue, {}).get(found.task))
+            edited = partial(control.retry_edited, job_id=id_, args=raw, edited_by=editor())
+            return at_job(databases, id_, edited, waits=True, writes=True)
         return at_job(databases, id_, lambda connection: control.retry_job(connection, id_), waits=True, writes=True)
-    state = _checked_state(filters.pop("state", None), (State.FAILED, State.SCHEDULED), "retry") or State.FAILED
+    state = _checked_state(filters.state, (State.FAILED, State.SCHEDULED), "retry") or State.FAILED
 
-    def act(connection: Connection, ids: Sequence[int]) -> int:
+    def act(connection: Connection, ids: Sequence[int], state: State) -> int:
         if state is State.FAILED:
             return len(control.retry_dead(connection, ids))
         return control.retry_scheduled(connection, ids)
@@ -96,17 +129,21 @@ def reschedule(databases: Databases, job_id: int | str, run_at: datetime) -> Sta
     return at_job(databases, id_, act, waits=True, writes=True)
 
 
-def purge(databases: Databases, queue: str, *, state: str | None = None, preview: bool = False) -> int:
+def purge(databases: Databases, filters: JobFilters, *, preview: bool = False, reason: str | None = None) -> int:
     """End a queue's waiting jobs (ready, scheduled, blocked) as cancelled, or clear its dead letters; how many."""
-    asked = _checked_state(state, (*_WAITING, State.FAILED), "purge")
+    why = _checked_reason(reason, control.BY_PURGE)
+    asked = _checked_state(filters.state, (*_WAITING, State.FAILED), "purge")
     states = [asked] if asked else list(_WAITING)
-    partitions = _selection(databases, queue=queue).partitions or ()
 
-    def work(connection: Connection, count: Callable[[int], None]) -> None:
-        for each in states:
-            count(_count(connection, partitions, each) if preview else control.purge(connection, partitions, each))
+    def act(connection: Connection, ids: Sequence[int], state: State) -> int:
+        if state is State.FAILED:
+            return control.clear_dead(connection, ids)
+        return len(control.cancel_jobs(connection, ids, why, asks=False).ended)
 
-    return _on_each(databases, work, "purge", preview=preview)
+    def end_all(connection: Connection, partitions: Sequence[int], state: State) -> int:
+        return control.purge(connection, partitions, state, why)
+
+    return _each(databases, filters, states, act, "purge", preview=preview, end_all=end_all)
 
 
 def pause(databases: Databases, queue: str) -> None:
@@ -129,15 +166,23 @@ def _newest(found: Sequence[Listed], limit: int) -> list[Job]:
     return [jobs[id_] for id_ in ([id_ for id_ in newest if id_ >= floor] or newest)[:limit]]
 
 
-def _is_one(job_id: object, preview: bool, filters: dict[str, Any]) -> bool:
-    chosen = {name for name, value in filters.items() if value is not None}
+def _is_one(job_id: object, preview: bool, filters: JobFilters) -> bool:
+    is_any = filters == ANY_JOB
     if job_id is not None:
-        if chosen or preview:
+        if not is_any or preview:
             raise InvalidInput("job_id", "give a job's id or a filter, not both")
         return True
-    if not chosen:
-        raise InvalidInput("job_id", "give a job's id, or a filter: queue, state, task, key, load, tag")
+    if is_any:
+        raise InvalidInput("job_id", f"give a job's id, or a filter: {', '.join(FILTERS)}")
     return False
+
+
+def _checked_reason(reason: object, usual: str) -> str:
+    return usual if reason is None else checked_name("reason", reason)
+
+
+def _checked_name(field: str, value: object) -> str | None:
+    return None if value is None else checked_name(field, value)
 
 
 def _checked_state(value: object, allowed: Sequence[State], verb: str) -> State | None:
@@ -148,56 +193,55 @@ def _checked_state(value: object, allowed: Sequence[State], verb: str) -> State 
     return State(value)
 
 
-def _selection(
-    databases: Databases,
-    *,
-    queue: str | None = None,
-    state: str | None = None,
-    task: str | None = None,
-    key: str | bytes | int | None = None,
-    load: str | None = None,
-    tag: str | None = None,
-    can_retry: bool = False,
-) -> Selection:
-    name = None if queue is None else checked_name("queue", queue)
+def _selection(databases: Databases, filters: JobFilters, *, can_retry: bool = False) -> Selection:
+    name = _checked_name("queue", filters.queue)
+    partitions = None
+    if filters.partition is not None:
+        partitions = partition_places(databases, name, filters.partition)
+    elif name is not None:
+        # What ended in a deleted queue is looked at by the name that it has since.
+        partitions = databases.read(lambda connection: find_queue(connection, name, deleted=True)).partition_ids
     return Selection(
-        partitions=None if name is None else databases.read(lambda c: find_queue(c, name)).partition_ids,
-        state=_checked_state(state, (*_WAITING, State.RUNNING, *sorted(FINAL)), "a filter"),
-        task=None if task is None else checked_name("task", task),
-        key=None if key is None else key_to_bytes(key),
-        load=None if load is None else checked_name("load", load),
-        tag=None if tag is None else checked_name("tag", tag),
+        partitions=partitions,
+        is_partition=filters.partition is not None,
+        state=_checked_state(filters.state, (*_WAITING, State.RUNNING, *sorted(FINAL)), "a filter"),
+        task=_checked_name("task", filters.task),
+        key=None if filters.key is None else key_to_bytes(filters.key),
+        load=_checked_name("load", filters.load),
+        tag=_checked_name("tag", filters.tag),
+        tenant=_checked_name("tenant", filters.tenant),
+        created_by=_checked_name("created_by", filters.created_by),
         can_retry=can_retry,
     )
 
 
 def _each(
     databases: Databases,
-    filters: dict[str, Any],
+    filters: JobFilters,
     states: Sequence[State],
-    act: Callable[[Connection, Sequence[int]], int],
+    act: Callable[[Connection, Sequence[int], State], int],
     verb: str,
     *,
     preview: bool,
-    may_purge: bool = False,
+    end_all: Callable[[Connection, Sequence[int], State], int] | None = None,
 ) -> int:
     """Do an act to every job of these states that matches, batch by batch; how many it changed, or would.
 
-    `may_purge`: what waits of a whole queue may go at once, without a look at the jobs.
+    `end_all` ends what does not run of whole partitions at once, without a look at the jobs.
     """
-    selections = [_selection(databases, state=state, can_retry=True, **filters) for state in states]
+    selections = [_selection(databases, replace(filters, state=state), can_retry=True) for state in states]
 
     def work(connection: Connection, count: Callable[[int], None]) -> None:
         for selection, state in zip(selections, states, strict=True):
             is_whole = selection.reads_no_job and selection.partitions is not None
             if is_whole and preview:
                 count(_count(connection, selection.partitions or (), state))
-            elif is_whole and may_purge and state in _WAITING:
-                count(control.purge(connection, selection.partitions or (), state))
+            elif is_whole and end_all is not None and state is not State.RUNNING:
+                count(end_all(connection, selection.partitions or (), state))
             else:
                 for found in looks(connection, selection):
                     if found.ids:
-                        count(len(found.ids) if preview else act(connection, found.ids))
+                        count(len(found.ids) if preview else act(connection, found.ids, state))
 
     return _on_each(databases, work, verb, preview=preview)
 

@@ -26,10 +26,10 @@ def key_reason(job_id: int, task: str, seen: KeyFacts) -> tuple[str, dict[str, A
         if len(seen.running) >= seen.rules.per_key:
             facts |= {"head": seen.running[0], "running": seen.running}
             if seen.rules.per_key == 1:
-                return (
-                    f"behind key head {seen.running[0]} (running on worker {seen.running_on or seen.owner})",
-                    facts,
-                )
+                where = f"running on worker {seen.running_on or seen.owner}"
+                if seen.is_holder_gone:
+                    where = f"was {where}, which is gone: it runs again when a worker's upkeep finds it"
+                return f"behind key head {seen.running[0]} ({where})", facts
             named = ", ".join(map(str, seen.running))
             return f"per_key {len(seen.running)} of {seen.rules.per_key}: held by {named}", facts
         if seen.earlier_job is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 
 from penstock.admin.answers import ask_everywhere, refuse_missing, some_jobs
 from penstock.errors import NotFound, PartitionUnavailable
@@ -50,9 +51,10 @@ def resume_load(databases: Databases, name: str) -> None:
     refuse_missing(answers, f"resumed load {name!r}")
 
 
-def cancel_load(databases: Databases, name: str) -> int:
+def cancel_load(databases: Databases, name: str, reason: str | None = None) -> int:
     """End what has not started of a load; how many jobs."""
-    answers, ended = _on_all(databases, name, storage.cancel_load)
+    why = storage.BY_CANCEL_LOAD if reason is None else checked_name("reason", reason)
+    answers, ended = _on_all(databases, name, partial(storage.cancel_load, reason=why))
     refuse_missing(answers, f"cancelled {some_jobs(ended)} of load {name!r}")
     return ended
 

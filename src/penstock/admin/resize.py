@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 
+from penstock.admin.naming_partitions import partition_number
 from penstock.admin.naming_shards import find_shard
-from penstock.errors import InvalidInput, NotFound
+from penstock.errors import InvalidInput
 from penstock.model.checks import MOST_PARTITIONS, checked_count
 from penstock.model.resize import Resize
 from penstock.shards.databases import Databases
 from penstock.shards.map_changes import change, move, tell_rest
 from penstock.storage import Connection
 from penstock.storage.catalogue import resize as storage
-from penstock.storage.catalogue.queues import QueueEntry, find_queue
+from penstock.storage.catalogue.queues import find_queue
 
 __all__ = ["move_partition", "resize"]
-
-# So many names are told where one is wrong.
-MOST_NAMES = 16
 
 
 def resize(databases: Databases, queue: str, partitions: int) -> Resize:
@@ -39,7 +37,7 @@ def resize(databases: Databases, queue: str, partitions: int) -> Resize:
 def move_partition(databases: Databases, queue: str, partition: int | str, shard: int | str) -> Resize:
     """Let a partition live on another shard from now on, and tell how far it is; where it is there this only tells."""
     entry = databases.read(lambda connection: find_queue(connection, queue))
-    number = _number(entry, partition)
+    number = partition_number(entry, partition)
     target = _target(databases, shard)
     if entry.partition_shards[number] != target:
         change(databases, queue, lambda connection: move(connection, queue, [number], [target]))
@@ -62,19 +60,6 @@ def _progress(databases: Databases, queue: str) -> Resize:
         epoch=entry.epoch,
         draining=draining,
         is_through=not draining and is_drained,
-    )
-
-
-def _number(entry: QueueEntry, partition: int | str) -> int:
-    current = entry.partition_names[: entry.partition_count]
-    if isinstance(partition, str) and partition in current:
-        return current.index(partition)
-    if isinstance(partition, int) and not isinstance(partition, bool) and 0 <= partition < entry.partition_count:
-        return partition
-    names = ", ".join(current if len(current) <= MOST_NAMES else [*current[: MOST_NAMES - 2], "…", current[-1]])
-    raise NotFound(
-        f"queue {entry.name!r} has no partition {partition!r:.200}: give a number from 0 to "
-        f"{entry.partition_count - 1}, or one of its names: {names}"
     )
 
 

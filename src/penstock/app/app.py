@@ -11,14 +11,22 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from penstock import admin
 from penstock.app.access import Access
 from penstock.app.calls import change, change_in_steps, question
 from penstock.app.connecting import Connecting
 from penstock.app.declarations import Declarations
-from penstock.app.inputs import Limits, check_app_options, checked_filters, checked_retention, name_of
+from penstock.app.inputs import (
+    Filters,
+    FiltersInQueue,
+    Limits,
+    check_app_options,
+    checked_filters,
+    checked_retention,
+    name_of,
+)
 from penstock.app.results import wait_for_result, wait_for_result_async
 from penstock.app.sending import AppSender
 from penstock.app.working import Workers
@@ -40,14 +48,18 @@ from penstock.model import (
     Stats,
     WorkerInfo,
 )
-from penstock.model.checks import checked_concurrency, checked_count, checked_name, checked_seconds
-from penstock.model.queue import refuse_unknown_options
+from penstock.model.checks import checked_concurrency, checked_count, checked_seconds
+from penstock.model.wrong_calls import explain_wrong_calls
 from penstock.shards.databases import Databases
 from penstock.storage import Database
+from penstock.task.context import Context
 from penstock.task.definition import TaskDefinition
+from penstock.task.middleware import Manager
 from penstock.worker import Event, Worked
 
 __all__ = ["App"]
+
+Wrapper = TypeVar("Wrapper", bound=Callable[[Context, Any], Manager])
 
 
 class App:
@@ -64,6 +76,7 @@ class App:
     lies: with two of them, two environments live in one database.
     """
 
+    @explain_wrong_calls
     def __init__(
         self,
         url: str | None = None,
@@ -79,9 +92,8 @@ class App:
         accept_data_loss: bool = False,
         pooled: bool | None = None,
         schema: str = "penstock",
-        **unavailable: object,
     ) -> None:
-        check_app_options(unavailable, imports, accept_data_loss, pooled)
+        check_app_options(imports, accept_data_loss, pooled)
         self._lease_seconds = checked_seconds("lease", lease)
         self._retention = checked_retention(retention)
         self.imports = tuple(imports)
@@ -105,6 +117,7 @@ class App:
 
     # Declaring
 
+    @explain_wrong_calls
     def queue(
         self,
         name: str,
@@ -113,15 +126,16 @@ class App:
         order: Literal["key"] | None = None,
         per_key: int = 1,
         limit: int | None = None,
+        total_limit: int | None = None,
         rate: str | None = None,
+        total_rate: str | None = None,
         per_key_rate: str | None = None,
         fair_by: Literal["tenant"] | None = None,
         weights: Mapping[str, float] | None = None,
-        on_retry: Literal["hold", "pass"] = "hold",
-        on_dead: Literal["continue", "halt"] = "continue",
+        on_retry: Literal["hold", "pass"] | None = None,
+        on_dead: Literal["continue", "halt"] | None = None,
         max_length: int | None = None,
         max_wait: float | None = None,
-        **unavailable: object,
     ) -> Queue:
         """Declare a queue. No I/O: the next call that needs the database writes it down.
 
@@ -129,16 +143,18 @@ class App:
         key at once, started in order. `limit` bounds how many run, `rate` ("100/s", or /m, /h, /d) how many start,
         `per_key_rate` the same for each key; `fair_by="tenant"` shares the starts between tenants by `weights`. A key
         waits for its job's retry, unless `on_retry="pass"`; where attempts run out it goes on, unless `on_dead="halt"`.
-        `limit`, `rate`, `fair_by` and `max_length` hold for each partition; `max_wait` counts seconds.
+        `limit`, `rate`, `fair_by` and `max_length` hold for each partition, `total_limit` bounds how many run in all of
+        them, on whichever shards, and `total_rate` how many start; `max_wait` counts seconds.
         """
-        refuse_unknown_options(checked_name("queue", name), unavailable)
         definition = QueueDefinition.of(
             name,
             partitions,
             order=order,
             per_key=per_key,
             limit=limit,
+            total_limit=total_limit,
             rate=rate,
+            total_rate=total_rate,
             per_key_rate=per_key_rate,
             fair_by=fair_by,
             weights=weights,
@@ -154,6 +170,7 @@ class App:
         """The tasks declared on this app, by queue and name."""
         return self._declarations.tasks
 
+    @explain_wrong_calls
     def cron(
         self,
         name: str,
@@ -193,12 +210,14 @@ class App:
 
     # Enqueuing
 
+    @explain_wrong_calls
     def enqueue_many(
         self, jobs: Sequence[PendingJob], *, connection: Any = None, request_timeout: float | None = None
     ) -> list[int]:
         """Write jobs of any tasks and queues, all or nothing, on each shard by itself; their ids, in order."""
         return self.sender.send_many(jobs, connection, request_timeout)
 
+    @explain_wrong_calls
     async def aenqueue_many(
         self, jobs: Sequence[PendingJob], *, connection: Any = None, request_timeout: float | None = None
     ) -> list[int]:
@@ -207,9 +226,10 @@ class App:
 
     # Working
 
+    @explain_wrong_calls
     def work(
         self,
-        queues: Sequence[str | Queue] | None = None,
+        queues: Sequence[str | Queue] | Mapping[str, int | None] | Mapping[Queue, int | None] | None = None,
         concurrency: int = 16,
         *,
         until_idle: bool = False,
@@ -217,16 +237,19 @@ class App:
     ) -> Worked:
         """Run jobs here until `stop`, SIGTERM or SIGINT, or until nothing is left to do; what came of it.
 
-        Told to stop, it gives running handlers `grace` seconds. Raises `WorkerStuck` where more handlers than
-        `concurrency` have passed their timeout and not returned, or one blocks the event loop for longer than `grace`.
+        `queues` are names or queues, all by default; a dict caps what this worker has of each at once: {"mail": 4}.
+        Queues take turns. Told to stop, it gives running handlers `grace` seconds. Raises `WorkerStuck` where more
+        handlers than `concurrency` have passed their timeout and not returned, or one blocks the event loop for longer
+        than `grace`.
         """
         checked_concurrency(concurrency)
         grace = checked_seconds("grace", grace)
         return self._workers.work(queues, concurrency, until_idle=until_idle, grace_seconds=grace)
 
+    @explain_wrong_calls
     async def awork(
         self,
-        queues: Sequence[str | Queue] | None = None,
+        queues: Sequence[str | Queue] | Mapping[str, int | None] | Mapping[Queue, int | None] | None = None,
         concurrency: int = 16,
         *,
         until_idle: bool = False,
@@ -239,10 +262,21 @@ class App:
         """End every `work` of this app gently, from any thread."""
         self._workers.stop()
 
+    @explain_wrong_calls
     def on(self, event: str, function: Callable[[Event], Any]) -> None:
-        """Call a function when a job started, succeeded, was retried, failed, or jobs were rescued."""
+        """Call a function, plain or async, when a job started, succeeded, was retried, failed, or jobs were rescued."""
         self._workers.hooks.add(event, function)
 
+    def middleware(self, function: Wrapper) -> Wrapper:
+        """Put a context manager around every run of a handler: `@app.middleware`, the first declared outermost.
+
+        The function gets the context and the arguments, and gives a context manager, sync or async. What the handler
+        raises passes through it, and stays the job's error also where the context manager swallows it.
+        """
+        self.sender.middleware.add(function)
+        return function
+
+    @explain_wrong_calls
     def result(self, job_id: int | str, timeout: float | None = None) -> Any:
         """Wait for a job and give its result, or raise its error."""
         return wait_for_result(self._access, job_id, timeout)
@@ -270,23 +304,10 @@ class App:
         return admin.job(self.databases, job_id)
 
     @question
-    def jobs(
-        self,
-        *,
-        queue: str | Queue | None = None,
-        state: str | None = None,
-        task: str | None = None,
-        key: str | bytes | int | None = None,
-        load: str | None = None,
-        tag: str | None = None,
-        limit: int = 100,
-        before: int | str | None = None,
-    ) -> list[Job]:
-        """Jobs, newest first."""
-        name = None if queue is None else name_of(queue)
-        return admin.jobs(
-            self.databases, queue=name, state=state, task=task, key=key, load=load, tag=tag, limit=limit, before=before
-        )
+    def jobs(self, *, limit: int = 100, before: int | str | None = None, **filters: Unpack[Filters]) -> list[Job]:
+        """Jobs, newest first. A partition is given by its name, or with its queue by number."""
+        chosen = checked_filters(filters, "app.jobs", "limit", "before")
+        return admin.jobs(self.databases, chosen, limit=limit, before=before)
 
     @question
     def explain(self, job_id: int | str) -> Explanation:
@@ -314,32 +335,58 @@ class App:
         admin.resume_load(self.databases, name)
 
     @change_in_steps
-    def cancel_load(self, name: str) -> int:
-        """End every job of a load that has not started, and ask the others to stop; how many ended. None starts now."""
-        return admin.cancel_load(self.databases, name)
+    def cancel_load(self, name: str, *, reason: str | None = None) -> int:
+        """End every job of a load that has not started, and ask the others to stop; how many ended. None starts now.
+
+        The `reason` is kept as the jobs' `error`.
+        """
+        return admin.cancel_load(self.databases, name, reason)
 
     # Changing
 
     @overload
-    def cancel(self, job_id: int | str, /) -> State: ...
+    def cancel(self, job_id: int | str, /, *, reason: str | None = None) -> State: ...
     @overload
-    def cancel(self, /, *, preview: bool = False, **filters: Any) -> int: ...
+    def cancel(self, /, *, preview: bool = False, reason: str | None = None, **filters: Unpack[Filters]) -> int: ...
     @change_in_steps
-    def cancel(self, job_id: int | str | None = None, /, *, preview: bool = False, **filters: Any) -> State | int:
-        """Cancel one job, or by filter all that have not ended; a running one is asked to stop."""
-        return admin.cancel(self.databases, job_id, preview=preview, **checked_filters(filters))
+    def cancel(
+        self,
+        job_id: int | str | None = None,
+        /,
+        *,
+        preview: bool = False,
+        reason: str | None = None,
+        **filters: Unpack[Filters],
+    ) -> State | int:
+        """Cancel one job, or by the filters of `jobs` all that have not ended; a running one is asked to stop.
 
-    @overload
-    def retry(self, job_id: int | str, /) -> State: ...
-    @overload
-    def retry(self, /, *, preview: bool = False, **filters: Any) -> int: ...
-    @change_in_steps
-    def retry(self, job_id: int | str | None = None, /, *, preview: bool = False, **filters: Any) -> State | int:
-        """Run a dead letter again, or by filter many; a job that waits for a time runs now.
-
-        Jobs that were cancelled because of a dead letter wait for it again.
+        The `reason` is kept as the job's `error`.
         """
-        return admin.retry(self.databases, job_id, preview=preview, **checked_filters(filters))
+        chosen = checked_filters(filters)
+        return admin.cancel(self.databases, job_id, chosen, preview=preview, reason=reason)
+
+    @overload
+    def retry(self, job_id: int | str, /, *, args: Mapping[str, Any] | None = None) -> State: ...
+    @overload
+    def retry(self, /, *, preview: bool = False, **filters: Unpack[Filters]) -> int: ...
+    @change_in_steps
+    def retry(
+        self,
+        job_id: int | str | None = None,
+        /,
+        *,
+        args: Mapping[str, Any] | None = None,
+        preview: bool = False,
+        **filters: Unpack[Filters],
+    ) -> State | int:
+        """Run a dead letter again, or by the filters of `jobs` many; a job that waits for a time runs now.
+
+        Jobs that were cancelled because of a dead letter wait for it again. With `args` these are the dead letter's
+        arguments from now on, all of them, checked as `enqueue` checks them where this app declares the task; its key
+        stays. What they were, who changed them and when is in `job(id).edits`.
+        """
+        chosen = checked_filters(filters)
+        return admin.retry(self.databases, job_id, chosen, args=args, tasks=self.tasks, preview=preview)
 
     @change
     def reschedule(self, job_id: int | str, run_at: datetime) -> State:
@@ -357,17 +404,43 @@ class App:
         admin.resume(self.databases, self._declarations.entry(name_of(queue)).name)
 
     @change_in_steps
-    def purge(self, queue: str | Queue, *, state: str | None = None, preview: bool = False) -> int:
-        """End every waiting job of a queue as cancelled, or clear its dead letters; how many."""
-        return admin.purge(self.databases, self._declarations.entry(name_of(queue)).name, state=state, preview=preview)
+    def purge(
+        self,
+        queue: str | Queue,
+        *,
+        preview: bool = False,
+        reason: str | None = None,
+        **filters: Unpack[FiltersInQueue],
+    ) -> int:
+        """End every waiting job of a queue as cancelled, or clear its dead letters; how many.
+
+        The filters are those of `jobs`. The `reason` is kept as the `error` of those that were cancelled.
+        """
+        chosen = checked_filters({**filters, "queue": name_of(queue)}, "app.purge", "preview", "reason")
+        self._declarations.entry(name_of(queue))
+        return admin.purge(self.databases, chosen, preview=preview, reason=reason)
+
+    @change_in_steps
+    def delete_queue(self, queue: str | Queue, *, force: bool = False, preview: bool = False) -> int:
+        """Delete a queue; how many of its jobs ended by that, or were asked to stop. Its name is free at once.
+
+        Refused while it has jobs that have not ended, dead letters or a cron. With `force` what waits is cancelled,
+        what runs is asked to stop, dead letters become history and crons are removed. What ended stays until it is
+        pruned, under the name `NAME (deleted N)`; what a producer that has not heard of it still writes is cancelled.
+        """
+        name = name_of(queue)
+        ended = admin.delete_queue(self.databases, name, force=force, preview=preview)
+        if not preview:
+            self._declarations.withdraw(name)
+        return ended
 
     @change
     def limit(self, queue: str | Queue, **limits: Unpack[Limits]) -> None:
         """Change the limits of a queue that are given; every worker goes by them within a second.
 
-        They are `limit`, `rate`, `per_key_rate`, `weights`, `max_length` and `max_wait`, as in `queue`; None takes one
-        away. A raised limit starts what waits for it at once; a lowered one lets what runs end, and starts nothing
-        until then.
+        They are `limit`, `total_limit`, `rate`, `total_rate`, `per_key_rate`, `weights`, `max_length` and `max_wait`,
+        as in `queue`; None takes one away. A raised limit starts what waits for it at once; a lowered one lets what
+        runs end, and starts nothing until then.
         """
         self._declarations.change_limits(name_of(queue), limits)
 
@@ -468,6 +541,7 @@ class App:
         """Create or upgrade the schema, and write down what is declared; what was applied."""
         return self._access.migrate()
 
+    @explain_wrong_calls
     def testing(self, *, inline: bool = False) -> AbstractContextManager[Testing]:
         """For tests: no database; jobs run at once (`inline=True`) or when the test calls `drain`."""
         return self._access.without_databases(inline=inline)
@@ -500,9 +574,15 @@ class App:
         """`job` for coroutines."""
         return await call_in_thread(lambda: self.job(job_id), self.request_timeout)
 
-    async def ajobs(self, **filters: Any) -> list[Job]:
+    async def aretry(self, job_id: int | str, *, args: Mapping[str, Any] | None = None) -> State:
+        """`retry` of one job, for coroutines."""
+        return await call_in_thread(lambda: self.retry(job_id, args=args), self.request_timeout)
+
+    async def ajobs(
+        self, *, limit: int = 100, before: int | str | None = None, **filters: Unpack[Filters]
+    ) -> list[Job]:
         """`jobs` for coroutines."""
-        return await call_in_thread(lambda: self.jobs(**filters), self.request_timeout)
+        return await call_in_thread(lambda: self.jobs(limit=limit, before=before, **filters), self.request_timeout)
 
     async def aqueues(self) -> list[Stats]:
         """`queues` for coroutines."""
@@ -524,6 +604,7 @@ class App:
         """`blocked_keys` for coroutines."""
         return await call_in_thread(lambda: self.blocked_keys(queue), self.request_timeout)
 
+    @explain_wrong_calls
     async def aresult(self, job_id: int | str, timeout: float | None = None) -> Any:  # noqa: ASYNC109
         """`result` for coroutines."""
         return await wait_for_result_async(self._access, job_id, timeout)

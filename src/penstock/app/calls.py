@@ -15,6 +15,8 @@ from typing import Any, ParamSpec, Self, TypeVar, cast
 from penstock.clock import system
 from penstock.deadline import Deadline, current_deadline, within
 from penstock.errors import PartitionUnavailable
+from penstock.model.wrong_calls import check_call
+from penstock.storage.connection.error_meaning import refusal
 
 __all__ = ["Bounded", "change", "change_in_steps", "locked", "question"]
 
@@ -25,7 +27,7 @@ STEP_SECONDS = 0.1
 
 
 class Bounded:
-    """What the block does has so many seconds; an error says whether it may have written something."""
+    """What the block does has so many seconds; an error is one of ours, and says whether something may be written."""
 
     __slots__ = ("_is_change", "_within", "deadline")
 
@@ -39,13 +41,19 @@ class Bounded:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         self._within.__exit__()
+        if error is None:
+            return
         if self._is_change and self.deadline.may_have_written and isinstance(error, PartitionUnavailable):
             error.outcome = "unknown"
+        if (told := refusal(error)) is not None:
+            raise told from error
 
 
 def _bounded(function: Callable[P, T], *, is_change: bool, is_in_steps: bool = False) -> Callable[P, T]:
     @functools.wraps(function)
     def call(*args: P.args, **named: P.kwargs) -> T:
+        # Before the call begins, and creates a database.
+        check_call(function, None, args, named)
         app = cast("Any", args[0])
         # A preview only looks.
         creates = not named.get("preview", False)

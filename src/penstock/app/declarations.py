@@ -10,6 +10,8 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields
 from typing import Any
 
 from penstock.admin import CronDefinition, write_cron
@@ -18,12 +20,13 @@ from penstock.client.task import Queue, Task
 from penstock.clock import system
 from penstock.errors import InvalidInput, NotFound, PartitionUnavailable
 from penstock.forking import renew_in_children
-from penstock.model import QueueDefinition, Resize
-from penstock.model.checks import checked_name
-from penstock.model.queue import refuse_unknown_options
+from penstock.model import QueueDefinition, QueueRules, Resize
+from penstock.model.checks import MOST_CONCURRENCY, checked_count, checked_name, shown
+from penstock.model.queue import refuse_fixed_options
 from penstock.model.rules import LIVE_OPTIONS
 from penstock.policy.cron import Schedule
 from penstock.shards.databases import Databases
+from penstock.shards.permits import allot
 from penstock.storage import Connection
 from penstock.storage.catalogue import queues as catalogue
 from penstock.storage.catalogue.queues import QueueEntry
@@ -31,11 +34,13 @@ from penstock.task.definition import TaskDefinition
 from penstock.task.redeclared import is_declared_again
 from penstock.worker import ServedQueue
 
-__all__ = ["Declarations"]
+__all__ = ["Declarations", "ServedNames", "checked_caps"]
 
 log = logging.getLogger("penstock")
 
 KEPT_SECONDS = 5.0
+# What `app.work` is given: queues, or queues with the worker's cap on each.
+ServedNames = Sequence[str | Queue] | Mapping[str, int | None] | Mapping[Queue, int | None] | None
 
 
 class Declarations:
@@ -64,13 +69,22 @@ class Declarations:
             if known is not None and known.definition == definition:
                 return known
             if known is not None and not _is_interactive():
-                raise InvalidInput(
-                    "queue", f"{definition.name!r} is declared twice on this app, differently; declare it once"
-                )
+                raise _declared_twice("queue", definition.name, known.definition, definition)
             self._queues[definition.name] = queue
-            self.tasks.setdefault(definition.name, {})
             self._unwritten.append(definition)
+            # Of one that was deleted and is declared again the tasks are still there.
+            self._unwritten += self.tasks.setdefault(definition.name, {}).values()
             return queue
+
+    def withdraw(self, name: str) -> None:
+        """Forget that a queue was declared, with its crons: it was deleted. Its tasks stay, for when it is declared
+        again.
+        """
+        with self._lock:
+            self._queues.pop(name, None)
+            self._entries.pop(name, None)
+            self._crons = {key: cron for key, cron in self._crons.items() if cron.queue != name}
+            self._put_off = [cron for cron in self._put_off if cron.queue != name]
 
     def register(self, task: TaskDefinition) -> None:
         """Take in a task; the same function again replaces it."""
@@ -82,20 +96,23 @@ class Declarations:
             tasks[task.name] = task
             self._unwritten.append(task)
 
-    def declare_cron(
-        self, name: str, expression: str, task: object, args: Mapping[str, Any] | None, timezone: str
-    ) -> None:
+    def declare_cron(self, name: str, expression: str, task: object, args: object, timezone: str) -> None:
         """Take in a cron entry."""
         if not isinstance(task, Task):
-            raise InvalidInput("task", f"a task of this app is needed, not {type(task).__name__}")
+            raise InvalidInput(
+                "task", f"a task is needed, not {type(task).__name__}; pass the function that @queue.task was put on"
+            )
         Schedule(expression, timezone)
-        job = task.job(**dict(args or {}))
+        named = {} if args is None else args
+        if not isinstance(named, Mapping) or not all(isinstance(each, str) for each in named):
+            raise InvalidInput("args", f"a dict of the task's arguments by name is needed, not {shown(args)}")
+        job = task.job(**named)
         cron = CronDefinition(
             checked_name("name", name), expression, timezone, task.queue, task.name, job.args_json, job.key
         )
         with self._lock:
             if self._crons.get(cron.name, cron) != cron and not _is_interactive():
-                raise InvalidInput("name", f"cron {cron.name!r} is declared twice on this app, differently")
+                raise _declared_twice("cron", cron.name, self._crons[cron.name], cron)
             self._crons[cron.name] = cron
             self._unwritten.append(cron)
 
@@ -150,27 +167,35 @@ class Declarations:
         queue = self._queues.get(name)
         return queue is not None and queue.definition.rules.is_owned
 
-    def served(self, queues: Sequence[str | Queue] | None, shard: int) -> list[ServedQueue]:
+    def served(self, queues: ServedNames, shard: int) -> list[ServedQueue]:
         """The queues a worker takes jobs from, with the tasks it has handlers for, and their partitions on a shard."""
         names = self.served_names(queues)
+        caps = checked_caps(queues)
         self.write_declarations()
         served = []
         for name in names:
             entry = self.fresh_entry(name)
             tasks = dict(self.tasks.get(name, {}))
-            is_limited = entry.rules.limit is not None
+            is_limited = entry.rules.limit is not None or entry.rules.total_limit is not None
             here = tuple(
                 partition
                 for partition, lives_on in zip(entry.partition_ids, entry.partition_shards, strict=True)
                 if lives_on == shard
             )
-            served.append(ServedQueue(entry.id, name, here, entry.rules.max_wait, tasks, entry.is_owned, is_limited))
+            served.append(
+                ServedQueue(
+                    *(entry.id, name, here, entry.rules.max_wait, tasks, entry.is_owned, is_limited), cap=caps.get(name)
+                )
+            )
         return served
 
-    def served_names(self, queues: Sequence[str | Queue] | None) -> list[str]:
+    def served_names(self, queues: ServedNames) -> list[str]:
         """The queues that a worker is asked to take jobs from, each once."""
+        checked_caps(queues)
         if isinstance(queues, (str, Queue)):
-            raise InvalidInput("queues", "a list of queues is needed; write queues=['emails']")
+            raise InvalidInput(
+                "queues", "a list of queues is needed, or a dict; write queues=['emails'] or {'emails': 4}"
+            )
         names = (
             list(self._queues)
             if queues is None
@@ -185,13 +210,19 @@ class Declarations:
 
     def change_limits(self, name: str, limits: Mapping[str, Any]) -> None:
         """Change a queue's limits in the database; each worker goes by them from its next claim on."""
-        refuse_unknown_options(name, limits, LIVE_OPTIONS)
+        refuse_fixed_options(name, limits)
         if not limits:
             options = f"{', '.join(LIVE_OPTIONS[:-1])} or {LIVE_OPTIONS[-1]}"
             raise InvalidInput("limits", f"there is nothing to change: give {options}; None takes one away")
         self.write_declarations()
-        self._databases().change(lambda connection: catalogue.set_limits(connection, name, limits))
+        databases = self._databases()
+        databases.change(lambda connection: catalogue.set_limits(connection, name, limits))
         self._entries.pop(name, None)
+        if limits.get("total_limit") is not None or limits.get("total_rate") is not None:
+            # The ledger has it: that partitions get what they may have at once is a favour, and upkeep's otherwise.
+            entry = self.fresh_entry(name)
+            with suppress(PartitionUnavailable):
+                allot(databases, entry.id, entry.rules.limit)
 
     def forget(self) -> None:
         """Start anew: another database may come."""
@@ -199,7 +230,7 @@ class Declarations:
             self._entries.clear()
             self._put_off = []
             definitions = [queue.definition for queue in self._queues.values()]
-            tasks = [task for tasks in self.tasks.values() for task in tasks.values()]
+            tasks = [task for name in self._queues for task in self.tasks[name].values()]
             self._unwritten = [*definitions, *tasks, *self._crons.values()]
 
     def _announce(self, task: TaskDefinition) -> None:
@@ -237,9 +268,9 @@ class Declarations:
         self._entries[declared.name] = (entry, system.monotonic())
         if contradictions := declared.rules.contradictions(entry.rules):
             raise InvalidInput(
-                "queue",
-                f"{declared.name!r} is declared here with {', '.join(contradictions)}; declare it as the database has "
-                "it, or give the new kind of queue a name of its own",
+                next(iter(contradictions)),
+                f"queue {declared.name!r} is declared here with {', '.join(contradictions.values())}; declare it as "
+                "the database has it, or give the new kind of queue a name of its own",
             )
         if different := entry.differences(declared):
             log.warning(
@@ -247,6 +278,35 @@ class Declarations:
             )
 
 
+def _declared_twice(what: str, name: str, first: Any, second: Any) -> InvalidInput:
+    """Two parts of a program declare one name differently: the first option in which they do is the field."""
+    before, now = _options(first), _options(second)
+    differing = [option for option in now if before[option] != now[option]]
+    told = ", ".join(f"{option}={shown(before[option])} and {shown(now[option])}" for option in differing)
+    return InvalidInput(
+        differing[0], f"{what} {name!r} is declared twice on this app, with {told}; declare it once, or name one anew"
+    )
+
+
+def _options(declared: QueueDefinition | CronDefinition | QueueRules) -> dict[str, Any]:
+    options = {each.name: getattr(declared, each.name) for each in fields(declared)}
+    options |= {name: value.decode(errors="replace") for name, value in options.items() if isinstance(value, bytes)}
+    return options | _options(options.pop("rules")) if "rules" in options else options
+
+
 def _is_interactive() -> bool:
     """Whether a person declares line by line or cell by cell, and changes what was declared before."""
     return hasattr(sys, "ps1")
+
+
+def checked_caps(queues: ServedNames) -> dict[str, int]:
+    """By queue, how many of its jobs a worker may have at once."""
+    if not isinstance(queues, Mapping):
+        return {}
+    return {
+        queue.name if isinstance(queue, Queue) else checked_name("queues", queue): checked_count(
+            "queues", cap, most=MOST_CONCURRENCY
+        )
+        for queue, cap in queues.items()
+        if cap is not None
+    }

@@ -7,38 +7,63 @@ from typing import Any, TypedDict
 
 from penstock.client.task import Queue
 from penstock.errors import InvalidInput
-from penstock.model.checks import checked_days, checked_name, shown
+from penstock.model.checks import checked_days, checked_flag, checked_name, shown
+from penstock.model.job_filters import FILTERS, JobFilters
+from penstock.model.wrong_calls import meant_by, unknown_option
 
-__all__ = ["Limits", "check_app_options", "checked_filters", "checked_retention", "name_of"]
+__all__ = [
+    "Filters",
+    "FiltersInQueue",
+    "Limits",
+    "check_app_options",
+    "checked_filters",
+    "checked_retention",
+    "name_of",
+]
 
-FILTERS = ("queue", "state", "task", "key", "load", "tag")
 RETENTION_DAYS = {"succeeded": 7.0, "failed": 30.0, "cancelled": 7.0, "discarded": 7.0, "expired": 7.0}
+
+
+class FiltersInQueue(TypedDict, total=False):
+    """By what jobs of a queue are chosen, as signatures have it: see `JobFilters`. None is any."""
+
+    partition: int | str | None
+    state: str | None
+    task: str | None
+    key: str | bytes | int | None
+    load: str | None
+    tag: str | None
+    tenant: str | None
+    created_by: str | None
+
+
+class Filters(FiltersInQueue, total=False):
+    """The same of any queue."""
+
+    queue: str | Queue | None
 
 
 class Limits(TypedDict, total=False):
     """What `app.limit` changes: the options of `app.queue` by those names."""
 
     limit: int | None
+    total_limit: int | None
     rate: str | None
+    total_rate: str | None
     per_key_rate: str | None
     weights: Mapping[str, float] | None
     max_length: int | None
     max_wait: float | None
 
 
-def check_app_options(
-    unavailable: Mapping[str, object], imports: object, accept_data_loss: object, pooled: object
-) -> None:
-    """Refuse options that an app does not have, and those of the wrong kind."""
-    for name in unavailable:
-        raise InvalidInput(name, f"App has no option {name!r}")
+def check_app_options(imports: object, accept_data_loss: object, pooled: object) -> None:
+    """Refuse options of the wrong kind."""
     if isinstance(imports, str) or not isinstance(imports, Sequence):
         raise InvalidInput("imports", "a list of module names is needed; write imports=['tasks']")
     for name in imports:
         if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
             raise InvalidInput("imports", f"{shown(name)} is no name of a module; write imports=['tasks']")
-    if not isinstance(accept_data_loss, bool):
-        raise InvalidInput("accept_data_loss", f"must be True or False, not {shown(accept_data_loss)}")
+    checked_flag("accept_data_loss", accept_data_loss)
     if pooled is not None and not isinstance(pooled, bool):
         raise InvalidInput("pooled", "must be True, False or None")
 
@@ -48,14 +73,16 @@ def name_of(queue: str | Queue) -> str:
     return queue.name if isinstance(queue, Queue) else checked_name("queue", queue)
 
 
-def checked_filters(filters: dict[str, Any]) -> dict[str, Any]:
-    """By what jobs are chosen, as they are stored."""
-    for name in filters:
+def checked_filters(given: Mapping[str, Any], call: str | None = None, *others: str) -> JobFilters:
+    """By what jobs are chosen, of what was given by name to a call; `others` are its other options."""
+    for name in given:
+        if name not in FILTERS and call is not None:
+            raise unknown_option(call, name, [*FILTERS, *others])
         if name not in FILTERS:
-            raise InvalidInput(name, f"jobs cannot be chosen by {name!r}; the filters are {', '.join(FILTERS)}")
-    if isinstance(filters.get("queue"), Queue):
-        filters["queue"] = filters["queue"].name
-    return filters
+            meant = meant_by(name, FILTERS)
+            raise InvalidInput(name, f"jobs cannot be chosen by it{meant}; the filters are {', '.join(FILTERS)}")
+    queue = given.get("queue")
+    return JobFilters(**{**given, "queue": queue.name if isinstance(queue, Queue) else queue})
 
 
 def checked_retention(given: Mapping[str, float] | None) -> dict[str, float]:

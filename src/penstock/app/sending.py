@@ -16,6 +16,7 @@ from penstock.forking import renew_in_children
 from penstock.model.checks import checked_seconds
 from penstock.storage.connection.callers_transaction import is_async
 from penstock.task.definition import TaskDefinition
+from penstock.task.middleware import Middleware
 
 __all__ = ["AppSender"]
 
@@ -26,6 +27,8 @@ class AppSender:
     def __init__(self, access: Access) -> None:
         self._access = access
         self.producer: Producer | None = None
+        # What every task of the app runs within.
+        self.middleware = Middleware()
         renew_in_children(self, AppSender.close)
 
     @property

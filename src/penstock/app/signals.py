@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from queue import SimpleQueue
@@ -21,11 +22,13 @@ class Signals:
     """SIGTERM and SIGINT end a worker gently while the block lasts; only the main thread may be asked for them.
 
     A signal may come while the main thread holds the very lock that stopping needs: another thread stops the worker.
+    A SIGINT is a person's: what is waited for is told as a warning, which shows where logging was not set up, too.
     """
 
     def __init__(self) -> None:
         self._is_main = threading.current_thread() is threading.main_thread()
-        self._asked: SimpleQueue[bool] = SimpleQueue()
+        # The numbers of the signals that came; 0 when the block ends.
+        self._asked: SimpleQueue[int] = SimpleQueue()
         self._worker: Worker | None = None
         self._before: dict[int, Any] = {}
         self._stopper = threading.Thread(target=self._stop_when_asked, name="penstock-signals", daemon=True)
@@ -53,15 +56,15 @@ class Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self._is_main:
-            self._asked.put(False)
+            self._asked.put(0)
             self._stopper.join()
 
-    def _note(self, *_: object) -> None:
+    def _note(self, number: int, _frame: object) -> None:
         if self._worker is None:
             raise StoppedEarly
-        self._asked.put(True)
+        self._asked.put(number)
 
     def _stop_when_asked(self) -> None:
-        while self._asked.get():
+        while number := self._asked.get():
             if self._worker is not None:
-                self._worker.stop()
+                self._worker.stop(level=logging.WARNING if number == signal.SIGINT else logging.INFO)

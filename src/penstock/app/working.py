@@ -8,12 +8,13 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 
 from penstock.app.access import Access
+from penstock.app.declarations import ServedNames, checked_caps
 from penstock.app.signals import Signals, StoppedEarly
-from penstock.client.task import Queue
+from penstock.clock import system
 from penstock.forking import renew_in_children
 from penstock.upkeep import SharedUpkeep, Upkeep
 from penstock.version import __version__
-from penstock.worker import Event, Hooks, ServedDatabase, Worked, Worker
+from penstock.worker import Event, Hooks, ServedDatabase, Worked, Worker, check_middleware
 
 __all__ = ["Workers"]
 
@@ -40,9 +41,7 @@ class Workers:
         self._lock = threading.Lock()
         self._workers = []
 
-    def work(
-        self, queues: Sequence[str | Queue] | None, concurrency: int, *, until_idle: bool, grace_seconds: float
-    ) -> Worked:
+    def work(self, queues: ServedNames, concurrency: int, *, until_idle: bool, grace_seconds: float) -> Worked:
         """Run a worker until it ends; what came of it."""
         try:
             with Signals() as signals:
@@ -50,10 +49,12 @@ class Workers:
         except StoppedEarly:
             return Worked(0, 0, 0, 0)
 
-    def _warn_without_tasks(self, queues: Sequence[str | Queue] | None) -> None:
+    def _check_tasks(self, queues: ServedNames) -> None:
         declarations = self._access.declarations
         names = declarations.served_names(queues)
-        if not any(declarations.tasks[name] for name in names):
+        tasks = [task for name in names for task in declarations.tasks[name].values()]
+        check_middleware(tasks)
+        if not tasks:
             log.warning(
                 "this worker runs no job: the app declares no task for queue %s. Import the modules that declare them, "
                 "or name them in App(imports=['shop.tasks'])",
@@ -69,7 +70,7 @@ class Workers:
 
     def _work(
         self,
-        queues: Sequence[str | Queue] | None,
+        queues: ServedNames,
         concurrency: int,
         until_idle: bool,
         grace_seconds: float,
@@ -104,13 +105,30 @@ class Workers:
         try:
             for module in self._imports:
                 importlib.import_module(module)
-            self._warn_without_tasks(queues)
+            self._check_tasks(queues)
             access.create_embedded()
             shared = SharedUpkeep(access.databases, [access.connecting.learn, access.declarations.write_rest])
             shared.start()
             try:
                 signals.stop(worker)
+                caps = checked_caps(queues)
+                log.info(
+                    "working on %s, %d at a time, database %s",
+                    ", ".join(
+                        f"{name} (at most {caps[name]})" if name in caps else name
+                        for name in access.declarations.served_names(queues)
+                    ),
+                    concurrency,
+                    " ".join(database.address for database in access.databases),
+                )
+                started_at = system.monotonic()
                 worker.run(until_idle=until_idle)
+                counts = worker.worked(sum(rescued))._asdict()
+                log.info(
+                    "stopped after %.1f s: %s",
+                    system.monotonic() - started_at,
+                    ", ".join(f"{count} {name}" for name, count in counts.items()),
+                )
             finally:
                 shared.stop()
         finally:

@@ -1,96 +1,100 @@
-"""Commands that change what is to be done: cancel, retry, reschedule, pause, resume, purge, limit."""
+"""Commands that change what is to be done: cancel, retry, reschedule, pause, resume, purge, limit, delete-queue."""
 
 from __future__ import annotations
 
 import sys
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
+from penstock.app import App
 from penstock.cli.app_target import open_answering_app
 from penstock.cli.shared_options import (
+    AppOption,
     AsJson,
     Filters,
     JobId,
-    Key,
-    Load,
     Preview,
     QueueName,
-    QueueOption,
-    StateOption,
-    Tag,
-    TaskOption,
+    Reason,
     Url,
     chosen,
+    takes_filters,
 )
+from penstock.cli.task_arguments import parse_arguments
 from penstock.cli.terminal import say, show_json
-from penstock.cli.times import instant, parse_when
+from penstock.cli.times import instant, parse_wait, parse_when
 from penstock.errors import PenstockError
 from penstock.model import State
 from penstock.model.job_state import FINAL
 
-__all__ = ["cancel", "limit", "pause", "purge", "reschedule", "resume", "retry"]
+__all__ = ["cancel", "delete_queue", "limit", "pause", "purge", "reschedule", "resume", "retry"]
 
 NONE = "none"
 OneOrMany = Annotated[str | None, typer.Argument(metavar="[ID]", help="One job; or give filters.")]
 
 
+@takes_filters
 def cancel(
     job_id: OneOrMany = None,
-    queue: QueueOption = None,
-    state: StateOption = None,
-    task: TaskOption = None,
-    key: Key = None,
-    load: Load = None,
-    tag: Tag = None,
+    *,
+    filters: Filters,
+    reason: Reason = None,
     preview: Preview = False,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Cancel one job, or all that match and have not ended."""
-    filters = chosen(queue=queue, state=state, task=task, key=key, load=load, tag=tag)
     _refuse_wrong_use(job_id, filters, preview)
+    why = "cancelled by penstock cancel" if reason is None else reason
     with open_answering_app(url) as app:
         if job_id is None:
-            _tell_how_many(app.cancel(preview=preview, **filters), "cancelled", preview, as_json)
+            _tell_how_many(app.cancel(preview=preview, reason=why, **filters), "cancelled", preview, as_json)
             return
-        done = app.cancel(job_id)
+        done = app.cancel(job_id, reason=why)
+        if done not in (State.RUNNING, State.CANCELLED):
+            raise PenstockError(f"job {job_id} had already ended: {done}")
     if as_json:
         show_json({"job_id": job_id, "state": done})
     elif done == State.RUNNING:
         say(f"job {job_id} is running and has been asked to stop")
-    elif done == State.CANCELLED:
-        say(f"job {job_id} is cancelled")
     else:
-        say(f"job {job_id} had already ended: {done}")
+        say(f"job {job_id} is cancelled")
 
 
+@takes_filters
 def retry(
     job_id: OneOrMany = None,
-    queue: QueueOption = None,
-    state: StateOption = None,
-    task: TaskOption = None,
-    key: Key = None,
-    load: Load = None,
-    tag: Tag = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Its arguments from now on, all of them: JSON, or else text."),
+    ] = None,
+    args: Annotated[str | None, typer.Option("--args", metavar="JSON", help="The same as one JSON object.")] = None,
+    *,
+    filters: Filters,
     preview: Preview = False,
+    target: AppOption = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run dead letters again, or at once what waits for a time."""
-    filters = chosen(queue=queue, state=state, task=task, key=key, load=load, tag=tag)
+    """Run dead letters again, one with other arguments, or now what waits."""
     _refuse_wrong_use(job_id, filters, preview)
-    with open_answering_app(url) as app:
+    if arguments and args is not None:
+        raise typer.BadParameter("give the arguments as KEY=VALUE or as --args, not both")
+    if args is not None and job_id is None:
+        raise typer.BadParameter("arguments are changed of one job: give its id, and no filter")
+    with open_answering_app(url, target) as app:
         if job_id is None:
             _tell_how_many(app.retry(preview=preview, **filters), "retried", preview, as_json)
             return
-        done = app.retry(job_id)
-    if as_json:
-        show_json({"job_id": job_id, "state": done})
-    elif done in FINAL:
-        say(f"job {job_id} has ended as {done}: only failed jobs can be retried")
-    else:
-        say(f"job {job_id} is {done}")
+        done = app.retry(job_id, args=_edited(app, job_id, arguments, args))
+        if done is not State.READY:
+            raise PenstockError(
+                f"job {job_id} is not retried: {app.explain(job_id).reason}; "
+                "failed jobs can be, and those that wait for a time"
+            )
+    _tell({"job_id": job_id, "state": done}, f"job {job_id} is {done}", as_json)
 
 
 def reschedule(
@@ -104,8 +108,10 @@ def reschedule(
     """Move a waiting job to another time."""
     run_at = parse_when("run_at", when)
     with open_answering_app(url) as app:
-        app.reschedule(job_id, run_at)
+        done = app.reschedule(job_id, run_at)
         job = app.job(job_id)
+        if done in FINAL or done is State.RUNNING:
+            raise PenstockError(f"job {job_id} is {done}, and does not wait for a time: nothing was changed")
     if as_json:
         show_json({"job_id": str(job.id), "state": job.state, "run_at": job.run_at})
     elif job.state == State.SCHEDULED:
@@ -128,11 +134,15 @@ def resume(queue: QueueName, url: Url = None, as_json: AsJson = False) -> None:
     _tell({"queue": queue, "paused": False}, f"queue {queue!r} gives out jobs", as_json)
 
 
+@takes_filters
 def purge(
     queue: QueueName,
     state: Annotated[
         str | None, typer.Option("--state", help="Only ready, scheduled or blocked jobs; or failed: the dead letters.")
     ] = None,
+    *,
+    filters: Filters,
+    reason: Reason = None,
     preview: Preview = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
     url: Url = None,
@@ -141,13 +151,41 @@ def purge(
     """Cancel every waiting job of a queue, or clear its dead letters."""
     if not (preview or yes or (sys.stdin.isatty() and not as_json)):
         raise typer.BadParameter("purge asks first, and there is nobody to ask: add --yes, or --preview")
+    why = "cancelled by penstock purge" if reason is None else reason
     with open_answering_app(url) as app:
         if not (preview or yes):
-            count = app.purge(queue, state=state, preview=True)
+            count = app.purge(queue, state=state, preview=True, **filters)
             if not typer.confirm(f"Purge {count:,} {state or 'waiting'} jobs of queue {queue!a}?"):
                 raise PenstockError("nothing was purged")
-        done = app.purge(queue, state=state, preview=preview)
+        done = app.purge(queue, state=state, preview=preview, reason=why, **filters)
     _tell_how_many(done, "purged", preview, as_json)
+
+
+def delete_queue(
+    queue: QueueName,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Also with jobs: cancel what waits, ask what runs to stop, remove its crons."),
+    ] = False,
+    preview: Preview = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask first, with --force.")] = False,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a queue that is not used any more; its name is free at once."""
+    asks = force and not (preview or yes)
+    if asks and (as_json or not sys.stdin.isatty()):
+        raise typer.BadParameter("delete-queue --force asks first, and there is nobody to ask: add --yes, or --preview")
+    with open_answering_app(url) as app:
+        if asks:
+            count = app.delete_queue(queue, force=True, preview=True)
+            if not typer.confirm(f"Delete queue {queue!a} with {count:,} jobs that have not ended?"):
+                raise PenstockError("nothing was deleted")
+        ended = app.delete_queue(queue, force=force, preview=preview)
+    text = f"queue {queue!r} {'would be' if preview else 'is'} deleted"
+    jobs = "1 job" if ended == 1 else f"{ended:,} jobs"
+    text += f": {jobs} {'would be' * preview}{'were' * (not preview)} ended or asked to stop" if ended else ""
+    _tell({"queue": queue, "jobs": ended, "preview": preview}, text, as_json)
 
 
 def limit(
@@ -155,7 +193,13 @@ def limit(
     most: Annotated[
         str | None, typer.Option("--limit", metavar="N", help="At most so many run, per partition.")
     ] = None,
+    total_limit: Annotated[
+        str | None, typer.Option("--total-limit", metavar="N", help="At most so many run, in all partitions together.")
+    ] = None,
     rate: Annotated[str | None, typer.Option("--rate", help="So many start, per partition: 100/s, 30/m, 5/h.")] = None,
+    total_rate: Annotated[
+        str | None, typer.Option("--total-rate", help="So many start, in all partitions together: 100/s.")
+    ] = None,
     per_key_rate: Annotated[str | None, typer.Option("--per-key-rate", help="So many of a key start: 1/s.")] = None,
     weights: Annotated[
         list[str] | None, typer.Option("--weight", metavar="TENANT=N", help="A tenant's share; one option each.")
@@ -163,18 +207,22 @@ def limit(
     max_length: Annotated[
         str | None, typer.Option("--max-length", metavar="N", help="Most ready jobs in a partition.")
     ] = None,
-    max_wait: Annotated[str | None, typer.Option("--max-wait", metavar="SECONDS", help="Longest wait.")] = None,
+    max_wait: Annotated[
+        str | None, typer.Option("--max-wait", metavar="WAIT", help="Longest wait: 90s, 15m, 2h, 1d.")
+    ] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a queue's limits while it runs; `none` takes one away."""
     given = chosen(
-        limit=_number("--limit", most, int),
+        limit=_number("--limit", most),
+        total_limit=_number("--total-limit", total_limit),
         rate=rate,
+        total_rate=total_rate,
         per_key_rate=per_key_rate,
         weights=_weights(weights),
-        max_length=_number("--max-length", max_length, int),
-        max_wait=_number("--max-wait", max_wait, float),
+        max_length=_number("--max-length", max_length),
+        max_wait=max_wait if max_wait in (None, NONE) else parse_wait("max_wait", max_wait),
     )
     if not given:
         raise typer.BadParameter("give what to change, such as --limit 5, or --rate none")
@@ -185,13 +233,29 @@ def limit(
     _tell({"queue": queue, **limits}, f"queue {queue!r} has {said}", as_json)
 
 
-def _number(option: str, text: str | None, kind: type[int] | type[float]) -> int | float | str | None:
+def _edited(app: App, job_id: str, words: list[str] | None, text: str | None) -> dict[str, Any] | None:
+    """A job's arguments from now on; None: as they are."""
+    if text is not None:
+        try:
+            named = msgspec.json.decode(text)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            raise typer.BadParameter("--args takes a JSON object") from None
+        if not isinstance(named, dict):
+            raise typer.BadParameter("--args takes a JSON object")
+        return named
+    if not words:
+        return None
+    job = app.job(job_id)
+    return parse_arguments(app.tasks.get(job.queue, {}).get(job.task), words)
+
+
+def _number(option: str, text: str | None) -> int | str | None:
     if text is None or text == NONE:
         return text
     try:
-        return kind(text)
+        return int(text)
     except ValueError:
-        raise typer.BadParameter(f"{option} takes a number, or {NONE}, not {text!a:.60}") from None
+        raise typer.BadParameter(f"{option} takes a whole number, or {NONE}, not {text!a:.60}") from None
 
 
 def _weights(given: list[str] | None) -> dict[str, float] | str | None:

@@ -35,9 +35,15 @@ def enqueue(
     idempotency_key: Annotated[
         str | None, typer.Option("--idempotency-key", help="Enqueue it once, however often this is repeated.")
     ] = None,
+    unique: Annotated[
+        str | None, typer.Option("--unique", help="waiting: print the id of the same job where one waits already.")
+    ] = None,
+    unique_key: Annotated[
+        str | None, typer.Option("--unique-key", help="What makes it the same, instead of task and arguments.")
+    ] = None,
     tag: Annotated[list[str] | None, typer.Option("--tag", help="A tag to find it by; may be repeated.")] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="For whom it is done.")] = None,
-    owner: Annotated[str | None, typer.Option("--owner", help="Who answers for it.")] = None,
+    created_by: Annotated[str | None, typer.Option("--created-by", help="Who wanted it done.")] = None,
     after: Annotated[
         list[str] | None, typer.Option("--after", metavar="ID", help="Run after this job; may be repeated.")
     ] = None,
@@ -57,9 +63,11 @@ def enqueue(
             run_at=None if run_at is None else parse_when("run_at", run_at),
             key=key,
             idempotency_key=idempotency_key,
+            unique=unique,
+            unique_key=unique_key,
             tags=tag,
             tenant=tenant,
-            owner=owner,
+            created_by=created_by,
             after=after,
             on_parent_failure=on_parent_failure,
         )

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.app_target import open_answering_app, unavailable
-from penstock.cli.shared_options import AppOption, AsJson, Url
+from penstock.cli.shared_options import AppOption, AsJson, Reason, Url
 from penstock.cli.spark import Master, spark_session, spark_work
 from penstock.cli.terminal import Column, say, show_json, show_table
 from penstock.cli.times import ago
@@ -136,10 +136,10 @@ def resume_load(name: LoadName, url: Url = None, as_json: AsJson = False) -> Non
     _say_done(name, "goes on", as_json)
 
 
-def cancel_load(name: LoadName, url: Url = None, as_json: AsJson = False) -> None:
+def cancel_load(name: LoadName, reason: Reason = None, url: Url = None, as_json: AsJson = False) -> None:
     """End every job of a load that has not started."""
     with open_answering_app(url) as app:
-        ended = app.cancel_load(name)
+        ended = app.cancel_load(name, reason="cancelled by penstock cancel-load" if reason is None else reason)
     if as_json:
         show_json({"load": name, "cancelled": ended})
     else:

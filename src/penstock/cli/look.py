@@ -1,4 +1,4 @@
-"""Commands that only look: figures, jobs, why one waits, workers, crons."""
+"""Commands that only look: figures, jobs, why one waits, workers."""
 
 from __future__ import annotations
 
@@ -10,23 +10,13 @@ import msgspec
 import typer
 
 from penstock.cli.app_target import open_answering_app, unavailable
-from penstock.cli.json_record import cron_record, explanation_record, job_record, worker_record
-from penstock.cli.shared_options import (
-    AsJson,
-    JobId,
-    Key,
-    Load,
-    QueueOption,
-    StateOption,
-    Tag,
-    TaskOption,
-    Url,
-)
+from penstock.cli.json_record import explanation_record, job_record, worker_record
+from penstock.cli.shared_options import AsJson, Filters, JobId, Url, takes_filters
 from penstock.cli.terminal import Column, is_terminal, say, show_facts, show_json, show_table
 from penstock.cli.times import ago, instant
-from penstock.model import Job, PartitionStats, QueueRules, Stats
+from penstock.model import Job, PartitionStats, QueueRules, State, Stats
 
-__all__ = ["crons", "explain", "job", "jobs", "stats", "workers"]
+__all__ = ["explain", "job", "jobs", "stats", "workers"]
 
 FIGURES = [
     Column("ready", "right"),
@@ -36,6 +26,9 @@ FIGURES = [
     Column("dead", "right"),
     Column("done", "right", is_spared=True),
     Column("oldest", is_spared=True),
+    Column("cancelled", "right", is_spared=True),
+    Column("discarded", "right", is_spared=True),
+    Column("expired", "right", is_spared=True),
 ]
 
 
@@ -98,16 +91,19 @@ def _figures(name: str, figures: Stats | PartitionStats) -> list[str]:
         figures.dead,
         figures.total_completed,
     )
-    return [name, *(f"{count:,}" for count in counts), ago(figures.oldest_enqueued_at)]
+    other_ends = (figures.total_cancelled, figures.total_discarded, figures.total_expired)
+    return [
+        name,
+        *(f"{count:,}" for count in counts),
+        ago(figures.oldest_enqueued_at),
+        *(f"{count:,}" for count in other_ends),
+    ]
 
 
+@takes_filters
 def jobs(
-    queue: QueueOption = None,
-    state: StateOption = None,
-    task: TaskOption = None,
-    key: Key = None,
-    load: Load = None,
-    tag: Tag = None,
+    *,
+    filters: Filters,
     limit: Annotated[int, typer.Option("--limit", help="At most this many.")] = 20,
     before: Annotated[str | None, typer.Option("--before", metavar="ID", help="Only jobs older than this one.")] = None,
     url: Url = None,
@@ -115,7 +111,7 @@ def jobs(
 ) -> None:
     """List jobs, newest first."""
     with open_answering_app(url) as app:
-        found = app.jobs(queue=queue, state=state, task=task, key=key, load=load, tag=tag, limit=limit, before=before)
+        found = app.jobs(limit=limit, before=before, **filters)
         missing = unavailable(app)
     if as_json:
         show_json({"jobs": [job_record(each) for each in found], "unavailable": missing})
@@ -161,7 +157,7 @@ def job(job_id: JobId, url: Url = None, as_json: AsJson = False) -> None:
             "after": ", ".join(map(str, found.after)),
             "tags": ", ".join(found.tags),
             "tenant": found.tenant,
-            "owner": found.owner,
+            "created by": found.created_by,
             "idempotency key": found.idempotency_key,
             "load": found.load,
             "enqueued": instant(found.enqueued_at),
@@ -170,10 +166,15 @@ def job(job_id: JobId, url: Url = None, as_json: AsJson = False) -> None:
             "finished": instant(found.finished_at),
             "worker": found.worker,
             "attempts": found.attempt,
+            "reason": found.error if found.state in (State.CANCELLED, State.DISCARDED, State.EXPIRED) else None,
             "progress": None if found.progress is None else _json(found.progress),
             "result": None if found.result is None else _json(found.result),
         }
         | {f"failure {each.attempt}": f"{instant(each.at)}\n{_error(each.error)}" for each in found.failures}
+        | {
+            f"edit {number}": f"{instant(each.at)} by {each.edited_by}\nbefore: {_json(each.args)}"
+            for number, each in enumerate(found.edits, 1)
+        }
     )
 
 
@@ -209,41 +210,6 @@ def workers(url: Url = None, as_json: AsJson = False) -> None:
     show_table(
         columns,
         [[w.name, w.running, w.concurrency, ago(w.started_at), ago(w.renewed_at), ", ".join(w.queues)] for w in found],
-    )
-
-
-def crons(url: Url = None, as_json: AsJson = False) -> None:
-    """List the cron entries."""
-    with open_answering_app(url) as app:
-        found = app.crons()
-        missing = unavailable(app)
-    if as_json:
-        show_json({"crons": [cron_record(each) for each in found], "unavailable": missing})
-        return
-    if not found:
-        say("there is no cron entry: declare one with app.cron(...)")
-        return
-    columns = [
-        Column("name", is_cut=True),
-        Column("when"),
-        Column("zone", is_spared=True),
-        Column("queue/task", is_cut=True),
-        Column("next"),
-        Column("last", is_spared=True),
-    ]
-    show_table(
-        columns,
-        [
-            [
-                each.name,
-                each.expression,
-                each.timezone,
-                f"{each.queue}/{each.task}",
-                "paused" if each.is_paused else ago(each.next_at),
-                ago(each.last_at),
-            ]
-            for each in found
-        ],
     )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from penstock.cli import analyse, change, enqueue, keys, lake, load, look, schema, shards, up, work
+from penstock.cli import analyse, change, crons, enqueue, keys, lake, load, look, schema, shards, up, work
 from penstock.cli.help_page import Command, Group
 from penstock.cli.process_exit import STUCK_STATUS, leave_at_once, limit_exit
 from penstock.cli.shared_options import AsJson
@@ -30,13 +30,13 @@ program = typer.Typer(
 
 COMMANDS = {
     "Run": (up.up, work.work, enqueue.enqueue),
-    "Look": (look.stats, look.jobs, look.job, look.explain, look.workers, look.crons, keys.blocked_keys),
+    "Look": (look.stats, look.jobs, look.job, look.explain, look.workers, keys.blocked_keys),
     "Load": (load.load, load.loads, load.pause_load, load.resume_load, load.cancel_load),
     "Analyse": (analyse.report, analyse.advise),
     "Lake": (lake.archive, lake.replay),
     "Change": (
         *(change.cancel, change.retry, change.reschedule, change.pause, change.resume, change.purge, change.limit),
-        *(keys.release, keys.resize),
+        *(keys.release, keys.resize, change.delete_queue),
     ),
     "Database": (schema.migrate, schema.sql, schema.grant, schema.doctor),
 }
@@ -54,6 +54,7 @@ for panel, functions in (COMMANDS | {"Database": (*COMMANDS["Database"], version
     for function in functions:
         program.command(function.__name__.replace("_", "-"), cls=Command, rich_help_panel=panel)(function)
 program.add_typer(shards.shards, rich_help_panel="Database")
+program.add_typer(crons.crons, rich_help_panel="Calendar")
 
 
 @program.callback(invoke_without_command=True)

@@ -22,8 +22,10 @@ __all__ = ["parse_arguments"]
 _MISSING = object()
 
 
-def parse_arguments(task: TaskDefinition, given: Sequence[str]) -> dict[str, Any]:
-    """The arguments of a job; names that do not fit the handler are left for `enqueue` to refuse."""
+def parse_arguments(task: TaskDefinition | None, given: Sequence[str]) -> dict[str, Any]:
+    """The arguments of a job; names that do not fit the handler are left for `enqueue` to refuse. Without a task they
+    are JSON, or else text.
+    """
     named: dict[str, Any] = {}
     for word in given:
         name, equals, text = word.partition("=")
@@ -31,7 +33,7 @@ def parse_arguments(task: TaskDefinition, given: Sequence[str]) -> dict[str, Any
             raise typer.BadParameter(f"{word!a:.60} is no argument: write key=value")
         if name in named:
             raise typer.BadParameter(f"argument {name!a:.60} is given twice")
-        named[name] = _value(name, text, task.arguments.fit_of(name))
+        named[name] = _value(name, text, None if task is None else task.arguments.fit_of(name))
     return named
 
 

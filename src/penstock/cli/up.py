@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 from contextlib import ExitStack
@@ -12,14 +11,12 @@ import typer
 
 from penstock.app import App
 from penstock.cli.app_target import check_tasks, ensure_answering, find_app
-from penstock.cli.shared_options import AsJson, Grace
+from penstock.cli.shared_options import AsJson, Grace, LogJson, LogLevel
 from penstock.cli.terminal import say, show_json
-from penstock.cli.work import log_to_stderr
+from penstock.cli.work import begin_log
 from penstock.model.checks import checked_concurrency, checked_seconds
 
 __all__ = ["up"]
-
-log = logging.getLogger("penstock")
 
 
 def up(
@@ -31,6 +28,8 @@ def up(
     ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", help="How many jobs at once.")] = 16,
     grace: Grace = 30.0,
+    log_level: LogLevel = None,
+    log_json: LogJson = False,
     as_json: AsJson = False,
 ) -> None:
     """Run embedded servers in .penstock and an app's jobs, until Ctrl-C."""
@@ -41,10 +40,10 @@ def up(
         raise typer.BadParameter("the app names its databases itself: leave --shards out")
     if app is not None:
         check_tasks(app, list(app.tasks))
-    log_to_stderr()
+    begin_log(log_level, log_json)
     with ExitStack() as stack:
         if app is None or app.is_embedded:
-            servers = stack.enter_context(App(embedded_shards=shards or 1))
+            servers = stack.enter_context(App(embedded_shards=1 if shards is None else shards))
             servers.migrate()
             _tell(servers, as_json)
         if app is None:
@@ -54,9 +53,7 @@ def up(
         ensure_answering(app, creates=True)
         if not app.is_embedded:
             _tell(app, as_json)
-        log.info("working on %s, %d at a time", ", ".join(app.tasks), concurrency)
-        worked = app.work(concurrency=concurrency, grace=grace)
-    log.info("stopped: %s", ", ".join(f"{count} {name}" for name, count in worked._asdict().items()))
+        app.work(concurrency=concurrency, grace=grace)
 
 
 def _tell(app: App, as_json: bool) -> None:

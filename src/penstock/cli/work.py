@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Container
 from typing import Annotated
 
 import typer
 
 from penstock.cli.app_target import check_tasks, ensure_answering, find_app
-from penstock.cli.shared_options import AsJson, Grace, Target
+from penstock.cli.shared_options import AsJson, Grace, LogJson, LogLevel, Target
 from penstock.cli.terminal import show_json
 from penstock.clock import system
-from penstock.model.checks import checked_concurrency, checked_seconds
-from penstock.visible import visible
+from penstock.errors import InvalidInput
+from penstock.log_records import LEVELS, LogSetting, write_log
+from penstock.model.checks import MOST_CONCURRENCY, checked_concurrency, checked_count, checked_seconds
 
-__all__ = ["log_to_stderr", "work"]
+__all__ = ["begin_log", "work"]
 
 log = logging.getLogger("penstock")
 
@@ -22,49 +24,55 @@ log = logging.getLogger("penstock")
 def work(
     target: Target,
     queue: Annotated[
-        list[str] | None, typer.Option("--queue", help="Only this queue; may be repeated. Else every queue of the app.")
+        list[str] | None,
+        typer.Option(
+            "--queue",
+            metavar="QUEUE[=N]",
+            help="Only this queue, at most N of its jobs at once; may be repeated. Else every queue of the app.",
+        ),
     ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", help="How many jobs at once.")] = 16,
     grace: Grace = 30.0,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when there is nothing left to do.")] = False,
+    log_level: LogLevel = None,
+    log_json: LogJson = False,
     as_json: AsJson = False,
 ) -> None:
     """Run an app's jobs, until SIGTERM or Ctrl-C."""
     checked_concurrency(concurrency)
     checked_seconds("grace", grace)
     app = find_app(target)
-    names = list(dict.fromkeys(queue or app.tasks))
+    caps = dict(_parse_queue(each, app.tasks) for each in queue or app.tasks)
+    names = list(caps)
     check_tasks(app, names)
-    log_to_stderr()
+    begin_log(log_level, log_json)
     with app:
         ensure_answering(app, creates=True)
-        log.info(
-            "working on %s, %d at a time, database %s",
-            ", ".join(names),
-            concurrency,
-            " ".join(database.address for database in app.unchecked_databases),
-        )
         started = system.monotonic()
-        worked = app.work(names, concurrency, until_idle=until_idle, grace=grace)
+        worked = app.work(caps, concurrency, until_idle=until_idle, grace=grace)
         seconds = system.monotonic() - started
     counts = worked._asdict()
-    log.info("stopped after %.1f s: %s", seconds, ", ".join(f"{count} {name}" for name, count in counts.items()))
     if as_json:
         show_json(counts | {"seconds": round(seconds, 3)})
 
 
-class _Visible(logging.Formatter):
-    """What other loggers say may quote a handler's error, too: none of it reaches the terminal as a command."""
+def _parse_queue(given: str, known: Container[str]) -> tuple[str, int | None]:
+    """A queue and how many of its jobs the worker may have at once: mail=4."""
+    name, equals, cap = given.rpartition("=")
+    if not equals or given in known:
+        return given, None
+    if not (cap.isascii() and cap.isdigit()):
+        raise InvalidInput("--queue", f"{given!a:.200} has no number after '='; write --queue mail=4")
+    return name, checked_count("--queue", int(cap[:10]), most=MOST_CONCURRENCY)
 
-    def format(self, record: logging.LogRecord) -> str:
-        return visible(super().format(record), keeps_lines=True)
 
-
-def log_to_stderr() -> None:
-    """Unless the app has set up logging itself."""
-    if logging.getLogger().handlers or log.handlers:
+def begin_log(level: str | None, as_json: bool) -> None:
+    """Write the log as was asked for, unless the app has set up logging itself: then only its level is ours."""
+    if level is not None and level not in LEVELS:
+        raise typer.BadParameter(f"--log-level {level!r:.60} is unknown; give {', '.join(LEVELS)}")
+    if write_log(LogSetting(level or "info", as_json)):
         return
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Visible("%(asctime)s %(levelname)s %(message)s"))
-    logging.getLogger().addHandler(handler)
-    log.setLevel(logging.INFO)
+    if as_json:
+        raise typer.BadParameter("the app sets up logging itself: leave --log-json out, and use penstock.JsonFormatter")
+    if level is not None:
+        log.setLevel(level.upper())

@@ -18,6 +18,6 @@ testing         jobs in memory, for users' own tests
 
 from penstock.client.pending import PendingJob
 from penstock.client.producer import Producer
-from penstock.client.task import Bound, Queue, Task
+from penstock.client.task import Bound, Queue, Task, TaskWithContext
 
-__all__ = ["Bound", "PendingJob", "Producer", "Queue", "Task"]
+__all__ = ["Bound", "PendingJob", "Producer", "Queue", "Task", "TaskWithContext"]

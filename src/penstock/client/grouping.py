@@ -56,7 +56,8 @@ def group_jobs(
     if any(job.options.attributes for job in jobs):
         group.attributes = [job.options.attributes for job in jobs]
     if any(job.options.idempotency_key is not None for job in jobs):
-        group.idempotency_keys = IdempotencyKeys([job.options.idempotency_key for job in jobs], entry.epoch)
+        unique = frozenset(job.options.idempotency_key for job in jobs if job.options.unique is not None)
+        group.idempotency_keys = IdempotencyKeys([job.options.idempotency_key for job in jobs], entry.epoch, unique)
     if entry.is_owned:
         group.tasks = [job.task.name for job in jobs]
     if any(job.options.after for job in jobs):

@@ -31,7 +31,7 @@ class MapWait:
         """
         entries = _queues_by_map(write)
         fresh = [self._find_queue_now(entry.name) for entry in entries]
-        if any(new.epoch != old.epoch for new, old in zip(fresh, entries, strict=True)):
+        if any((new.id, new.epoch) != (old.id, old.epoch) for new, old in zip(fresh, entries, strict=True)):
             return FIRST_PAUSE_SECONDS
         if call.deadline.left() <= pause:
             raise self.timed_out(call, write)

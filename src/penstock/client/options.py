@@ -18,13 +18,14 @@ from penstock.model.checks import (
     checked_run_at,
     checked_seconds,
     checked_tags,
+    checked_unique_key,
     key_to_bytes,
 )
 
 if TYPE_CHECKING:
     from penstock.client.pending import PendingJob
 
-__all__ = ["Options"]
+__all__ = ["Options", "unique_in_transaction"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Options:
     after: tuple[int | PendingJob, ...] = ()
     on_parent_failure: str = "cancel"
     idempotency_key: str | None = None
+    unique: str | None = None
+    unique_key: str | None = None
     key: bytes | None = None
     attributes: dict[str, Any] | None = None
     connection: Any = None
@@ -52,9 +55,11 @@ class Options:
         after: Sequence[int | str | PendingJob] | None = None,
         on_parent_failure: str = "cancel",
         idempotency_key: str | None = None,
+        unique: str | None = None,
+        unique_key: str | None = None,
         key: str | bytes | int | None = None,
         tenant: str | None = None,
-        owner: str | None = None,
+        created_by: str | None = None,
         tags: Sequence[str] | None = None,
         connection: Any = None,
         request_timeout: float | None = None,
@@ -66,11 +71,12 @@ class Options:
             raise InvalidInput(
                 "on_parent_failure", f"{on_parent_failure!r:.60} is unknown; give 'cancel', 'run' or 'wait'"
             )
+        _check_unique(unique, unique_key, idempotency_key, connection)
         attributes: dict[str, Any] = {}
         if tenant is not None:
             attributes["tenant"] = checked_name("tenant", tenant)
-        if owner is not None:
-            attributes["owner"] = checked_name("owner", owner)
+        if created_by is not None:
+            attributes["created_by"] = checked_name("created_by", created_by)
         if tags:
             attributes["tags"] = checked_tags(tags)
         if idempotency_key is not None:
@@ -82,11 +88,35 @@ class Options:
             after=_check_parents(after),
             on_parent_failure=on_parent_failure,
             idempotency_key=idempotency_key,
+            unique=unique,
+            unique_key=None if unique_key is None else checked_unique_key(unique_key),
             key=None if key is None else key_to_bytes(key),
             attributes=attributes or None,
             connection=connection,
             request_timeout=None if request_timeout is None else checked_seconds("request_timeout", request_timeout),
         )
+
+
+def _check_unique(unique: str | None, unique_key: str | None, idempotency_key: str | None, connection: Any) -> None:
+    if unique is None:
+        if unique_key is not None:
+            raise InvalidInput("unique_key", "it is for jobs that are unique; write unique='waiting' with it")
+        return
+    if unique != "waiting":
+        raise InvalidInput("unique", f"{unique!r:.60} is unknown; give 'waiting'")
+    if idempotency_key is not None:
+        raise InvalidInput("unique", "both unique and idempotency_key are given; give one of them")
+    if connection is not None:
+        raise unique_in_transaction()
+
+
+def unique_in_transaction() -> InvalidInput:
+    """The error for a job that is unique while it waits, in a caller's transaction."""
+    return InvalidInput(
+        "unique",
+        "not with connection=: the job that waits could start before your transaction commits, and not see what it "
+        "wrote; enqueue after the commit, or use idempotency_key",
+    )
 
 
 def _check_parents(after: Sequence[int | str | PendingJob] | None) -> tuple[int | PendingJob, ...]:

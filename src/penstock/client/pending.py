@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from penstock.client.options import Options
+from penstock.model.unique_key import unique_text
 from penstock.task.definition import TaskDefinition
 
 __all__ = ["PLAIN", "PendingJob", "PendingRows", "is_bound", "prepare"]
@@ -33,9 +34,15 @@ class PendingRows(NamedTuple):
 
     def to_jobs(self) -> list[PendingJob]:
         """The same as single jobs."""
-        keys = self.keys
+        keys, options = self.keys, self.options
         return [
-            PendingJob(self.task, each, keys[row] if keys else None, self.options) for row, each in enumerate(self.args)
+            PendingJob(
+                self.task,
+                each,
+                keys[row] if keys else None,
+                options if options.unique is None else identify(options, self.task, each),
+            )
+            for row, each in enumerate(self.args)
         ]
 
 
@@ -45,7 +52,14 @@ def prepare(task: TaskDefinition, named: dict[str, Any], options: Options) -> Pe
     key = options.key
     if key is None and task.key is not None:
         key = task.key_of(named)
-    return PendingJob(task, args_json, key, options)
+    return PendingJob(task, args_json, key, options if options.unique is None else identify(options, task, args_json))
+
+
+def identify(options: Options, task: TaskDefinition, args_json: bytes) -> Options:
+    """The options of one job that is unique while it waits: what it has in common with others is kept, and the job
+    routed by it, as an idempotency key is.
+    """
+    return replace(options, idempotency_key=unique_text(task.name, args_json, options.unique_key))
 
 
 def is_bound(job: PendingJob) -> bool:

@@ -11,7 +11,7 @@ from penstock.shards.callers import Caller
 from penstock.shards.databases import Databases
 from penstock.storage.catalogue.queues import QueueEntry
 from penstock.storage.connection.database import Database
-from penstock.storage.connection.error_meaning import first_line, is_lost, with_remedy
+from penstock.storage.connection.error_meaning import first_line, with_remedy
 
 __all__ = [
     "WritesFailed",
@@ -101,7 +101,7 @@ def map_not_open(call: Call, write: PlannedWrite, queues: Sequence[QueueEntry]) 
     names = ", ".join(repr(entry.name) for entry in queues)
     return PartitionUnavailable(
         f"{_count(write)} could not be written within {call.deadline.seconds:g} s: queue {names} gets another "
-        "map of its keys, and not all its shards have it; see `penstock shards`, and call again",
+        "map of its keys, and not all its shards have it; see app.shards or `penstock shards`, and call again",
         shard=write.shard,
         partition=write.partitions[0],
     )
@@ -124,7 +124,7 @@ def not_taken(databases: Databases, call: Call, write: PlannedWrite, error: Base
         shards = sorted({each for entry in entries for each in entry.partition_shards[: entry.partition_count]})
         where = f"no shard of their queue ({', '.join(map(str, shards))}) takes them"
     else:
-        where = f"{database.breaker.label} {'does not answer' if is_lost(error) else 'rolled them back each time'}"
+        where = f"{database.breaker.label} {database.describe_failure(error)}"
     return RequestTimeout(
         f"{_count(write)} could not be written within {call.deadline.seconds:g} s: {where} "
         f"({with_remedy(error)}); none of them was written, so the call may be repeated",

@@ -4,14 +4,14 @@ the others, in turn; while too little comes of that, both are asked each time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from penstock.engine.owned_source import OwnedSource
 from penstock.engine.plain_source import PlainSource
 from penstock.engine.source import Wish
 from penstock.storage.connection.database import Connection
 from penstock.storage.work.exchange import Turn
-from penstock.storage.work.leases import Lease, LeasedJob
+from penstock.storage.work.leases import Lease, LeasedJob, count_slots
 
 __all__ = ["MixedSource"]
 
@@ -46,7 +46,7 @@ class MixedSource:
     def learn(self, wish: Wish, turn: Turn, now: float) -> list[Lease]:
         self._plain.learn(wish, turn, now)
         leases = self._owned.learn(wish, turn, now)
-        self._was_short = sum(len(lease.positions) for lease in leases) < max(self._slots, 1)
+        self._was_short = count_slots(leases) < max(self._slots, 1)
         return leases
 
     def read_ahead(self, leases: Iterable[Lease]) -> dict[int, LeasedJob]:
@@ -65,6 +65,10 @@ class MixedSource:
     def withhold(self, paused: Set[int], blocked: Set[int]) -> None:
         self._plain.withhold(paused, blocked)
         self._owned.withhold(paused, blocked)
+
+    def cap(self, left: Mapping[int, int]) -> None:
+        self._plain.cap(left)
+        self._owned.cap(left)
 
     @property
     def surplus(self) -> list[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
 
 from penstock.engine.owner import Owner
-from penstock.engine.source import Wish
+from penstock.engine.source import NO_BATCHES, Batches, Wish
 from penstock.storage.connection.database import Connection
 from penstock.storage.work import workers
 from penstock.storage.work.exchange import Turn
@@ -21,13 +21,19 @@ __all__ = ["OwnedSource"]
 
 
 class OwnedSource:
-    """`queues`: the tasks that may be chosen, by queue; `partitions`: those that are known, with their queues."""
+    """`queues`: the tasks that may be chosen, by queue; `partitions`: those that are known, with their queues;
+    `batch_sizes`: those tasks of which several jobs are started together.
+    """
 
     def __init__(
-        self, worker: int, queues: Mapping[int, Container[str]], partitions: Mapping[int, int] | None = None
+        self,
+        worker: int,
+        queues: Mapping[int, Container[str]],
+        partitions: Mapping[int, int] | None = None,
+        batch_sizes: Batches = NO_BATCHES,
     ) -> None:
         self._worker = worker
-        self._owner = Owner(queues)
+        self._owner = Owner(queues, batch_sizes)
         self._queue_of = dict(partitions or {})
 
     def is_look_due(self, now: float) -> bool:
@@ -68,6 +74,9 @@ class OwnedSource:
     def withhold(self, paused: Set[int], blocked: Set[int]) -> None:
         # What is paused it reads with the rules.
         self._owner.withheld = blocked
+
+    def cap(self, left: Mapping[int, int]) -> None:
+        self._owner.left = left
 
     @property
     def surplus(self) -> list[int]:

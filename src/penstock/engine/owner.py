@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TypeVar
 
+from penstock.engine.source import NO_BATCHES, Batches
+from penstock.policy.job_sequence import BATCH_MASK, BATCH_SHIFT, HAS_HANDLER
 from penstock.policy.roster import JobTuple, Roster
 from penstock.storage.connection.database import Connection
 from penstock.storage.enqueue.job_group import RANGE
@@ -22,6 +25,8 @@ from penstock.storage.work.owner import ChosenJobs, Look, LookWish, Ownership, R
 from penstock.storage.work.set_aside import set_aside
 
 __all__ = ["OwnedPartition", "Owner"]
+
+T = TypeVar("T")
 
 SHARE_SECONDS = 0.5
 # While jobs end and others follow, how often the owner looks for new jobs.
@@ -50,6 +55,8 @@ class OwnedPartition:
     ownership: Ownership
     roster: Roster
     is_fair: bool
+    # So many jobs may start in one slot: those of a batch.
+    most_in_slot: int = 1
     read_to: list[int] = field(default_factory=lambda: [0] * 10)
     as_of: str | None = None
     rows: int = FEWEST_ROWS
@@ -74,16 +81,47 @@ class OwnedPartition:
     unknown: dict[int, JobTuple] = field(default_factory=dict)
     # Jobs that were rescued, and how often: they run with few beside them.
     rescued: dict[int, int] = field(default_factory=dict)
-    # Chosen, and put off for a moment since they were rescued.
+    # Chosen, and put off for a moment since they were rescued, or there are no permits or tokens for them.
     postponed: list[int] = field(default_factory=list)
+
+    def lacks(self, wanted: int) -> bool:
+        """Whether fewer jobs could start, of what was read, than are wanted for so many slots."""
+        return self.roster.startable < wanted or (
+            self.most_in_slot > 1 and self.roster.waiting < wanted * self.most_in_slot
+        )
+
+    def count(self, jobs: Sequence[int]) -> int:
+        """How many jobs these are, where some stand for a batch."""
+        batches = self.roster.batches
+        return sum(len(batches.get(job, (job,))) for job in jobs) if batches else len(jobs)
+
+    def drop_postponed(self, jobs: Set[int]) -> None:
+        """Choose these no more: they wait in the roster again."""
+        batches = self.roster.batches
+        postponed = []
+        for job in self.postponed:
+            left = [each for each in batches.pop(job, (job,)) if each not in jobs]
+            if left:
+                postponed.append(left[0])
+                if len(left) > 1:
+                    batches[left[0]] = left
+        self.postponed = postponed
 
 
 class Owner:
     """Used by one thread."""
 
-    def __init__(self, queues: Mapping[int, Container[str]]) -> None:
-        # By queue: the tasks this worker has handlers for.
+    def __init__(self, queues: Mapping[int, Container[str]], batch_sizes: Batches = NO_BATCHES) -> None:
+        # By queue: the tasks this worker has handlers for, and those of which several jobs are started together.
         self._tasks = queues
+        self._batch_sizes = batch_sizes
+        # What a roster is told of a job of one of those.
+        self._batch_marks = {
+            queue: {
+                task: HAS_HANDLER | number << BATCH_SHIFT for number, task in enumerate(islice(sizes, BATCH_MASK), 1)
+            }
+            for queue, sizes in batch_sizes.items()
+        }
         self._partitions: dict[int, OwnedPartition] = {}
         # Under which number it owns them.
         self._worker = 0
@@ -93,6 +131,9 @@ class Owner:
         self.has_left = False
         # Queues of which nothing is started for now: what would run it cannot.
         self.withheld: Set[int] = frozenset()
+        # By queue, how many more of its jobs may be chosen at the next turn; those that are not named: any number.
+        self.left: Mapping[int, int] = {}
+        self._turn = 0
         # Whether more could be started than was found so far.
         self._is_reading = False
         # Which server it looked at: snapshots mean nothing to another.
@@ -135,11 +176,15 @@ class Owner:
             known = self._partitions.get(partition_id)
             now_rules, is_refused = rules[ownership.queue_id]
             if known is None:
-                roster = Roster(now_rules, partition_id, now)
-                self._partitions[partition_id] = OwnedPartition(ownership, roster, now_rules.is_fair)
+                sizes = list(self._batch_sizes.get(ownership.queue_id, {}).values())
+                roster = Roster(now_rules, partition_id, now, sizes)
+                most = max((size.jobs for size in sizes), default=1)
+                self._partitions[partition_id] = OwnedPartition(ownership, roster, now_rules.is_fair, most)
             else:
                 known.ownership = ownership
                 known.roster.rules = now_rules
+            self._partitions[partition_id].roster.permits = ownership.permits
+            self._partitions[partition_id].roster.tokens = ownership.tokens
             self._partitions[partition_id].is_withheld = now_rules.paused or is_refused
 
     @property
@@ -169,12 +214,15 @@ class Owner:
             if not self._takes_from(each):
                 continue
             with_others = now - each.others_at >= (OTHERS_SECONDS if each.has_outside_holds else SWEEP_SECONDS)
-            wants_more = each.roster.startable < wanted or each.is_fair
+            wants_more = each.lacks(wanted) or each.is_fair
             seconds = NEWS_SECONDS if not wants_more else LOOK_SECONDS if each.is_read else 0.0
             if self._must_look or with_others or now - each.looked_at >= seconds:
                 due.append((each, with_others or self._must_look or each.as_of is None))
+                if each.most_in_slot > 1:
+                    # What is chosen next is to find batches that are full.
+                    each.rows = max(each.rows, min(wanted * each.most_in_slot, JOBS_A_LOOK))
         self._must_look = False
-        self._is_reading = any(each.roster.startable < wanted for each in self._partitions.values())
+        self._is_reading = any(each.lacks(wanted) for each in self._partitions.values())
         if not due:
             return
         wishes = [LookWish(p.ownership, p.as_of, p.read_to, p.rows, with_others) for p, with_others in due]
@@ -196,38 +244,52 @@ class Owner:
     def starts_in_order(self, partition_id: int) -> bool:
         """Whether jobs of a partition that are started together must start one after the other, in their order."""
         partition = self._partitions.get(partition_id)
-        return partition is None or partition.roster.rules.per_key != 1 or partition.roster.rules.limit is not None
+        rules = None if partition is None else partition.roster.rules
+        return rules is None or rules.per_key != 1 or rules.limit is not None or rules.total_limit is not None
 
     def choose(self, slots: int, ahead: int, waiting: int, now: float) -> list[ChosenJobs]:
         """Choose who starts next: a job for each of `slots` at once, and `ahead` more that follow within moments, where
         `waiting` do already.
         """
         choices: list[ChosenJobs] = []
-        partitions = list(self._partitions.values())
-        if partitions:
-            # Start each time with another partition, so that none waits behind a full one.
-            first = partitions[0]
-            self._partitions[first.ownership.partition_id] = self._partitions.pop(first.ownership.partition_id)
-        for each in partitions:
+        left = dict(self.left)
+        for each in self._partitions_in_turn():
             wanted = slots + ahead
             if wanted <= 0:
                 break
-            if not self._takes_from(each):
+            queue = each.ownership.queue_id
+            if not self._takes_from(each) or left.get(queue, 1) <= 0:
                 continue
             if each.is_fair:
                 # What waits here was chosen by the shares as they were: a tenant that comes now waits behind all of it.
                 wanted = max((wanted + waiting) // FAIR_DIVISOR - waiting, slots)
-            jobs = self._pick(each, slots, wanted, now)
+            jobs = self._pick(each, slots, min(wanted, left.get(queue, wanted)), now)
             if jobs:
+                if queue in left:
+                    left[queue] -= len(jobs)
                 each.is_noted_idle = False
-                choices.append(self._make_choice(each.ownership, jobs, slots))
+                choices.append(self._make_choice(each, jobs, slots))
                 used = min(slots, len(jobs))
                 slots -= used
                 ahead -= len(jobs) - used
         return choices
 
-    def _make_choice(self, ownership: Ownership, jobs: Sequence[int], slots: int) -> ChosenJobs:
-        return ChosenJobs.of(self._worker, ownership, self._server, jobs, slots)
+    def _partitions_in_turn(self) -> list[OwnedPartition]:
+        """Each time begin with another queue, and with another partition of it: none waits behind a full one."""
+        by_queue: dict[int, list[OwnedPartition]] = {}
+        for each in self._partitions.values():
+            by_queue.setdefault(each.ownership.queue_id, []).append(each)
+        queues = list(by_queue.values())
+        self._turn += 1
+        ordered: list[OwnedPartition] = []
+        for partitions in _turned(queues, self._turn):
+            ordered += _turned(partitions, self._turn // len(queues))
+        return ordered
+
+    def _make_choice(self, partition: OwnedPartition, jobs: Sequence[int], slots: int) -> ChosenJobs:
+        known = partition.roster.batches
+        batches = {job: known.pop(job) for job in jobs if job in known} if known else {}
+        return ChosenJobs.of(self._worker, partition.ownership, self._server, jobs, slots, batches)
 
     def _takes_from(self, partition: OwnedPartition) -> bool:
         """Whether jobs of it are to be started: its queue is not withheld, and it is no surplus."""
@@ -248,10 +310,15 @@ class Owner:
             partition.out |= leased
             if turn.holder != self._worker:
                 partition.leased_to_others |= leased
-            if not leased.issuperset(choice.jobs):
+            if choice.partition_id in turn.short_of_permits and not choice.has_batches:
+                # Fewer may run than it had seen: all of them are still ready, and are chosen again when there is room.
+                partition.postponed = choice.jobs + partition.postponed
+                self._shared_at = 0.0
+            elif not leased.issuperset(choice.jobs):
                 # The partition is another's by now; or somebody took jobs out of the order: cancelled one, paused a
                 # load. Which others are gone is not known, and what comes back stands elsewhere in the order. So the
-                # partition is forgotten, and read anew if it is still this owner's.
+                # partition is forgotten, and read anew if it is still this owner's. So it is where there are fewer
+                # permits than a batch has jobs: a smaller one is made then.
                 del self._partitions[choice.partition_id]
                 self.look_again()
 
@@ -313,10 +380,25 @@ class Owner:
         return patience
 
     def _pick(self, partition: OwnedPartition, slots: int, wanted: int, now: float) -> list[int]:
-        jobs, partition.postponed = partition.postponed, []
+        tokens = partition.roster.tokens
+        wanted = wanted if tokens is None else min(wanted, tokens)
+        jobs, partition.postponed = partition.postponed[:wanted], partition.postponed[wanted:]
+        if tokens is not None:
+            partition.roster.tokens = max(tokens - partition.count(jobs), 0)
         jobs = jobs + partition.roster.take(max(wanted - len(jobs), 0), now)
+        if (permits := partition.roster.permits) is not None:
+            # What was put off counts as out in the roster, and runs nowhere.
+            chosen = partition.count(jobs)
+            room = max(permits - partition.roster.running + chosen + partition.count(partition.postponed), 0)
+            if chosen > room and partition.roster.batches:
+                # There are fewer permits than when a batch was made: read anew, it is made smaller.
+                del self._partitions[partition.ownership.partition_id]
+                self.look_again()
+                return []
+            jobs, partition.postponed = jobs[:room], jobs[room:] + partition.postponed
         if not partition.rescued:
             return jobs
+        over, partition.postponed = partition.postponed, []
         picked: list[int] = []
         waiting: set[bytes] = set()
         for job in jobs:
@@ -332,6 +414,7 @@ class Owner:
             if rescues > 1:
                 self._suspect = job
             picked.append(job)
+        partition.postponed += over
         return picked
 
     def _note_look(self, connection: Connection, partition: OwnedPartition, seen: Look, now: float) -> None:
@@ -352,11 +435,11 @@ class Owner:
         # A whole range of one key costs no more than a job.
         read = len(facts) + (self._add_mixed(connection, partition, mixed) if mixed else 0)
         tasks = self._tasks[partition.ownership.queue_id]
+        batch_marks = self._batch_marks.get(partition.ownership.queue_id, {})
         for row in seen.rows:
             if partition.postponed:
                 # A postponed job that was written anew meanwhile is in the roster again.
-                again = {row.range * RANGE + position for position in row.positions}
-                partition.postponed = [job for job in partition.postponed if job not in again]
+                partition.drop_postponed({row.range * RANGE + position for position in row.positions})
             if row.rescues:
                 base = row.range * RANGE
                 partition.rescued.update(dict.fromkeys((base + position for position in row.positions), row.rescues))
@@ -364,8 +447,9 @@ class Owner:
             if only is not None:
                 rank = row.ready_at + 60.0 * row.priority
                 key, tenant, is_known = only.key, only.tenant or "", only.task in tasks
+                mark = batch_marks.get(only.task, is_known) if row.is_fresh else is_known
                 jobs = range(row.range * RANGE + row.low, row.range * RANGE + row.high)
-                partition.roster.add_run(jobs, key, row.priority, row.pos, rank, tenant, row.epoch, is_known)
+                partition.roster.add_run(jobs, key, row.priority, row.pos, rank, tenant, row.epoch, mark)
                 if not is_known:
                     partition.unknown |= {
                         job: (job, key, row.priority, row.pos, rank, tenant, row.epoch, True) for job in jobs
@@ -375,6 +459,8 @@ class Owner:
                 partition.read_to[priority] = seen.ends[priority]
         partition.as_of = seen.as_of
         partition.looked_at = now
+        partition.roster.permits = seen.permits
+        partition.roster.tokens = seen.tokens
         partition.is_read = max(seen.found) < partition.rows
         if read < JOBS_A_LOOK // 2 and not partition.is_read:
             partition.rows = min(partition.rows * 2, MOST_ROWS)
@@ -420,11 +506,15 @@ class Owner:
         by_range = {row.range: row for row in rows}
         row_of = by_range if len(by_range) == len(rows) else None
         of_job = {} if row_of else {row.range * RANGE + p: row for row in rows for p in row.positions}
+        batch_marks = self._batch_marks.get(partition.ownership.queue_id)
         waiting = []
         for job, _, key, _, task, tenant in stored.values():
             row = row_of[job // RANGE] if row_of else of_job[job]
             rank = row.ready_at + 60.0 * row.priority
-            waiting.append((job, key, row.priority, row.pos, rank, tenant or "", row.epoch, task in tasks))
+            is_known: int = task in tasks
+            if batch_marks and row.is_fresh:
+                is_known = batch_marks.get(task, is_known)
+            waiting.append((job, key, row.priority, row.pos, rank, tenant or "", row.epoch, is_known))
             if task not in tasks:
                 partition.unknown[job] = (*waiting[-1][:7], True)
         partition.roster.add(waiting)
@@ -434,3 +524,8 @@ class Owner:
 def _bounds(row: ReadyRow) -> tuple[int, int]:
     """The first and the last job of a row that has all jobs between them."""
     return row.range * RANGE + row.low, row.range * RANGE + row.high - 1
+
+
+def _turned(items: list[T], number: int) -> list[T]:
+    first = number % max(len(items), 1)
+    return items[first:] + items[:first]

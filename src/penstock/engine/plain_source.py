@@ -1,11 +1,14 @@
-"""The source of plain and gated queues: claims, from the partitions in turn, whatever is at their heads."""
+"""The source of plain and gated queues: claims, from the queues in turn, whatever is at their partitions' heads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import chain
 from math import inf
 
-from penstock.engine.source import NOTHING, Wish
+import msgspec
+
+from penstock.engine.source import NO_BATCHES, NOTHING, Batches, Wish
 from penstock.storage.connection.database import Connection
 from penstock.storage.work import workers
 from penstock.storage.work.exchange import FROM_THE_START, ClaimWish, Turn
@@ -17,17 +20,33 @@ __all__ = ["PlainSource"]
 # So often the source reads which partitions there are, and lets claims begin at the head again. Between, each begins
 # where the last one ended, so that dead rows at the head are not walked again; a row that appeared before that waits.
 SWEEP_SECONDS = 1.0
+# What stands for no cap: more than any claim takes.
+UNCAPPED = 1_000_000
 
 
 class PlainSource:
-    """For one holder, which claims for itself. `partitions`: those that are known, with their queues."""
+    """For one holder, which claims for itself. `partitions`: those that are known, with their queues; `batch_sizes`:
+    those tasks of which several jobs are started together.
+    """
 
-    def __init__(self, worker: int, queues: Iterable[int], partitions: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        worker: int,
+        queues: Iterable[int],
+        partitions: Mapping[int, int] | None = None,
+        batch_sizes: Batches = NO_BATCHES,
+    ) -> None:
         self._worker = worker
+        # The queues with such tasks; and the same as a claim takes it.
+        self._with_batches = batch_sizes.keys()
+        self._batches = msgspec.json.encode(batch_sizes).decode() if batch_sizes else None
         self._queues = list(queues)
         self._queue_of: dict[int, int] = {}
-        # By partition and priority, the `pos` at which the next claim begins; the partitions in the order to try.
+        # By partition and priority, the `pos` at which the next claim begins.
         self._starts: dict[int, list[int]] = {}
+        # The queues in the order to try, each with its partitions in theirs.
+        self._in_turn: dict[int, list[int]] = {}
+        self._left: Mapping[int, int] = {}
         self._withheld: Set[int] = frozenset()
         # The lease of a job that was rescued twice, while it runs here: it may be the one that kills workers.
         self._suspect: Lease | None = None
@@ -51,21 +70,31 @@ class PlainSource:
                 starts[:] = FROM_THE_START
         if not self._starts:
             return NOTHING
-        # Start each time with another partition, so that none waits behind a full one.
-        first = next(iter(self._starts))
-        self._starts[first] = self._starts.pop(first)
-        taken_from = [each for each in self._starts if self._queue_of[each] not in self._withheld]
+        # Begin each time with another queue, and with another partition of it: none waits behind a full one.
+        first = next(iter(self._in_turn))
+        partition, *others = self._in_turn.pop(first)
+        self._in_turn[first] = [*others, partition]
+        left = self._left
+        taken_from = list(
+            chain.from_iterable(
+                partitions
+                for queue, partitions in self._in_turn.items()
+                if queue not in self._withheld and left.get(queue, 1) > 0
+            )
+        )
         if not taken_from:
             return NOTHING
+        caps = [left.get(self._queue_of[each], UNCAPPED) for each in taken_from] if left else None
         starts = [pos for each in taken_from for pos in self._starts[each]]
         if self._suspect is not None and self._suspect.unsettled <= 0:
             self._suspect = None
-        return Wish(ClaimWish(taken_from, starts, slots, ahead, self._suspect is not None))
+        return Wish(ClaimWish(taken_from, starts, slots, ahead, self._suspect is not None, caps, self._batches))
 
     def learn(self, wish: Wish, turn: Turn, now: float) -> list[Lease]:
         for lease in turn.leases:
             starts = self._starts.get(lease.partition_id)
-            if starts is not None:
+            # What a batch passed over waits before it.
+            if starts is not None and self._queue_of[lease.partition_id] not in self._with_batches:
                 starts[lease.priority] = max(starts[lease.priority], lease.pos)
         for lease in (*turn.leases, *turn.chosen):
             if lease.rescues > 1:
@@ -83,6 +112,9 @@ class PlainSource:
 
     def withhold(self, paused: Set[int], blocked: Set[int]) -> None:
         self._withheld = paused | blocked if blocked else paused
+
+    def cap(self, left: Mapping[int, int]) -> None:
+        self._left = left
 
     @property
     def surplus(self) -> list[int]:
@@ -119,3 +151,4 @@ class PlainSource:
             if partition not in self._starts:
                 self._queue_of[partition] = queue
                 self._starts[partition] = list(FROM_THE_START)
+                self._in_turn.setdefault(queue, []).append(partition)

@@ -7,16 +7,22 @@ what takes a connection.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Protocol
+from types import MappingProxyType
+from typing import Protocol, TypeAlias
 
+from penstock.policy.batch_size import BatchSize
 from penstock.storage.connection.database import Connection
 from penstock.storage.work.exchange import ClaimWish, Turn
 from penstock.storage.work.leases import Lease, LeasedJob
 from penstock.storage.work.owner import ChosenJobs
 
-__all__ = ["NOTHING", "Source", "Wish"]
+__all__ = ["NOTHING", "NO_BATCHES", "Batches", "Source", "Wish"]
+
+# By queue and task: how many jobs of it are started together.
+Batches: TypeAlias = Mapping[int, Mapping[str, BatchSize]]
+NO_BATCHES: Batches = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,7 @@ class Wish:
 
     @property
     def size(self) -> int:
-        """How many jobs at most."""
+        """How many jobs at most, but for those that a claim finds in batches."""
         if self.claim is not None:
             return self.claim.slots + self.claim.ahead
         return sum(len(choice.jobs) for choice in self.choices)
@@ -56,7 +62,7 @@ class Source(Protocol):
         """
 
     def wish(self, slots: int, ahead: int, waiting: int, now: float) -> Wish:
-        """What to take for so many free slots, and to follow that soon; so many wait already."""
+        """What to take for so many free slots, and to follow that soon; so many wait already. A batch counts as one."""
 
     def learn(self, wish: Wish, turn: Turn, now: float) -> list[Lease]:
         """Learn what came of a wish; the new leases."""
@@ -72,6 +78,9 @@ class Source(Protocol):
 
     def withhold(self, paused: Set[int], blocked: Set[int]) -> None:
         """Take nothing of these queues: they are paused, or what would run them cannot."""
+
+    def cap(self, left: Mapping[int, int]) -> None:
+        """Take no more than so many jobs of each of these queues with the next wish."""
 
     @property
     def surplus(self) -> list[int]:

@@ -1,14 +1,17 @@
 """What Penstock speaks of, as plain values.
 
 job, job_state, explanation     a job as it is read back, the states it can be in, why it does not run
+job_filters                     by what jobs are chosen
 queue, rules, option, rate      what an app declares of a queue; its rules, and what is known of each option; rates
 stats, worker, blocked_key      figures of queues; a worker as others see it; a key that waits
 cron, load, resize, shard, drain   these, as they are read back
 catalogue_states                the states of shards, key maps and partitions, and every legal step
 handler_signals                 what a handler may say of its own job, by raising it
 checks                          the bounds of everything a user may hand in
+wrong_calls                     what is said to a call with an option that there is not, or without what it needs
 check                           what the doctor found
 encoding                        values as JSON
+unique_key                      what jobs that are unique while they wait have in common
 short_repr                      what a REPL shows of these
 error_text                      an exception as the text that is stored, with the lines of code that it came from
 
@@ -20,7 +23,7 @@ from penstock.model.cron import Cron
 from penstock.model.drain import Drain, DrainRest
 from penstock.model.explanation import Explanation
 from penstock.model.handler_signals import Discard, Retry, Snooze
-from penstock.model.job import Failure, Job
+from penstock.model.job import Edit, Failure, Job
 from penstock.model.job_state import State
 from penstock.model.load import Load
 from penstock.model.queue import QueueDefinition
@@ -36,6 +39,7 @@ __all__ = [
     "Discard",
     "Drain",
     "DrainRest",
+    "Edit",
     "Explanation",
     "Failure",
     "Job",

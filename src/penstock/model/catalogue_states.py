@@ -47,10 +47,12 @@ STEPS: dict[str, tuple[StateStep, ...]] = {
         StateStep("announced", "open", "open_map"),
         StateStep("announced", "withdrawn", "set_map"),
         StateStep("open", "replaced", "set_map"),
+        StateStep("open", "replaced", "delete_queue"),
         StateStep("replaced", "drained", "drain_maps"),
     ),
     "map_here": (
         StateStep(None, "in_use", "set_map"),
+        StateStep(None, "in_use", "delete_queue"),
         StateStep("in_use", "closed", "close_maps"),
     ),
     "partition": (
@@ -58,6 +60,7 @@ STEPS: dict[str, tuple[StateStep, ...]] = {
         StateStep(None, "unused", "move_partitions"),
         StateStep("unused", "current", "set_map"),
         StateStep("current", "left", "set_map"),
+        StateStep("current", "left", "delete_queue"),
         StateStep("current", "unused", "undo_map"),
         StateStep("left", "current", "set_map"),
         # On its own shard; and on the others, which are told.

@@ -46,6 +46,7 @@ __all__ = [
     "checked_run_at",
     "checked_seconds",
     "checked_tags",
+    "checked_unique_key",
     "checked_weights",
     "key_from_bytes",
     "key_to_bytes",
@@ -104,7 +105,7 @@ def _checked_text(field: str, value: object) -> str:
 
 
 def checked_name(field: str, value: object) -> str:
-    """The name of a queue, task, tag, tenant, owner, cron or load."""
+    """The name of a queue, task, tag, tenant, creator, cron or load."""
     text = _checked_text(field, value)
     if not text or text.isspace():
         raise InvalidInput(field, f"{shown(text)} is blank; give 1 to {NAME_CHARACTERS} characters")
@@ -147,14 +148,21 @@ def checked_tags(value: object) -> list[str]:
 
 def checked_idempotency_key(value: object) -> str:
     """The text by which a repeated enqueue is known."""
-    text = _checked_text("idempotency_key", value)
+    return _checked_identifying_text("idempotency_key", value)
+
+
+def checked_unique_key(value: object) -> str:
+    """The text by which jobs that are unique while they wait are the same."""
+    return _checked_identifying_text("unique_key", value)
+
+
+def _checked_identifying_text(field: str, value: object) -> str:
+    text = _checked_text(field, value)
     size = len(text.encode())
     if not text or text.isspace():
-        raise InvalidInput("idempotency_key", "it is blank; leave it out, or give what makes the job unique")
+        raise InvalidInput(field, "it is blank; leave it out, or give what makes the job unique")
     if size > IDEMPOTENCY_KEY_BYTES:
-        raise InvalidInput(
-            "idempotency_key", f"{size} bytes is too long; give at most {IDEMPOTENCY_KEY_BYTES}, or a digest"
-        )
+        raise InvalidInput(field, f"{size} bytes is too long; give at most {IDEMPOTENCY_KEY_BYTES}, or a digest")
     return text
 
 
@@ -202,6 +210,13 @@ def checked_count(field: str, value: object, *, least: int = 1, most: int = MOST
 
 def _shown_number(value: int) -> str:
     return str(int(value)) if value.bit_length() <= 128 else f"a number of {value.bit_length()} bits"
+
+
+def checked_flag(field: str, value: object) -> bool:
+    """True or False, and nothing that only counts as one of them."""
+    if not isinstance(value, bool):
+        raise InvalidInput(field, f"must be True or False, not {shown(value)}")
+    return value
 
 
 def checked_priority(value: object) -> int:
@@ -307,14 +322,15 @@ def checked_run_at(value: object, field: str = "run_at") -> datetime:
 def checked_choice(field: str, value: object, choices: Sequence[str | None]) -> Any:
     """One of a few words."""
     if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
-        raise InvalidInput(field, f"{shown(value)} is none of them; give {' or '.join(map(repr, choices))}")
+        words = [repr(choice) for choice in choices if choice is not None]
+        raise InvalidInput(field, f"{shown(value)} is none of its values; give {' or '.join(words)}, or leave it out")
     return value
 
 
 def checked_weights(field: str, value: object) -> dict[str, float]:
     """The share of each tenant."""
     if not isinstance(value, Mapping):
-        raise InvalidInput(field, f"a dict of tenants and numbers is needed, not {type(value).__name__}")
+        raise InvalidInput(field, f"a dict is needed, not {type(value).__name__}; write weights={{'acme': 2}}")
     if len(value) > MOST_WEIGHTS:
         raise InvalidInput(field, f"{len(value)} weights are too many; give at most {MOST_WEIGHTS}: others weigh 1")
     weights: dict[str, float] = {}

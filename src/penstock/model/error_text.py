@@ -41,7 +41,10 @@ FIRST_CALLS, LAST_CALLS = 20, 1_000
 
 _PENSTOCK = Path(__file__).parents[1]
 # What called the handler tells a user nothing.
-_CALLERS = tuple(f"{_PENSTOCK / folder}{os.sep}" for folder in ("worker", "spark"))
+_CALLERS = (
+    *(f"{_PENSTOCK / folder}{os.sep}" for folder in ("worker", "spark")),
+    f"{_PENSTOCK / 'task' / 'middleware.py'}",
+)
 _NOT_OWN = (
     "<frozen",
     *(f"{path}{os.sep}" for path in (_PENSTOCK, *map(sysconfig.get_path, ("stdlib", "platstdlib")))),

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.model.job_state import State
 from penstock.model.short_repr import ShortRepr
 
-__all__ = ["Failure", "Job"]
+__all__ = ["Edit", "Failure", "Job"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -23,12 +23,24 @@ class Failure(ShortRepr):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Edit(ShortRepr):
+    """What a dead letter's arguments were before it was retried with others; `edited_by` is who did that, and from
+    where: the user and machine, and the database role.
+    """
+
+    args: dict[str, Any]
+    at: datetime
+    edited_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Job(ShortRepr):
     """One job at the moment it was read.
 
     `attempt` is the number of attempts counted so far; `worker` the one that runs it, or ran it last; `error` the
-    text of the last failure; `after` the parents it was enqueued behind; `run_at` when it is due, where it waits
-    for a time.
+    text of the last failure, or why it was cancelled, discarded or has expired; `after` the parents it was enqueued
+    behind; `run_at` when it is due, or for when it was put off last, where it does not wait for that any more;
+    `edits` its arguments of before, each with when and by whom they were changed, the oldest first.
     """
 
     id: int
@@ -50,8 +62,9 @@ class Job(ShortRepr):
     tags: list[str] = field(default_factory=list)
     priority: int = 5
     tenant: str | None = None
-    owner: str | None = None
+    created_by: str | None = None
     idempotency_key: str | None = None
     run_at: datetime | None = None
     progress: Any = None
     after: list[int] = field(default_factory=list)
+    edits: list[Edit] = field(default_factory=list)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from penstock.errors import InvalidInput
-from penstock.model.checks import MOST_PARTITIONS, checked_count, checked_name
-from penstock.model.rules import QueueRules
+from penstock.model.checks import MOST_PARTITIONS, checked_count, checked_name, shown
+from penstock.model.rules import LIVE_OPTIONS, QueueRules
+from penstock.model.wrong_calls import unknown_option
 
-__all__ = ["USUAL_PARTITIONS", "QueueDefinition", "partition_name", "refuse_unknown_options"]
+__all__ = ["USUAL_PARTITIONS", "QueueDefinition", "partition_name", "refuse_fixed_options"]
 
 # Of a queue that was not declared with another number.
 USUAL_PARTITIONS = 1
+# What is added to the name of a queue that is deleted.
+_DELETED = re.compile(r" \(deleted \d+\)")
 
 
 def partition_name(queue: str, number: int) -> str:
@@ -33,13 +37,24 @@ class QueueDefinition:
     def of(cls, name: str, partitions: int = USUAL_PARTITIONS, **options: Any) -> Self:
         """The queue by its options, as `app.queue` takes them; `InvalidInput` for one that cannot be."""
         checked_name("queue", name)
+        if _DELETED.search(name):
+            raise InvalidInput("queue", f"{shown(name)} is how a deleted queue is named; choose another name")
         checked_count("partitions", partitions, most=MOST_PARTITIONS)
         return cls(name, partitions, QueueRules.declared(name, **options))
 
 
-def refuse_unknown_options(queue: str, given: Mapping[str, object], known: tuple[str, ...] = ()) -> None:
-    """Raise `InvalidInput` for the first of these options that is none: a queue's own, or those named."""
-    options = known or ("partitions", *(each.name for each in fields(QueueRules) if each.name != "paused"))
+def refuse_fixed_options(queue: str, given: Iterable[str]) -> None:
+    """Raise `InvalidInput` for the first of these options that `app.limit` does not change, with what does."""
+    fixed = ("partitions", *(each.name for each in fields(QueueRules) if each.name not in (*LIVE_OPTIONS, "paused")))
     for name in given:
-        if name not in options:
-            raise InvalidInput(name, f"queue {queue!r} has no such option; the options are {', '.join(options)}")
+        if name in LIVE_OPTIONS:
+            continue
+        if name not in fixed:
+            raise unknown_option("app.limit", name, LIVE_OPTIONS)
+        if name == "partitions":
+            raise InvalidInput(name, f"app.limit does not change it; app.resize({queue!r}, partitions=...) does")
+        raise InvalidInput(
+            name,
+            f"it stays as queue {queue!r} was declared; declare a queue of another name with it, "
+            f"or change what app.limit can: {', '.join(LIVE_OPTIONS)}",
+        )

@@ -6,8 +6,8 @@ value as one JSON object of what is not as usual; `to_json` and `from_json` are 
 newer program has written there and this one does not know is kept as it is.
 
 Three kinds of queue follow from it. A plain queue has no rule: any worker takes any job. A gated one has a limit or a
-rate: each claim counts first. An owned one has a rule about keys or tenants: each of its partitions is decided by one
-worker.
+rate, of each partition or in all: each claim counts first. An owned one has a rule about keys or tenants: each of its
+partitions is decided by one worker.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class QueueRules:
     order: Literal["key"] | None = None
     per_key: int | None = option(Kind.STRUCTURAL, partial(checked_count, most=MOST_RUNNING))
     limit: int | None = option(Kind.LIVE, partial(checked_count, most=MOST_RUNNING))
+    total_limit: int | None = option(Kind.LIVE, partial(checked_count, most=MOST_RUNNING))
     rate: str | None = rate_option(Kind.LIVE)
+    total_rate: str | None = rate_option(Kind.LIVE)
     per_key_rate: str | None = rate_option(Kind.LIVE)
     fair_by: Literal["tenant"] | None = choice_option(Kind.STRUCTURAL, "tenant")
     weights: Mapping[str, float] | None = option(Kind.LIVE, checked_weights, may_be_ignored=True, is_apart=True)
@@ -66,13 +68,15 @@ class QueueRules:
         checked_choice("order", order, (None, "key"))
         running = checked_count("per_key", per_key, most=MOST_RUNNING)
         given["per_key"] = running if order is not None or running != 1 else None
-        rules = cls(**cls._checked(given))
-        rules._refuse_weights_of_nothing(queue)
-        for name in ("on_retry", "on_dead"):
-            if getattr(rules, name) is not None and not rules.has_key_rule:
+        about_keys = [name for name in ("on_retry", "on_dead") if given.get(name) is not None]
+        rules = cls(**cls._checked({name: value for name, value in given.items() if value is not None}))
+        if rules.weights is not None and not rules.is_fair:
+            raise InvalidInput("weights", f"queue {queue!r} shares by nothing; give fair_by='tenant', or no weights")
+        for name in about_keys:
+            if not rules.has_key_rule:
                 raise InvalidInput(
                     name,
-                    f"{getattr(rules, name)!r} is about keys, and queue {queue!r} has no rule about them; "
+                    f"{given[name]!r} is about keys, and queue {queue!r} has no rule about them; "
                     f"give order='key', per_key or per_key_rate, or leave {name} out",
                 )
         return rules
@@ -81,14 +85,21 @@ class QueueRules:
         """The rules with other limits; `InvalidInput` where they cannot be."""
         rules = replace(self, **self._checked(given))
         if self.is_owned and not rules.is_owned:
-            raise InvalidInput("per_key_rate", f"it is queue {queue!r}'s only rule about keys; give a rate, as '1/s'")
+            raise InvalidInput(
+                "per_key_rate", f"it is queue {queue!r}'s only rule about keys, which stays; give a rate, as '1/s'"
+            )
         if rules.is_owned and not self.is_owned:
             raise InvalidInput(
                 "per_key_rate",
                 f"queue {queue!r} was declared without a rule about keys or tenants, so that any worker takes any "
                 "of its jobs; declare another queue with per_key_rate",
             )
-        rules._refuse_weights_of_nothing(queue)
+        if rules.weights is not None and not rules.is_fair:
+            raise InvalidInput(
+                "weights",
+                f"queue {queue!r} was declared without fair_by, which weights are for, and that stays; "
+                "declare a queue of another name with fair_by='tenant'",
+            )
         return rules
 
     @classmethod
@@ -116,15 +127,16 @@ class QueueRules:
         must_know += [name for name in written if not options[name].may_be_ignored]
         return {**unknown, **written, **({MUST_KNOW: sorted(must_know)} if must_know else {})}
 
-    def contradictions(self, stored: QueueRules) -> list[str]:
-        """What a declaration says otherwise about how jobs are kept: it is refused."""
-        told = {"per_key": ("order and per_key", _order_text)}
-        differing = self._differing(stored, (Kind.STRUCTURAL,))
-        return [
-            f"{label}: {text(here)} (the database has {text(there)})"
-            for name, here, there in differing
-            for label, text in (told.get(name, (name, repr)),)
-        ]
+    def contradictions(self, stored: QueueRules) -> dict[str, str]:
+        """By option, what a declaration says otherwise about how jobs are kept: it is refused."""
+        found: dict[str, str] = {}
+        for name, here, there in self._differing(stored, (Kind.STRUCTURAL,)):
+            if name == "per_key":
+                name, here, there = "per_key" if here and there else "order", _order_text(here), _order_text(there)
+            else:
+                here, there = f"{name}={here!r}", repr(there)
+            found[name] = f"{here} (the database has {there})"
+        return found
 
     def differences(self, stored: QueueRules) -> list[str]:
         """What else a declaration says otherwise than the database, whose word counts.
@@ -156,9 +168,10 @@ class QueueRules:
             for name, value in given.items()
         }
 
-    def _refuse_weights_of_nothing(self, queue: str) -> None:
-        if self.weights is not None and self.fair_by is None:
-            raise InvalidInput("weights", f"queue {queue!r} shares by nothing: give fair_by='tenant', or no weights")
+    def most_running(self, partitions: int) -> int | None:
+        """How many may run in so many partitions together; None: any number."""
+        bounds = [self.total_limit, None if self.limit is None else self.limit * partitions]
+        return min((bound for bound in bounds if bound is not None), default=None)
 
     @property
     def starts_a_second(self) -> float | None:

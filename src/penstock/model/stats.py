@@ -1,8 +1,10 @@
 """The figures of a queue and of each of its partitions, as read at one call.
 
 `queue_length` counts the ready jobs, `active_count` those under a lease and started, `dead` the dead letters; the
-totals count since the queue was made. Figures of several partitions are not one snapshot: they are exact once no
-worker runs.
+totals count since the queue was made, and only grow. `total_failed` counts each time that a job became a dead letter; a
+job that was cancelled for one counts once in `total_cancelled`, also where it came back since. `limit` is how many may
+run: in a partition just now, in the queue in all of its partitions together. Figures of several partitions are not one
+snapshot: they are exact once no worker runs.
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ class _Counters(ShortRepr):
     total_enqueued: int = 0
     total_completed: int = 0
     total_failed: int = 0
+    total_cancelled: int = 0
+    total_discarded: int = 0
+    total_expired: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -77,11 +82,14 @@ class Stats(_Counters):
             scheduled=sum(part.scheduled for part in parts),
             blocked=sum(part.blocked for part in parts),
             dead=sum(part.dead for part in parts),
-            limit=rules.limit,
+            limit=rules.most_running(len(parts)),
             oldest_enqueued_at=min(
                 (p.oldest_enqueued_at for p in parts if p.oldest_enqueued_at is not None), default=None
             ),
             total_enqueued=sum(part.total_enqueued for part in parts),
             total_completed=sum(part.total_completed for part in parts),
             total_failed=sum(part.total_failed for part in parts),
+            total_cancelled=sum(part.total_cancelled for part in parts),
+            total_discarded=sum(part.total_discarded for part in parts),
+            total_expired=sum(part.total_expired for part in parts),
         )

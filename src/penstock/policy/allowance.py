@@ -13,7 +13,7 @@ __all__ = ["Allowance"]
 
 
 class Allowance:
-    """The buckets of one partition, and the keys that wait for a token of their own."""
+    """The buckets of one partition, and the keys that wait for a token of their own, or for a fuller batch."""
 
     __slots__ = ("_bucket", "_key_buckets", "_rules", "_without_token", "has_key_rate")
 
@@ -48,17 +48,20 @@ class Allowance:
             else:
                 self._key_buckets.empty(names, now)
 
-    def room(self, out: int, now: float) -> int | None:
-        """How many more may start while so many are out; None: any number."""
-        free = self.free(out)
+    def room(self, out: int, permits: int | None, now: float) -> int | None:
+        """How many more may start while so many are out, with so many permits; None: any number."""
+        free = self.free(out, permits)
         if self._bucket is None:
             return free
         tokens = self._bucket.tokens(now)
         return tokens if free is None else min(free, tokens)
 
-    def free(self, out: int) -> int | None:
-        """How many more the limit lets start; None: any number."""
-        return None if self._rules.limit is None else max(0, self._rules.limit - out)
+    def free(self, out: int, permits: int | None) -> int | None:
+        """How many more the limit and the permits let start; None: any number."""
+        limit = self._rules.limit
+        if permits is not None:
+            limit = permits if limit is None else min(limit, permits)
+        return None if limit is None else max(0, limit - out)
 
     def bucket_at(self, now: float) -> float:
         """When the partition has a token: now, or later."""
@@ -79,12 +82,20 @@ class Allowance:
         token_at = self._key_buckets.next_at(key.name)
         if token_at <= now:
             return False
-        key.entry = (token_at, job, key)
-        self._without_token.enter(key.entry, 0)
+        self.wait_until(token_at, key, job)
         return True
 
+    def wait_until(self, at: float, key: Key, job: int) -> None:
+        """Let a key, whose next is this job, wait here until then."""
+        key.entry = (at, job, key)
+        self._without_token.enter(key.entry, 0)
+
+    def has_token(self, key: Key, now: float) -> bool:
+        """Whether a job more of a key may start now by its own rate."""
+        return self._key_buckets is None or key.name is None or self._key_buckets.next_at(key.name) <= now
+
     def take_with_token(self, now: float) -> list[Key]:
-        """Take out the keys that have a token again."""
+        """Take out the keys that have waited long enough."""
         keys: list[Key] = []
         while (token_at := self._without_token.first()) is not None and token_at <= now:
             key = self._without_token.next()
@@ -93,5 +104,5 @@ class Allowance:
         return keys
 
     def next_token_at(self) -> float | None:
-        """When the first of the keys that wait here has a token."""
+        """When the first of the keys that wait here has waited long enough."""
         return self._without_token.first()

@@ -26,11 +26,16 @@ _ALIASES = {
     "@monthly": "0 0 1 * *",
     "@yearly": "0 0 1 1 *",
 }
-_EXAMPLE = "write five fields such as '0 3 * * *' (minute, hour, day of month, month, day of week)"
-_EXAMPLE_OF_SIX = (
-    "write six fields such as '30 0 3 * * *' (second, minute, hour, day of month, month, day of week), or five without "
-    "the seconds"
-)
+# What each field may be, by the name that the library calls it by, in their order.
+_FIELDS = {
+    "second": "0 to 59",
+    "minute": "0 to 59",
+    "hour": "0 to 23",
+    "day-of-month": "1 to 31, L for the last, LW for the last weekday",
+    "month": "1 to 12, or JAN to DEC",
+    "day-of-week": "0 (Sunday) to 7, or SUN to SAT, MON#2 for the second, 5L for the last Friday",
+}
+_NEVER = "names no day that ever comes; mend its day of month, month or day of week"
 _ANY_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -42,15 +47,10 @@ class Schedule:
         self.timezone = checked_name("timezone", timezone)
         self._zone = _zone(self.timezone)
         self._fields = _ALIASES.get(self.expression.lower(), self.expression)
-        example = _EXAMPLE_OF_SIX if len(self._fields.split()) == 6 else _EXAMPLE
         try:
             next(CronSim(self._fields, _ANY_DAY.astimezone(self._zone)))
-        except CronSimError as error:
-            raise InvalidInput(
-                "expression", f"{self.expression!a} is no cron expression ({error}); {example}"
-            ) from None
-        except StopIteration:
-            raise InvalidInput("expression", f"{self.expression!a} names no day that ever comes; {example}") from None
+        except (CronSimError, StopIteration) as error:
+            raise InvalidInput("expression", f"{self.expression!a} {_explain(self._fields, str(error))}") from None
 
     def next_after(self, instant: datetime) -> datetime:
         """The first time it is due later than this instant."""
@@ -74,6 +74,33 @@ class Schedule:
     def _from(self, instant: datetime) -> Iterator[datetime]:
         for due in CronSim(self._fields, instant.astimezone(self._zone)):
             yield due.astimezone(UTC)
+
+
+def _explain(expression: str, error: str) -> str:
+    """What is wrong with an expression, by the field that the library's error names."""
+    parts = expression.split()
+    if expression.startswith("@"):
+        return f"is no short form; write {', '.join(_ALIASES)}, or five fields such as '0 3 * * *'"
+    if len(parts) not in (5, 6):
+        return (
+            f"has {len(parts)} field{'s' * (len(parts) != 1)}; write five (minute, hour, day of month, month, day of "
+            "week) such as '0 3 * * *', or six with the seconds in front"
+        )
+    name = error.removeprefix("Bad ")
+    if name not in _FIELDS:
+        return _NEVER
+    part = parts[list(_FIELDS).index(name) - (6 - len(parts))]
+    if name == "day-of-month" and _is_schedule([*parts[:-2], "*", parts[-1]]):
+        return _NEVER
+    return f"has {part!a} for the {name.replace('-', ' ')}; give {_FIELDS[name]}; or *, 1,15, 1-5, */5 and the like"
+
+
+def _is_schedule(parts: list[str]) -> bool:
+    try:
+        CronSim(" ".join(parts), _ANY_DAY)
+    except CronSimError:
+        return False
+    return True
 
 
 def _zone(name: str) -> tzinfo:

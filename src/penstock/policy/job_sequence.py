@@ -1,8 +1,9 @@
 """A job sequence: the waiting jobs of one key, priority and key map, in the order in which they start.
 
 A key may be a million jobs deep, so a job is four integers in an array and no object of its own: `pos`, id, rank,
-and a mark. The mark's lowest bit says whether there is a handler for the job here (`HAS_HANDLER`); the bits above it
-(from `TENANT_SHIFT` on) are the number of its tenant, which is 0 where tenants do not matter.
+and a mark. The mark's lowest bit says whether there is a handler for the job here (`HAS_HANDLER`); the eight above it
+(from `BATCH_SHIFT` on) are the number of its task, where jobs of that are given to their handler together, else 0;
+those from `TENANT_SHIFT` on are the number of its tenant, which is 0 where tenants do not matter.
 
 Most jobs come in order, at the end, and leave at the head; one that comes back, or whose transaction was late, is
 inserted where it belongs. Arrays are split before they grow long, so that this costs the same however many jobs wait.
@@ -15,12 +16,26 @@ from bisect import bisect_left
 from struct import Struct
 from typing import Final
 
-__all__ = ["AHEAD", "BEHIND", "HAS_HANDLER", "ID", "KNOWN", "MARK", "RANK", "TENANT_SHIFT", "JobSequence"]
+__all__ = [
+    "AHEAD",
+    "BATCH_MASK",
+    "BATCH_SHIFT",
+    "BEHIND",
+    "HAS_HANDLER",
+    "ID",
+    "KNOWN",
+    "MARK",
+    "RANK",
+    "TENANT_SHIFT",
+    "JobSequence",
+]
 
 FIELDS = 4
 ID, RANK, MARK = 1, 2, 3
 HAS_HANDLER: Final = 1
-TENANT_SHIFT: Final = 1
+BATCH_SHIFT: Final = 1
+BATCH_MASK: Final = 255
+TENANT_SHIFT: Final = 9
 # Of one array: long enough that a million jobs are a few hundred arrays, short enough to shift in a few microseconds.
 MOST_FIELDS = 2_048 * FIELDS
 # What has left an array is cut off when it is half of it, and at least so long.
@@ -90,6 +105,17 @@ class JobSequence:
             at = 0
         self.at = at
         return job
+
+    def count_alike(self, most: int) -> int:
+        """How many jobs from the head on bear the head's mark, counted up to so many."""
+        mark, begin, count = self.first[self.at + MARK], self.at + MARK, 0
+        for chunk in (self.first, *(self.later or ())):
+            for index in range(begin, len(chunk), FIELDS):
+                if chunk[index] != mark or count == most:
+                    return count
+                count += 1
+            begin = MARK
+        return count
 
     @property
     def is_empty(self) -> bool:

@@ -64,8 +64,8 @@ class ReadyKeys:
                 return key
         return None
 
-    def note_start(self) -> None:
-        """Note that the key taken out last has started a job."""
+    def note_start(self, jobs: int = 1) -> None:
+        """Note that the key taken out last has started so many jobs."""
 
 
 class _Tenant(ReadyKeys):
@@ -124,13 +124,13 @@ class FairReadyKeys(ReadyKeys):
             tenant.is_entered = False
         return None
 
-    def note_start(self) -> None:
+    def note_start(self, jobs: int = 1) -> None:
         self._progress, _, number = self._waiting[0]
-        heapreplace(self._waiting, self._entry(self._numbered[number]))
+        heapreplace(self._waiting, self._entry(self._numbered[number], jobs))
 
-    def _entry(self, tenant: _Tenant) -> tuple[float, int, int]:
+    def _entry(self, tenant: _Tenant, jobs: int = 1) -> tuple[float, int, int]:
         self._entries += 1
-        return self._progress + 1 / self.weights.get(tenant.name, 1.0), self._entries, tenant.number
+        return self._progress + jobs / self.weights.get(tenant.name, 1.0), self._entries, tenant.number
 
     def _new(self, name: str) -> _Tenant:
         if len(self._tenants) >= self._sweep_at_size:

@@ -10,6 +10,9 @@ start is decided in memory, at a cost that does not grow with how deep a key is.
 A key's jobs start in order, at most `per_key` of them out at a time, those leased by another worker included; while
 one of them is held, or the key is halted or waits for an older key map, none starts.
 
+Where a task's handler is given several jobs together, those that follow each other in a key start as one *batch*: it is
+out until the last of them has ended, and counts as one for `per_key`, as its jobs for limits, rates and shares.
+
 Nothing here asks for the time or for the database. After each read of one snapshot the owner passes on what the tables
 say: `add` first, then `set_elsewhere`, `set_held`, `set_halted` and `set_key_maps`. Before it reads the next snapshot
 it has leased what it took and passed on what ended: a job in `ready` is one that waits.
@@ -22,7 +25,18 @@ from typing import TypeAlias
 
 from penstock.model.rules import QueueRules
 from penstock.policy.allowance import Allowance
-from penstock.policy.job_sequence import BEHIND, HAS_HANDLER, ID, MARK, RANK, TENANT_SHIFT
+from penstock.policy.batch_size import MOST_TOGETHER, BatchSize
+from penstock.policy.job_sequence import (
+    BATCH_MASK,
+    BATCH_SHIFT,
+    BEHIND,
+    HAS_HANDLER,
+    ID,
+    MARK,
+    RANK,
+    TENANT_SHIFT,
+    JobSequence,
+)
 from penstock.policy.key import AWAY, BUSY, DRAINING, EMPTY, INERT, READY, Key
 from penstock.policy.key_holds import KeyHalts, KeyHolds
 from penstock.policy.key_maps import KeyMaps
@@ -32,7 +46,7 @@ from penstock.policy.waiting_job import WaitingJob
 __all__ = ["JobTuple", "Roster", "WaitingJob"]
 
 # A `WaitingJob`, or a plain tuple of the same: there are many, and they are made quicker.
-JobTuple: TypeAlias = tuple[int, bytes | None, int, int, float, str, int, bool]
+JobTuple: TypeAlias = tuple[int, bytes | None, int, int, float, str, int, int]
 RETURNING_ENDS = frozenset({"retry", "snooze"})
 FINAL_ENDS = frozenset({"succeeded", "failed", "cancelled", "discarded", "expired", "gone"})
 
@@ -44,8 +58,17 @@ class Roster:
     limit nor rate; a bound where a key has jobs without a handler or of several key maps behind its next.
     """
 
-    def __init__(self, rules: QueueRules, partition: int, now: float) -> None:
+    def __init__(self, rules: QueueRules, partition: int, now: float, batch_sizes: Sequence[BatchSize] = ()) -> None:
         self._rules = rules
+        # Those of the task with number 1, number 2, and so on; whether any has to wait for a fuller batch.
+        self._batch_sizes = batch_sizes
+        self._has_batch_waits = any(size.wait_seconds for size in batch_sizes)
+        # By their first job: the batches that were given out, until the owner takes them from here.
+        self.batches: dict[int, list[int]] = {}
+        # Of each job that is out in a batch: how many of that are. Of keys that wait for a fuller one: since which job
+        # was next, and until when.
+        self._out_with: dict[int, list[int]] = {}
+        self._fuller_at: dict[Key, tuple[int, float]] = {}
         self._is_fair = rules.is_fair
         self._ready_keys = FairReadyKeys(rules.weights or {}) if rules.is_fair else ReadyKeys()
         self._allowance = Allowance(rules, now)
@@ -65,6 +88,12 @@ class Roster:
         # Whether any keys may have come from other partitions since the last take, and which ones surely have.
         self._has_moves = False
         self._arrived: set[bytes] = set()
+        # How many jobs may run here, where the queue has a total_limit.
+        self.permits: int | None = None
+        # How many jobs may start, where it has a total_rate, as of the last look.
+        self.tokens: int | None = None
+        # Where the job stood that was taken out last.
+        self._started_from: JobSequence | None = None
         # Keys with something that will start without anyone's doing.
         self._hopeful = 0
         self.waiting = 0
@@ -93,12 +122,16 @@ class Roster:
         """Take over jobs read from `ready`; one that is out or held waits again where it stood in the order."""
         keys, out, holds = self._keys, self._out, self._holds
         has_holds, is_single = bool(holds), self._rules.per_key == 1
+        out_with, fuller_at = self._out_with, self._fuller_at
         number_of = self._ready_keys.add_jobs if self._is_fair else None
         changed: set[Key] = set()
         for job, name, priority, pos, rank, tenant, epoch, is_known in jobs:
             if job in out:
                 key = out.pop(job)
-                key.out -= 1
+                if out_with:
+                    self._note_back(job, key)
+                else:
+                    key.out -= 1
                 changed.add(key)
             if has_holds and job in holds:
                 changed.add(holds.end(job))
@@ -117,7 +150,11 @@ class Roster:
             elif number_of:
                 self._ready_keys.remove_job(mark >> TENANT_SHIFT)
             # Where one job of a key starts at a time, a job behind its next changes nothing.
-            if where != BEHIND or (key.standing == READY and not (is_single and name is not None)):
+            if (
+                where != BEHIND
+                or (key.standing == READY and not (is_single and name is not None))
+                or (fuller_at and key in fuller_at)
+            ):
                 changed.add(key)
         for key in changed:
             if key is not self._unhandled:
@@ -132,7 +169,7 @@ class Roster:
         rank: float,
         tenant: str,
         epoch: int,
-        is_known: bool,
+        is_known: int,
     ) -> None:
         """Take over jobs that are alike but for their ids, at once: a key may be a million of them deep."""
         if not jobs:
@@ -150,23 +187,34 @@ class Roster:
             self._reclassify(key)
 
     def take(self, wanted: int, now: float) -> list[int]:
-        """Give out at most so many jobs, in the order in which they start."""
+        """Give out at most so many jobs, in the order in which they start; of a batch the first: `batches` has all."""
         allowance = self._allowance_at(now)
-        room = allowance.room(len(self._out) + len(self._elsewhere), now)
-        room = wanted if room is None else min(wanted, room)
+        room = allowance.room(self.running, self.permits, now)
+        if self.tokens is not None:
+            room = self.tokens if room is None else min(room, self.tokens)
+        most = wanted if room is None else min(wanted, room)
         taken: list[int] = []
-        is_fair, is_single = self._is_fair, self._rules.per_key == 1
-        while len(taken) < room:
-            key = self._next(now) if allowance.has_key_rate else self._ready_keys.next()
+        # Jobs of batches but for the first of each.
+        further = 0
+        is_fair, is_single, has_batches = self._is_fair, self._rules.per_key == 1, bool(self._batch_sizes)
+        has_waits = allowance.has_key_rate or self._has_batch_waits
+        while len(taken) < most:
+            key = self._next(now) if has_waits else self._ready_keys.next()
             if key is None:
                 break
             job = self._start(key)
             if job is not None:
                 taken.append(job)
-                if is_fair:
-                    self._ready_keys.note_start()
                 if allowance.has_key_rate:
                     allowance.spend_of_key(key, now)
+                jobs = 1
+                if has_batches and self._out_with.get(job):
+                    left = MOST_TOGETHER if room is None else min(MOST_TOGETHER, room)
+                    jobs = self._fill_batch(job, key, left - len(taken) - further + 1, now)
+                    further += jobs - 1
+                    most = min(most, left - further)
+                if is_fair:
+                    self._ready_keys.note_start(jobs)
             if is_single and key.out and key.name is not None:
                 # What `_reclassify` would find, at less cost: nothing more of it starts before this one has ended.
                 key.standing = BUSY
@@ -174,8 +222,15 @@ class Roster:
                 key.startable = 0
             else:
                 self._reclassify(key)
-        allowance.spend(len(taken), now)
+        allowance.spend(len(taken) + further, now)
+        if self.tokens is not None:
+            self.tokens -= len(taken) + further
         return taken
+
+    @property
+    def running(self) -> int:
+        """How many jobs were taken and have not ended, here or by others."""
+        return len(self._out) + len(self._elsewhere)
 
     def key_of(self, job: int) -> bytes | None:
         """The key of a job that is out; None where it has none, or none that has an order."""
@@ -186,7 +241,10 @@ class Roster:
         """Note how a job that was taken ended: it is no longer out. One that came back by `add` meanwhile stays."""
         key = self._out.pop(job, None)
         if key is not None:
-            key.out -= 1
+            if self._out_with:
+                self._note_back(job, key)
+            else:
+                key.out -= 1
         elif job in self._elsewhere:
             # Taken here before everything was read anew: the next snapshot shows that it is not out any more.
             key = self._elsewhere[job]
@@ -241,7 +299,7 @@ class Roster:
     def next_at(self, now: float) -> float | None:
         """When a rate lets the next job start; None where one could now, or it is not a rate that it waits for."""
         allowance = self._allowance_at(now)
-        if allowance.free(len(self._out) + len(self._elsewhere)) == 0:
+        if allowance.free(self.running, self.permits) == 0:
             return None
         key = self._next(now)
         if key is not None:
@@ -309,6 +367,7 @@ class Roster:
             key.entry = None
             if standing == EMPTY and not (key.out or key.elsewhere or key.holds):
                 self._keys.pop(key.tenant if key.name is None else key.name, None)
+                self._fuller_at.pop(key, None)
         self.startable += startable - key.startable
         key.startable = startable
         before = key.standing
@@ -355,9 +414,69 @@ class Roster:
             self._reclassify(key)
         while (next_key := self._ready_keys.next()) is not None:
             sequence = next_key.sequence
-            if sequence is None or not self._allowance.wait_for_token(next_key, sequence.first[sequence.at + ID], now):
+            if sequence is None:
                 return next_key
+            job = sequence.first[sequence.at + ID]
+            if self._allowance.wait_for_token(next_key, job, now):
+                continue
+            at = self._full_at(next_key, sequence, now) if self._has_batch_waits else now
+            if at <= now:
+                return next_key
+            self._allowance.wait_until(at, next_key, job)
         return None
+
+    def _full_at(self, key: Key, sequence: JobSequence, now: float) -> float:
+        """Until when the next of a key wait for more to come, if they are a batch; now, or earlier: they do not."""
+        number = sequence.first[sequence.at + MARK] >> BATCH_SHIFT & BATCH_MASK
+        if not number:
+            return now
+        size = self._batch_sizes[number - 1]
+        most = min(each for each in (size.jobs, self._rules.limit, self.permits) if each is not None)
+        if not size.wait_seconds or sequence.count_alike(most) >= most:
+            return now
+        job = sequence.first[sequence.at + ID]
+        known = self._fuller_at.get(key)
+        if known is None or known[0] != job:
+            known = self._fuller_at[key] = job, now + size.wait_seconds
+        return known[1]
+
+    def _fill_batch(self, job: int, key: Key, most: int, now: float) -> int:
+        """Take out with a job, which has just been, those that follow it in its key and are of the same task, tenant,
+        priority and key map; how many are out together.
+        """
+        together = self._out_with[job]
+        mark, _ = together
+        most = min(most, self._batch_sizes[(mark >> BATCH_SHIFT & BATCH_MASK) - 1].jobs)
+        batch, sequence = [job], self._started_from
+        while len(batch) < most and (
+            key.sequence is sequence
+            and sequence is not None
+            and sequence.first[sequence.at + MARK] == mark
+            and self._allowance.has_token(key, now)
+        ):
+            follower = key.pop()
+            self.waiting -= 1
+            if self._is_fair:
+                self._ready_keys.remove_job(mark >> TENANT_SHIFT)
+            if follower not in self._out:
+                self._out[follower] = key
+                self._out_with[follower] = together
+                batch.append(follower)
+                if self._allowance.has_key_rate:
+                    self._allowance.spend_of_key(key, now)
+        together[1] = len(batch)
+        if len(batch) > 1:
+            self.batches[job] = batch
+        return len(batch)
+
+    def _note_back(self, job: int, key: Key) -> None:
+        """Note that a job is no longer out: nor is its key, once that holds for all of its batch."""
+        together = self._out_with.pop(job, None)
+        if together is not None:
+            together[1] -= 1
+            if together[1]:
+                return
+        key.out -= 1
 
     def _start(self, key: Key) -> int | None:
         """Take the next job of a key out of those that wait; None where it may not start."""
@@ -376,5 +495,9 @@ class Roster:
             if job not in self._out:
                 self._out[job] = key
                 key.out += 1
+                if mark >> BATCH_SHIFT & BATCH_MASK:
+                    self._out_with[job] = [mark, 1]
+                    self._started_from = sequence
+                    self._fuller_at.pop(key, None)
                 return job
         return None

@@ -11,7 +11,8 @@ class WaitingJob(NamedTuple):
     """A job as `ready` has it.
 
     The least rank starts first: when it became ready, in seconds, and a minute more for each priority. Within a key
-    and a priority it is (pos, id) that counts. `is_known`: there is a handler for it here.
+    and a priority it is (pos, id) that counts. `is_known`: there is a handler for it here; where that is given several
+    jobs together, twice the number of the task is added.
     """
 
     id: int
@@ -21,4 +22,4 @@ class WaitingJob(NamedTuple):
     rank: float
     tenant: str
     epoch: int
-    is_known: bool
+    is_known: int

@@ -29,6 +29,7 @@ what spans several
     publishing        a load becomes visible everywhere or nowhere
     load_commit       one try of that: prepare on every shard, then decide on one
     decided_loads     what follows on the others, and what is left where nothing was decided
+    permits           how many jobs may run in each partition of a queue with a total_limit, or start with a total_rate
     upkeep_duties     what of all this workers do over and over
 """
 

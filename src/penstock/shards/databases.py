@@ -23,12 +23,12 @@ from penstock.storage.connection.error_meaning import DatabaseDown, DatabaseErro
 from penstock.storage.connection.queries import query
 from penstock.storage.connection.refusals import LockNotAvailable
 
-__all__ = ["Answers", "Databases", "side_by_side"]
+__all__ = ["ANOTHER_LEADS", "Answers", "Databases", "side_by_side"]
 
 T = TypeVar("T")
 
-# What penstock.next_version raises on a shard that does not lead.
-_ANOTHER_LEADS = "PS004"
+# What penstock.next_version and penstock.note_permits raise on a shard that does not lead.
+ANOTHER_LEADS = "PS004"
 
 
 @dataclass(slots=True)
@@ -99,6 +99,8 @@ class Databases:
                 f"job {job_id} is on none of the shards; shard {number} wrote it and is drained: "
                 "give its URL too, and what ended there is found"
             )
+        if number not in self._databases and self.sole is not None:
+            raise NotFound(f"job {job_id} does not exist: this database gives no such id; pass what enqueue returned")
         if number not in self._databases:
             raise NotFound(f"job {job_id} does not exist: there is no shard {number} to have written it")
         return self._databases[number]
@@ -134,7 +136,7 @@ class Databases:
         numbers, verb = ", ".join(map(str, sorted(self._given))), "is" if len(self._given) == 1 else "are"
         return (
             f"shard {numbers} {verb} drained, and no URL of a shard in use is given: "
-            "give one (`penstock shards` lists them)"
+            "give one (app.shards or `penstock shards` lists them)"
         )
 
     def has_others(self, number: int | None) -> bool:
@@ -222,7 +224,7 @@ class Databases:
         try:
             changed = self.lead.run(act)
         except DatabaseError as error:
-            if error.sqlstate != _ANOTHER_LEADS:
+            if error.sqlstate != ANOTHER_LEADS:
                 raise
             self.find_lead()
             changed = self.lead.run(act)

@@ -28,8 +28,10 @@ select @schema@.let_go_keys(%(queue)s, %(epoch)s, %(keys)s::text[])
 select @schema@.note_carried(%(queue)s, %(epoch)s)
 
 -- name: ask_former_home
--- The jobs that hold these keys here. Index: the primary key of dedup.
-select idempotency_key, job_id from @schema@.dedup where queue_id = %(queue)s and idempotency_key = any (%(keys)s::text[])
+-- The jobs that hold these keys here; of those that are unique while they wait, if they do. Index: the primary key of dedup.
+select idempotency_key, job_id from @schema@.dedup
+ where queue_id = %(queue)s and idempotency_key = any (%(keys)s::text[])
+   and (not is_unique or @schema@.waits_unstarted(job_id))
 
 -- name: carried_keys
 -- The next jobs of other shards for which keys are here. Index: dedup_carried.

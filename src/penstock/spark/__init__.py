@@ -27,7 +27,10 @@ Executors import this package too: each part is loaded when it is first used, an
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import isfunction
 from typing import TYPE_CHECKING
+
+from penstock.model.wrong_calls import explain_wrong_calls
 
 if TYPE_CHECKING:
     from penstock.spark.advising.advise import advise
@@ -79,5 +82,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if isfunction(value):
+        value = explain_wrong_calls(value, f"ps.{name}")
     globals()[name] = value
     return value

@@ -1,9 +1,9 @@
 """The arguments of a task: bound to the handler's signature when a job is enqueued, converted back when it runs.
 
 An `Arguments` is made once for each task and knows the handler's parameters. Jobs carry their arguments by name. A
-parameter named `context`, or annotated with `penstock.Context`, is filled in by the worker and is no part of the
-job. Names that do not fit, and values that do not fit their annotations, are refused before anything is written; a job
-that came by another way (SQL, an older version of the code) is refused when it is decoded.
+parameter named `context` is filled in by the worker and is no part of the job. Names that do not fit, and values that
+do not fit their annotations, are refused before anything is written; a job that came by another way (SQL, an older
+version of the code) is refused when it is decoded.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 from penstock.errors import InvalidInput
 from penstock.model.checks import shown
 from penstock.model.encoding import encode_arguments, encode_result, encode_scalars, have_names, have_scalars
+from penstock.model.wrong_calls import meant_by
 from penstock.task.conversion import Fit, Misfit, find_fit, is_context, resolved
 
 __all__ = ["Arguments", "encode_result"]
@@ -29,17 +30,16 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 class Arguments:
-    """What one handler takes. `context_parameter` is the name the worker's context goes by, if any; `task` is what the
-    handler is called in messages, if not by its own name.
-    """
+    """What one handler takes; `task` is what the handler is called in messages, if not by its own name."""
 
     def __init__(self, function: Callable[..., Any], task: str | None = None) -> None:
         self._function = function
         self._task = _name(function) if task is None else task
+        # Its name, where there is one.
         self.context_parameter: str | None = None
         self._parameters: dict[str, inspect.Parameter] = {}
         self._any_name: inspect.Parameter | None = None
-        for parameter in _signature(function).parameters.values():
+        for index, parameter in enumerate(_signature(function).parameters.values()):
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 self._any_name = parameter
             elif parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
@@ -48,8 +48,14 @@ class Arguments:
                     f"argument {parameter.name!r} of {_name(function)} can only be passed by position; remove the '/'",
                 )
             elif parameter.kind in _NAMED:
-                if self.context_parameter is None and is_context(parameter, function):
-                    self.context_parameter = parameter.name
+                if parameter.name == "context":
+                    _check_context(parameter, index, _name(function))
+                    self.context_parameter = "context"
+                elif is_context(parameter, function):
+                    raise InvalidInput(
+                        parameter.name,
+                        f"argument {parameter.name!r} of {self._task} is annotated as a Context; call it 'context'",
+                    )
                 else:
                     self._parameters[parameter.name] = parameter
         self.names = frozenset(self._parameters)
@@ -200,10 +206,21 @@ class Arguments:
                 raise InvalidInput(name, f"the worker passes {name!r} to {self._task}; leave it out")
             if name not in self.names and self._any_name is None:
                 takes = ", ".join(self._parameters) or "none"
-                raise InvalidInput(name, f"{self._task} has no argument {name!a:.200}; it takes: {takes}")
+                meant = meant_by(name, self._parameters)
+                raise InvalidInput(name, f"{self._task} has no argument {name!a:.200}{meant}; it takes: {takes}")
         for name in self._parameters:
             if name in self._required and name not in named:
                 raise InvalidInput(name, f"{self._task} needs argument {name!r}; pass it")
+
+
+def _check_context(parameter: inspect.Parameter, index: int, handler: str) -> None:
+    """Refuse a context that type checkers could not leave out of what `enqueue` takes."""
+    is_first = index == 0 and parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    if not is_first and parameter.default is inspect.Parameter.empty:
+        raise InvalidInput(
+            "context",
+            f"{handler} takes it neither first nor with a default; write def {handler}(context, ...), or context=None",
+        )
 
 
 def _in_row(row: int, error: InvalidInput) -> InvalidInput:

@@ -66,9 +66,7 @@ class Fit:
 
 
 def is_context(parameter: inspect.Parameter, function: Callable[..., Any]) -> bool:
-    """Whether the worker fills this parameter in."""
-    if parameter.name == "context":
-        return True
+    """Whether this parameter is annotated as a `penstock.Context`."""
     annotation = parameter.annotation
     if isinstance(annotation, str):
         if "Context" not in annotation:
@@ -76,10 +74,10 @@ def is_context(parameter: inspect.Parameter, function: Callable[..., Any]) -> bo
         names = {part.strip() for part in annotation.split("|")}
         annotation = resolved(annotation, function)
         if annotation is inspect.Parameter.empty:
-            return bool(names & {"penstock.Context"})
+            return bool(names & {"penstock.Context", "penstock.BatchContext"})
     kinds = get_args(annotation) if get_origin(annotation) in _UNIONS else (annotation,)
     return any(
-        getattr(kind, "__name__", None) == "Context"
+        getattr(kind, "__name__", None) in ("Context", "BatchContext")
         and str(getattr(kind, "__module__", "")).split(".")[0] == "penstock"
         for kind in kinds
     )

@@ -3,6 +3,7 @@
 upkeep          the duties of one database
 cron            one of them: entries that are due become jobs
 shared_upkeep   the duties about several databases at once
+allotting       one of those, several times a second: the permits of a total_limit, the tokens of a total_rate
 troubles        duties that fail
 """
 

@@ -74,7 +74,9 @@ def _fire(connection: Connection, due: list[crons.CronEntry]) -> int:
     firings: list[crons.Firing] = []
     advanced: list[tuple[str, datetime, datetime]] = []
     for entry in due:
-        queue = queues[entry.queue_id]
+        queue = queues.get(entry.queue_id)
+        if queue is None:
+            continue  # Its queue was deleted, and it goes.
         if queue.is_refused:
             continue  # A newer program fires it.
         if crons.home_of(queue, entry.key) != here:

@@ -2,7 +2,7 @@
 
 One thread a worker, safe in any number of workers at once. A duty fails alone: one that raises is tried again next
 time, and told where that does not help (see troubles). Beside the duties come those of the app, every 2 s: to learn of
-databases that were added.
+databases that were added; and to see whether there are permits to allot, which has a thread of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from penstock.shards.databases import Databases
 from penstock.shards.upkeep_duties import Duty, shared_duties
 from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.upkeep.sweep import note_trouble
+from penstock.upkeep.allotting import Allotting
 from penstock.upkeep.troubles import Troubles
 
 __all__ = ["SharedUpkeep"]
@@ -38,6 +39,8 @@ class SharedUpkeep:
         # One duty at a time: a sweep beside one that has not committed yet would miss what that commits.
         self._doing = threading.Lock()
         self._troubles = Troubles(self._note_trouble)
+        self._allotting = Allotting(databases, self._troubles)
+        self._also.append(Duty("allotting", _as_duty(self._allotting.begin)))
         self._thread = threading.Thread(target=self._run, name="penstock-shared-upkeep", daemon=True)
 
     def start(self) -> None:
@@ -47,6 +50,7 @@ class SharedUpkeep:
     def stop(self) -> None:
         """End them. Whoever is asked just then and hangs is not waited for."""
         self._stopped.set()
+        self._allotting.stop()
         self._thread.join(ASK_SECONDS)
 
     @property

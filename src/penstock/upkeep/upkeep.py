@@ -9,6 +9,7 @@
     drain     replaced key maps are closed, and drained when nothing is     the same
               left of them
     suspend   what came back of paused loads leaves the order again         the same
+    delete    what is found in deleted queues ends                          the same
     fold      the tally is added into the totals                            the same
     clean     the progress of ended jobs, and what rates spent before,      the same
               are forgotten
@@ -16,6 +17,7 @@
               could tell them                                               twentieth of the time
     list      keys of what is left of closed maps are listed, so that       the same
               others need not wait
+    note      the figures of the minute are kept, for a day                 once a minute, by one worker
     forget    stages that were never published, receipts that nobody        every minute
               will ask for
     prune     tables ahead are made, old ones dropped                       the same
@@ -40,6 +42,7 @@ from penstock.storage.catalogue import resize
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.loads import loads as load
+from penstock.storage.repair.deleting import end_deleted
 from penstock.storage.upkeep import sweep
 from penstock.storage.upkeep.prune import prune
 from penstock.storage.upkeep.tables_ahead import make_ahead, use_daily_slice
@@ -81,6 +84,7 @@ class Upkeep:
         self._look_at = 0.0
         self._unblock_seconds = SWEEP_SECONDS
         self._list_seconds = SWEEP_SECONDS
+        self._note_at = 0.0
         self._thread = threading.Thread(target=self._run, name="penstock-upkeep", daemon=True)
         self._last: dict[str, float] = {}
         # Children that are to be looked at, appended by any thread; the lock is held while some of them are.
@@ -119,7 +123,7 @@ class Upkeep:
         for act in (sweep.rescue, sweep.promote):
             self._do(act)
         self._unblock()
-        for act in (sweep.expire, fire_crons, sweep.park, resize.drain, load.suspend_paused_loads):
+        for act in (sweep.expire, fire_crons, sweep.park, resize.drain, load.suspend_paused_loads, end_deleted):
             self._do(act)
         if self._shared is not None:
             self._shared.sweep()
@@ -137,6 +141,7 @@ class Upkeep:
                     sweep.park,
                     resize.drain,
                     load.suspend_paused_loads,
+                    end_deleted,
                     sweep.fold,
                     sweep.clean,
                 ):
@@ -145,6 +150,8 @@ class Upkeep:
                 self._unblock()
             if self._is_time("list_rest", self._list_seconds):
                 self._list_rest()
+            if system.monotonic() >= self._note_at:
+                self._note_minute()
             if self._is_time("prune", PRUNE_SECONDS):
                 self._prune()
             self._wake.wait(min(max(self._look_at - system.monotonic(), 0.0), LOOK_SECONDS))
@@ -197,6 +204,10 @@ class Upkeep:
         started_at = system.monotonic()
         self._do(resize.list_rest)
         self._list_seconds = max(SWEEP_SECONDS, 20 * (system.monotonic() - started_at))
+
+    def _note_minute(self) -> None:
+        left = self._do(sweep.note_minute)
+        self._note_at = system.monotonic() + (PRUNE_SECONDS if left is None else max(left, SWEEP_SECONDS))
 
     def _prune(self) -> None:
         self._do(load.forget_stages)

@@ -5,6 +5,7 @@ database_worker     that registers there, and has a
   conductor           settles and takes jobs, turn after turn
   served_queues       the queues it takes from, and which of them are closed just now
   worker_leases       the leases it knows of
+  queue_caps          how many jobs of a queue the worker has at most, on all databases
   backlog             jobs that were taken and have not started, and those that ended since
   ended_jobs          those that ended, sorted for settling
   reporting           what a turn committed: told to counts, log, hooks and upkeep
@@ -15,19 +16,20 @@ database_worker     that registers there, and has a
 slot_pool           the slots, which run the jobs of all database workers:
   claimed_job         a job, from claim to settled end
   running             calls its handler
+  batch_run           calls one that is given several jobs together
   threads             run plain handlers
   event_loop          runs async ones
   handler_process     runs those with executor="process"; handler_process_main is what that process does
-  context             what a handler may know and say
+  context             what it may know and say
 hooks               functions of the application, called when something becomes of a job
-dead_letter_log     tells of dead letters, once a second
+end_log             tells the log how jobs end
 watchdog            finds handlers that do not come back
 idle_rounds         finds out that nothing is left to do anywhere
 """
 
-from penstock.worker.context import Context
+from penstock.worker.handler_process import check_middleware
 from penstock.worker.hooks import Event, Hooks
 from penstock.worker.served_queues import ServedQueue
 from penstock.worker.worker import ServedDatabase, Worked, Worker
 
-__all__ = ["Context", "Event", "Hooks", "ServedDatabase", "ServedQueue", "Worked", "Worker"]
+__all__ = ["Event", "Hooks", "ServedDatabase", "ServedQueue", "Worked", "Worker", "check_middleware"]

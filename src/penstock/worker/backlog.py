@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from penstock.clock import system
+from penstock.errors import PenstockError
 from penstock.policy.slot_shares import Share
-from penstock.worker.claimed_job import ClaimedJob
+from penstock.worker.claimed_job import ClaimedBatch, ClaimedJob
 from penstock.worker.context import Registration
 from penstock.worker.slot_pool import SlotPool
 from penstock.worker.split_leases import SplitLeases
@@ -21,11 +22,23 @@ __all__ = ["SETTLED_TOGETHER", "Backlog"]
 SETTLED_TOGETHER = 4096
 
 
+def _raise(error: PenstockError) -> None:
+    raise error
+
+
 class Backlog:
     """Filled by the conductor of its database, emptied by the slots of the pool."""
 
-    def __init__(self, slot_pool: SlotPool, registration: Registration, signal: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        slot_pool: SlotPool,
+        registration: Registration,
+        signal: Callable[[], None],
+        end_worker: Callable[[PenstockError], None] = _raise,
+    ) -> None:
         self.slot_pool = slot_pool
+        # Ends the worker, gently, with an error: a handler is not what it was declared to be.
+        self.end_worker = end_worker
         self.registration = registration
         # Wakes the conductor.
         self.signal = signal
@@ -63,7 +76,8 @@ class Backlog:
         """The jobs whose handlers run now, also those that were taken away from handlers left behind."""
         with self._lock:
             slots = (*self.slot_pool.slots, *self.slot_pool.left_behind)
-            return [job for slot in slots if (job := slot.current) is not None and slot.backlog is self]
+            at_work = [job for slot in slots if (job := slot.current) is not None and slot.backlog is self]
+            return _list_jobs(at_work)
 
     def oldest(self) -> float:
         """When the worker got the job that has waited longest; now, where none waits."""
@@ -75,7 +89,7 @@ class Backlog:
         """The leases of jobs that have not started, and when the worker got them."""
         with self._lock:
             waiting = (self.waiting, *self._bunches())
-            return {job.lease.id: job.lease.taken_at for jobs in waiting for job in jobs}
+            return {job.lease.id: job.lease.taken_at for jobs in waiting for job in _list_jobs(jobs)}
 
     def feed(self, jobs: Iterable[ClaimedJob], threads: int) -> None:
         """Add jobs at the end and wake so many idle threads."""
@@ -100,19 +114,27 @@ class Backlog:
         if not self.is_fast or not self.waiting or len(self.done) == SETTLED_TOGETHER:
             self.signal()
 
+    def end_batch(self, batch: ClaimedBatch) -> None:
+        """Hand in the jobs of a batch that ended."""
+        self.done.extend(batch.members)
+        self.signal()
+
     def put_back(self, job: ClaimedJob) -> None:
         """Return a job that could not start to the head."""
         with self._lock:
             self.waiting.appendleft(job)
 
     def withdraw(self, which: Callable[[ClaimedJob], bool] = lambda _: True) -> list[ClaimedJob]:
-        """Take back jobs that have not started."""
+        """Take back jobs that have not started; those of a batch, each for itself."""
         self.take_back_bunches()
         with self._lock:
-            taken = [job for job in self.waiting if which(job)]
+            taken = [job for job in _list_jobs(self.waiting) if which(job)]
             if taken:
                 gone = set(map(id, taken))
-                self.waiting = deque(job for job in self.waiting if id(job) not in gone)
+                for job in self.waiting:
+                    if job.members is not None:
+                        job.members = [member for member in job.members if id(member) not in gone]
+                self.waiting = deque(job for job in self.waiting if id(job) not in gone and job.members != [])
                 self.slot_pool.signal_hungry()
             return taken
 
@@ -131,3 +153,8 @@ class Backlog:
 
     def _bunches(self) -> list[deque[ClaimedJob]]:
         return [slot.bunch for slot in list(self.slot_pool.slots) if slot.bunch and slot.backlog is self]
+
+
+def _list_jobs(jobs: Iterable[ClaimedJob]) -> list[ClaimedJob]:
+    """The jobs themselves, where some of these are batches."""
+    return [each for job in jobs for each in (job.members if job.members is not None else (job,))]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from penstock.clock import ticks
 from penstock.storage.work.leases import Lease, LeasedJob, Stored
 from penstock.task.definition import TaskDefinition
 from penstock.task.verdict import Verdict
 
-__all__ = ["ClaimedJob", "jobs_of"]
+__all__ = ["ClaimedBatch", "ClaimedJob", "form_batches", "jobs_of"]
 
 
 class ClaimedJob:
@@ -45,6 +45,8 @@ class ClaimedJob:
     is_late = False
     # Stops a handler that can be stopped: an async one, one in a process.
     interrupt: Callable[[], None] | None = None
+    # The jobs that are given to the handler together, where this stands for a batch of them.
+    members: list[ClaimedJob] | None = None
 
     def __init__(self, lease: Lease, task: TaskDefinition, stored: LeasedJob) -> None:
         self.lease = lease
@@ -69,9 +71,74 @@ class ClaimedJob:
         return "succeeded" if self.verdict is None else self.verdict.end
 
     @property
+    def log_fields(self) -> dict[str, Any]:
+        """What a record of the log about it has."""
+        task = self.task
+        return {"job_id": self.id, "queue": task.queue, "task": task.name, "attempt": self.lease.attempt}
+
+    @property
+    def described(self) -> str:
+        """What a line of the log calls it."""
+        return f"job {self.id} ({self.task.queue}/{self.task.name})"
+
+    def log_fields_while_running(self) -> dict[str, Any] | None:
+        """The same; None once its handler has ended."""
+        return self.log_fields if self.ended == self.started else None
+
+    @property
     def position(self) -> int:
         """Its position in its range."""
         return self.id & 1023
+
+
+class ClaimedBatch(ClaimedJob):
+    """Stands for jobs of one task that their handler is given together, in a backlog and in a slot: it is taken,
+    started and timed as one job is. Each of its members has an end of its own. Id and lease are the first one's.
+    """
+
+    members: list[ClaimedJob]
+
+    def __init__(self, members: list[ClaimedJob]) -> None:
+        first = members[0]
+        super().__init__(first.lease, first.task, first._stored)
+        self.members = members
+        for job in members:
+            job.lease.together = len(members)
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        return {**super().log_fields, "jobs": len(self.members)}
+
+    @property
+    def described(self) -> str:
+        task = self.task
+        return f"batch of {len(self.members)} ({task.queue}/{task.name}), the first is job {self.id},"
+
+    def interrupt_if_unwanted(self) -> None:
+        """Stop the handler if nobody wants any of the jobs any more."""
+        interrupt = self.interrupt
+        if interrupt is not None and all(job.is_cancelled for job in self.members):
+            interrupt()
+
+
+def form_batches(jobs: Sequence[ClaimedJob]) -> list[ClaimedJob]:
+    """The same, in which those that were leased as one batch have become one; a job that is alone is a batch too, where
+    its handler takes several.
+    """
+    leased: dict[tuple[int, int, str], list[ClaimedJob]] = {}
+    for job in jobs:
+        if job.lease.batch is not None:
+            leased.setdefault((job.lease.partition_id, job.lease.batch, job.task.name), []).append(job)
+    formed: list[ClaimedJob] = []
+    for job in jobs:
+        lease = job.lease
+        if job.task.batch is None:
+            formed.append(job)
+        elif lease.batch is None:
+            formed.append(ClaimedBatch([job]))
+        elif members := leased.pop((lease.partition_id, lease.batch, job.task.name), None):
+            formed.append(ClaimedBatch(members))
+    return formed
 
 
 def jobs_of(

@@ -28,8 +28,9 @@ from penstock.storage.work import workers
 from penstock.storage.work.leases import Lease
 from penstock.storage.work.settle import End, note_started
 from penstock.worker.backlog import SETTLED_TOGETHER, Backlog
-from penstock.worker.claimed_job import ClaimedJob, jobs_of
+from penstock.worker.claimed_job import ClaimedJob, form_batches, jobs_of
 from penstock.worker.ended_jobs import EndedJobs, collect_ended, end_taken_away
+from penstock.worker.queue_caps import DatabaseCaps
 from penstock.worker.reporting import Reports
 from penstock.worker.served_queues import ServedQueue, ServedQueues
 from penstock.worker.stop_request import StopRequest
@@ -71,6 +72,7 @@ class Conductor:
         stop_request: StopRequest,
         start_threads: Callable[[int], None],
         signal: threading.Event,
+        caps: DatabaseCaps | None,
     ) -> None:
         self._backlog = backlog
         self._reports = reports
@@ -78,6 +80,7 @@ class Conductor:
         self._stop_request = stop_request
         self._start_threads = start_threads
         self._signal = signal
+        self._caps = caps
         self._queues = ServedQueues(served)
         self._limits_at = system.monotonic()
         # When a rate lets the next job of a gated queue start; None where none waits for that.
@@ -122,8 +125,13 @@ class Conductor:
         # While it is in doubt what is held, or when stopping, nothing is taken.
         takes = not finds_out and not self._stop_request.is_made
         slots, ahead = self._wanted(self._backlog.slot_pool.ask(self._backlog)) if takes else (0, 0)
+        if self._caps is not None and takes:
+            self._source.cap(self._caps.ask(self._leases.count(self._source.queue_of), now))
         wish = self._source.wish(slots, ahead, len(self._backlog), now) if slots + ahead > 0 else NOTHING
         if not wish:
+            # While it is in doubt what a claim brought, that stays reserved.
+            if not finds_out:
+                self._note_caps()
             self._is_dry |= slots + ahead > 0
             self._backlog.slot_pool.note_claimed(self._backlog, is_dry=slots > 0 or self._stop_request.is_made)
             if not ended and not finds_out:
@@ -136,6 +144,7 @@ class Conductor:
         self._reports.report(ended, turn, self._conversation)
         leases = self._source.learn(wish, turn, now)
         taken = self._take_in(leases, wish.order())
+        self._note_caps()
         if wish.claim is not None:
             self._opens_at = None if turn.opens_in is None else now + turn.opens_in
         if wish:
@@ -210,6 +219,11 @@ class Conductor:
             wanted = self.link.at_most(sum(self._wanted(self._backlog.slot_pool.grantable(self._backlog))))
             self._ask(lambda connection: self._source.look(connection, wanted, now))
 
+    def _note_caps(self) -> None:
+        """What a claim brought is among the leases by now."""
+        if self._caps is not None:
+            self._caps.note_claimed(self._leases.count(self._source.queue_of), system.monotonic())
+
     def _settlement(self, ended: EndedJobs) -> Settlement:
         if ended.jobs:
             self._progressed_at = system.monotonic()
@@ -242,7 +256,9 @@ class Conductor:
         return slots, total - slots
 
     def _take_in(self, leases: list[Lease], order: dict[int, int]) -> int:
-        """Read the jobs of new leases and add them to the backlog, chosen ones in the order of choice; how many."""
+        """Read the jobs of new leases and add them to the backlog, chosen ones in the order of choice; how many, with
+        a batch as one.
+        """
         if not leases:
             return 0
         rows = read_leased(self._conversation, self._source, leases)
@@ -257,6 +273,8 @@ class Conductor:
                 jobs += members
         if order:
             jobs.sort(key=lambda job: order.get(job.id, -1))
+        if self._queues.batch_sizes:
+            jobs = form_batches(jobs)
         mean = self._claim_size.mean_seconds
         is_fast = mean is not None and mean < FAST_SECONDS
         self._backlog.is_fast = is_fast

@@ -1,9 +1,9 @@
-"""What a handler may know and say about the job it runs, if it asks for it with a parameter named `context`."""
+"""The contexts that a worker gives to handlers that run in one of its threads, or on its event loop."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,26 +17,32 @@ from penstock.storage.work.settle_in_transaction import settle_in, settle_in_asy
 if TYPE_CHECKING:
     from penstock.storage.connection.database import Database
     from penstock.worker.claimed_job import ClaimedJob
+    from penstock.worker.stop_request import StopRequest
 
-__all__ = ["Context", "Registration"]
+__all__ = ["Registration", "WorkerBatchContext", "WorkerContext"]
 
 
 class Registration:
-    """Under which row of `worker`, on which database, jobs run here; and who takes their progress."""
+    """Under which row of `worker`, on which database, jobs run here; who takes their progress; and who says stop."""
 
-    __slots__ = ("database", "name", "progress", "worker_id")
+    __slots__ = ("database", "name", "progress", "stop_request", "worker_id")
 
     def __init__(
-        self, database: Database, name: str, progress: Callable[[int, float | None, str | None], None]
+        self,
+        database: Database,
+        name: str,
+        progress: Callable[[int, float | None, str | None], None],
+        stop_request: StopRequest,
     ) -> None:
         self.database = database
         self.name = name
         self.progress = progress
+        self.stop_request = stop_request
         self.worker_id = 0
 
 
-class Context:
-    """The running job, seen from its handler."""
+class WorkerContext:
+    """The `Context` of a job that runs in this process."""
 
     __slots__ = ("_job", "_registration")
 
@@ -46,57 +52,49 @@ class Context:
 
     @property
     def job_id(self) -> int:
-        """The job's id."""
         return self._job.id
 
     @property
     def queue(self) -> str:
-        """The queue the job belongs to."""
         return self._job.task.queue
 
     @property
     def task(self) -> str:
-        """The task's name."""
         return self._job.task.name
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is; the first is 1."""
         return self._job.lease.attempt
 
     @property
     def lease(self) -> int:
-        """The number of the lease the job runs under. It only grows, on one server: use it as a fence for writes
-        elsewhere. A failover to an asynchronous standby, or a restored backup, may give numbers again.
-        """
         return self._job.split_lease or self._job.lease.id
 
     @property
     def key(self) -> str | bytes | None:
-        """The job's ordering key."""
         return None if self._job.key is None else key_from_bytes(self._job.key)
 
     @property
     def tags(self) -> list[str]:
-        """The job's tags."""
         return list(self._attributes.get("tags", ()))
 
     @property
     def tenant(self) -> str | None:
-        """The tenant the job belongs to."""
         return self._attributes.get("tenant")
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the job should stop: somebody cancelled it, it timed out, or its lease is lost."""
         return self._job.is_cancelled or self._job.is_abandoned or self._job.is_late
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the worker was told to stop, and waits for this handler as long as its `grace` lasts."""
+        return self._registration.stop_request.is_made
+
     def progress(self, value: float | None = None, note: str | None = None) -> None:
-        """Say how far the job has come; shown by `app.job` within about a second."""
         self._registration.progress(self._job.id, *checked_progress(value, note))
 
     def settle(self, connection: Any, result: Any = None) -> None:
-        """Complete the job inside the handler's own transaction: it succeeds if and only if that commits."""
         lease = self._split_lease()
         job, registration = self._job, self._registration
         schema, worker, name = registration.database.schema, registration.worker_id, registration.name
@@ -104,7 +102,6 @@ class Context:
             raise self._not_found(lease)
 
     async def asettle(self, connection: Any, result: Any = None) -> None:
-        """The same on an asynchronous connection."""
         lease = await asyncio.to_thread(self._split_lease)
         job, worker, name = self._job, self._registration.worker_id, self._registration.name
         schema = self._registration.database.schema
@@ -117,6 +114,12 @@ class Context:
 
     def _split_lease(self) -> int:
         job, worker = self._job, self._registration.worker_id
+        if job.task.batch is not None:
+            raise InvalidInput(
+                "context",
+                f"job {job.id} is in a batch, whose jobs end when the handler returns: it cannot be settled before. "
+                "Leave settle out, or declare the task without batch=",
+            )
         with job.taking_away:
             if job.is_abandoned:
                 raise self._lost()
@@ -153,3 +156,46 @@ class Context:
         return LeaseLost(
             f"job {self._job.id} is no longer this worker's: roll back what the handler did; another attempt has it"
         )
+
+
+class WorkerBatchContext:
+    """The `BatchContext` of a batch that runs in this process."""
+
+    __slots__ = ("_jobs", "_registration")
+
+    def __init__(self, jobs: Sequence[ClaimedJob], registration: Registration) -> None:
+        self._jobs = jobs
+        self._registration = registration
+
+    @property
+    def jobs(self) -> list[WorkerContext]:
+        return [WorkerContext(job, self._registration) for job in self._jobs]
+
+    @property
+    def job_id(self) -> int:
+        return self._jobs[0].id
+
+    @property
+    def queue(self) -> str:
+        return self._jobs[0].task.queue
+
+    @property
+    def task(self) -> str:
+        return self._jobs[0].task.name
+
+    @property
+    def attempt(self) -> int:
+        return self._jobs[0].lease.attempt
+
+    @property
+    def is_cancelled(self) -> bool:
+        return all(job.is_cancelled for job in self.jobs)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the worker was told to stop, and waits for this handler as long as its `grace` lasts."""
+        return self._registration.stop_request.is_made
+
+    def progress(self, value: float | None = None, note: str | None = None) -> None:
+        for job in self.jobs:
+            job.progress(value, note)

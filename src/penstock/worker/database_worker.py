@@ -9,6 +9,7 @@ worker that was declared dead there meanwhile registers anew.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,10 +26,11 @@ from penstock.storage.work import workers
 from penstock.worker.backlog import Backlog
 from penstock.worker.conductor import Conductor, DatabaseAway
 from penstock.worker.context import Registration
-from penstock.worker.dead_letter_log import DeadLetterLog
+from penstock.worker.end_log import EndLog
 from penstock.worker.hooks import Hooks
 from penstock.worker.idle_rounds import IdleRounds
 from penstock.worker.listener import Listener
+from penstock.worker.queue_caps import QueueCaps
 from penstock.worker.reporting import Reports
 from penstock.worker.served_queues import ServedQueue
 from penstock.worker.slot_pool import SlotPool
@@ -80,11 +82,12 @@ class DatabaseWorker:
         slot_pool: SlotPool,
         start_threads: Callable[[int], None],
         hooks: Hooks,
-        dead_letters: DeadLetterLog,
+        end_log: EndLog,
         upkeep: Upkeep,
         idle_rounds: IdleRounds | None,
         is_alone: Callable[[], bool],
         end_with: Callable[[PenstockError], None],
+        caps: QueueCaps,
     ) -> None:
         self.number = number
         self.database = database
@@ -99,9 +102,9 @@ class DatabaseWorker:
         self._throttled_log = ThrottledLog(log)
         # Since when there was no turn, before the first and after a failure; None while there are turns.
         self._absent_since: float | None = system.monotonic()
-        self._registration = Registration(database, "", self._report_progress)
-        self.backlog = Backlog(slot_pool, self._registration, self._signal.set)
-        self._reports = Reports(hooks, dead_letters, upkeep.look_in, upkeep.unblock_later)
+        self._registration = Registration(database, "", self._report_progress, self._stop_request)
+        self.backlog = Backlog(slot_pool, self._registration, self._signal.set, end_with)
+        self._reports = Reports(hooks, end_log, upkeep.look_in, upkeep.unblock_later)
         self._heartbeat = WorkerHeartbeat(
             database,
             self.backlog,
@@ -119,6 +122,7 @@ class DatabaseWorker:
             stop_request=self._stop_request,
             start_threads=start_threads,
             signal=self._signal,
+            caps=caps.join(self.served, self._signal.set, lambda: self.backlog.running),
         )
         self._listener = Listener(database, [queue.queue_id for queue in self.served], self._signal)
         if idle_rounds is not None:
@@ -163,12 +167,18 @@ class DatabaseWorker:
         registered_at = ticks()
         name = f"{identity.host}:{identity.pid}"
         tasks = [(queue.queue_id, task) for queue in self.served for task in queue.tasks]
-        untimed = [
-            (queue.queue_id, name)
+        timeouts = {
+            (queue.queue_id, name): math.inf if task.timeout is None else task.timeout
             for queue in self.served
             for name, task in queue.tasks.items()
-            if task.timeout is None
-        ]
+        }
+
+        batches = {
+            (queue.queue_id, name): task.batch
+            for queue in self.served
+            for name, task in queue.tasks.items()
+            if task.batch is not None
+        }
 
         def register(connection: Connection) -> tuple[int, str | None]:
             worker = workers.register(
@@ -181,7 +191,8 @@ class DatabaseWorker:
                 concurrency=identity.concurrency,
                 lease_seconds=identity.lease_seconds,
                 tasks=tasks,
-                untimed=untimed,
+                timeouts=timeouts,
+                batches=batches,
             )
             return worker, workers.begin(connection, worker)
 

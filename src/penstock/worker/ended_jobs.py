@@ -67,7 +67,11 @@ def collect_ended(backlog: Backlog, claim_size: ClaimSize, taken_away: list[Clai
     for lease_id, group in groups.items():
         lease = ended.leases[lease_id]
         lease.unsettled -= len(group.positions)
-        claim_size.observe(lease.task, sum(group.runs) / len(group.runs) / 1e6, len(group.runs))
+        seconds, runs = sum(group.runs) / len(group.runs) / 1e6, len(group.runs)
+        if lease.together > 1:
+            # What is wanted is counted in slots, and a batch takes one.
+            seconds, runs = seconds * lease.together, max(runs // lease.together, 1)
+        claim_size.observe(lease.task, seconds, runs)
     for job in taken_away:
         jobs.append(job)
         job.ended = now
@@ -112,7 +116,7 @@ def _note_end(ended: EndedJobs, job: ClaimedJob, now: int, claim_size: ClaimSize
     lease, verdict = job.lease, job.verdict
     lease.unsettled -= 1
     ended.leases[lease.id] = lease
-    claim_size.observe(lease.task, (job.ended - job.started) / 1e9)
+    claim_size.observe(lease.task, (job.ended - job.started) / 1e9 * lease.together)
     if verdict is None or job.is_settled:
         return
     ended.ends.append(

@@ -2,7 +2,8 @@
 
 Its runners are coroutines that take jobs from the backlogs as threads do. A runner awaits one handler after another,
 without a task per job; a handler with a timeout, or one that is cancelled, is interrupted where it awaits. One that
-goes on all the same is left behind with its runner, and another runner is made.
+goes on all the same is left behind with its runner, and another runner is made. Async hooks, and async middleware of
+plain handlers, run here too.
 
 The loop itself is never replaced while it lives: sessions and pools of the handlers' are bound to it. The watchdog asks
 here whether it answers, and which job it is at.
@@ -15,14 +16,16 @@ import functools
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 from penstock.clock import ticks
 from penstock.worker.backlog import Backlog
-from penstock.worker.claimed_job import ClaimedJob
+from penstock.worker.batch_run import begin_batch, decode_members, end_batch, note_all, note_outcomes
+from penstock.worker.claimed_job import ClaimedBatch, ClaimedJob
 from penstock.worker.hooks import Hooks
-from penstock.worker.running import arguments_of, may_start, note_error, note_result, tell_started
+from penstock.worker.running import begin_async, may_start, note_error, note_result, started
 from penstock.worker.slot_pool import Slot, SlotPool
 
 __all__ = ["EventLoop"]
@@ -43,18 +46,32 @@ class EventLoop:
         # Not the loop's own executor: handlers may fill that with what hangs.
         self._settlers = ThreadPoolExecutor(SETTLERS, thread_name_prefix="penstock-settle")
         self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
         self._idle_runners: deque[asyncio.Future[None]] = deque()
         self._runners: dict[asyncio.Task[None], Slot] = {}
         # Runners whose handlers do not come back.
         self._left_behind: dict[asyncio.Task[None], Slot] = {}
 
     def start(self, slot_pool: SlotPool) -> None:
-        """Start the loop."""
-        self._slot_pool = slot_pool
-        started = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(started,), name="penstock-loop", daemon=True)
-        self._thread.start()
-        started.wait()
+        """Start the loop, unless it was."""
+        with self._starting:
+            if self._thread is not None:
+                return
+            self._slot_pool = slot_pool
+            is_up = threading.Event()
+            self._thread = threading.Thread(target=self._run, args=(is_up,), name="penstock-loop", daemon=True)
+            self._thread.start()
+            is_up.wait()
+
+    def submit(self, slot_pool: SlotPool, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """From any other thread: have a coroutine run on the loop, which is started where nothing needed it before."""
+        self.start(slot_pool)
+        assert self._loop is not None  # noqa: S101
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:  # It was closed.
+            coroutine.close()
+            raise
 
     def wake(self, count: int) -> None:
         """From any thread: let so many runners look for jobs."""
@@ -90,11 +107,11 @@ class EventLoop:
             self._thread.join(timeout=1.0)
         self._settlers.shutdown(wait=False)
 
-    def _run(self, started: threading.Event) -> None:
+    def _run(self, is_up: threading.Event) -> None:
         assert self._slot_pool is not None  # noqa: S101
         while True:
             try:
-                asyncio.run(self._main(started))
+                asyncio.run(self._main(is_up))
             except BaseException as error:  # A task of a handler's may raise SystemExit, or stop the loop.
                 log.error("a handler ended the event loop (%s): %s", type(error).__name__, error)
             if self._slot_pool.is_closed:
@@ -109,18 +126,13 @@ class EventLoop:
         for slot in slots:
             job = slot.current
             if job is not None and job.ended == job.started > 0:
-                note_error(job, RuntimeError("a handler ended the event loop that this one ran on"))
-                job.ended = ticks()
-                if job.is_split:
-                    _settle(job, slot.backlog)
-                else:
-                    slot.backlog.end(job)
+                _end_with(job, slot.backlog, RuntimeError("a handler ended the event loop that this one ran on"))
             self._slot_pool.drop(slot)
 
-    async def _main(self, started: threading.Event) -> None:
+    async def _main(self, is_up: threading.Event) -> None:
         assert self._slot_pool is not None  # noqa: S101
         self._loop = asyncio.get_running_loop()
-        started.set()
+        is_up.set()
         while not self._slot_pool.is_closed:
             self._finished = self._loop.create_future()
             await self._finished
@@ -169,7 +181,10 @@ class EventLoop:
             backlog = slot.backlog
             while (job := slot.next()) is not None:
                 if may_start(job, backlog):
-                    await self._run_job(job, backlog)
+                    if isinstance(job, ClaimedBatch):
+                        await self._run_batch(job, backlog)
+                    else:
+                        await self._run_job(job, backlog)
             # Handlers that never wait would keep the loop from hearing anything else.
             await asyncio.sleep(0)
 
@@ -182,24 +197,17 @@ class EventLoop:
         limit: asyncio.Timeout | None = None
         try:
             if self._hooks.wants("started"):
-                tell_started(job, self._hooks)
-            coroutine = job.task.function(**arguments_of(job, backlog.registration))
+                await self._hooks.call_async(started(job))
+            run = begin_async(job, backlog.registration)
             if job.task.timeout is None:
-                result = await coroutine
+                result = await run
             else:
                 async with asyncio.timeout(job.task.timeout) as limit:
-                    result = await coroutine
+                    result = await run
             if result is not None:
                 note_result(job, result)
-        except TimeoutError as error:
-            if limit is not None and limit.expired() and isinstance(error.__cause__, asyncio.CancelledError):
-                late = TimeoutError(f"the handler ran longer than its timeout of {job.task.timeout:g} s")
-                # Where the handler was then.
-                late.__cause__ = error.__cause__
-                error = late
-            note_error(job, error)
         except BaseException as error:  # Whatever a handler raises is the end of its job, not of the runner.
-            note_error(job, error)
+            note_error(job, _explain_timeout(error, limit, job))
         job.interrupt = None
         job.ended = ticks()
         if job.is_split:
@@ -208,6 +216,58 @@ class EventLoop:
             backlog.end(job)
         while runner.cancelling():
             runner.uncancel()
+
+    async def _run_batch(self, batch: ClaimedBatch, backlog: Backlog) -> None:
+        """Run a batch and hand it in."""
+        runner = asyncio.current_task()
+        assert runner is not None  # noqa: S101
+        batch.interrupt = functools.partial(_request_interrupt, asyncio.get_running_loop(), runner, batch)
+        limit: asyncio.Timeout | None = None
+        items, jobs = decode_members(batch)
+        for job in jobs:
+            job.interrupt = batch.interrupt_if_unwanted
+        if jobs:
+            try:
+                if self._hooks.wants("started"):
+                    for job in jobs:
+                        await self._hooks.call_async(started(job))
+                context, call = begin_batch(batch, items, jobs, backlog.registration)
+                async with asyncio.timeout(batch.task.timeout) as limit:
+                    given = await batch.task.middleware.run_async(context, items, call)
+                note_outcomes(batch, jobs, given, backlog)
+            except BaseException as error:  # Whatever a handler raises is the end of its batch, not of the runner.
+                note_all(jobs, _explain_timeout(error, limit, batch))
+        batch.interrupt = None
+        end_batch(batch)
+        backlog.end_batch(batch)
+        while runner.cancelling():
+            runner.uncancel()
+
+
+def _end_with(job: ClaimedJob, backlog: Backlog, error: BaseException) -> None:
+    """Hand in a job, or a batch, whose handler did not return."""
+    if isinstance(job, ClaimedBatch):
+        note_all(job.members, error)
+        end_batch(job)
+        backlog.end_batch(job)
+        return
+    note_error(job, error)
+    job.ended = ticks()
+    if job.is_split:
+        _settle(job, backlog)
+    else:
+        backlog.end(job)
+
+
+def _explain_timeout(error: BaseException, limit: asyncio.Timeout | None, job: ClaimedJob) -> BaseException:
+    """What a handler raised; where it was interrupted at its timeout, an error that says so."""
+    is_late = isinstance(error, TimeoutError) and limit is not None and limit.expired()
+    if not is_late or not isinstance(error.__cause__, asyncio.CancelledError):
+        return error
+    late = TimeoutError(f"the handler ran longer than its timeout of {job.task.timeout:g} s")
+    # Where the handler was then.
+    late.__cause__ = error.__cause__
+    return late
 
 
 def _settle(job: ClaimedJob, backlog: Backlog) -> None:

@@ -1,27 +1,34 @@
 """A handler process: runs handlers declared with executor="process". Each thread that needs one has one of its own.
 
-The worker sends the module and name of the handler and the arguments as JSON; nothing is unpickled that came from a
-job. A process that dies, by exit, signal or memory, costs its job one attempt; one that hangs past the timeout is
-killed.
+The worker sends the module and name of the handler and of each middleware, and the arguments as JSON; nothing is
+unpickled that came from a job. Middleware runs where the handler does, in the process. A process that dies, by exit,
+signal or memory, costs its job one attempt; one that hangs past the timeout is killed.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Iterable
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
 from penstock.clock import system, ticks
 from penstock.errors import InvalidInput
+from penstock.log_records import log_setting
+from penstock.task.context import Context
 from penstock.task.definition import TaskDefinition
+from penstock.task.middleware import name_of
 from penstock.task.verdict import Verdict
-from penstock.worker.claimed_job import ClaimedJob
-from penstock.worker.context import Context, Registration
-from penstock.worker.handler_process_main import Failed, Progress, Returned, main
+from penstock.worker.backlog import Backlog
+from penstock.worker.batch_run import break_contract, end_batch, note_all
+from penstock.worker.claimed_job import ClaimedBatch, ClaimedJob
+from penstock.worker.context import Registration, WorkerContext
+from penstock.worker.handler_process_main import Answers, Failed, Progress, Returned, Stopping, main
 from penstock.worker.hooks import Hooks
-from penstock.worker.running import note_error, tell_started
+from penstock.worker.running import note_error, started
+from penstock.worker.stop_request import StopRequest
 
-__all__ = ["HandlerProcess", "ProcessDied"]
+__all__ = ["HandlerProcess", "ProcessDied", "check_middleware"]
 
 # A process that is not up by then hangs; what it imports may take long.
 START_SECONDS = 60.0
@@ -40,18 +47,48 @@ class HandlerProcess:
         self._hooks = hooks
         self._process: multiprocessing.process.BaseProcess | None = None
         self._pipe: Pipe | None = None
+        self._is_told_to_stop = False
 
-    def run(self, job: ClaimedJob, registration: Registration) -> None:
-        """Run a job in the process and note its end."""
+    def run(self, job: ClaimedJob, backlog: Backlog) -> None:
+        """Run a job, or a batch, in the process and hand it in."""
         job.interrupt = self._kill
+        if isinstance(job, ClaimedBatch):
+            self._run_batch(job, backlog)
+            return
+        registration = backlog.registration
         try:
             if self._hooks.wants("started"):
-                tell_started(job, self._hooks)
-            self._converse(job, registration)
+                self._hooks.call(started(job))
+            facts = _facts(WorkerContext(job, registration))
+            self._note_answer(job, self._converse(job, job.args, facts, registration))
         except BaseException as error:  # A process may fail in any way; its thread goes on.
             note_error(job, error)
         job.interrupt = None
         job.ended = ticks()
+        backlog.end(job)
+
+    def _run_batch(self, batch: ClaimedBatch, backlog: Backlog) -> None:
+        jobs, registration = batch.members, backlog.registration
+        for job in jobs:
+            job.interrupt = batch.interrupt_if_unwanted
+        try:
+            if self._hooks.wants("started"):
+                for job in jobs:
+                    self._hooks.call(started(job))
+            facts = [_facts(WorkerContext(job, registration)) for job in jobs]
+            answer = self._converse(batch, [job.args for job in jobs], facts, registration)
+            if isinstance(answer, Answers):
+                if answer.breach is not None:
+                    break_contract(batch, jobs, answer.breach, backlog)
+                for job, each in zip(jobs, answer.each, strict=False):
+                    self._note_answer(job, each)
+            elif isinstance(answer, Failed):
+                note_all(jobs, answer.error, answer.text)
+        except BaseException as error:  # A process may fail in any way; its thread goes on.
+            note_all(jobs, error)
+        batch.interrupt = None
+        end_batch(batch)
+        backlog.end_batch(batch)
 
     def close(self) -> None:
         """End the process."""
@@ -65,25 +102,24 @@ class HandlerProcess:
                 self._process.join()
             self._process = None
 
-    def _converse(self, job: ClaimedJob, registration: Registration) -> None:
+    def _converse(
+        self, job: ClaimedJob, args: str | list[str], facts: Any, registration: Registration
+    ) -> Returned | Failed | Answers:
+        """Have a job run, or, with the arguments and facts of several, a batch; what the process answers."""
         try:
             pipe = self._ensure_started()
             deadline = None if job.task.timeout is None else system.monotonic() + job.task.timeout
-            pipe.send((*_locate_handler(job.task), job.args, _facts(Context(job, registration))))
+            handler, middleware = _locate_handler(job.task), _locate_middleware(job.task)
+            pipe.send((handler, middleware, args, facts))
             while True:
-                if not self._has_answered(pipe, deadline):
+                if not self._has_answered(pipe, deadline, registration.stop_request):
                     self._kill()
                     self.close()
                     raise TimeoutError(f"the handler ran longer than its timeout of {job.task.timeout:g} s")
-                message = pipe.recv()
-                if isinstance(message, Progress):
-                    registration.progress(job.id, message.value, message.note)
-                elif isinstance(message, Returned):
-                    job.result = message.result
-                    return
-                else:
-                    self._note_failure(job, message)
-                    return
+                message: Returned | Failed | Answers | Progress = pipe.recv()
+                if not isinstance(message, Progress):
+                    return message
+                registration.progress(message.job_id, message.value, message.note)
         except TimeoutError:  # It is an OSError too, and says more.
             raise
         except (EOFError, OSError):
@@ -91,16 +127,23 @@ class HandlerProcess:
             self.close()
             raise ProcessDied(f"the handler's process died with {code}") from None
 
-    def _note_failure(self, job: ClaimedJob, failed: Failed) -> None:
-        if failed.is_final:
-            job.verdict = Verdict("failed", failed.text)
-            return
-        # Traceback and causes do not travel with the exception, its text does.
-        note_error(job, failed.error, failed.text)
+    def _note_answer(self, job: ClaimedJob, answer: Returned | Failed | Answers) -> None:
+        if isinstance(answer, Returned):
+            job.result = answer.result
+        elif isinstance(answer, Failed) and answer.is_final:
+            job.verdict = Verdict("failed", answer.text)
+        elif isinstance(answer, Failed):
+            # Traceback and causes do not travel with the exception, its text does.
+            note_error(job, answer.error, answer.text)
 
-    def _has_answered(self, pipe: Pipe, deadline: float | None) -> bool:
-        """Wait for the process to answer, or to die; False where it does neither by the deadline."""
+    def _has_answered(self, pipe: Pipe, deadline: float | None, stop_request: StopRequest | None = None) -> bool:
+        """Wait for the process to answer, or to die; False where it does neither by the deadline. Meanwhile it is told
+        that the worker is to stop.
+        """
         while True:
+            if stop_request is not None and stop_request.is_made and not self._is_told_to_stop:
+                self._is_told_to_stop = True
+                pipe.send(Stopping())
             left = LOOK_SECONDS if deadline is None else deadline - system.monotonic()
             if pipe.poll(min(max(left, 0.0), LOOK_SECONDS)):
                 return True
@@ -113,8 +156,9 @@ class HandlerProcess:
     def _ensure_started(self) -> Pipe:
         if self._pipe is None or self._process is None or not self._process.is_alive():
             self.close()
+            self._is_told_to_stop = False
             self._pipe, theirs = _spawn.Pipe()
-            self._process = _spawn.Process(target=main, args=(theirs,), daemon=True)
+            self._process = _spawn.Process(target=main, args=(theirs, log_setting()), daemon=True)
             self._process.start()
             theirs.close()
             if not self._has_answered(self._pipe, system.monotonic() + START_SECONDS):
@@ -136,13 +180,41 @@ class HandlerProcess:
         return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
 
 
+def check_middleware(tasks: Iterable[TaskDefinition]) -> None:
+    """Refuse middleware that a process would not find, where some of these tasks run in one."""
+    for task in tasks:
+        if task.runs_in_process:
+            _locate_middleware(task)
+
+
+def _locate_middleware(task: TaskDefinition) -> list[tuple[str, str]]:
+    located = []
+    for function in task.middleware.functions:
+        found = _locate(function)
+        if found is None:
+            raise InvalidInput(
+                "middleware",
+                f"{name_of(function)} must be at the top of a module, with @app.middleware: the processes of task "
+                f"{task.name!r}, which has executor='process', import it from there",
+            )
+        located.append(found)
+    return located
+
+
 def _locate_handler(task: TaskDefinition) -> tuple[str, str]:
-    function = task.function
-    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
-    if not module or not name or "<locals>" in name or "<lambda>" in name:
+    found = _locate(task.function)
+    if found is None:
         raise InvalidInput(
             "executor", f"the handler of task {task.name!r} must be at the top of a module for 'process'"
         )
+    return found
+
+
+def _locate(function: Any) -> tuple[str, str] | None:
+    """The module of a function and its name there, where it is at the top of one."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if not module or not name or "<locals>" in name or "<lambda>" in name:
+        return None
     return module, name
 
 

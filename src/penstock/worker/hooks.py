@@ -2,21 +2,26 @@
 
 They are called after the fact has been committed, one after the other, in a thread that does nothing else: a hook that
 is slow, or hangs, keeps no job waiting. Where they are so slow that very many events wait, further ones are dropped,
-which is logged. `started` is called just before the handler runs, by whatever runs it. A hook that raises is logged and
-costs the job nothing.
+which is logged. `started` is called just before the handler runs, by whatever runs it. An async hook is awaited on the
+worker's event loop, as async handlers are. A hook that raises is logged and costs the job nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from penstock.errors import InvalidInput
 from penstock.forking import renew_in_children
+from penstock.log_records import log_about
+from penstock.task.own_loop import Submit, run_on_own_loop
 from penstock.task.redeclared import is_declared_again
 
 __all__ = ["Event", "EventName", "Hooks"]
@@ -51,6 +56,8 @@ class Hooks:
         self._waiting: deque[Event] = deque()
         self._dropped = 0
         self._thread: threading.Thread | None = None
+        # The event loops of the workers that are at work.
+        self._loops: list[Submit] = []
         # Guards the above, and is notified when something is to be told and when all was.
         self._changed = threading.Condition()
         renew_in_children(self, Hooks._renew_after_fork)
@@ -85,19 +92,46 @@ class Hooks:
             elif len(self._waiting) == 1:
                 self._changed.notify_all()
 
-    def wait_until_told(self, seconds: float) -> None:
-        """Wait so long until everybody has been told of everything so far."""
+    def wait_until_told(self, seconds: float) -> bool:
+        """Wait so long until everybody has been told of everything so far; whether they were."""
         with self._changed:
-            if not self._changed.wait_for(lambda: not self._waiting, seconds):
-                log.warning("hooks did not end in time; of %d events they were not told", len(self._waiting))
+            if self._changed.wait_for(lambda: not self._waiting, seconds):
+                return True
+            log.warning("hooks did not end in time; of %d events they were not told", len(self._waiting))
+            return False
+
+    @contextmanager
+    def awaited_on(self, submit: Submit) -> Iterator[None]:
+        """For the block there is an event loop for async hooks."""
+        self._loops = [*self._loops, submit]
+        try:
+            yield
+        finally:
+            self._loops = [each for each in self._loops if each is not submit]
 
     def call(self, event: Event) -> None:
-        """Tell everybody who listens, now."""
+        """Tell everybody who listens, now. Not on an event loop: `call_async` is for that."""
         for function in self._functions.get(event.name, ()):
             try:
-                function(event)
+                told = function(event)
+                if inspect.isawaitable(told):
+                    submit = self._loops[-1] if self._loops else run_on_own_loop
+                    if (error := submit(_await(told)).result()) is not None:
+                        raise error
             except BaseException:  # Not even SystemExit of a hook may end the worker.
-                log.exception("a hook for %r raised", event.name)
+                _log_raised(event)
+
+    async def call_async(self, event: Event) -> None:
+        """The same on the event loop that this is awaited on."""
+        for function in self._functions.get(event.name, ()):
+            try:
+                told = function(event)
+                if inspect.isawaitable(told):
+                    await told
+            except asyncio.CancelledError:  # The job was interrupted meanwhile.
+                raise
+            except BaseException:
+                _log_raised(event)
 
     def _renew_after_fork(self) -> None:
         """In a forked child: what is to be told is told by the parent."""
@@ -120,3 +154,23 @@ class Hooks:
                         log.error("hooks were too slow: %d events were dropped", self._dropped)
                         self._dropped = 0
                     self._changed.notify_all()
+
+
+def _log_raised(event: Event) -> None:
+    fields = {"job_id": event.job_id, "queue": event.queue, "task": event.task, "attempt": event.attempt}
+    log_about(
+        {name: value for name, value in fields.items() if value is not None},
+        logging.ERROR,
+        "a hook for %r raised",
+        event.name,
+        exc_info=True,
+    )
+
+
+async def _await(told: Awaitable[Any]) -> BaseException | None:
+    """What an async hook raised: handed over as a value, for SystemExit would end the loop."""
+    try:
+        await told
+    except BaseException as error:
+        return error
+    return None

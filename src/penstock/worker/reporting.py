@@ -12,7 +12,8 @@ from penstock.engine.conversation import Conversation
 from penstock.storage.connection.error_meaning import DatabaseError, first_line, is_about_data
 from penstock.storage.upkeep.sweep import unblock_next
 from penstock.storage.work.exchange import Turn
-from penstock.worker.dead_letter_log import DeadLetterLog
+from penstock.worker.claimed_job import ClaimedJob
+from penstock.worker.end_log import EndLog
 from penstock.worker.ended_jobs import EndedJobs
 from penstock.worker.hooks import Event, Hooks
 
@@ -34,12 +35,12 @@ class Reports:
     def __init__(
         self,
         hooks: Hooks,
-        dead_letters: DeadLetterLog,
+        end_log: EndLog,
         on_due: Callable[[float], None],
         on_children: Callable[[list[int]], None],
     ) -> None:
         self._hooks = hooks
-        self._dead_letters = dead_letters
+        self._end_log = end_log
         self._on_due = on_due
         self._on_children = on_children
         # What ended here so far, by its end.
@@ -49,7 +50,8 @@ class Reports:
         """Report what came of a turn that settled this."""
         _log_not_held(turn.not_held)
         _count_ends(self.counts, ended, turn.unsettled)
-        self._dead_letters.note(ended.ends)
+        if ended.ends or log.isEnabledFor(logging.DEBUG):
+            self._end_log.note(_committed(ended, turn.unsettled))
         _tell_hooks(self._hooks, ended, turn.unsettled)
         if ended.soonest_due is not None:
             self._on_due(ended.soonest_due)
@@ -72,6 +74,12 @@ class Reports:
             self._on_children(rest + next_ones)
 
 
+def _committed(ended: EndedJobs, not_held: list[tuple[int, int]]) -> list[ClaimedJob]:
+    """The jobs that ended, but those that were not this worker's any more."""
+    not_ours = set(not_held)
+    return [job for job in ended.jobs if (job.lease.id, job.position) not in not_ours]
+
+
 def _count_ends(counts: Counter[str], ended: EndedJobs, not_held: list[tuple[int, int]]) -> None:
     """Add what was committed to a worker's own counts, by how it ended."""
     for group in ended.succeeded.values():
@@ -87,10 +95,7 @@ def _tell_hooks(hooks: Hooks, ended: EndedJobs, not_held: list[tuple[int, int]])
     """Tell the hooks what was committed."""
     if not (hooks.wants("succeeded") or hooks.wants("retried") or hooks.wants("failed")):
         return
-    not_ours = set(not_held)
-    for job in ended.jobs:
-        if (job.lease.id, job.position) in not_ours:
-            continue
+    for job in _committed(ended, not_held):
         name = {"succeeded": "succeeded", "retry": "retried", "failed": "failed"}.get(job.end)
         if name is not None:
             hooks.tell(

@@ -30,6 +30,8 @@ class ServedQueue:
     tasks: dict[str, TaskDefinition] = field(default_factory=dict)
     is_owned: bool = False
     is_limited: bool = False
+    # How many of its jobs the worker may have at once; None: as many as it has slots.
+    cap: int | None = None
 
     @property
     def is_async(self) -> bool:
@@ -44,6 +46,12 @@ class ServedQueues:
         self._served = served
         self.by_id = {queue.queue_id: queue for queue in served}
         self._numbers = {queue.name: queue.queue_id for queue in served}
+        # By queue and task, where handlers are given several jobs together.
+        self.batch_sizes = {
+            queue.queue_id: sizes
+            for queue in served
+            if (sizes := {name: task.batch for name, task in queue.tasks.items() if task.batch is not None})
+        }
         # No job of these is taken while the event loop is blocked.
         self._async = frozenset(queue.queue_id for queue in served if queue.is_async)
         # No job of these is taken now.
@@ -55,10 +63,11 @@ class ServedQueues:
     def source(self, worker: int) -> Source:
         """The source of these queues' jobs, for a worker that owns partitions and holds leases itself."""
         plain, owned = ([queue for queue in self._served if queue.is_owned is is_owned] for is_owned in (False, True))
-        claims = PlainSource(worker, [queue.queue_id for queue in plain], _partitions(plain))
+        claims = PlainSource(worker, [queue.queue_id for queue in plain], _partitions(plain), self.batch_sizes)
         if not owned:
             return claims
-        choices = OwnedSource(worker, {queue.queue_id: frozenset(queue.tasks) for queue in owned}, _partitions(owned))
+        tasks = {queue.queue_id: frozenset(queue.tasks) for queue in owned}
+        choices = OwnedSource(worker, tasks, _partitions(owned), self.batch_sizes)
         return MixedSource(claims, choices) if plain else choices
 
     def read_limits(self, connection: Connection) -> None:

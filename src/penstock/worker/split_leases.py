@@ -20,6 +20,7 @@ from typing import Literal
 
 from penstock.clock import ticks
 from penstock.errors import PenstockError
+from penstock.log_records import log_about
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.error_meaning import DatabaseError
 from penstock.storage.work.exchange import settled_by
@@ -106,7 +107,8 @@ class SplitLeases:
             # The database is away; the heartbeat finds out whether the worker is still alive when it is back.
             return False
         except DatabaseError as error:
-            log.warning("the end of job %d could not be written yet, and is tried again: %s", job.id, error)
+            said = "the end of job %d could not be written yet, and is tried again: %s"
+            log_about(job.log_fields, logging.WARNING, said, job.id, error)
             return False
         if found == "busy":
             return False

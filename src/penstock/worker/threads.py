@@ -12,6 +12,9 @@ import logging
 import threading
 
 from penstock.clock import system
+from penstock.task.own_loop import Submit
+from penstock.worker.batch_run import run_batch_inline
+from penstock.worker.claimed_job import ClaimedBatch
 from penstock.worker.handler_process import HandlerProcess
 from penstock.worker.hooks import Hooks
 from penstock.worker.running import may_start, run_inline
@@ -23,11 +26,12 @@ log = logging.getLogger("penstock")
 
 
 class Threads:
-    """The threads of one worker."""
+    """The threads of one worker. `submit` leads to its event loop."""
 
-    def __init__(self, slot_pool: SlotPool, hooks: Hooks) -> None:
+    def __init__(self, slot_pool: SlotPool, hooks: Hooks, submit: Submit) -> None:
         self._slot_pool = slot_pool
         self._hooks = hooks
+        self._submit = submit
         self._threads: list[threading.Thread] = []
         self._started = 0
         self._lock = threading.Lock()
@@ -61,7 +65,7 @@ class Threads:
             log.error("no thread could be started in place of one whose handler hangs: %s", error)
 
     def _work(self) -> None:
-        slot_pool, hooks = self._slot_pool, self._hooks
+        slot_pool, hooks, submit = self._slot_pool, self._hooks, self._submit
         slot = slot_pool.add_slot(functools.partial(self._replace, threading.current_thread()))
         process: HandlerProcess | None = None
         try:
@@ -73,12 +77,13 @@ class Threads:
                         continue
                     if job.task.runs_in_process:
                         process = process or HandlerProcess(hooks)
-                        process.run(job, registration)
+                        process.run(job, backlog)
+                    elif isinstance(job, ClaimedBatch):
+                        run_batch_inline(job, backlog, hooks, submit)
                     else:
-                        run_inline(job, registration, hooks)
-                        if job.is_split and not backlog.split_leases.settle(job):
-                            continue
-                    backlog.end(job)
+                        run_inline(job, registration, hooks, submit)
+                        if not job.is_split or backlog.split_leases.settle(job):
+                            backlog.end(job)
         finally:
             if process is not None:
                 process.close()

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 
 from penstock.clock import ticks
 from penstock.errors import WorkerStuck
+from penstock.log_records import log_about
 from penstock.worker.claimed_job import ClaimedJob
 from penstock.worker.event_loop import EventLoop
 from penstock.worker.slot_pool import Slot, SlotPool
@@ -92,9 +93,12 @@ class Watchdog:
         if not self._slot_pool.take_away(slot, job, error, where):
             return
         if task.is_async and self._slot_pool.is_loop_blocked:
-            log.warning("job %d (%s/%s) timed out on the blocked event loop", job.id, task.queue, task.name)
+            said = "job %d (%s/%s) timed out on the blocked event loop"
+            log_about(job.log_fields, logging.WARNING, said, job.id, task.queue, task.name)
             return
-        log.warning(
+        log_about(
+            job.log_fields,
+            logging.WARNING,
             "job %d (%s/%s) ran past its timeout of %g s, and its handler goes on: it is left behind, the number of "
             "such is %d (the worker ends when it is more than %d), and another %s takes its slot%s",
             *(job.id, task.queue, task.name, task.timeout),

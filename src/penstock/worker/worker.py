@@ -5,6 +5,7 @@ Its parts are listed in `penstock.worker`.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import socket
@@ -18,10 +19,11 @@ from penstock.clock import system
 from penstock.errors import PenstockError
 from penstock.storage.connection.database import Database
 from penstock.worker.database_worker import DatabaseWorker, Identity, Upkeep
-from penstock.worker.dead_letter_log import DeadLetterLog
+from penstock.worker.end_log import EndLog
 from penstock.worker.event_loop import EventLoop
 from penstock.worker.hooks import Hooks
 from penstock.worker.idle_rounds import IdleRounds
+from penstock.worker.queue_caps import QueueCaps
 from penstock.worker.served_queues import ServedQueue
 from penstock.worker.slot_pool import SlotPool
 from penstock.worker.threads import Threads
@@ -35,6 +37,8 @@ log = logging.getLogger("penstock")
 FIND_SECONDS = 2.0
 # How long a database worker may take to leave: where its database is away, and where it answers.
 HURRIED_SECONDS, PATIENT_SECONDS = 1.0, 15.0
+# So many of the jobs that a stop waits for are named.
+MOST_NAMED = 5
 
 
 class Worked(NamedTuple):
@@ -75,7 +79,7 @@ class Worker:
     ) -> None:
         self._find_databases = find_databases
         self._hooks = hooks
-        self._dead_letters = DeadLetterLog()
+        self._end_log = EndLog()
         self._make_upkeep = make_upkeep
         self._identity = Identity(
             instance=str(uuid.uuid4()),
@@ -87,7 +91,10 @@ class Worker:
         )
         self._event_loop = EventLoop(hooks)
         self._slot_pool = SlotPool(concurrency, self._event_loop.wake)
-        self._threads = Threads(self._slot_pool, hooks)
+        # Has a coroutine run on the loop.
+        self._submit = functools.partial(self._event_loop.submit, self._slot_pool)
+        self._threads = Threads(self._slot_pool, hooks, self._submit)
+        self._caps = QueueCaps()
         self._idle_rounds: IdleRounds | None = None
         self._database_workers: dict[int, DatabaseWorker] = {}
         self._database_threads: dict[DatabaseWorker, threading.Thread] = {}
@@ -103,6 +110,18 @@ class Worker:
 
     def run(self, *, until_idle: bool = False) -> None:
         """Work. Before it returns everything that ran is settled and everything else handed back."""
+        with self._hooks.awaited_on(self._submit):
+            are_told = self._work(until_idle=until_idle)
+        self._close()
+        self._end_log.close()
+        if are_told:
+            # Of what upkeep still rescued.
+            self._hooks.wait_until_told(HURRIED_SECONDS)
+        if self._problem is not None:
+            raise self._problem
+
+    def _work(self, *, until_idle: bool) -> bool:
+        """Work until the slots are empty; whether hooks were told of all that ended."""
         if until_idle:
             self._idle_rounds = IdleRounds(self._wake)
         database_workers = [self._add_database_worker(found) for found in self._find_databases(())]
@@ -115,14 +134,13 @@ class Worker:
             self._start(each)
         threading.Thread(target=self._find_added_databases, name="penstock-databases", daemon=True).start()
         self._wait_for_database_workers()
+        # Async hooks need the loop, which ends with the pool.
+        is_hurried = self._is_hurried or self._slot_pool.is_loop_blocked
+        are_told = self._hooks.wait_until_told(HURRIED_SECONDS if is_hurried else PATIENT_SECONDS)
         self._slot_pool.close()
         self._threads.join()
         self._event_loop.join()
-        self._close()
-        self._dead_letters.close()
-        self._hooks.wait_until_told(HURRIED_SECONDS if self._is_hurried else PATIENT_SECONDS)
-        if self._problem is not None:
-            raise self._problem
+        return are_told
 
     def worked(self, rescued: int) -> Worked:
         """What came of it."""
@@ -131,9 +149,12 @@ class Worker:
             counts.update(each.counts)
         return Worked(counts["succeeded"], counts["retry"], counts["failed"], rescued)
 
-    def stop(self, *, may_hurry: bool = True) -> None:
-        """From any thread or signal handler: end gently. Asked again: at once, without waiting for handlers."""
+    def stop(self, *, may_hurry: bool = True, level: int = logging.INFO) -> None:
+        """From any thread: end gently, and log at that level what is waited for. Asked again: at once, without waiting
+        for handlers.
+        """
         with self._changed:
+            is_first = self._stop_at is None
             if self._stop_at is None:
                 self._stop_at = system.monotonic() + self._grace_seconds
             elif may_hurry:
@@ -142,6 +163,19 @@ class Worker:
             for each in self._database_workers.values():
                 each.stop(self._stop_at)
             self._changed.notify_all()
+        if is_first and (running := self._running_jobs()):
+            log.log(
+                level,
+                "stopping: for up to %g s the worker waits for %s: %s; told to stop once more, it does not wait",
+                self._grace_seconds,
+                "1 handler" if len(running) == 1 else f"{len(running)} handlers",
+                ", ".join(running[:MOST_NAMED]) + ("" if len(running) <= MOST_NAMED else ", ..."),
+            )
+
+    def _running_jobs(self) -> list[str]:
+        """What runs now, as it is told."""
+        jobs = [slot.current for slot in list(self._slot_pool.slots)]
+        return [f"{job.task.queue}/{job.task.name} (job {job.id})" for job in jobs if job is not None]
 
     def _end_with(self, problem: PenstockError) -> None:
         """From any thread: end gently, and with this error."""
@@ -159,11 +193,12 @@ class Worker:
             slot_pool=self._slot_pool,
             start_threads=self._threads.start,
             hooks=self._hooks,
-            dead_letters=self._dead_letters,
+            end_log=self._end_log,
             upkeep=self._make_upkeep(found.database),
             idle_rounds=self._idle_rounds,
             is_alone=lambda: len(self._database_workers) == 1,
             end_with=self._end_with,
+            caps=self._caps,
         )
         self._database_workers[found.number] = each
         return each

@@ -132,11 +132,11 @@ class WorkerHeartbeat:
                 job.is_cancelled = True
                 if job.interrupt is not None:
                     job.interrupt()
-        withheld = workers.withheld_queues(connection)
+        withheld = workers.withheld_queues(connection, worker_id)
         if self.withheld != withheld.keys():
-            for name in (withheld[queue] for queue in withheld.keys() - self.withheld):
-                if name is not None:
-                    log.error("queue %r has rules this program does not know: none of its jobs start here", name)
+            for notice in (withheld[queue] for queue in withheld.keys() - self.withheld):
+                if notice is not None:
+                    log.error(notice)
             self.withheld = frozenset(withheld)
             self._wake()
         if self._progress:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import ValuesView
+from collections import Counter
+from collections.abc import Callable, ValuesView
 
 from penstock.storage.work.leases import Lease
 from penstock.worker.backlog import Backlog
@@ -40,6 +41,19 @@ class WorkerLeases:
         if self._leases.get(lease.id) is lease:
             del self._leases[lease.id]
         return lease.is_in_doubt
+
+    def count(self, queue_of: Callable[[int], int]) -> Counter[int]:
+        """How many jobs that have not ended they hold, by queue; a batch counts as one."""
+        held: Counter[int] = Counter()
+        batches: set[tuple[int, int]] = set()
+        for lease in self._leases.values():
+            if lease.batch is None:
+                held[queue_of(lease.partition_id)] += lease.unsettled
+            else:
+                batches.add((lease.partition_id, lease.batch))
+        for partition, _ in batches:
+            held[queue_of(partition)] += 1
+        return held
 
     def doubt(self) -> None:
         """Another server answers than the one that gave these. It may take jobs for running that have ended: what it

@@ -46,7 +46,7 @@ def session(master: str = "local[*]", **settings: str) -> SparkSession:
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise PenstockError("PySpark is not installed: pip install 'penstock[spark]'") from None
+        raise PenstockError("PySpark is not installed: pip install 'penstock-queue[spark]'") from None
     active = SparkSession.getActiveSession()
     if active is not None:
         return active

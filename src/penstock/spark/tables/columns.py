@@ -46,8 +46,8 @@ HISTORY: dict[str, DataType] = {
     "finished_at": TimestampType(),
     "worker": StringType(),
 }
-# What history has besides, for those who name it: `attributes` (JSON: owner, tags, parents, idempotency key) and
-# `failures` (a JSON array) as text, `key_bytes` of keys that are no text, `day` of the end in UTC.
+# What history has besides, for those who name it: `attributes` (JSON: created_by, tags, parents, idempotency key and
+# edits), `failures` (a JSON array), both as text, `key_bytes` of keys that are no text, `day` of the end in UTC.
 MORE_HISTORY: dict[str, DataType] = {
     "priority": IntegerType(),
     "attributes": StringType(),

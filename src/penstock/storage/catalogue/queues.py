@@ -26,6 +26,7 @@ __all__ = [
     "announce_task",
     "declare_queue",
     "find_queue",
+    "queue_of_partition",
     "read_depths",
     "read_queues",
     "rules_of",
@@ -97,10 +98,10 @@ def declare_queue(connection: Connection, declared: QueueDefinition, avoid: Sequ
             },
         )
     except errors.UniqueViolation:
-        owner = connection.execute(query("queue_of_partition_name"), {"name": declared.name}).fetchone()
+        other = queue_of_partition(connection, declared.name)
         raise InvalidInput(
             "queue",
-            f"{declared.name!r} or one of its partitions bears a name that queue {owner[0] if owner else '?'!r} "
+            f"{declared.name!r} or one of its partitions bears a name that queue {other or '?'!r} "
             "already uses for a partition; choose another name",
         ) from None
     return find_queue(connection, declared.name)
@@ -116,9 +117,9 @@ def announce_task(connection: Connection, queue_id: int, name: str, max_attempts
     return bool(row and row[0])
 
 
-def read_queues(connection: Connection, name: str | None = None) -> list[QueueEntry]:
-    """Every queue, or the one of that name."""
-    rows = connection.execute(query("read_queues"), {"name": name}).fetchall()
+def read_queues(connection: Connection, name: str | None = None, *, deleted: bool = False) -> list[QueueEntry]:
+    """Every queue, or the one of that name; with those that were deleted where these are asked for."""
+    rows = connection.execute(query("read_queues"), {"name": name, "deleted": deleted}).fetchall()
     return [_to_entry(row) for row in rows]
 
 
@@ -147,13 +148,27 @@ def rules_of(stored: Mapping[str, Any], weights: bytes | None, is_paused: bool) 
     return QueueRules.from_json(stored, None if weights is None else json.loads(weights), is_paused=is_paused)
 
 
-def find_queue(connection: Connection, name: str) -> QueueEntry:
-    """The queue of that name, or NotFound; SchemaMismatch where this program may not work on it."""
-    found = read_queues(connection, name)
+def find_queue(connection: Connection, name: str, *, deleted: bool = False) -> QueueEntry:
+    """The queue of that name, or NotFound; SchemaMismatch where this program may not work on it.
+
+    `deleted`: one that was deleted is found, too, by the name that it has since.
+    """
+    found = read_queues(connection, name, deleted=deleted)
     if not found:
-        raise NotFound(f"queue {name!r} does not exist: declare it with app.queue({name!r}), or see `penstock stats`")
+        row = connection.execute(query("deleted_since"), {"name": name}).fetchone()
+        what = "does not exist" if row is None or row[0] is None else f"was deleted at {row[0]:%Y-%m-%d %H:%M:%S %Z}"
+        raise NotFound(
+            f"queue {name!r} {what}: declare it with app.queue({name!r}), or see app.queues(), or "
+            "`penstock stats`, for those that do"
+        )
     refuse_unknown_rules(name, found[0].rules.unknown_in(found[0].stored_rules))
     return found[0]
+
+
+def queue_of_partition(connection: Connection, name: str) -> str | None:
+    """The name of the queue that has, or had, a partition of this name."""
+    row = connection.execute(query("queue_of_partition_name"), {"name": name}).fetchone()
+    return None if row is None else str(row[0])
 
 
 def read_depths(connection: Connection, partitions: tuple[int, ...]) -> list[Depth]:
@@ -187,6 +202,8 @@ def set_limits(connection: Connection, name: str, options: Mapping[str, Any]) ->
         connection.execute(query("set_rules"), {"name": name, "version": row and row[0], **columns})
         if changed.rate is not None and changed.rate != entry.rules.rate:
             connection.execute(query("fit_buckets"), queue)
+        if changed.total_limit is not None and entry.rules.total_limit is None:
+            connection.execute(query("forget_permits"), queue)
     # After the commit: a worker that read the old limits and fell asleep before it is seen now, and woken.
     connection.execute(query("wake_queue"), queue)
 

@@ -14,8 +14,8 @@ with known as (select q.id from @schema@.queue as q where q.id = %(queue_id)s),
 select exists (select from known)
 
 -- name: read_queues
--- The catalogue, a row a queue: first the partitions of the map of now, then the others. Index:
--- partition_is_unique_in_its_queue.
+-- The catalogue, a row a queue: first the partitions of the map of now, then the others. Deleted queues only where they are
+-- asked for. Index: partition_is_unique_in_its_queue.
 select q.id, q.name, q.rules::text, q.weights::text, q.is_paused, q.is_owned, q.epoch, q.partitions,
        array_agg(p.id order by p.state = 'current' desc, p.number, p.id), array_agg(p.name order by p.state = 'current' desc, p.number, p.id),
        array_agg(p.shard order by p.state = 'current' desc, p.number, p.id), q.homes, q.version,
@@ -24,8 +24,12 @@ select q.id, q.name, q.rules::text, q.weights::text, q.is_paused, q.is_owned, q.
                      join @schema@.partition as o on o.id = i.id order by i.ordinal), m.homes) order by m.epoch)
           from @schema@.queue_map as m where m.queue_id = q.id and not m.is_carried)
   from @schema@.queue as q join @schema@.partition as p on p.queue_id = q.id
- where %(name)s::text is null or q.name = %(name)s
+ where (%(name)s::text is null or q.name = %(name)s) and (q.deleted_at is null or %(deleted)s)
  group by q.id order by q.name
+
+-- name: deleted_since
+-- When the last queue of this name was deleted. The catalogue is small.
+select max(deleted_at) from @schema@.queue where deleted_at is not null and starts_with(name, %(name)s || ' (deleted ')
 
 -- name: queue_of_partition_name
 -- The queue a name already belongs to as a partition.
@@ -52,6 +56,10 @@ select @schema@.next_version()
 -- name: fit_buckets
 -- See @schema@.fit_buckets. Locks: the partitions' rows by number.
 select @schema@.fit_buckets(%(queue_id)s)
+
+-- name: forget_permits
+-- See @schema@.forget_permits. Locks: rows of the ledger.
+select @schema@.forget_permits(%(queue_id)s)
 
 -- name: wake_queue
 -- Notify the workers that sleep on a queue. See @schema@.wake.

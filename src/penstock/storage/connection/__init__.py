@@ -9,6 +9,7 @@ breaker              whether a database answers
 sessions             what became of a session that was cut off
 listen               being woken
 callers_transaction  acts in a transaction that is not ours
+asyncpg_connection   how these are sent where asyncpg is the caller's driver
 one_transaction      statements that are one transaction without BEGIN and COMMIT
 error_meaning        what an error means for whoever called: lost, denied, about data, of another schema
 sqlstate, refusals   what each code means, and the names of the errors that others tell apart

@@ -21,6 +21,7 @@ import psycopg
 from psycopg.abc import PQGen
 
 from penstock.clock import Clock, system
+from penstock.storage.connection.flow import ForkSafeConnection
 from penstock.storage.connection.flow_watch import FlowWatch
 from penstock.storage.connection.queries import query
 from penstock.storage.connection.sqlstate import decide
@@ -46,7 +47,7 @@ class ProbeUnanswered(psycopg.OperationalError):
     """Whoever looks after the others must not wait for ever itself."""
 
 
-class Probe(psycopg.Connection[tuple[object, ...]]):
+class Probe(ForkSafeConnection):
     """A connection on which every answer has to come in time."""
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:

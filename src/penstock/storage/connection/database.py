@@ -27,6 +27,7 @@ from penstock.storage.connection.error_meaning import (
     DatabaseDown,
     DatabaseError,
     LockHeld,
+    entry_remedy,
     first_line,
     is_lost,
     may_repeat,
@@ -80,6 +81,7 @@ class Database:
         self._lock = threading.Lock()
         renew_in_children(self, Database._renew_after_fork)
         self.is_pooled: bool | None = pooled_by_environment() if is_pooled is None else is_pooled
+        self._was_let_in = False
         # How often the server looks whether the client of a running statement is still there.
         self._notice = "2s"
         # Whether the last question to several databases was answered without it.
@@ -177,6 +179,8 @@ class Database:
                 # A database that is known to be read-only is as good as down for an act that it refused as a write.
                 is_refused = isinstance(error, psycopg.errors.ReadOnlySqlTransaction) and not self.breaker.is_writable
                 is_given_up = not waits and (self.breaker.is_down or is_refused)
+                # Who was never let in is told at once: credentials do not mend themselves, as a server does.
+                is_given_up = is_given_up or (not self._was_let_in and entry_remedy(error) is not None)
                 # Where the deadline counts from the last answer, the statements before the one that fails renew it each
                 # time: so it also counts how long the act has been failing.
                 now = self.clock.monotonic()
@@ -196,20 +200,31 @@ class Database:
 
     def unavailable(self, error: BaseException) -> PartitionUnavailable:
         """The error a user meets when the database does not answer."""
-        problem, advice = "does not answer", "see that it runs and accepts connections"
+        problem, advice = self.describe_failure(error), "see that it runs and accepts connections"
         if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
-            problem, advice = "is read-only", "see that it runs and accepts writes"
+            advice = "see that it runs and accepts writes"
         elif isinstance(error, LockHeld):
             advice = "end that transaction (pg_blocking_pids names it)"
         elif isinstance(error, PoolTimeout):
             advice = "see that it runs and has connections left for this app"
         elif not is_lost(error):
-            problem, advice = "rolled it back each time", "see what is in its way"
+            advice = "see what is in its way"
         if not isinstance(error, LockHeld):
-            advice = remedy(getattr(error, "sqlstate", None) or "") or advice
+            advice = remedy(getattr(error, "sqlstate", None) or "") or entry_remedy(error) or advice
         return PartitionUnavailable(
             f"{self.breaker.label} {problem} ({first_line(error)}); {advice}, then call again", shard=self.shard
         )
+
+    @staticmethod
+    def describe_failure(error: BaseException) -> str:
+        """What the database does, as a verb, by the error that whoever tried again and again ended with."""
+        if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+            return "is read-only"
+        if not is_lost(error) and not isinstance(error, LockHeld):
+            return "rolled it back each time"
+        if getattr(error, "sqlstate", None) == "53100":
+            return "has no room on its disk"
+        return "refuses the connection" if entry_remedy(error) else "does not answer"
 
     @property
     def address(self) -> str:
@@ -279,6 +294,7 @@ class Database:
         connection.adapters.register_loader("jsonb", RawJson)
         row = connection.execute(query("read_session")).fetchone()
         assert row is not None  # noqa: S101
+        self._was_let_in = True
         if self.is_pooled is None:
             self.is_pooled = row[0] != connection.info.backend_pid
         connection.session = Session(row[0], row[2])

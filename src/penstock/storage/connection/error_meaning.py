@@ -8,6 +8,8 @@ Errors of our own are those that the driver has no name for.
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 from psycopg_pool import PoolTimeout
 
@@ -21,6 +23,7 @@ __all__ = [
     "DatabaseDown",
     "DatabaseError",
     "LockHeld",
+    "entry_remedy",
     "first_line",
     "is_about_data",
     "is_cancelled",
@@ -28,6 +31,7 @@ __all__ = [
     "is_drained",
     "is_lost",
     "may_repeat",
+    "refusal",
     "schema_mismatch",
     "stop_error",
     "with_remedy",
@@ -40,6 +44,17 @@ ConnectionLost = (
     psycopg.errors.ReadOnlySqlTransaction,
     PoolTimeout,
 )
+
+INSUFFICIENT_PRIVILEGE = "42501"
+_CREDENTIALS = "mend the user and the password of its URL, or let that user in"
+_ENTRY_REMEDIES = {
+    r"authentication failed|no password supplied|is not permitted to log in": _CREDENTIALS,
+    r'role "[^"]*" does not exist': _CREDENTIALS,
+    r"no pg_hba\.conf entry|pg_hba\.conf rejects": "let that user in from here, in its pg_hba.conf",
+    r'database "[^"]*" does not exist': "create that database, or mend the name at the end of its URL",
+    r"permission denied for database": "grant that user connect on the database",
+    r"does not support SSL|certificate verify failed": "mend the sslmode of its URL, or its certificates",
+}
 
 # Whatever the driver raises; `is_lost` and `may_repeat` say what it means.
 DatabaseError = psycopg.Error
@@ -103,7 +118,8 @@ def is_cancelled(error: BaseException) -> bool:
 
 def schema_mismatch(error: BaseException, label: str) -> SchemaMismatch | None:
     """The error for whoever called, where a statement named what the schema has not: it is of another version."""
-    if not isinstance(error, psycopg.Error) or is_lost(error) or not (error.sqlstate or "").startswith(ABOUT_SCHEMA):
+    sqlstate = getattr(error, "sqlstate", None) or ""
+    if is_lost(error) or not sqlstate.startswith(ABOUT_SCHEMA):
         return None
     return SchemaMismatch(f"{label} has another version of the schema than this program: {with_remedy(error)}")
 
@@ -115,10 +131,34 @@ def stop_error(error: BaseException, label: str) -> PenstockError | None:
     return schema_mismatch(error, label) or PenstockError(f"{label} cannot be worked on: {with_remedy(error)}")
 
 
+def refusal(error: BaseException, label: str = "the database") -> PenstockError | None:
+    """The error for whoever called, where a server said no in the driver's words; None where these are to be kept.
+
+    Kept are those of a transaction that was rolled back or is of no more use: whose it is repeats it by them.
+    """
+    sqlstate = getattr(error, "sqlstate", None)
+    if not isinstance(sqlstate, str) or sqlstate.startswith("25") or _decision(error) in ("lost", "repeat"):
+        return None
+    refuses = "does not allow it to this role" if sqlstate == INSUFFICIENT_PRIVILEGE else "refuses it"
+    told = schema_mismatch(error, label) or PenstockError(f"{label} {refuses}: {with_remedy(error)}")
+    for note in getattr(error, "__notes__", ()):
+        told.add_note(note)
+    return told
+
+
 def with_remedy(error: BaseException) -> str:
     """What an error says, and what to do about it where there is something."""
-    advice = remedy(getattr(error, "sqlstate", None) or "")
+    advice = remedy(getattr(error, "sqlstate", None) or "") or entry_remedy(error)
     return f"{first_line(error)}; {advice}" if advice else first_line(error)
+
+
+def entry_remedy(error: BaseException) -> str | None:
+    """What to do where a server answers, and does not let this program in; None where an error says something else.
+
+    The driver has no code for it, so it is known by the server's words: in another language it reads as an outage.
+    """
+    said = str(error)
+    return next((advice for words, advice in _ENTRY_REMEDIES.items() if re.search(words, said)), None)
 
 
 def first_line(error: BaseException) -> str:

@@ -15,12 +15,13 @@ from datetime import datetime
 from typing import Any, NamedTuple, Self, TypeVar
 
 import psycopg
-from psycopg.abc import PQGen, Query
+from psycopg.abc import PQGen, PQGenConn, Query
 from psycopg.pq import TransactionStatus
 from psycopg.rows import Row
 
 from penstock.clock import system
 from penstock.deadline import Deadline
+from penstock.forking import steps_between_forks
 from penstock.storage.connection.queries import texts_in
 from penstock.storage.connection.schema_name import SCHEMA
 
@@ -28,6 +29,7 @@ __all__ = [
     "CommitUnsure",
     "DeadlinePassed",
     "Flow",
+    "ForkSafeConnection",
     "Session",
     "SessionEnded",
     "has_done",
@@ -90,7 +92,15 @@ class _CursorInSchema(psycopg.Cursor[Row]):
         return texts_in(schema_of(self.connection)).get(query, query) if isinstance(query, str) else query
 
 
-class Flow(psycopg.Connection[tuple[Any, ...]]):
+class ForkSafeConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that is made in steps into which no fork comes: OpenSSL holds locks of the whole process in them."""
+
+    @classmethod
+    def _connect_gen(cls, conninfo: str = "") -> PQGenConn[Self]:
+        return steps_between_forks(super()._connect_gen(conninfo))
+
+
+class Flow(ForkSafeConnection):
     """A connection of Penstock's own. Used by one thread at a time; the watcher only looks at it, and cuts it."""
 
     schema = SCHEMA

@@ -107,7 +107,8 @@ class FlowWatch:
     def leave_to_parent(self) -> None:
         """In a forked child: these are the parent's, which goes on with them."""
         for flow in self._flows:
-            if not flow.closed:
+            # One that was just closed has no socket to let go.
+            with contextlib.suppress(psycopg.Error):
                 let_go(flow.fileno())
 
     def cut_overdue(self) -> None:

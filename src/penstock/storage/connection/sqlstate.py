@@ -86,6 +86,8 @@ ABOUT_DATA: Final = ("22", "23", "XX001", "XX002")
 # Codes and classes of what the schema has not: it is one of another version than the statement.
 ABOUT_SCHEMA: Final = ("3F", "42703", "42883", "42P01")
 
+_MIGRATE = "run `penstock migrate` with this version of penstock, or start the version that the schema is for"
+
 # What a person can do about errors that come again and again.
 REMEDIES: Final[dict[str, str]] = {
     CANCELLED: (
@@ -95,12 +97,13 @@ REMEDIES: Final[dict[str, str]] = {
     "55P03": "where its role or database has a lock_timeout, raise that; pg_blocking_pids names who holds the lock",
     "25P03": "raise the idle_in_transaction_session_timeout of its role or database",
     "25P04": "raise the transaction_timeout of its role or database",
+    "53100": "make room on its disk",
     "57P05": "raise the idle_session_timeout of its role or database",
-    "42501": "let the tables' owner grant its role what it needs, with `penstock grant`",
-    "42703": "run `penstock migrate` with this version of penstock, or start the version that the schema is for",
-    "42883": "run `penstock migrate` with this version of penstock, or start the version that the schema is for",
-    "42P01": "run `penstock migrate` with this version of penstock, or start the version that the schema is for",
-    "3F000": "run `penstock migrate`",
+    "42501": "let the tables' owner grant its role what it needs, with `penstock grant KIND ROLE`",
+    "42703": _MIGRATE,
+    "42883": _MIGRATE,
+    "42P01": _MIGRATE,
+    "3F000": "call app.migrate(), or run `penstock migrate`",
     "XX001": "its data is damaged: restore it from a backup",
     "XX002": "an index of it is damaged: run `reindex`",
 }

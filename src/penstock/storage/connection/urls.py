@@ -8,10 +8,14 @@ import re
 import psycopg
 
 from penstock.errors import InvalidInput
+from penstock.model.wrong_calls import meant_by
 from penstock.storage.connection.schema_name import split_schema
 
 __all__ = ["ENCODING", "checked_url", "checked_urls", "pooled_by_environment", "utf8_conninfo", "writable_conninfo"]
 
+_FORM = "postgresql://user:password@host:5432/database"
+_SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+_UNKNOWN_OPTION = re.compile(r'(?:query parameter|connection option)[: ]+"(\w{1,40})"')
 # Whatever a role or the environment says: arguments are UTF-8 on the wire.
 ENCODING = "UTF8"
 
@@ -24,15 +28,33 @@ def checked_url(url: object) -> str:
         raise InvalidInput("url", "it holds several URLs; write App(shards=[url, url]), or PENSTOCK_URL='url url'")
     try:
         parts = psycopg.conninfo.conninfo_to_dict(split_schema(url).conninfo)
-    except psycopg.Error:
+    except psycopg.Error as error:
         parts = None
+        _refuse_unknown_option(url, str(error))
     # An @ or / of a password that is not written as %40 or %2F ends up in the name of the host or the database.
     named = "" if parts is None else f"{parts.get('host') or ''}{parts.get('dbname') or ''}"
     if parts is None or "@" in named:
-        raise InvalidInput(
-            "url", "it cannot be read; write postgresql://user:password@host:5432/database, special characters as %XX"
-        )
+        raise InvalidInput("url", f"it cannot be read; write {_FORM}, special characters as %XX")
+    ports = str(parts.get("port") or "5432").split(",")
+    if not all(port == "" or (port.isascii() and port.isdecimal() and 0 < int(port) < 65_536) for port in ports):
+        # What stands there may be a password whose @host was forgotten.
+        raise InvalidInput("url", f"its port is no number from 1 to 65535; write {_FORM}")
+    if (mode := parts.get("sslmode")) not in (None, *_SSL_MODES):
+        raise InvalidInput("url", f"sslmode {mode!a:.60} is none of {', '.join(_SSL_MODES)}; give one of them")
     return url
+
+
+def _refuse_unknown_option(url: str, error: str) -> None:
+    """Raise InvalidInput where the driver does not know an option of the URL. It is named where it is nearly one that
+    there is: so it is no part of a password.
+    """
+    found = _UNKNOWN_OPTION.search(error)
+    if found is None or "@" in url.partition("?")[2]:
+        return
+    known = [each.keyword.decode() for each in psycopg.pq.Conninfo.get_defaults()]
+    meant = meant_by(found[1], [*known, "schema"], nearness=0.8)
+    named = f"the option {found[1]!r}{meant}" if meant else "one of its options"
+    raise InvalidInput("url", f"PostgreSQL does not know {named}; mend it, or leave it out")
 
 
 def checked_urls(text: object) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -23,7 +23,9 @@ def copy_lines(ranges: Sequence[NewRange], ids: Sequence[int], now: datetime) ->
         group, first_id = new.group, new.first_id
         to = group.destination
         head = b"\t%b\t%d\t%d\t" % (stamp, to.partition_id, to.priority)
-        if group.keys is None and group.attributes is None and group.parents is None and group.tasks is None:
+        due_at = to.due_at(now)
+        timed = {"run_at": due_at.astimezone(UTC).isoformat()} if due_at is not None and due_at > now else None
+        if (group.keys, group.attributes, group.parents, group.tasks, timed) == (None,) * 5:
             head += b"%b\t\\N\t" % _escape(to.task.encode())
             args = group.args
             lines += [
@@ -36,6 +38,8 @@ def copy_lines(ranges: Sequence[NewRange], ids: Sequence[int], now: datetime) ->
             row = new.low + position
             key = group.keys[row] if group.keys else None
             attributes = group.attributes[row] if group.attributes else None
+            if timed is not None:
+                attributes = {**(attributes or {}), **timed}
             parents = group.parents.get(row) if group.parents else None
             if parents is not None:
                 attributes = {**(attributes or {}), "parents": [str(parent) for parent in parents.ids(ids)]}

@@ -76,11 +76,12 @@ class IdempotencyKeys:
 
     `epoch` is the key map that says on which database they are remembered; it must still be the queue's when they are
     written (None: whatever map it has). Those that were found on another database are in `holders`: by the key as it is
-    stored, the job that has it.
+    stored, the job that has it. Those of jobs that are unique while they wait are in `unique`.
     """
 
     given: list[str | None]
     epoch: int | None = None
+    unique: frozenset[str | None] = frozenset()
     holders: dict[str, int] = field(default_factory=dict)
 
 

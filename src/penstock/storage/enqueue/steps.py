@@ -1,8 +1,8 @@
 """What a call sends, apart from how it is sent.
 
 What to send is decided by generators that yield statements, each a query's name with its parameters, and are given
-their rows. `drive` runs one on a connection, `drive_async` on an asynchronous one, `drive_transaction` in a transaction
-of its own: so that all do the same, also inside a caller's transaction.
+their rows. `drive` runs one on a connection, `drive_transaction` in a transaction of its own, `drive_in` and
+`drive_in_async` in a caller's: so that all do the same.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from penstock.storage.connection.asyncpg_connection import copy_by_asyncpg
+from penstock.storage.connection.callers_transaction import callers_cursor, fetch_async
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 from penstock.storage.connection.schema_name import SCHEMA
 from penstock.storage.enqueue.receipts import Receipt
 
-__all__ = ["CopyData", "LastParameters", "Steps", "drive", "drive_async", "drive_transaction"]
+__all__ = ["CopyData", "LastParameters", "Steps", "drive", "drive_in", "drive_in_async", "drive_transaction"]
 
 T = TypeVar("T")
 # The server has answered everything it was asked.
@@ -40,9 +42,17 @@ Rows = list[tuple[Any, ...]]
 Steps = Generator[tuple[str, Parameters], Rows, T]
 
 
-def drive(connection: Connection, steps: Steps[T], schema: str = SCHEMA) -> T:
-    """Send what the steps yield; what they return. `schema`: the one meant on a connection that is not ours."""
-    cursor = connection.cursor(row_factory=tuple_row)
+def drive(connection: Connection, steps: Steps[T]) -> T:
+    """Send what the steps yield; what they return."""
+    return _drive(connection.cursor(row_factory=tuple_row), steps)
+
+
+def drive_in(connection: Connection, steps: Steps[T], schema: str) -> T:
+    """The same in a caller's transaction, on this schema: a connection that is not ours knows none."""
+    return _drive(callers_cursor(connection), steps, schema)
+
+
+def _drive(cursor: psycopg.Cursor[tuple[Any, ...]], steps: Steps[T], schema: str = SCHEMA) -> T:
     try:
         name, parameters = next(steps)
         while True:
@@ -94,18 +104,25 @@ def _send(cursor: psycopg.Cursor[tuple[Any, ...]], text: LiteralString, paramete
     return cursor.execute(text, parameters).fetchall()
 
 
-async def drive_async(connection: psycopg.AsyncConnection[Any], steps: Steps[T], schema: str = SCHEMA) -> T:
-    """The same as `drive`, on an asynchronous connection."""
-    cursor = connection.cursor(row_factory=tuple_row)
+async def drive_in_async(connection: Any, steps: Steps[T], schema: str) -> T:
+    """The same as `drive_in`, on an asynchronous connection of psycopg or asyncpg."""
     try:
         name, parameters = next(steps)
         while True:
-            rows: Rows = []
-            if isinstance(parameters, CopyData):
-                async with cursor.copy(query(name, schema)) as copy:
-                    await copy.write(parameters)
+            text = query(name, schema)
+            if not isinstance(parameters, CopyData):
+                rows = await fetch_async(connection, text, parameters)
             else:
-                rows = await (await cursor.execute(query(name, schema), parameters)).fetchall()
+                rows = []
+                await _copy_async(connection, text, parameters)
             name, parameters = steps.send(rows)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
+
+
+async def _copy_async(connection: Any, text: LiteralString, lines: CopyData) -> None:
+    if not isinstance(connection, psycopg.AsyncConnection):
+        await copy_by_asyncpg(connection, text, lines)
+        return
+    async with connection.cursor() as cursor, cursor.copy(text) as copy:
+        await copy.write(lines)

@@ -1,7 +1,8 @@
 -- name: enqueue_one
 -- Writes one job that may run now, in one round trip and one transaction: what most producers do most of the time.
 -- Locks: none that another producer wants.
-select @schema@.enqueue_one(%(queue)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s, %(attributes)s)
+select @schema@.enqueue_one(%(queue)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s::json,
+           %(attributes)s::jsonb)
 
 -- name: enqueue_few
 -- Writes one range of a few jobs and makes it visible, in one round trip and one transaction.
@@ -14,7 +15,8 @@ with drawn as materialized (
 ), written as (
     insert into @schema@.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
     select d.range * 1024 + a.n - 1, now(), %(partition)s, %(priority)s, %(task)s,
-           (%(keys)s::bytea[])[a.n], a.value, nullif(%(attributes)s::jsonb -> (a.n - 1)::int, 'null')
+           (%(keys)s::bytea[])[a.n], a.value,
+           @schema@.with_run_at(nullif(%(attributes)s::jsonb -> (a.n - 1)::int, 'null'), case when d.is_later then d.due_at end)
       from drawn as d, json_array_elements(%(args)s::json) with ordinality as a(value, n)
 ), at_once as (
     insert into @schema@.ready (partition_id, priority, pos, range, low, high, task)
@@ -36,18 +38,20 @@ select case when %(token)s::bigint is null then range * 1024
 -- name: enqueue_one_if_mapped
 -- The same on a queue with an owner; null where the map is not the queue's any more, and then nothing was written.
 -- Locks: the map, shared with all producers.
-select @schema@.enqueue_one_if_mapped(%(queue)s, %(epoch)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s,
-                                      %(attributes)s)
+select @schema@.enqueue_one_if_mapped(%(queue)s, %(epoch)s, %(partition)s, %(priority)s, %(task)s, %(key)s,
+                                      %(args)s::json, %(attributes)s::jsonb)
 
 -- name: enqueue_one_noted
 -- The same as enqueue_one behind a pooler: the call's receipt is written with it. See @schema@.note_written.
 select @schema@.note_written(%(token)s, %(kept_seconds)s, @schema@.enqueue_one(
-           %(queue)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s, %(attributes)s))
+           %(queue)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s::json,
+           %(attributes)s::jsonb))
 
 -- name: enqueue_one_if_mapped_noted
 -- The same, and the call's receipt with it: the answer may be lost behind a pooler.
 select @schema@.note_written(%(token)s, %(kept_seconds)s, @schema@.enqueue_one_if_mapped(
-           %(queue)s, %(epoch)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s, %(attributes)s))
+           %(queue)s, %(epoch)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s::json,
+           %(attributes)s::jsonb))
 
 -- name: enqueue_few_if_mapped
 -- See enqueue_few and enqueue_one_if_mapped.

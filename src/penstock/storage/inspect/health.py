@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import psycopg
+
 from penstock.deadline import current_deadline
 from penstock.storage.connection.database import Connection, Database
-from penstock.storage.connection.error_meaning import ConnectionLost
+from penstock.storage.connection.error_meaning import ConnectionLost, first_line
 from penstock.storage.connection.listen import listen_to, notify_channel
 from penstock.storage.connection.queries import query
 from penstock.storage.connection.sessions import ask_nothing
@@ -25,17 +27,22 @@ __all__ = [
     "WaitingFacts",
     "answers",
     "archive_facts",
+    "backlogs",
     "dead_tuples",
     "divided_tasks",
+    "halted_keys",
     "holder_of_job",
     "is_asked_to_stop",
     "jobs_nobody_knows",
     "jobs_set_aside",
+    "lack_of_room",
+    "nearly_full",
     "notification_seconds",
     "oldest_transaction",
     "on_its_way",
     "parents_waited_for",
     "server_facts",
+    "stuck_jobs",
     "tables_ahead",
     "tasks_without_timeout",
     "troubles",
@@ -62,7 +69,10 @@ class WaitingFacts:
 
     `running_jobs` are some of the jobs that run in its partition, where that has a limit; `rate_opens_in` the seconds
     until its rate lets the next one start; `earlier_shard` where its partition was before and is not worked off yet;
-    `is_carried_on`: its partition left before there was a limit, and nothing starts where it was.
+    `is_carried_on`: its partition left before there was a limit, and nothing starts where it was; `permits`: how many
+    of the queue's `total_limit` may run in its partition; `tokens`: how many may start there by its `total_rate`.
+    `batch`: how many jobs its handler gets together, where it may still be one of those; `batch_jobs`: how many of them
+    wait, None where that depends on its key; `batch_seconds`: for how long they may.
     """
 
     is_paused: bool
@@ -79,6 +89,14 @@ class WaitingFacts:
     rate_opens_in: float | None
     earlier_shard: int | None
     is_carried_on: bool
+    queue_id: int
+    total_limit: int | None
+    permits: int
+    total_rate: float | None
+    tokens: int | None
+    batch: int | None
+    batch_jobs: int | None
+    batch_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +106,8 @@ class HolderFacts:
     is_gone: bool
     silent_seconds: float | None
     workers_alive: int
+    # The other jobs of its batch.
+    batch: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +214,19 @@ def server_facts(connection: Connection) -> ServerFacts:
     return ServerFacts(*_row(connection, "server_settings"))
 
 
+def lack_of_room(connection: Connection) -> str | None:
+    """What the server says where it cannot write a megabyte more to its disk; None where it can."""
+    try:
+        with connection.transaction():
+            connection.execute(query("spill_at_once"))
+            connection.execute(query("spill_to_disk"))
+    except psycopg.errors.DiskFull as error:
+        return first_line(error)
+    except psycopg.errors.ConfigurationLimitExceeded:
+        return None  # Its temp_file_limit is lower: nothing is known to be wrong.
+    return None
+
+
 def oldest_transaction(connection: Connection) -> tuple[float, int | None, int]:
     """How long the longest open transaction has lasted, in seconds, its process, and how many sessions are hidden."""
     seconds, pid, hidden = _row(connection, "oldest_transaction")
@@ -229,6 +262,26 @@ def jobs_nobody_knows(connection: Connection) -> list[tuple[str, str]]:
 def tasks_without_timeout(connection: Connection) -> list[tuple[str, str]]:
     """Queue and name of tasks of live workers that have no timeout."""
     return [(queue, task) for queue, task in connection.execute(query("tasks_without_timeout")).fetchall()]
+
+
+def backlogs(connection: Connection, seconds: float) -> list[tuple[str, float, int]]:
+    """Partitions whose oldest ready job has waited for longer than that: their names, how long, how many wait."""
+    return connection.execute(query("backlogs"), {"seconds": seconds}).fetchall()
+
+
+def nearly_full(connection: Connection) -> list[tuple[str, int, int]]:
+    """Partitions that are nearly as long as they may be: their names, how many wait, how many may."""
+    return connection.execute(query("nearly_full")).fetchall()
+
+
+def halted_keys(connection: Connection) -> list[tuple[str, int, float]]:
+    """Queues with keys that wait for a person: their names, how many keys, seconds since the first."""
+    return connection.execute(query("halted_keys")).fetchall()
+
+
+def stuck_jobs(connection: Connection) -> list[tuple[str, int, float, bool]]:
+    """Jobs that have run for far too long: their tasks, ids, seconds, and whether the task has a timeout."""
+    return connection.execute(query("stuck_jobs")).fetchall()
 
 
 def divided_tasks(connection: Connection, worker: int | None = None) -> list[DividedTasks]:

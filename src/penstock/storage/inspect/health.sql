@@ -2,7 +2,8 @@
 -- What holds a ready job back: whether its queue is paused, whether its row is parked, how many live workers serve its
 -- queue and how many of them know its task, how many jobs stand before it (counted up to a thousand rows), its
 -- partition's limit and what runs there (ten of them by name), its rate and how long until it lets the next start,
--- and the shard of its partition's earlier place, if that is waited for.
+-- the shard of its partition's earlier place, if that is waited for, its queue's total_limit and its partition's permits, its
+-- queue's total_rate and its partition's tokens; and where its task's handler is given several jobs together, how many, how many of these wait, and how long they may still.
 -- Index: ready_of_range, ready_in_order; `lease` is read as a whole.
 select q.is_paused, r.is_parked, r.priority,
        (select count(distinct t.worker_id) from @schema@.worker_task as t join @schema@.worker as w on w.id = t.worker_id
@@ -19,19 +20,35 @@ select q.is_paused, r.is_parked, r.priority,
              where a.partition_id = r.partition_id and not a.is_parked and a.priority = r.priority and a.pos < r.pos
              limit 1001) as before) > 1000,
        q.running_limit,
-       case when q.running_limit is not null then @schema@.running_in(p.id) end,
+       case when q.running_limit is not null or q.total_limit is not null then @schema@.running_in(p.id) end,
        array(select l.range * 1024 + m from @schema@.lease as l, unnest(@schema@.positions(l.low, l.high, l.members)) as m
-              where l.partition_id = p.id and q.running_limit is not null order by 1 limit 10),
+              where l.partition_id = p.id and (q.running_limit is not null or q.total_limit is not null) order by 1 limit 10),
        case when not q.is_owned then q.rate end,
        case when not q.is_owned then greatest(0, (1 - @schema@.tokens(q.rate, last.full_at, clock_timestamp())) / q.rate) end,
        (select o.shard from @schema@.partition as o where o.id = @schema@.waits_for(p)),
-       @schema@.left_unlimited(p)
+       @schema@.left_unlimited(p), q.id, q.total_limit, p.permits,
+       q.total_rate, case when q.total_rate is not null then @schema@.total_tokens(p.id) end,
+       batch.size, batch.jobs, batch.seconds
   from @schema@.ready as r
   join @schema@.partition as p on p.id = r.partition_id
   join @schema@.queue as q on q.id = p.queue_id
  cross join lateral (
        select coalesce((select s.full_at from @schema@.spent as s where s.partition_id = p.id order by s.id desc limit 1),
                        now()) as full_at) as last
+  left join lateral (
+       select t.batch as size, case when not q.is_owned then w.jobs end as jobs,
+              extract(epoch from case when q.is_owned then r.ready_at else w.oldest end - clock_timestamp())::double precision
+                  + t.batch_wait_seconds as seconds
+         from @schema@.worker_task as t join @schema@.worker as o on o.id = t.worker_id
+        cross join lateral (
+              select sum(a.n)::int as jobs, min(a.ready_at) as oldest
+                from (select ready_at, @schema@.members_count(low, high, members) as n from @schema@.ready
+                       where partition_id = r.partition_id and not is_parked and priority = r.priority and task = r.task
+                         and attempt = 1 and rescues = 0
+                       order by pos limit t.batch) as a) as w
+        where t.queue_id = q.id and t.task = %(task)s and t.batch is not null and r.attempt = 1 and r.rescues = 0
+          and o.renewed_at > now() - make_interval(secs => o.lease_seconds)
+        order by t.batch_wait_seconds limit 1) as batch on true
  where r.range = %(id)s / 1024 and @schema@.has_member(r.low, r.high, r.members, (%(id)s %% 1024)::int)
 
 -- name: parents_waited_for
@@ -56,11 +73,16 @@ select exists (select from @schema@.cancellation where job_id = %(id)s)
 
 -- name: holder_of_job
 -- Of a job under a lease: whether its worker has left or was declared dead, for how long it has not been heard of (null
--- where that is within its lease), and how many workers are alive. Index: lease_of_range.
+-- where that is within its lease), how many workers are alive, and the other jobs of its batch. Index: lease_of_range.
 select w.id is null,
        case when w.renewed_at <= now() - make_interval(secs => w.lease_seconds)
             then extract(epoch from now() - greatest(w.renewed_at, w.started_at))::double precision end,
-       (select count(*) from @schema@.worker as o where o.renewed_at > now() - make_interval(secs => o.lease_seconds))
+       (select count(*) from @schema@.worker as o where o.renewed_at > now() - make_interval(secs => o.lease_seconds)),
+       array(select b.range * 1024 + m from @schema@.lease as b
+              cross join lateral unnest(@schema@.positions(b.low, b.high, b.members)) as m
+              where b.batch = l.batch and b.worker_id = l.worker_id and b.partition_id = l.partition_id
+                and b.range * 1024 + m <> %(id)s
+              order by 1)
   from @schema@.lease as l left join @schema@.worker as w on w.id = l.worker_id
  where l.range = %(id)s / 1024 and @schema@.has_member(l.low, l.high, l.members, (%(id)s %% 1024)::int)
 
@@ -69,6 +91,14 @@ select w.id is null,
 select current_setting('server_version_num')::int, current_setting('server_version'), current_setting('fsync'),
        current_setting('full_page_writes'), current_setting('synchronous_commit'), clock_timestamp(),
        current_setting('default_transaction_read_only') = 'off' and not pg_is_in_recovery(), current_setting('jit') = 'on'
+
+-- name: spill_at_once
+-- In this transaction results go to temporary files as soon as they can.
+set local work_mem = '64kB'
+
+-- name: spill_to_disk
+-- Writes a temporary file of a megabyte, where there is room; takes no lock and needs no right.
+select count(*) from generate_series(1, 80000) as filling
 
 -- name: oldest_transaction
 -- The longest open transaction in this database, in seconds, its process, and the sessions that hide theirs: of other
@@ -109,8 +139,35 @@ select count(*) filter (where renewed_at > now() - make_interval(secs => lease_s
 -- Tasks of live workers whose handlers may take as long as they like.
 select distinct q.name, t.task
   from @schema@.worker_task as t join @schema@.worker as w on w.id = t.worker_id join @schema@.queue as q on q.id = t.queue_id
- where not t.has_timeout and w.renewed_at > now() - make_interval(secs => w.lease_seconds)
+ where q.deleted_at is null and t.timeout_seconds = 'infinity' and w.renewed_at > now() - make_interval(secs => w.lease_seconds)
  order by 1, 2 limit 20
+
+-- name: backlogs
+-- Partitions of queues that run in which the oldest ready job has waited for longer than so many seconds.
+select partition, oldest_wait_seconds, waiting from @schema@.partition_stats
+ where not is_paused and oldest_wait_seconds > %(seconds)s order by 2 desc limit 20
+
+-- name: nearly_full
+-- Partitions with nine tenths or more of what their queue's max_length allows.
+select partition, waiting, max_length from @schema@.partition_stats where waiting >= 0.9 * max_length order by 1 limit 20
+
+-- name: halted_keys
+-- How many keys of each queue wait for a person, and since when. A scan: they are few, and each is somebody's.
+select q.name, count(*), extract(epoch from now() - min(h.since))::double precision
+  from @schema@.halted as h join @schema@.queue as q on q.id = h.queue_id group by q.name order by 1 limit 20
+
+-- name: stuck_jobs
+-- Jobs that have run for twice their task's timeout and a minute more, or for an hour where it has none, the
+-- longest first. `lease` is read as a whole. Index: the primary key of job.
+select j.task, l.range * 1024 + m, extract(epoch from now() - l.claimed_at)::double precision, t.timeout_seconds < 'infinity'
+  from @schema@.lease as l join @schema@.partition as p on p.id = l.partition_id
+ cross join lateral unnest(@schema@.positions(l.low, l.high, l.members)) as m
+ cross join lateral (select task from @schema@.job_stored where id = l.range * 1024 + m limit 1) as j
+  join @schema@.worker_task as t on t.worker_id = l.worker_id and t.queue_id = p.queue_id and t.task = j.task
+ where not l.is_ahead and l.claimed_at < now() - interval '1 minute'
+   and l.claimed_at < now() - make_interval(secs => case when t.timeout_seconds = 'infinity' then 3600
+                                                         when t.timeout_seconds < 1e8 then 2 * t.timeout_seconds + 60 end)
+ order by 3 desc limit 20
 
 -- name: divided_tasks
 -- Of queues with an owner, the live workers (or the one given) that lack a task of another one, which in turn lacks one
@@ -146,7 +203,7 @@ select distinct q.name, r.task
              where a.partition_id = p.id and q.is_owned and not a.is_parked order by a.priority, a.pos limit 10) as a
          cross join lateral (select m from unnest(@schema@.positions(a.low, a.high, a.members)) as m limit 100) as m
          cross join lateral (select task from @schema@.job_stored where id = a.range * 1024 + m.m limit 1) as j)) as r
- where not exists (
+ where q.deleted_at is null and not exists (
        select from @schema@.worker_task as t join @schema@.worker as w on w.id = t.worker_id
         where t.queue_id = q.id and t.task = r.task and w.renewed_at > now() - make_interval(secs => w.lease_seconds))
  order by 1, 2 limit 20

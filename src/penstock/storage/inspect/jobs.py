@@ -8,6 +8,7 @@ also where its arguments still lie in a table partition that is not dropped yet.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ import msgspec
 
 from penstock.errors import NotFound
 from penstock.model.checks import key_from_bytes
-from penstock.model.job import Failure, Job
+from penstock.model.job import Edit, Failure, Job
 from penstock.model.job_state import STATE_OF_OUTCOME, State
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection
@@ -78,6 +79,12 @@ def _arguments(raw: bytes) -> Any:
         return raw.decode()
 
 
+def _kept_run_at(rare: dict[str, Any], loads_run_at: datetime | None) -> datetime | None:
+    """For when a job was put off that does not wait for that any more; of one that came with a load, by its range."""
+    kept = rare.get("run_at")
+    return loads_run_at if kept is None else datetime.fromisoformat(kept)
+
+
 def _job(
     id_: int,
     queue: str,
@@ -105,6 +112,10 @@ def _job(
     note: str | None,
     progress_at: Any,
     load: str | None,
+    edited_ats: Sequence[Any] | None,
+    editors: Sequence[str] | None,
+    edited_args: Sequence[str] | None,
+    loads_run_at: Any,
 ) -> Job:
     rare = msgspec.json.decode(attributes) if attributes is not None else {}
     failures = [
@@ -134,9 +145,13 @@ def _job(
         tags=rare.get("tags", []),
         priority=priority,
         tenant=rare.get("tenant"),
-        owner=rare.get("owner"),
+        created_by=rare.get("created_by"),
         idempotency_key=rare.get("idempotency_key"),
-        run_at=run_at,
+        run_at=run_at if state is State.SCHEDULED or run_at is not None else _kept_run_at(rare, loads_run_at),
         progress=None if progress_at is None else {"value": progress, "note": note},
         after=[int(parent) for parent in rare.get("parents", ())],
+        edits=[
+            Edit(args=_arguments(before.encode()), at=at, edited_by=by)
+            for at, by, before in zip(edited_ats or (), editors or (), edited_args or (), strict=True)
+        ],
     )

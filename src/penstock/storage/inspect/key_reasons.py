@@ -13,6 +13,7 @@ from penstock.storage.catalogue.queues import rules_of
 from penstock.storage.catalogue.resize import UndrainedKeyMaps
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
+from penstock.storage.inspect.health import holder_of_job
 from penstock.storage.inspect.jobs import find_job
 
 __all__ = ["HoldingRetry", "KeyFacts", "why_not_started"]
@@ -34,10 +35,12 @@ class KeyFacts(NamedTuple):
     owner: str | None
     epoch: int
     key: bytes | None
-    # Jobs of its key that run, and where the first does; the retry its key is held for; the job its key is halted by,
-    # and whether that is a dead letter still; a job of its key that is ready and goes before it.
+    # Jobs of its key that run, where the first does, and whether that worker is gone or silent; the retry its key is
+    # held for; the job its key is halted by, and whether that is a dead letter still; a job of its key that is ready
+    # and goes before it.
     running: list[int]
     running_on: str | None
+    is_holder_gone: bool
     retry: HoldingRetry | None
     halted_by: int | None
     can_retry: bool
@@ -59,7 +62,9 @@ def why_not_started(connection: Connection, job_id: int) -> KeyFacts | None:
     rules = rules_of(json.loads(stored), weights, is_paused)
     key_maps = UndrainedKeyMaps.of(connection.execute(query("undrained_maps"), {"queue": queue}).fetchall())
     running_on = find_job(connection, running[0]).worker if running else None
+    holder = holder_of_job(connection, running[0]) if running else None
+    is_holder_gone = holder is not None and (holder.is_gone or holder.silent_seconds is not None)
     waits_for = None if retry is None else msgspec.json.decode(retry, type=HoldingRetry)
     earlier_task = None if earlier is None else find_job(connection, earlier).task
-    of_key = [running, running_on, waits_for, halted_by, can_retry, earlier, earlier_task, owner_knows, key_maps]
-    return KeyFacts._make([queue, partition, rules, *facts, *of_key])
+    of_key = [running, running_on, is_holder_gone, waits_for, halted_by, can_retry, earlier, earlier_task, owner_knows]
+    return KeyFacts._make([queue, partition, rules, *facts, *of_key, key_maps])

@@ -58,26 +58,31 @@ _OUTBOX = ("look_at_outbox", "look_at_outbox_of_partitions")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which jobs are meant; None is any. `can_retry`: of the failed, only those that still are dead letters."""
+    """Which jobs are meant; None is any. `is_partition`: the partitions are the places of one, not those of a queue.
+    `can_retry`: of the failed, only those that still are dead letters.
+    """
 
     partitions: tuple[int, ...] | None = None
+    is_partition: bool = False
     state: State | None = None
     task: str | None = None
     key: bytes | None = None
     load: str | None = None
     tag: str | None = None
+    tenant: str | None = None
+    created_by: str | None = None
     can_retry: bool = False
 
     @property
     def reads_no_job(self) -> bool:
-        """Whether only the queue and the state are asked for, so that no job needs to be read."""
-        return (self.task, self.key, self.load, self.tag) == (None, None, None, None)
+        """Whether only the queue, the partition and the state are asked for, so that no job needs to be read."""
+        told = (self.task, self.key, self.load, self.tag, self.tenant, self.created_by)
+        return all(each is None for each in told)
 
     def parameters(self) -> dict[str, Any]:
         """The filters as the queries take them."""
-        attributes: dict[str, Any] = {}
-        if self.tag is not None:
-            attributes["tags"] = [self.tag]
+        named = {"tenant": self.tenant, "created_by": self.created_by, "tags": self.tag and [self.tag]}
+        attributes = {name: value for name, value in named.items() if value is not None}
         return {
             "partitions": None if self.partitions is None else array_text(self.partitions),
             "task": self.task,
@@ -107,7 +112,7 @@ def look(connection: Connection, selection: Selection, before: int) -> FoundIds:
     """One bounded look at jobs with ids below `before`."""
     if selection.state is not None:
         found = _look_at_state(connection, selection, selection.state, before)
-    elif selection.load is not None:
+    elif selection.load is not None and not selection.is_partition:
         return _look_at_load(connection, selection, before)
     elif selection.partitions is not None:
         found = _merge([_look_at_state(connection, selection, state, before) for state in State])

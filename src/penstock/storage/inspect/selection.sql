@@ -95,13 +95,15 @@ with look as materialized (
 select case when count(*) = %(looks)s then min(range) end, array_agg(range order by range desc), array_agg(n order by range desc) from look
 
 -- name: look_at_scheduled_of_partitions
--- Index: scheduled_of_partition, backwards.
+-- Index: scheduled_of_partition, backwards. Ordered by both of its columns, here and below: by the second alone the planner
+-- would walk over what others hold, where nearly all is of one partition.
 with look as materialized (
     select s.range, @schema@.members_count(s.low, s.high, s.members) as n
       from unnest(%(partitions)s::int[]) as p(id)
      cross join lateral (
-           select range, low, high, members from @schema@.scheduled where partition_id = p.id and range <= %(top)s
-            order by range desc limit %(looks)s) as s
+           select range, low, high, members from @schema@.scheduled
+            where partition_id >= p.id and (partition_id, range) <= (p.id, %(top)s::bigint)
+            order by partition_id desc, range desc limit %(looks)s) as s
      order by s.range desc limit %(looks)s
 )
 select case when count(*) = %(looks)s then min(range) end, array_agg(range order by range desc), array_agg(n order by range desc) from look
@@ -127,8 +129,9 @@ select job_id, (cancelled_at is not null) = %(is_cancelled)s from @schema@.block
 -- Index: blocked_of_partition, backwards.
 select b.job_id, (b.cancelled_at is not null) = %(is_cancelled)s from unnest(%(partitions)s::int[]) as p(id)
  cross join lateral (
-       select job_id, cancelled_at from @schema@.blocked where partition_id = p.id and job_id < %(before)s
-        order by job_id desc limit %(looks)s) as b
+       select job_id, cancelled_at from @schema@.blocked
+        where partition_id >= p.id and (partition_id, job_id) < (p.id, %(before)s::bigint)
+        order by partition_id desc, job_id desc limit %(looks)s) as b
  order by b.job_id desc limit %(looks)s
 
 -- name: look_at_dead
@@ -139,8 +142,9 @@ select job_id, true from @schema@.dead where job_id < %(before)s order by job_id
 -- Index: dead_of_partition, backwards.
 select d.job_id, true from unnest(%(partitions)s::int[]) as p(id)
  cross join lateral (
-       select job_id from @schema@.dead where partition_id = p.id and job_id < %(before)s
-        order by job_id desc limit %(looks)s) as d
+       select job_id from @schema@.dead
+        where partition_id >= p.id and (partition_id, job_id) < (p.id, %(before)s::bigint)
+        order by partition_id desc, job_id desc limit %(looks)s) as d
  order by d.job_id desc limit %(looks)s
 
 -- name: look_at_outbox

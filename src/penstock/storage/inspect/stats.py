@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
+from penstock.model.rules import QueueRules
 from penstock.model.stats import PartitionStats, Stats
 from penstock.storage.catalogue.queues import QueueEntry
 from penstock.storage.connection.arrays import array_text
@@ -22,10 +23,11 @@ __all__ = ["StoredFigures", "queue_stats", "read_figures", "read_stats"]
 
 
 class StoredFigures(NamedTuple):
-    """What a database has of a partition: who owns it, when its oldest ready job was enqueued, and the counts."""
+    """What a database has of a partition: its owner, when its oldest ready job was enqueued, permits, counts."""
 
     owner: str | None = None
     oldest: datetime | None = None
+    permits: int = 0
     queue_length: int = 0
     active_count: int = 0
     scheduled: int = 0
@@ -34,6 +36,9 @@ class StoredFigures(NamedTuple):
     enqueued: int = 0
     completed: int = 0
     failed: int = 0
+    cancelled: int = 0
+    discarded: int = 0
+    expired: int = 0
 
 
 _NOTHING = StoredFigures()
@@ -66,7 +71,8 @@ def queue_stats(queue: QueueEntry, figures: Mapping[int, StoredFigures], unavail
     # What a partition that was removed did in its life counts; it is shown while it still has something.
     current = queue.partition_names[: queue.partition_count]
     removed = [part for name, part in partitions.items() if name not in current and _has_jobs(part)]
-    return replace(stats, partitions=[*(partitions[name] for name in current), *removed])
+    limit = queue.rules.most_running(queue.partition_count)
+    return replace(stats, limit=limit, partitions=[*(partitions[name] for name in current), *removed])
 
 
 def _has_jobs(part: PartitionStats) -> bool:
@@ -89,6 +95,13 @@ def _oldest(connection: Connection, partitions: str) -> dict[int, datetime]:
     return oldest
 
 
+def _limit(rules: QueueRules, permits: int) -> int | None:
+    """How many may run in a partition now."""
+    if rules.total_limit is None:
+        return rules.limit
+    return permits if rules.limit is None else min(rules.limit, permits)
+
+
 def _partition(queue: QueueEntry, indexes: Sequence[int], figures: Mapping[int, StoredFigures]) -> PartitionStats:
     found = [figures.get(queue.partition_ids[index], _NOTHING) for index in indexes]
     first = indexes[0]
@@ -96,7 +109,7 @@ def _partition(queue: QueueEntry, indexes: Sequence[int], figures: Mapping[int, 
         name=queue.partition_names[first],
         shard=str(queue.partition_shards[first]),
         owner=found[0].owner,
-        limit=queue.rules.limit,
+        limit=_limit(queue.rules, sum(each.permits for each in found)),
         queue_length=sum(each.queue_length for each in found),
         active_count=sum(each.active_count for each in found),
         scheduled=sum(each.scheduled for each in found),
@@ -106,4 +119,7 @@ def _partition(queue: QueueEntry, indexes: Sequence[int], figures: Mapping[int, 
         total_enqueued=sum(each.enqueued for each in found),
         total_completed=sum(each.completed for each in found),
         total_failed=sum(each.failed for each in found),
+        total_cancelled=sum(each.cancelled for each in found),
+        total_discarded=sum(each.discarded for each in found),
+        total_expired=sum(each.expired for each in found),
     )

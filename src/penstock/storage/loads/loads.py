@@ -16,6 +16,7 @@ from penstock.storage.repair.control import cancel_jobs
 from penstock.storage.upkeep.sweep import rescue
 
 __all__ = [
+    "BY_CANCEL_LOAD",
     "LoadShare",
     "cancel_load",
     "forget_stages",
@@ -28,6 +29,8 @@ __all__ = [
     "whole_load",
 ]
 
+# Why its jobs were cancelled, where nobody says more.
+BY_CANCEL_LOAD = "cancelled by app.cancel_load"
 # Ranges a cancel takes at once.
 _RANGES = 50
 _MINUTE = 60.0
@@ -92,31 +95,31 @@ def resume_load(connection: Connection, name: str) -> None:
     connection.execute(query("resume_load"), {"load": _find(connection, name)})
 
 
-def cancel_load(connection: Connection, name: str) -> int:
+def cancel_load(connection: Connection, name: str, reason: str = BY_CANCEL_LOAD) -> int:
     """End every job of a load that has not started, and ask those that run to stop; how many ended.
 
     When it returns none of them can start: it waits until workers have begun or handed back what they hold ahead.
     """
     load = _find(connection, name)
     connection.execute(query("mark_load_cancelled"), {"load": load})
-    ended = _cancel_waiting(connection, load)
+    ended = _cancel_waiting(connection, load, reason)
     while True:
         # Nothing waits any more: what has not ended runs, and is asked to stop. A job whose retry was settled before it
         # was asked waits again: so look once more.
         for number, size in connection.execute(query("running_ranges_of_load"), {"load": load}).fetchall():
-            cancel_jobs(connection, range(number * RANGE, number * RANGE + size))
-        found = _cancel_waiting(connection, load)
+            cancel_jobs(connection, range(number * RANGE, number * RANGE + size), reason)
+        found = _cancel_waiting(connection, load, reason)
         ended += found
         if not found:
             return ended
 
 
-def _cancel_waiting(connection: Connection, load: int) -> int:
+def _cancel_waiting(connection: Connection, load: int, reason: str) -> int:
     """End what waits of a load, until nothing does; how many jobs."""
     ended = 0
     while ranges := connection.execute(query("unstarted_ranges_of_load"), {"load": load, "limit": _RANGES}).fetchall():
         ids = [id_ for number, size in ranges for id_ in range(number * RANGE, number * RANGE + size)]
-        found = len(cancel_jobs(connection, ids).ended)
+        found = len(cancel_jobs(connection, ids, reason).ended)
         ended += found
         if not found:
             # A worker is about to begin these, or to hand them back; a dead one never will.

@@ -1,4 +1,5 @@
 """What a person does to jobs and keys.
 
-control  cancel, retry, reschedule, purge; release a key
+control   cancel, retry, reschedule, purge; release a key
+deleting  delete a queue, and end what is found in it afterwards
 """

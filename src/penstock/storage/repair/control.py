@@ -11,8 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import takewhile
+from typing import Any
 
-from penstock.errors import PenstockError
+import msgspec
+
+from penstock.errors import InvalidInput, PenstockError
 from penstock.model.job_state import FINAL, State
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection
@@ -24,21 +28,30 @@ from penstock.storage.inspect.selection import Selection, looks
 from penstock.storage.upkeep.sweep import MOST_CHILDREN, children_of, unblock
 
 __all__ = [
+    "BY_CANCEL",
+    "BY_PURGE",
     "Cancelled",
     "bury_dead",
     "cancel_job",
     "cancel_jobs",
+    "clear_dead",
     "purge",
     "release_key",
     "reschedule_job",
     "retry_dead",
+    "retry_edited",
     "retry_job",
     "retry_scheduled",
 ]
 
+# Why jobs were cancelled, where nobody says more.
+BY_CANCEL = "cancelled by app.cancel"
+BY_PURGE = "cancelled by app.purge"
 # Rows a purge takes at once: up to two million jobs where the ranges are full.
 _ROWS = 2_000
 _TRIES = 20
+# The order of what was carried here from another shard begins below zero: see @schema@.carried_pos.
+_LOWEST = -(1 << 53)
 
 
 @dataclass(slots=True)
@@ -49,14 +62,22 @@ class Cancelled:
     asked: list[int] = field(default_factory=list)
 
 
-def cancel_jobs(connection: Connection, ids: Sequence[int]) -> Cancelled:
-    """Cancel these jobs; those in neither list have ended, are unknown, or moved just now."""
+def cancel_jobs(connection: Connection, ids: Sequence[int], reason: str = BY_CANCEL, *, asks: bool = True) -> Cancelled:
+    """Cancel these jobs; those in neither list have ended, are unknown, or moved just now.
+
+    Running ones are asked to stop, or left alone where `asks` is false. The reason is kept with each.
+    """
     bitmaps: dict[int, list[str]] = {}
     for id_ in sorted(ids):
         bitmaps.setdefault(id_ // RANGE, ["0"] * RANGE)[id_ % RANGE] = "1"
     rows = connection.execute(
         query("cancel_in_ranges"),
-        {"ranges": array_text(bitmaps), "members": "{" + ",".join("".join(bits) for bits in bitmaps.values()) + "}"},
+        {
+            "ranges": array_text(bitmaps),
+            "members": "{" + ",".join("".join(bits) for bits in bitmaps.values()) + "}",
+            "reason": reason,
+            "asks": asks,
+        },
     ).fetchall()
     result = Cancelled()
     for number, ended, asked in rows:
@@ -67,11 +88,11 @@ def cancel_jobs(connection: Connection, ids: Sequence[int]) -> Cancelled:
     return result
 
 
-def cancel_job(connection: Connection, job_id: int) -> State:
+def cancel_job(connection: Connection, job_id: int, reason: str = BY_CANCEL) -> State:
     """Cancel one job; CANCELLED, RUNNING where it was asked to stop, or the state it had ended in. NotFound."""
 
     def attempt() -> State | None:
-        done = cancel_jobs(connection, [job_id])
+        done = cancel_jobs(connection, [job_id], reason)
         return State.CANCELLED if done.ended else State.RUNNING if done.asked else None
 
     return _until_settled(connection, job_id, attempt, FINAL)
@@ -114,24 +135,65 @@ def retry_job(connection: Connection, job_id: int) -> State:
     return _until_settled(connection, job_id, attempt, frozenset())
 
 
+def retry_edited(connection: Connection, job_id: int, args: bytes, edited_by: str) -> State:
+    """Make a dead letter ready again, with other arguments; the state it is in after. NotFound.
+
+    Refused where it is no dead letter, unless it has these arguments already: the answer to the first try was lost.
+    """
+
+    def attempt() -> State | None:
+        given = {"id": job_id, "args": args.decode(), "by": edited_by}
+        row = connection.execute(query("retry_dead_edited"), given).fetchone()
+        if row is not None and row[0]:
+            _tell_children_of(connection, [job_id])
+            return State.READY
+        found = find_job(connection, job_id)
+        if found.state is State.FAILED and _is_dead(connection, job_id):
+            return None
+        if found.args != msgspec.json.decode(args):
+            raise InvalidInput(
+                "args",
+                f"job {job_id} is {found.state}, and only a dead letter's arguments can be changed: enqueue another",
+            )
+        return found.state
+
+    return _until_settled(connection, job_id, attempt, frozenset())
+
+
 def reschedule_job(connection: Connection, job_id: int, run_at: datetime) -> State:
     """Move a waiting job to another time; the state it is in after. NotFound."""
     done = FINAL | {State.RUNNING}
     return _until_settled(connection, job_id, lambda: _reschedule(connection, job_id, run_at), done)
 
 
-def purge(connection: Connection, partitions: Sequence[int], state: State) -> int:
-    """End all jobs of these partitions that wait in this state, as cancelled; bury their dead letters. How many.
+def purge(
+    connection: Connection,
+    partitions: Sequence[int],
+    state: State,
+    reason: str = BY_PURGE,
+    *,
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> int:
+    """End all jobs of these partitions that wait in this state, as cancelled; clear their dead letters. How many.
 
-    Jobs enqueued after it began are not touched, so that it comes to an end under any load.
+    Jobs enqueued after it began are not touched, so that it comes to an end under any load. Each batch is asked
+    whether it `may_go_on`.
     """
     if state is State.FAILED:
-        return _bury_all(connection, Selection(partitions=tuple(partitions), state=state, can_retry=True))
+        letters = Selection(partitions=tuple(partitions), state=state, can_retry=True)
+        found_letters = takewhile(lambda _: may_go_on(), looks(connection, letters))
+        return sum(clear_dead(connection, found.ids) for found in found_letters if found.ids)
     until = newest_id(connection) // RANGE
     total = 0
     children: set[int] = set()
     # Again until nothing is found: rows that a claim has locked just then are passed over.
-    while found := sum(_purge_partition(connection, partition, state, until, children) for partition in partitions):
+    where = {"until": until, "reason": reason}
+    while may_go_on() and (
+        found := sum(
+            _purge_partition(connection, {**where, "partition": each}, state, children, may_go_on)
+            for each in partitions
+        )
+    ):
         total += found
     # Not before: a child that is let go to wait in this state would be met by the purge that let it go.
     unblock(connection, sorted(children))
@@ -142,6 +204,13 @@ def bury_dead(connection: Connection, ids: Sequence[int]) -> int:
     """Turn these dead letters into history; how many were."""
     row = connection.execute(query("bury_dead"), {"ids": array_text(ids)}).fetchone()
     return int(row[0]) if row else 0
+
+
+def clear_dead(connection: Connection, ids: Sequence[int]) -> int:
+    """The same as a person does it: what was cancelled for them stays cancelled. How many they were."""
+    buried = bury_dead(connection, ids)
+    _tell_children_of(connection, ids)
+    return buried
 
 
 def release_key(connection: Connection, queue_id: int, key: bytes) -> bool:
@@ -161,35 +230,31 @@ def _children_of(connection: Connection, ranges: Sequence[int]) -> list[int]:
     return list({child for _, child in rows})
 
 
-def _purge_partition(connection: Connection, partition: int, state: State, until: int, children: set[int]) -> int:
-    where = {"partition": partition, "until": until}
+def _purge_partition(
+    connection: Connection, where: dict[str, Any], state: State, children: set[int], may_go_on: Callable[[], bool]
+) -> int:
     if state is not State.READY:
         name = "purge_scheduled" if state is State.SCHEDULED else "purge_blocked"
-        return _purge(connection, name, where, children)
+        return _purge(connection, name, where, children, may_go_on)
     levels = ({**where, "priority": priority} for priority in range(10))
-    in_order = sum(_purge(connection, "purge_ready", level, children) for level in levels)
-    return in_order + _purge(connection, "purge_parked", where, children)
+    in_order = sum(_purge(connection, "purge_ready", level, children, may_go_on) for level in levels)
+    return in_order + _purge(connection, "purge_parked", where, children, may_go_on)
 
 
-def _purge(connection: Connection, name: str, where: dict[str, int], children: set[int]) -> int:
+def _purge(
+    connection: Connection, name: str, where: dict[str, Any], children: set[int], may_go_on: Callable[[], bool]
+) -> int:
     """One kind of row to the end; how many jobs. Their children are added to those given."""
-    total, start = 0, 0
+    total, start = 0, _LOWEST
     while True:
+        if not may_go_on():
+            return total
         row = connection.execute(query(name), {**where, "from": start, "limit": _ROWS}).fetchone()
         if row is None or row[0] is None:
             return total
         start, jobs, ranges = row
         total += jobs
         children.update(_children_of(connection, ranges))
-
-
-def _bury_all(connection: Connection, selection: Selection) -> int:
-    buried = 0
-    for found in looks(connection, selection):
-        if found.ids:
-            buried += bury_dead(connection, found.ids)
-            _tell_children_of(connection, found.ids)
-    return buried
 
 
 def _tell_children_of(connection: Connection, ids: Sequence[int]) -> None:

@@ -21,6 +21,7 @@ __all__ = [
     "fold",
     "fold_if_long",
     "forget_receipts",
+    "note_minute",
     "note_trouble",
     "park",
     "promote",
@@ -167,6 +168,12 @@ def clean(connection: Connection) -> int:
 def forget_receipts(connection: Connection) -> int:
     """Forget what became of calls that nobody can ask about any more."""
     return _count(connection, "forget_receipts")
+
+
+def note_minute(connection: Connection) -> float:
+    """Keep the figures of this minute, if nobody has; the seconds until the next one."""
+    row = connection.execute(query("note_minute")).fetchone()
+    return float(row[0]) if row else 0.0
 
 
 def note_trouble(connection: Connection, duty: str, error: str | None, seconds: float) -> None:

@@ -27,6 +27,10 @@ select @schema@.park()
 -- Add up the figures of `tally` into `total`. See @schema@.fold.
 select @schema@.fold()
 
+-- name: note_minute
+-- Keep the figures of this minute; the seconds until the next. See @schema@.note_minute.
+select @schema@.note_minute()
+
 -- name: clean_progress
 -- Progress and asks to stop of jobs that have ended meanwhile.
 with done as (

@@ -48,6 +48,11 @@ class ClaimWish:
     ahead: int
     # Whether the worker holds a job that was rescued twice: until it has ended, it is given no second one.
     has_suspect: bool = False
+    # By partition, how many more jobs of its queue may be taken, where the worker has caps: then the partitions of a
+    # queue stand together.
+    caps: Sequence[int] | None = None
+    # By queue and task, as JSON: how many jobs a handler is given together, and how many seconds they wait for more.
+    batches: str | None = None
 
 
 @dataclass(slots=True)
@@ -61,8 +66,10 @@ class Turn:
     leases: list[Lease] = field(default_factory=list)
     # Seconds until a rate lets more start, where the rate is what kept the claim from more.
     opens_in: float | None = None
-    # The leases on chosen jobs; none in partitions that are not their owner's any more.
+    # The leases on chosen jobs; none in partitions that are not their owner's any more, or have fewer permits
+    # or tokens than jobs were chosen.
     chosen: list[Lease] = field(default_factory=list)
+    short_of_permits: set[int] = field(default_factory=set)
     # Whose turn it was, and so whose leases these are.
     holder: int = 0
 
@@ -200,6 +207,8 @@ def _exchange(
                     "ahead": wish.ahead,
                     "has_suspect": wish.has_suspect,
                     "freed": array_text(freed),
+                    "caps": None if wish.caps is None else array_text(wish.caps),
+                    "batches": wish.batches,
                 },
             )
         elif freed:
@@ -218,11 +227,15 @@ def _exchange(
             if each[0] is None:
                 turn.opens_in = -each[12]
             else:
-                lease = Lease(*each[:13])
-                lease.only_job = None if each[13] is None else each[13:]
+                lease = Lease(*each[:14])
+                lease.only_job = None if each[14] is None else each[14:]
                 turn.leases.append(lease)
     if chosen is not None:
-        turn.chosen = [Lease(*each) for each in chosen.fetchall()]
+        for each in chosen.fetchall():
+            if each[0] is None:
+                turn.short_of_permits.add(each[1])
+            else:
+                turn.chosen.append(Lease(*each))
     for lease in (*turn.leases, *turn.chosen):
         lease.token = token
     return turn

@@ -1,18 +1,18 @@
 -- name: lease_chosen
 -- See @schema@.lease_chosen. Locks: rows of partitions for share, then ready rows by range. Index: ready_of_range.
 select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
-       extract(epoch from now() - ready_at)::double precision
+       extract(epoch from now() - ready_at)::double precision, batch
   from @schema@.lease_chosen(%(owner)s, %(holder)s, %(token)s, %(server)s, %(partitions)s::int[],
-                             %(owner_epochs)s::bigint[], %(ranges)s::bigint[], %(members)s::bit(1024)[],
-                             %(aheads)s::boolean[])
+                             %(owner_epochs)s::bigint[], %(counts)s::int[], %(ranges)s::bigint[], %(members)s::bit(1024)[],
+                             %(aheads)s::boolean[], %(batches)s::bigint[])
 
 -- name: claim
 -- See @schema@.claim. Locks: gates, then ready rows in order, skipping those that are locked. Index: ready_in_order. A
 -- job that is alone in its lease comes with it: who waits for single jobs is spared a second question.
 select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.members::text, l.attempt, l.rescues, l.is_ahead,
-       l.task, extract(epoch from now() - l.ready_at)::double precision, j.id, j.args::text, j.key, j.attributes::text
+       l.task, extract(epoch from now() - l.ready_at)::double precision, l.batch, j.id, j.args::text, j.key, j.attributes::text
   from @schema@.claim(%(worker)s, %(token)s, %(partitions)s::int[], %(starts)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
-                      %(freed)s::int[]) as l
+                      %(freed)s::int[], %(caps)s::int[], %(batches)s::jsonb) as l
   left join lateral (
        select id, args, key, attributes from @schema@.job
         where id = l.range * 1024 + l.low and l.high - l.low = 1 offset 0) as j on true
@@ -20,9 +20,9 @@ select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.member
 -- name: claim_unread
 -- The same without the job, for whoever cannot read one of them.
 select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.members::text, l.attempt, l.rescues, l.is_ahead,
-       l.task, extract(epoch from now() - l.ready_at)::double precision, null, null, null, null
+       l.task, extract(epoch from now() - l.ready_at)::double precision, l.batch, null, null, null, null
   from @schema@.claim(%(worker)s, %(token)s, %(partitions)s::int[], %(starts)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
-                      %(freed)s::int[]) as l
+                      %(freed)s::int[], %(caps)s::int[], %(batches)s::jsonb) as l
 
 -- name: wake_gates
 -- Wake who waits for room under a limit. See @schema@.wake_gates.
@@ -31,7 +31,7 @@ select @schema@.wake_gates(%(freed)s::int[])
 -- name: held_leases
 -- Every lease that a worker holds, for whoever lost an answer.
 select id, partition_id, priority, pos, range, low, high, members::text, attempt, rescues, is_ahead, task,
-       extract(epoch from now() - ready_at)::double precision, token
+       extract(epoch from now() - ready_at)::double precision, batch, token
   from @schema@.lease where worker_id = %(worker)s
 
 -- name: settled_by

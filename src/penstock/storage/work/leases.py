@@ -20,7 +20,17 @@ from penstock.storage.connection.flow import schema_of
 from penstock.storage.connection.queries import fill
 from penstock.storage.enqueue.job_group import RANGE
 
-__all__ = ["Lease", "LeasedJob", "Stored", "leases_from", "leases_not_from", "members_of", "read_facts", "read_jobs"]
+__all__ = [
+    "Lease",
+    "LeasedJob",
+    "Stored",
+    "count_slots",
+    "leases_from",
+    "leases_not_from",
+    "members_of",
+    "read_facts",
+    "read_jobs",
+]
 
 # A range this well filled is read by its bounds; the others by their ids.
 _WORTH_BOUNDS = 8
@@ -49,6 +59,8 @@ class Lease:
     is_ahead: bool
     task: str
     waited_seconds: float
+    # Of jobs that are given to their handler together: a number that only their leases bear.
+    batch: int | None = None
     # What its claim drew at random. It is the lease's, like the number, and unlike that it never comes again.
     token: int = 0
     # Whether its jobs must start one after the other, also beside those of other leases of the partition.
@@ -59,6 +71,8 @@ class Lease:
     unsettled: int = 0
     # Whether another server answers than the one that gave it: that one may show jobs as running that have ended.
     is_in_doubt: bool = False
+    # How many jobs its batch has, which share the handler's time; kept by the worker.
+    together: int = 1
     # Monotonic seconds of when the worker got it.
     taken_at: float = 0.0
 
@@ -88,6 +102,12 @@ def members_of(low: int, high: int, members: str | None) -> Sequence[int]:
     if members is None:
         return range(low, high)
     return [position for position in range(low, high) if members[position] == "1"]
+
+
+def count_slots(leases: Sequence[Lease]) -> int:
+    """How many slots their jobs take: a batch takes one."""
+    alone = sum(len(lease.positions) for lease in leases if lease.batch is None)
+    return alone + len({(lease.partition_id, lease.batch) for lease in leases if lease.batch is not None})
 
 
 def leases_from(known: Iterable[Lease], leases: Iterable[Lease]) -> list[Lease]:

@@ -9,8 +9,9 @@ before that point: those are found by the transaction that wrote them. So each r
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import psycopg
@@ -47,6 +48,7 @@ __all__ = [
 
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
+NO_BATCHES: Mapping[int, Sequence[int]] = MappingProxyType({})
 
 
 class Ownership(NamedTuple):
@@ -56,6 +58,9 @@ class Ownership(NamedTuple):
     queue_id: int
     owner_epoch: int
     is_surplus: bool
+    # How many jobs may run there, where its queue has a total_limit, and may start, where it has a total_rate.
+    permits: int | None = None
+    tokens: int | None = None
 
 
 class ReadyRow(NamedTuple):
@@ -72,6 +77,11 @@ class ReadyRow(NamedTuple):
     # Of the key map by which its jobs were routed.
     epoch: int
     ready_at: float
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether its jobs have never failed, and were never rescued: they may be given to a handler together."""
+        return self.attempt == 1 and self.rescues == 0
 
     @property
     def positions(self) -> Sequence[int]:
@@ -115,6 +125,9 @@ class Look:
     unstarted: set[int] = field(default_factory=set)
     held: list[tuple[int, bytes | None]] | None = None
     halted: list[bytes] | None = None
+    # How many jobs may run, where the queue has a total_limit, and may start, where it has a total_rate.
+    permits: int | None = None
+    tokens: int | None = None
     key_maps: UndrainedKeyMaps | None = None
 
 
@@ -122,8 +135,8 @@ class Look:
 class ChosenJobs:
     """Jobs of one partition that its owner lets start. The leases on them may be given to another worker.
 
-    `members` are the same jobs by range: its number, their member bitmap, and whether they are ahead, which means that
-    no slot is free for them yet.
+    `members` are the same jobs by range: its number, their member bitmap, whether they are ahead, which means that no
+    slot is free for them yet, and their batch, which bears the number of its first job.
     """
 
     owner: int
@@ -132,18 +145,44 @@ class ChosenJobs:
     # The server that was looked at: on another nothing of it is leased.
     server: str
     jobs: list[int]
-    members: list[tuple[int, str, bool]]
+    members: list[tuple[int, str, bool, int | None]]
 
     @classmethod
-    def of(cls, owner: int, ownership: Ownership, server: str, jobs: Sequence[int], slots: int) -> ChosenJobs:
-        """The first `slots` of the jobs start at once, the others within moments."""
-        members = []
+    def of(
+        cls,
+        owner: int,
+        ownership: Ownership,
+        server: str,
+        jobs: Sequence[int],
+        slots: int,
+        batches: Mapping[int, Sequence[int]] = NO_BATCHES,
+    ) -> ChosenJobs:
+        """The first `slots` of the jobs start at once, the others within moments; with some of them, by `batches`, all
+        the jobs of the batch that they are the first of.
+        """
+        members: list[tuple[int, str, bool, int | None]] = []
         for is_ahead, some in ((False, jobs[:slots]), (True, jobs[slots:])):
-            by_range: dict[int, list[int]] = {}
-            for job in some:
-                by_range.setdefault(job // RANGE, []).append(job % RANGE)
-            members += [(number, members_text(positions), is_ahead) for number, positions in by_range.items()]
-        return cls(owner, ownership.partition_id, ownership.owner_epoch, server, list(jobs), members)
+            alone = [job for job in some if job not in batches] if batches else some
+            members += [(*each, is_ahead, None) for each in _by_range(alone)]
+            if batches:
+                members += [
+                    (*each, is_ahead, job) for job in some if job in batches for each in _by_range(batches[job])
+                ]
+        every = [member for job in jobs for member in batches.get(job, (job,))] if batches else list(jobs)
+        return cls(owner, ownership.partition_id, ownership.owner_epoch, server, every, members)
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether some of the jobs are given to their handler together."""
+        return any(batch is not None for _, _, _, batch in self.members)
+
+
+def _by_range(jobs: Iterable[int]) -> list[tuple[int, str]]:
+    """The ranges of jobs, each with its member bitmap."""
+    by_range: dict[int, list[int]] = {}
+    for job in jobs:
+        by_range.setdefault(job // RANGE, []).append(job % RANGE)
+    return [(number, members_text(positions)) for number, positions in by_range.items()]
 
 
 def lease_parameters(holder: int, token: int, choices: Sequence[ChosenJobs]) -> dict[str, Any]:
@@ -156,9 +195,11 @@ def lease_parameters(holder: int, token: int, choices: Sequence[ChosenJobs]) -> 
         "server": choices[0].server,
         "partitions": array_text([choice.partition_id for choice in choices]),
         "owner_epochs": array_text([choice.owner_epoch for choice in choices]),
-        "ranges": array_text([number for number, _, _ in members]),
-        "members": array_text([bitmap for _, bitmap, _ in members]),
-        "aheads": array_text(["t" if is_ahead else "f" for _, _, is_ahead in members]),
+        "counts": array_text([len(choice.jobs) for choice in choices]),
+        "ranges": array_text([number for number, _, _, _ in members]),
+        "members": array_text([bitmap for _, bitmap, _, _ in members]),
+        "aheads": array_text(["t" if is_ahead else "f" for _, _, is_ahead, _ in members]),
+        "batches": array_text(["NULL" if batch is None else batch for _, _, _, batch in members]),
     }
 
 
@@ -206,6 +247,8 @@ def _send_look(connection: Connection, wish: LookWish) -> dict[str, Cursor]:
     cursors = {"next": connection.execute(query("read_next_rows"), {**where, "rows": wish.rows})}
     if wish.before is not None:
         cursors["new"] = connection.execute(query("read_new_rows"), {**where, "before": wish.before})
+    if ownership.permits is not None or ownership.tokens is not None:
+        cursors["permits"] = connection.execute(query("read_permits"), where)
     if wish.with_others:
         cursors["running"] = connection.execute(query("read_running"), where)
         cursors["held"] = connection.execute(query("read_held"), where)
@@ -222,6 +265,8 @@ def _read_look(as_of: str, server: str, cursors: dict[str, Cursor]) -> Look:
         seen.rows.append(each)
         seen.found[each.priority] += 1
         seen.ends[each.priority] = each.pos + 1
+    if "permits" in cursors:
+        ((seen.permits, seen.tokens),) = cursors["permits"].fetchall()
     if "running" in cursors:
         running = cursors["running"].fetchall()
         seen.running = [(job, key) for job, key, _ in running]

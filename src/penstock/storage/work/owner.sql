@@ -1,6 +1,6 @@
 -- name: share_partitions
 -- See @schema@.share_partitions. Locks: rows of free partitions, skipping those that are locked.
-select partition_id, queue_id, owner_epoch, is_surplus from @schema@.share_partitions(%(worker)s)
+select partition_id, queue_id, owner_epoch, is_surplus, permits, tokens from @schema@.share_partitions(%(worker)s)
 
 -- name: give_up_partitions
 -- Let another worker own these partitions. See @schema@.give_up_partitions.
@@ -51,6 +51,13 @@ select l.range * 1024 + m, j.key, l.is_ahead or not exists (select from @schema@
  cross join lateral unnest(@schema@.positions(l.low, l.high, l.members)) as m
  cross join lateral (select key from @schema@.job_stored where id = l.range * 1024 + m limit 1) as j
  where l.partition_id = %(partition)s
+
+-- name: read_permits
+-- How many jobs may run in a partition of a queue with a total_limit, and start in one of a queue with a total_rate; null
+-- where it has none any more.
+select case when q.total_limit is not null then p.permits end,
+       case when q.total_rate is not null then @schema@.total_tokens(p.id) end
+  from @schema@.partition as p join @schema@.queue as q on q.id = p.queue_id where p.id = %(partition)s
 
 -- name: read_held
 -- The retries of a partition that wait for their time and hold their key meanwhile. Index: scheduled_of_partition.

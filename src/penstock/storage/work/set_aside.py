@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from penstock.log_records import log_about
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
@@ -27,7 +28,13 @@ def set_aside(connection: Connection, reasons: Mapping[int, str]) -> list[int]:
     parameters = {"jobs": array_text(reasons), "reasons": list(reasons.values())}
     aside = [row[0] for row in connection.execute(query("set_aside"), parameters).fetchall()]
     for job in aside:
-        log.error("job %d was set aside: %s. Repair and retry it, or cancel it", job, reasons[job])
+        log_about(
+            {"job_id": job},
+            logging.ERROR,
+            "job %d was set aside: %s. Repair and retry it, or cancel it",
+            job,
+            reasons[job],
+        )
     return aside
 
 

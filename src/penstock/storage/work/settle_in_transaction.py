@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from psycopg.rows import tuple_row
-
 from penstock.model.encoding import encode_result
-from penstock.storage.connection.callers_transaction import async_connection_beneath, connection_beneath
+from penstock.storage.connection.callers_transaction import (
+    async_connection_beneath,
+    callers_cursor,
+    connection_beneath,
+    fetch_async,
+)
 from penstock.storage.connection.queries import query
 from penstock.storage.work.settle import Succeeded, succeeded_parameters
 
@@ -24,7 +27,7 @@ def settle_in(
     given: Any, schema: str, worker: int, name: str, lease: int, token: int, job_id: int, result: Any
 ) -> bool:
     """Settle one job as succeeded in the caller's transaction; False where it is not held."""
-    cursor = connection_beneath(given).cursor(row_factory=tuple_row)
+    cursor = callers_cursor(connection_beneath(given))
     parameters = _settle_parameters(worker, name, lease, token, job_id, result)
     return not cursor.execute(query("settle_succeeded_if_leased", schema), parameters).fetchall()
 
@@ -33,7 +36,6 @@ async def settle_in_async(
     given: Any, schema: str, worker: int, name: str, lease: int, token: int, job_id: int, result: Any
 ) -> bool:
     """The same on an asynchronous connection."""
-    cursor = (await async_connection_beneath(given)).cursor(row_factory=tuple_row)
+    connection = await async_connection_beneath(given)
     parameters = _settle_parameters(worker, name, lease, token, job_id, result)
-    await cursor.execute(query("settle_succeeded_if_leased", schema), parameters)
-    return not await cursor.fetchall()
+    return not await fetch_async(connection, query("settle_succeeded_if_leased", schema), parameters)

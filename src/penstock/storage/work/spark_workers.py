@@ -73,6 +73,6 @@ def charge_nothing(connection: Connection, worker: int) -> None:
 
 
 def is_gated(connection: Connection, queue: int) -> bool:
-    """Whether a queue has a limit or a rate."""
+    """Whether a queue has a limit or a rate, of each partition or in all."""
     row = connection.execute(query("is_gated"), {"queue": queue}).fetchone()
     return bool(row and row[0])

@@ -51,5 +51,5 @@ update @schema@.worker set renewed_at = now() where id = %(worker)s returning na
 update @schema@.lease set is_ahead = true, rescues = rescues - 1 where worker_id = %(worker)s and not is_ahead
 
 -- name: is_gated
--- Whether a queue has a limit or a rate, so that nothing of it is claimed ahead.
-select (running_limit is not null or rate is not null) and not is_owned from @schema@.queue where id = %(queue)s
+-- Whether a queue has a limit or a rate, of each partition or in all, so that nothing of it is claimed ahead.
+select (running_limit is not null or rate is not null or total_limit is not null or total_rate is not null) and not is_owned from @schema@.queue where id = %(queue)s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.clock import system
@@ -46,10 +46,12 @@ def register(
     concurrency: int,
     lease_seconds: float,
     tasks: Iterable[tuple[int, str]],
-    untimed: Iterable[tuple[int, str]] = (),
+    timeouts: Mapping[tuple[int, str], float] | None = None,
+    batches: Mapping[tuple[int, str], tuple[int, float]] | None = None,
     instance: str | None = None,
 ) -> int:
-    """Enter a worker with the (queue, task) pairs it knows, and those of them without a timeout; its number.
+    """Enter a worker with its (queue, task) pairs, their timeouts, infinite where there is none, and of those that are
+    given several jobs together how many, and how long these wait for each other; its number.
 
     `instance`: the same on every shard. The number is drawn at random: a counted one would be given again by a promoted
     standby or a restored backup, and two workers would renew one row. It is short enough to be exact in JSON, wherever
@@ -70,23 +72,28 @@ def register(
                 "lease_seconds": lease_seconds,
             },
         )
-        add_tasks(connection, worker, tasks, untimed)
+        add_tasks(connection, worker, tasks, timeouts, batches)
     return worker
 
 
 def add_tasks(
-    connection: Connection, worker: int, tasks: Iterable[tuple[int, str]], untimed: Iterable[tuple[int, str]] = ()
+    connection: Connection,
+    worker: int,
+    tasks: Iterable[tuple[int, str]],
+    timeouts: Mapping[tuple[int, str], float] | None = None,
+    batches: Mapping[tuple[int, str], tuple[int, float]] | None = None,
 ) -> None:
     """Let a worker take jobs of these tasks too."""
-    tasks, untimed = list(tasks), list(untimed)
+    tasks, timeouts, batches = list(tasks), timeouts or {}, batches or {}
     connection.execute(
         query("register_worker_tasks"),
         {
             "worker": worker,
             "queues": [queue for queue, _ in tasks],
             "tasks": [task for _, task in tasks],
-            "untimed_queues": [queue for queue, _ in untimed],
-            "untimed": [task for _, task in untimed],
+            "timeouts": [timeouts.get(each) for each in tasks],
+            "batches": [batches[each][0] if each in batches else None for each in tasks],
+            "batch_waits": [batches[each][1] if each in batches else None for each in tasks],
         },
     )
 
@@ -144,13 +151,18 @@ def asked_to_stop(connection: Connection, worker: int) -> set[int]:
     return {row[0] for row in connection.execute(query("asked_to_stop"), {"worker": worker}).fetchall()}
 
 
-def withheld_queues(connection: Connection) -> dict[int, str | None]:
-    """The queues of which nothing is taken; by name those that have rules this program does not know and must not
-    ignore, the others are paused.
-    """
+def withheld_queues(connection: Connection, worker: int) -> dict[int, str | None]:
+    """The queues of which a worker takes nothing, with what to say of those that are not just paused."""
     known = json.dumps(list(options_of(QueueRules)))
-    rows = connection.execute(query("withheld_queues"), {"known": known}).fetchall()
-    return {id_: None if is_paused else name for id_, name, is_paused in rows}
+    rows = connection.execute(query("withheld_queues"), {"known": known, "worker": worker}).fetchall()
+    return {
+        id_: f"queue {name!r}: none of its jobs start here any more; restart this worker where the queue was made anew"
+        if is_deleted
+        else None
+        if is_paused
+        else f"queue {name!r} has rules this program does not know: none of its jobs start here"
+        for id_, name, is_paused, is_deleted in rows
+    }
 
 
 def limited_queues(connection: Connection) -> set[int]:

@@ -9,10 +9,11 @@ values (%(worker)s, %(name)s, coalesce(%(instance)s::uuid, gen_random_uuid()), %
 update @schema@.worker set session_pid = pg_backend_pid() where id = %(worker)s
 
 -- name: register_worker_tasks
--- What a worker can run, and which of that has no timeout.
-insert into @schema@.worker_task (worker_id, queue_id, task, has_timeout)
-select %(worker)s, q, t, (q, t) not in (select u.q, u.t from unnest(%(untimed_queues)s::int[], %(untimed)s::text[]) as u(q, t))
-  from unnest(%(queues)s::int[], %(tasks)s::text[]) as g(q, t) on conflict do nothing
+-- What a worker can run, for how long, and in which batches.
+insert into @schema@.worker_task (worker_id, queue_id, task, timeout_seconds, batch, batch_wait_seconds)
+select %(worker)s, q, t, s, b, w
+  from unnest(%(queues)s::int[], %(tasks)s::text[], %(timeouts)s::double precision[], %(batches)s::int[],
+              %(batch_waits)s::double precision[]) as g(q, t, s, b, w) on conflict do nothing
 
 -- name: renew_worker_if_alive
 -- One row a worker, not one a job. No row: the worker was declared dead, and every lease it held is lost. Which server
@@ -31,13 +32,16 @@ select c.job_id from @schema@.cancellation as c
                   and @schema@.has_member(l.low, l.high, l.members, (c.job_id %% 1024)::int))
 
 -- name: withheld_queues
--- The queues of which this program takes nothing: they are paused, or have rules that it would have to know.
-select id, name, is_paused from @schema@.queue
- where is_paused or not coalesce(rules -> 'must_know', '[]') <@ %(known)s::jsonb
+-- The queues of which this program takes nothing: they are paused, or have rules that it would have to know; of those that
+-- were deleted, the ones that this worker serves.
+select q.id, q.name, q.is_paused, q.deleted_at is not null from @schema@.queue as q
+ where (q.is_paused or not coalesce(q.rules -> 'must_know', '[]') <@ %(known)s::jsonb)
+   and (q.deleted_at is null
+        or exists (select from @schema@.worker_task as t where t.worker_id = %(worker)s and t.queue_id = q.id))
 
 -- name: limited_queues
 -- The queues whose limit is kept by the claim.
-select id from @schema@.queue where running_limit is not null and not is_owned
+select id from @schema@.queue where (running_limit is not null or total_limit is not null) and not is_owned
 
 -- name: fall_asleep
 -- Nothing where the worker was declared dead: it is about to find out. Locks: its own row against removal.

@@ -7,17 +7,20 @@ create view @schema@.depth as
     select partition_id,
            sum(opened)::bigint as opened, sum(scheduled)::bigint as scheduled, sum(blocked)::bigint as blocked,
            sum(dead)::bigint as dead, sum(enqueued)::bigint as enqueued, sum(completed)::bigint as completed,
-           sum(failed)::bigint as failed
-      from (select partition_id, opened, scheduled, blocked, dead, enqueued, completed, failed from @schema@.total
+           sum(failed)::bigint as failed, sum(cancelled)::bigint as cancelled, sum(discarded)::bigint as discarded,
+           sum(expired)::bigint as expired
+      from (select partition_id, opened, scheduled, blocked, dead, enqueued, completed, failed, cancelled, discarded, expired
+              from @schema@.total
             union all
-            select partition_id, opened, scheduled, blocked, dead, enqueued, completed, failed from @schema@.tally) as counted
+            select partition_id, opened, scheduled, blocked, dead, enqueued, completed, failed, cancelled, discarded, expired
+              from @schema@.tally) as counted
      group by partition_id;
 
 create view @schema@.finished_job as
     select f.range * 1024 + u.position as job_id, f.slice, f.grown, f.partition_id, f.outcome, f.attempt,
            f.finished_at - make_interval(secs => greatest(0, u.start_age - u.run_time) / 1e6) as finished_at,
            f.finished_at - make_interval(secs => u.start_age / 1e6) as started_at,
-           f.worker, u.result, u.error
+           f.worker, u.result, coalesce(u.error, f.reason) as error
       from @schema@.finished as f,
            unnest(f.positions, f.start_ages, f.run_times, f.results, f.errors)
                as u(position, start_age, run_time, result, error);

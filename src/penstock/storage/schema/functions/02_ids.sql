@@ -16,3 +16,9 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     raise exception using errcode = '22023', message = format('InvalidInput: %s: %s', field, problem);
 end $$;
+
+-- The attributes of a job that is to wait for a time have that: it is told when nothing waits any more. Null: it waits for none.
+create or replace function @schema@.with_run_at(p_attributes jsonb, p_run_at timestamptz) returns jsonb
+language sql stable parallel safe
+return case when p_run_at is null then p_attributes
+            else coalesce(p_attributes, '{}') || jsonb_build_object('run_at', p_run_at) end;

@@ -52,6 +52,20 @@ begin atomic
         (select (not e.has_succeeded)::int from @schema@.parent_end as e where e.job_id = p_job));
 end;
 
+-- Why a child is cancelled: the first of its parents that did not succeed, and how it ended. On another shard that is not
+-- told.
+create or replace function @schema@.why_cancelled(p_parents bigint[]) returns text
+language sql stable
+begin atomic
+    select coalesce(
+        (select 'parent ' || p.id ||
+                case when exists (select from @schema@.parent_end as e where e.job_id = p.id) then ' did not succeed'
+                     else (array[' failed', ' was cancelled', ' was discarded', ' expired'])[o] end
+           from unnest(p_parents) with ordinality as p(id, n) cross join lateral @schema@.outcome_of(p.id) as o
+          where o <> 0 order by p.n limit 1),
+        'a parent did not succeed');
+end;
+
 -- Whether a job that did not succeed can still be brought back: it is a dead letter, which can be retried, or was
 -- cancelled for one; here, or as far as it was heard of on another shard.
 create or replace function @schema@.may_come_back(p_job bigint) returns boolean

@@ -23,15 +23,17 @@ begin
     return coalesce(v_state = 'open', false);
 end $$;
 
--- Locks the newest map of a queue; its epoch. Waits a moment for one that is not open yet.
+-- Locks the newest map of a queue; its epoch. Waits a moment for one that is not open yet. That of a deleted queue is
+-- never open again: what moves there moves by it all the same, and is ended where it comes to.
 create or replace function @schema@.lock_newest_map(p_queue int) returns int
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_epoch int;
+    v_epoch      int;
+    v_is_deleted boolean;
 begin
     for v_try in 1..250 loop
-        select epoch into v_epoch from @schema@.queue where id = p_queue;
-        if v_epoch is null or @schema@.lock_map(p_queue, v_epoch) then
+        select epoch, deleted_at is not null into v_epoch, v_is_deleted from @schema@.queue where id = p_queue;
+        if v_epoch is null or @schema@.lock_map(p_queue, v_epoch) or v_is_deleted then
             return v_epoch;
         end if;
         if exists (select from @schema@.queue_map where queue_id = p_queue and epoch = v_epoch and state = 'announced') then

@@ -87,7 +87,7 @@ begin
     v_range := @schema@.draw_range();
     insert into @schema@.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
     select v_range * 1024 + a.n - 1, now(), p_partition, p_priority, p_tasks[a.n], p_keys[a.n], a.value,
-           nullif(p_attributes -> (a.n - 1)::int, 'null')
+           @schema@.with_run_at(nullif(p_attributes -> (a.n - 1)::int, 'null'), case when p_run_at > now() then p_run_at end)
       from json_array_elements(p_args) with ordinality as a(value, n);
     perform @schema@.make_visible(array[p_queue], array[p_partition], array[p_priority], array[''], array[p_run_at],
         array[v_range], array[cardinality(p_tasks)::smallint], array[null::bit(1024)], array[p_epoch]);

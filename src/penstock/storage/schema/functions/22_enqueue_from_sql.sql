@@ -52,12 +52,21 @@ begin
     return v_chosen.id;
 end $$;
 
+-- Refuses a queue that was not found by its name, or was deleted since.
+create or replace function @schema@.refuse_unknown_queue(p_name text) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    raise exception using errcode = '42704',
+        message = format('NotFound: queue %L does not exist: declare it with app.queue(...) and app.migrate()', p_name);
+end $$;
+
 -- enqueue: for any language, inside any transaction. Returns the job's id.
 create or replace function @schema@.enqueue(
     queue text, task text, args jsonb default '{}', key text default null, key_bytes bytea default null,
     priority int default 5, run_at timestamptz default null, delay double precision default null,
     after bigint[] default null, on_parent_failure text default 'cancel', idempotency_key text default null,
-    tenant text default null, owner text default null, tags text[] default null) returns bigint
+    tenant text default null, created_by text default null, tags text[] default null,
+    "unique" text default null, unique_key text default null) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
@@ -72,12 +81,14 @@ declare
     v_field           text;
     v_value           text;
 begin
-    v_queue := (select q from @schema@.queue as q where q.name = enqueue.queue);
-    if v_queue.id is null then
-        raise exception using errcode = '42704',
-            message = format('NotFound: queue %L does not exist: declare it with app.queue(...) and app.migrate()', enqueue.queue);
+    if enqueue.queue is null then
+        perform @schema@.refuse('queue', 'must be the name of a queue, not null');
     end if;
-    for v_field, v_value in values ('task', enqueue.task), ('tenant', enqueue.tenant), ('owner', enqueue.owner) loop
+    v_queue := (select q from @schema@.queue as q where q.name = enqueue.queue);
+    if v_queue.id is null or v_queue.deleted_at is not null then
+        perform @schema@.refuse_unknown_queue(enqueue.queue);
+    end if;
+    for v_field, v_value in values ('task', enqueue.task), ('tenant', enqueue.tenant), ('created_by', enqueue.created_by) loop
         if v_value is null and v_field <> 'task' then
             continue;
         end if;
@@ -92,7 +103,7 @@ begin
     elsif enqueue.key is not null and enqueue.key_bytes is not null then
         perform @schema@.refuse('key', 'give key or key_bytes, not both');
     elsif octet_length(v_key) > 512 then
-        perform @schema@.refuse('key', format('%s bytes, more than the limit of 512', octet_length(v_key)));
+        perform @schema@.refuse('key', format('%s bytes, more than the limit of 512: give a digest', octet_length(v_key)));
     elsif enqueue.priority is null or enqueue.priority not between 0 and 9 then
         perform @schema@.refuse('priority', 'must be 0 (first) to 9');
     elsif enqueue.delay is not null and enqueue.run_at is not null then
@@ -103,10 +114,20 @@ begin
         perform @schema@.refuse('run_at', 'must be a time in the years 1900 to 9998');
     elsif array_ndims(enqueue.after) > 1 or cardinality(enqueue.after) > 1000 then
         perform @schema@.refuse('after', 'must be a plain array of at most 1000 ids');
+    elsif array_position(enqueue.after, null) is not null then
+        perform @schema@.refuse('after', 'must hold ids, not null: give what enqueue returned');
     elsif enqueue.on_parent_failure is null or enqueue.on_parent_failure not in ('cancel', 'run', 'wait') then
         perform @schema@.refuse('on_parent_failure', 'must be cancel, run or wait');
     elsif octet_length(enqueue.idempotency_key) > 512 or btrim(enqueue.idempotency_key) = '' then
         perform @schema@.refuse('idempotency_key', 'must have 1 to 512 bytes and not be blank');
+    elsif enqueue."unique" <> 'waiting' then
+        perform @schema@.refuse('unique', 'must be waiting, or null');
+    elsif enqueue."unique" is not null and enqueue.idempotency_key is not null then
+        perform @schema@.refuse('unique', 'give unique or idempotency_key, not both');
+    elsif enqueue."unique" is null and enqueue.unique_key is not null then
+        perform @schema@.refuse('unique_key', 'give "unique" => ''waiting'' with it');
+    elsif octet_length(enqueue.unique_key) > 512 or btrim(enqueue.unique_key) = '' then
+        perform @schema@.refuse('unique_key', 'must have 1 to 512 bytes and not be blank');
     elsif array_ndims(enqueue.tags) > 1 or cardinality(enqueue.tags) > 32 then
         perform @schema@.refuse('tags', 'must be a plain array of at most 32 texts');
     elsif exists (select from unnest(enqueue.tags) as t where t is null or length(t) > 200 or btrim(t) = '') then
@@ -116,10 +137,16 @@ begin
         v_run_at := now() + make_interval(secs => enqueue.delay);
     end if;
 
+    if enqueue."unique" is not null then
+        v_idempotency_key := @schema@.unique_text(enqueue.task, enqueue.args, enqueue.unique_key);
+    end if;
     if v_queue.is_owned or v_idempotency_key is not null then
         while not @schema@.lock_map(v_queue.id, v_queue.epoch) loop
             perform @schema@.lock_newest_map(v_queue.id);
             v_queue := (select q from @schema@.queue as q where q.id = v_queue.id);
+            if v_queue.deleted_at is not null then
+                perform @schema@.refuse_unknown_queue(enqueue.queue);
+            end if;
         end loop;
     end if;
     v_partition := @schema@.choose_partition(v_queue, v_key, v_idempotency_key,
@@ -132,9 +159,15 @@ begin
     end if;
 
     v_attributes := nullif(jsonb_strip_nulls(jsonb_build_object(
-        'tenant', enqueue.tenant, 'owner', enqueue.owner, 'idempotency_key', enqueue.idempotency_key,
+        'tenant', enqueue.tenant, 'created_by', enqueue.created_by, 'idempotency_key', enqueue.idempotency_key,
         'tags', to_jsonb(enqueue.tags), 'parents', to_jsonb(enqueue.after::text[]))), '{}');
     v_id := @schema@.draw_range() * 1024;
+    if enqueue."unique" is not null then
+        v_known := @schema@.take_unique(v_queue.id, v_idempotency_key, v_id, true);
+        if v_known is not null then
+            return v_known;
+        end if;
+    end if;
     -- Until the key is this job's or another one has it: it may be forgotten between the conflict and the look.
     while enqueue.idempotency_key is not null loop
         insert into @schema@.dedup (queue_id, idempotency_key, job_id) values (v_queue.id, v_idempotency_key, v_id) on conflict do nothing;
@@ -145,10 +178,11 @@ begin
         end if;
     end loop;
     insert into @schema@.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
-    values (v_id, now(), v_partition, enqueue.priority, enqueue.task, v_key, enqueue.args::json, v_attributes);
+    values (v_id, now(), v_partition, enqueue.priority, enqueue.task, v_key, enqueue.args::json,
+            @schema@.with_run_at(v_attributes, case when v_run_at > now() then v_run_at end));
     if cardinality(enqueue.after) > 0 then
         select p into v_known from unnest(enqueue.after) as p
-         where p is null or not @schema@.can_be_parent(p) limit 1;
+         where not @schema@.can_be_parent(p) limit 1;
         if found then
             perform @schema@.refuse('after', format('job %s is unknown, pruned or archived', v_known));
         end if;

@@ -23,20 +23,25 @@ begin
     if v_rows = '{}' then
         return 0;
     end if;
-    return @schema@.expire_some(p_partition, v_rows);
+    return @schema@.expire_some(p_partition, v_rows, @schema@.why_expired(extract(epoch from p_max_wait)::double precision));
 end $$;
+
+-- Why a job has expired.
+create or replace function @schema@.why_expired(p_max_wait double precision) returns text
+language sql stable parallel safe
+return 'max_wait ' || p_max_wait || ' s passed';
 
 -- Ends these rows, which the caller has locked; where that is refused, by halves, then job by job. A job that is refused
 -- alone is set aside, and where not even that can be written it stays where it is, and is told. Only who has something to
 -- end pays for a block that catches.
-create or replace function @schema@.expire_some(p_partition int, p_rows tid[]) returns int
+create or replace function @schema@.expire_some(p_partition int, p_rows tid[], p_reason text) returns int
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_error text;
     v_job   bigint;
 begin
     begin
-        return @schema@.expire_rows(p_partition, p_rows);
+        return @schema@.expire_rows(p_partition, p_rows, p_reason);
     exception when data_exception or integrity_constraint_violation or data_corrupted or index_corrupted then
         get stacked diagnostics v_error = message_text;
     end;
@@ -44,8 +49,8 @@ begin
         p_rows := @schema@.take_ready_apart(p_rows[1]);
     end if;
     if cardinality(p_rows) > 1 then
-        return @schema@.expire_some(p_partition, p_rows[:cardinality(p_rows) / 2])
-             + @schema@.expire_some(p_partition, p_rows[cardinality(p_rows) / 2 + 1:]);
+        return @schema@.expire_some(p_partition, p_rows[:cardinality(p_rows) / 2], p_reason)
+             + @schema@.expire_some(p_partition, p_rows[cardinality(p_rows) / 2 + 1:], p_reason);
     end if;
     select range * 1024 + low into v_job from @schema@.ready where ctid = p_rows[1];
     begin
@@ -57,7 +62,7 @@ begin
 end $$;
 
 -- Ends these rows, all or none; how many jobs.
-create or replace function @schema@.expire_rows(p_partition int, p_rows tid[]) returns int
+create or replace function @schema@.expire_rows(p_partition int, p_rows tid[], p_reason text) returns int
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_count int;
@@ -66,12 +71,12 @@ begin
         delete from @schema@.ready where ctid = any (p_rows)
         returning range, attempt, @schema@.positions(low, high, members) as positions
     ), ended as (
-        insert into @schema@.finished (slice, range, partition_id, outcome, attempt, positions)
-        select @schema@.current_slice(), range, p_partition, 4, attempt, positions from gone
+        insert into @schema@.finished (slice, range, partition_id, outcome, attempt, positions, reason)
+        select @schema@.current_slice(), range, p_partition, 4, attempt, positions, p_reason from gone
         returning cardinality(positions) as n
     ), counted as (
-        insert into @schema@.tally (partition_id, opened)
-        select p_partition, -sum(n) from ended having sum(n) > 0
+        insert into @schema@.tally (partition_id, opened, expired)
+        select p_partition, -sum(n), sum(n) from ended having sum(n) > 0
     )
     select coalesce(sum(n), 0) into v_count from ended;
     return v_count;

@@ -8,10 +8,13 @@
 -- snapshot would be locked as it is now, but not be found again by where it stands in the same snapshot, and so its jobs
 -- be given out twice. What went back to a range stands beside the rest of it at the same `pos`, so all rows of the last
 -- `pos` are taken in: of a range the lowest go first.
+-- p_batch: what is taken is a batch, whose leases bear that number. p_is_fresh: only of what has never failed and was never
+-- rescued, or only of what has or was; null: of both.
 -- Locks: ready rows in order, skipping those that others have locked.
 create or replace function @schema@.take(
     p_worker bigint, p_token bigint, p_partition int, p_priority int, p_start bigint, p_until timestamptz, p_tasks text[],
-    p_slots int, p_wanted int, p_rows int, p_has_suspect boolean default false) returns setof @schema@.claimed
+    p_slots int, p_wanted int, p_rows int, p_has_suspect boolean default false, p_batch bigint default null,
+    p_is_fresh boolean default null) returns setof @schema@.claimed
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_rows tid[];
@@ -20,11 +23,13 @@ begin
         select ctid as tid, pos from @schema@.ready
          where partition_id = p_partition and not is_parked and priority = p_priority and pos >= p_start
            and task = any (p_tasks) and (rescues < 2 or not p_has_suspect)
+           and (p_is_fresh is null or p_is_fresh = (attempt = 1 and rescues = 0))
          order by pos limit p_rows for update skip locked
     ), beside as materialized (
         select ctid as tid from @schema@.ready
          where partition_id = p_partition and not is_parked and priority = p_priority
            and pos = (select max(pos) from head) and task = any (p_tasks) and (rescues < 2 or not p_has_suspect)
+           and (p_is_fresh is null or p_is_fresh = (attempt = 1 and rescues = 0))
            for update skip locked
     )
     select array(select tid from head union select tid from beside) into v_rows;
@@ -68,15 +73,15 @@ begin
            and r.ctid = any (array(select tid from cut as c where c.cut < c.high))
     )
     insert into @schema@.lease (token, worker_id, partition_id, priority, pos, range, low, high, members,
-                                attempt, rescues, is_ahead, ready_at, task)
+                                attempt, rescues, is_ahead, ready_at, task, batch)
     select p_token, p_worker, partition_id, priority, pos, range, g.low, g.high,
            case when g.low = p.low and g.high = p.high then members else members & @schema@.span(g.low, g.high) end,
-           attempt, rescues, g.is_ahead, ready_at, task
+           attempt, rescues, g.is_ahead, ready_at, task, p_batch
       from parted as p
      cross join lateral (values (p.low, p.middle, false), (p.middle, p.cut, true)) as g(low, high, is_ahead)
      where g.low < g.high
      order by pos, range, g.low
-    returning id, partition_id, priority, pos, range, low, high, members, attempt, rescues, is_ahead, ready_at, task;
+    returning id, partition_id, priority, pos, range, low, high, members, attempt, rescues, is_ahead, ready_at, task, batch;
 end $$;
 
 -- Claims up to p_slots jobs that start at once and p_ahead more that start within moments, from the
@@ -84,14 +89,21 @@ end $$;
 -- `pos` a partition, one a priority: where the last claim ended, so that dead rows at the head are not walked again. A
 -- waiting job rises one priority a minute: the priority whose head has the least ready_at + priority * 60 s goes first. p_has_suspect: the worker
 -- has a job that was rescued twice, and is given no other of that kind.
--- A partition with a limit or a rate gives what its gate lets through, and nothing ahead; only to a worker whose slots
+-- A partition with a limit, a rate, permits or a total_rate's tokens gives what its gate lets through, and nothing ahead; only to a worker whose slots
 -- other queues keep busy it gives ahead when it is first in turn. p_freed are partitions where the same transaction
 -- ended jobs: room that is not taken again is offered to others. A last row without a number is no lease: it
--- says by its ready_at from when on more may start (a rate, or a gate somebody is in).
+-- says by its ready_at from when on more may start (a rate, a gate somebody is in, or a batch that waits to be fuller).
+-- p_caps says of each partition how many more jobs of its queue the worker may take; the partitions of a queue stand together
+-- then, and share that.
+-- p_batches: by queue and task, how many jobs the worker's handler is given together, and how many seconds the first of
+-- them waits for the others. A batch counts as one job where slots and caps are counted, and as its jobs at a gate. It is of
+-- one partition, priority and task, and passes over what is of others. What failed or was rescued is in no batch: if it was
+-- one of its jobs that did it, that one must be found.
 -- Partitions with an owner are passed over. Locks: gates, then ready rows in order, skipping those that others have locked.
 create or replace function @schema@.claim(
     p_worker bigint, p_token bigint, p_partitions int[], p_starts bigint[], p_slots int, p_ahead int,
-    p_has_suspect boolean default false, p_freed int[] default null) returns setof @schema@.claimed
+    p_has_suspect boolean default false, p_freed int[] default null, p_caps int[] default null, p_batches jsonb default null)
+returns setof @schema@.claimed
 language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp as $$
 declare
@@ -106,17 +118,34 @@ declare
     v_leases    int;
     v_asked     int;
     v_has_suspect boolean := p_has_suspect;
-    -- How many to have taken in all when this partition is done, how many when it began, and what its gate says.
+    -- How many to have taken in all when this partition is done, and how many when it began, with a batch as one; how many
+    -- jobs of it were taken, how many its gate lets start (null: any number), and what else that says.
     v_most      int;
     v_before    int;
+    v_jobs      int;
+    v_room      int;
     v_gate      record;
     v_is_inside boolean;
     v_gates     int[] := '{}';
     v_offered   int[] := p_freed;
     v_opens_at  timestamptz;
+    -- The queue of the last partition, and how many more of it may be taken; null where it has no cap.
+    v_queue     int;
+    v_left      int;
+    -- The tasks to look for, and of them what is taken next: whether only what is fresh of it, and as which batch.
+    v_known     text[];
+    v_tasks     text[];
+    v_is_fresh  boolean;
+    v_batch     bigint;
+    v_size      int;
+    v_wait      interval;
+    v_waiting   record;
+    v_batched   int := 0;
 begin
     for v_partition in
-        select p.id, q.max_wait_seconds, q.running_limit is not null or q.rate is not null as is_gated, g.n,
+        select p.id, q.id as queue_id, q.max_wait_seconds, p_batches -> q.id::text as batches,
+               q.running_limit is not null or q.rate is not null or q.total_limit is not null
+               or q.total_rate is not null as is_gated, g.n,
                array(select t.task from @schema@.worker_task as t where t.worker_id = p_worker and t.queue_id = q.id) as tasks
           from unnest(p_partitions) with ordinality as g(id, n)
           join @schema@.partition as p on p.id = g.id
@@ -126,11 +155,20 @@ begin
     loop
         v_most := p_slots + p_ahead;
         v_before := v_taken;
+        v_jobs := 0;
+        v_room := null;
+        v_known := v_partition.tasks;
         v_is_inside := false;
+        if v_queue is distinct from v_partition.queue_id then
+            v_queue := v_partition.queue_id;
+            v_left := p_caps[v_partition.n];
+        end if;
+        continue when v_left <= 0;
         if v_partition.is_gated then
             v_most := case when p_slots = 0 and v_partition.n = 1 and cardinality(p_partitions) > 1 then p_ahead else p_slots end;
             continue when v_taken >= v_most;
         end if;
+        v_most := least(v_most, v_taken + v_left);
         if v_partition.max_wait_seconds is not null then
             while @schema@.expire_head(v_partition.id, make_interval(secs => v_partition.max_wait_seconds)) > 0 loop
             end loop;
@@ -140,15 +178,16 @@ begin
             v_first := null;
             v_second := 'infinity';
             for v_first in
-                select level.priority, r.ready_at, r.high - r.low as size, r.ready_at + level.priority * interval '60 s' as rank,
+                select level.priority, r.ready_at, r.high - r.low as size, r.task, r.attempt, r.rescues,
+                       r.ready_at + level.priority * interval '60 s' as rank,
                        p_starts[(v_partition.n - 1) * 10 + level.priority + 1] as start,
                        lead(r.ready_at + level.priority * interval '60 s')
                            over (order by r.ready_at + level.priority * interval '60 s', level.priority) as second_rank
                   from unnest(v_levels) as level(priority)
                  cross join lateral (
-                       select ready_at, low, high from @schema@.ready
+                       select ready_at, low, high, task, attempt, rescues from @schema@.ready
                         where partition_id = v_partition.id and not is_parked and priority = level.priority
-                          and pos >= p_starts[(v_partition.n - 1) * 10 + level.priority + 1] and task = any (v_partition.tasks)
+                          and pos >= p_starts[(v_partition.n - 1) * 10 + level.priority + 1] and task = any (v_known)
                         order by pos limit 1) as r
                  order by rank, level.priority limit 1
             loop
@@ -163,52 +202,99 @@ begin
                     exit;
                 end if;
                 v_gates := v_gates || v_partition.id;
-                v_most := least(v_most, v_taken + least(v_gate.free, v_gate.bucket_tokens));
-                exit when v_taken >= v_most;
+                v_room := least(v_gate.free, v_gate.bucket_tokens);
+                exit when v_room <= 0;
                 -- What was first before the gate may be gone.
                 continue;
             end if;
-            v_asked := v_most - v_taken;
+            v_asked := least(v_most - v_taken, v_room - v_jobs);
             v_rows := least(v_asked, v_asked / v_first.size + 1);
+            v_tasks := v_known;
+            v_is_fresh := null;
+            v_batch := null;
+            if v_partition.batches is not null then
+                v_size := v_partition.batches -> v_first.task ->> 0;
+                v_wait := make_interval(secs => (v_partition.batches -> v_first.task ->> 1)::double precision);
+                if v_size is null then
+                    v_tasks := array(select t from unnest(v_known) as t where not v_partition.batches ? t);
+                elsif (v_first.attempt > 1 or v_first.rescues = 1) or (v_first.rescues > 1 and not v_has_suspect) then
+                    v_tasks := array[v_first.task];
+                    v_is_fresh := false;
+                else
+                    v_tasks := array[v_first.task];
+                    v_is_fresh := true;
+                    v_asked := least(v_size, v_room - v_jobs);
+                    select sum(w.n)::int as jobs, count(*) filter (where w.before < v_asked)::int as rows, min(w.ready_at) as oldest
+                      into v_waiting
+                      from (select r.ready_at, r.n, sum(r.n) over (order by r.pos, r.range, r.low) - r.n as before
+                              from (select ready_at, pos, range, low, @schema@.members_count(low, high, members) as n
+                                      from @schema@.ready
+                                     where partition_id = v_partition.id and not is_parked and priority = v_first.priority
+                                       and pos >= v_first.start and task = v_first.task and attempt = 1 and rescues = 0
+                                     order by pos limit v_asked) as r) as w;
+                    if v_waiting.jobs is null or (v_waiting.jobs < v_asked and v_waiting.oldest + v_wait > clock_timestamp()) then
+                        v_opens_at := least(v_opens_at, v_waiting.oldest + v_wait);
+                        v_known := array_remove(v_known, v_first.task);
+                        continue;
+                    end if;
+                    v_rows := v_waiting.rows;
+                    v_batch := case when least(v_waiting.jobs, v_asked) > 1 then nextval('@schema@.lease_number') end;
+                end if;
+            end if;
             v_got := 0;
             v_leases := 0;
             for v_lease in
                 select t.id, t.partition_id, t.priority, t.pos, t.range, t.low, t.high, t.members,
-                       t.attempt, t.rescues, t.is_ahead, t.ready_at, t.task
+                       t.attempt, t.rescues, t.is_ahead, t.ready_at, t.task, t.batch
                   from @schema@.take(p_worker, p_token, v_partition.id, v_first.priority, v_first.start,
-                    greatest(v_second - v_first.priority * interval '60 s', v_first.ready_at), v_partition.tasks,
-                    greatest(least(p_slots, v_most) - v_taken, 0), v_asked, v_rows, v_has_suspect) as t
+                    greatest(v_second - v_first.priority * interval '60 s', v_first.ready_at), v_tasks,
+                    case when v_batch is null then greatest(least(p_slots - v_taken, v_asked), 0)
+                         when v_taken < p_slots then v_asked else 0 end,
+                    v_asked, v_rows, v_has_suspect, v_batch, v_is_fresh) as t
             loop
                 v_got := v_got + @schema@.members_count(v_lease.low, v_lease.high, v_lease.members);
                 v_leases := v_leases + 1;
                 v_has_suspect := v_has_suspect or v_lease.rescues > 1;
                 return next v_lease;
             end loop;
-            v_taken := v_taken + v_got;
-            exit when v_taken >= v_most;
+            v_taken := v_taken + case when v_batch is null then v_got else (v_got > 0)::int end;
+            v_jobs := v_jobs + v_got;
+            exit when v_taken >= v_most or v_jobs >= v_room;
+            if v_partition.batches is not null then
+                -- Slots may be many and batches large: not more than this is taken together.
+                v_batched := v_batched + v_got;
+                exit when v_batched >= 8192;
+                if v_got = 0 then
+                    v_known := array_remove(v_known, v_first.task);
+                end if;
+                continue;
+            end if;
             -- The only priority that had anything gave fewer rows than it might have: nothing is left to look for.
             exit when v_second = 'infinity' and v_leases < v_rows and not v_has_suspect;
             if v_got = 0 then
                 v_levels := array_remove(v_levels, v_first.priority::int);
             end if;
         end loop;
+        v_left := v_left - (v_taken - v_before);
         if v_is_inside then
-            v_got := v_taken - v_before;
+            v_got := v_jobs;
             if v_gate.rate is not null then
                 v_gate.full_at := v_gate.full_at + ceil(v_got * 1e6 / v_gate.rate) * interval '1 microsecond';
-                if v_got > 0 then
-                    insert into @schema@.spent (partition_id, full_at) values (v_partition.id, v_gate.full_at);
-                end if;
                 if v_got >= v_gate.bucket_tokens and (v_gate.free is null or v_gate.free > v_got) then
                     v_opens_at := least(v_opens_at, v_gate.full_at
                         - (@schema@.burst_of(v_gate.rate) - 1) / v_gate.rate * interval '1 second');
                 end if;
             end if;
-            if v_got >= v_gate.free or v_taken < p_slots then
+            if v_got > 0 and v_gate.starts is not null then
+                insert into @schema@.spent (partition_id, full_at, starts)
+                values (v_partition.id, v_gate.full_at, v_gate.starts + v_got);
+            end if;
+            -- Where the worker's own cap kept it from more, the room is for others.
+            if v_got >= v_gate.free or (v_taken < p_slots and (v_left is null or v_left > 0)) then
                 v_offered := array_remove(v_offered, v_partition.id);
             end if;
         end if;
-        exit when v_taken >= p_slots + p_ahead;
+        exit when v_taken >= p_slots + p_ahead or v_batched >= 8192;
     end loop;
     if v_opens_at is not null and v_taken < p_slots then
         v_lease := null;

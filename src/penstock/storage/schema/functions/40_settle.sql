@@ -108,7 +108,7 @@ end $$;
 -- Settles every other end, an object a job in p_ends: lease, token, range, position, end, error, due_in, age, run. The ends:
 --   retry   counts an attempt and waits due_in seconds (0: at once)     snooze   waits, counts nothing
 --   failed  goes to the dead letters                                    release  never started: ready again, as it was
---   cancelled, discarded, expired                                       are history
+--   cancelled, discarded, expired                                       are history, with the reason as their error
 -- On a queue with an owner a retry or snooze keeps its `pos` and holds its key, where the queue says so; otherwise it
 -- goes to the end of the order when it is due, by the map of keys of that time: even at once it goes by way of `scheduled`.
 -- Locks: leases by id.
@@ -118,6 +118,7 @@ language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = fo
 set search_path = pg_catalog, pg_temp as $$
 declare
     v_settled @schema@.leased_job[];
+    v_waiting bigint[];
 begin
     perform from @schema@.lease
       where id in (select (value ->> 'lease')::bigint from json_array_elements(p_ends)) and worker_id = p_worker
@@ -126,6 +127,7 @@ begin
     with mine as materialized (
         select l.id, l.range, l.partition_id, l.priority, l.pos, l.attempt, l.rescues, l.ready_at, l.task,
                l.epoch, q.id as queue_id, q.is_owned, q.per_key is not null and q.holds_on_retry as is_held, q.halts_on_dead,
+               q.max_wait_seconds, g."end" as told,
                case when q.is_owned then pg_current_xact_id() end as changed,
                q.is_owned and not (q.per_key is not null and q.holds_on_retry) or g.due_in > 0 as is_later,
                g.position, g.error, g.due_in, l.range * 1024 + g.position as job_id, g.age, g.run,
@@ -140,13 +142,13 @@ begin
                  from @schema@.lease
                 where id = g.lease and worker_id = p_worker and token = g.token and range = g.range limit 1) as l
          cross join lateral (
-               select queue.id, is_owned, per_key, holds_on_retry, halts_on_dead
+               select queue.id, is_owned, per_key, holds_on_retry, halts_on_dead, max_wait_seconds
                  from @schema@.partition join @schema@.queue on queue.id = partition.queue_id
                 where partition.id = l.partition_id limit 1) as q
          where @schema@.has_member(l.low, l.high, l.members, g.position)
     ), attempts as (
         insert into @schema@.failure (job_id, attempt, worker, error)
-        select job_id, attempt, p_worker_name, coalesce(error, '') from mine where "end" in ('retry', 'failed')
+        select job_id, attempt, p_worker_name, coalesce(error, '') from mine where told in ('retry', 'failed')
     ), again_at_once as (
         insert into @schema@.ready (partition_id, priority, pos, range, low, high, attempt, rescues, changed, epoch, task)
         select partition_id, priority, case when is_held then pos else @schema@.draw_range() end, range, position,
@@ -181,22 +183,33 @@ begin
         insert into @schema@.finished (slice, range, partition_id, outcome, attempt, worker, positions, start_ages, run_times, errors)
         select @schema@.current_slice(), range, partition_id,
                case "end" when 'cancelled' then 2 when 'discarded' then 3 else 4 end, attempt, p_worker_name,
-               array_agg(position), array_agg(age), array_agg(run), array_agg(error)
+               array_agg(position), array_agg(age), array_agg(run),
+               array_agg(case "end" when 'cancelled' then coalesce(
+                                   (select c.reason from @schema@.cancellation as c where c.job_id = mine.job_id), error)
+                                    when 'expired' then coalesce(error, @schema@.why_expired(max_wait_seconds))
+                                    else error end)
           from mine where "end" in ('cancelled', 'discarded', 'expired')
          group by id, range, partition_id, attempt, "end"
     ), asks as (
         delete from @schema@.cancellation where job_id in (select job_id from mine where "end" <> 'release')
     ), counted as (
-        insert into @schema@.tally (partition_id, opened, scheduled, dead, failed)
+        insert into @schema@.tally (partition_id, opened, scheduled, dead, failed, cancelled, discarded, expired)
         select partition_id,
                -count(*) filter (where "end" in ('failed', 'cancelled', 'discarded', 'expired') or "end" in ('retry', 'snooze') and is_later),
                count(*) filter (where "end" in ('retry', 'snooze') and is_later),
-               count(*) filter (where "end" = 'failed'), count(*) filter (where "end" = 'failed')
+               count(*) filter (where "end" = 'failed'), count(*) filter (where "end" = 'failed'),
+               count(*) filter (where "end" = 'cancelled'), count(*) filter (where "end" = 'discarded'),
+               count(*) filter (where "end" = 'expired')
           from mine where "end" <> 'release' group by partition_id
     )
-    select array_agg(row(id, position)::@schema@.leased_job) into v_settled from mine;
+    select array_agg(row(id, position)::@schema@.leased_job),
+           array_agg(job_id) filter (where "end" in ('snooze', 'release') and attempt = 1)
+      into v_settled, v_waiting from mine;
 
     perform @schema@.clear_bits(v_settled);
+    if v_waiting is not null then
+        perform @schema@.drop_unique(v_waiting);
+    end if;
     return query
         select (value ->> 'lease')::bigint, (value ->> 'position')::smallint from json_array_elements(p_ends)
         except select lease_id, position from unnest(v_settled);
@@ -223,9 +236,9 @@ begin
     perform @schema@.clear_bits(array[row(p_lease, p_position)::@schema@.leased_job]);
     v_lease.id := nextval('@schema@.lease_number');
     insert into @schema@.lease (id, token, worker_id, partition_id, priority, pos, range, low, high, attempt, rescues,
-                                is_ahead, ready_at, claimed_at, epoch, task)
+                                is_ahead, ready_at, claimed_at, epoch, task, batch)
     values (v_lease.id, v_lease.token, v_lease.worker_id, v_lease.partition_id, v_lease.priority, v_lease.pos, v_lease.range,
             p_position, p_position + 1, v_lease.attempt, v_lease.rescues, false, v_lease.ready_at, v_lease.claimed_at,
-            v_lease.epoch, v_lease.task);
+            v_lease.epoch, v_lease.task, v_lease.batch);
     return v_lease.id;
 end $$;

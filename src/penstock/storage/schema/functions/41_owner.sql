@@ -8,7 +8,7 @@
 -- shared out by themselves: most of them are empty. Only who knows the most tasks of the queue has a share: while a new
 -- version of a program is rolled out, a key must not wait for a task that its owner does not know and another does.
 create or replace function @schema@.share_partitions(p_worker bigint)
-returns table (partition_id int, queue_id int, owner_epoch bigint, is_surplus boolean)
+returns table (partition_id int, queue_id int, owner_epoch bigint, is_surplus boolean, permits int, tokens int)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_shares json;
@@ -52,8 +52,11 @@ begin
 
     return query
     select p.id, p.queue_id, p.owner_epoch,
-           row_number() over (partition by p.queue_id, s.is_current order by p.number) > s.share
+           row_number() over (partition by p.queue_id, s.is_current order by p.number) > s.share,
+           case when q.total_limit is not null then p.permits end,
+           case when q.total_rate is not null then @schema@.total_tokens(p.id) end
       from @schema@.partition as p
+      join @schema@.queue as q on q.id = p.queue_id
       join json_to_recordset(v_shares) as s(queue int, is_current boolean, share int)
         on s.queue = p.queue_id and s.is_current = (p.state = 'current')
      where p.owner_id = p_worker and not @schema@.is_still(p.id)
@@ -80,34 +83,47 @@ begin atomic
 end;
 
 -- Which of these partitions a worker owns, in these owner epochs, and goes on owning until this transaction ends; without
--- those of a queue that is paused. None, if it looked at them on another server.
+-- those of a queue that is paused, and those that have not as many permits as jobs are to start there (p_counts), where the
+-- queue has a total_limit, or tokens, where it has a total_rate: these are spent. None, if it looked at them on another server.
 create or replace function @schema@.owned_partitions(
-    p_worker bigint, p_server text, p_partitions int[], p_owner_epochs bigint[]) returns int[]
+    p_worker bigint, p_server text, p_partitions int[], p_owner_epochs bigint[], p_counts int[] default null) returns int[]
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if p_server is distinct from @schema@.this_server() then
         return '{}';
     end if;
     perform from @schema@.partition where id = any (p_partitions) order by id for share;
-    return array(select p.id from unnest(p_partitions, p_owner_epochs) as g(id, owner_epoch)
+    return array(select p.id from unnest(p_partitions, p_owner_epochs, p_counts) as g(id, owner_epoch, n)
                    join @schema@.partition as p on p.id = g.id and p.owner_epoch = g.owner_epoch and p.owner_id = p_worker
                    join @schema@.queue as q on q.id = p.queue_id and not q.is_paused
-                  where exists (select from @schema@.worker where id = p_worker));
+                  where exists (select from @schema@.worker where id = p_worker)
+                    and case when g.n is null then true
+                             when q.total_limit is not null and g.n > p.permits - @schema@.running_in(p.id) then false
+                             when q.total_rate is not null then @schema@.spend_total_tokens(p.id, g.n)
+                             else true end);
 end $$;
 
--- Gives a holder leases of the jobs that an owner chose, mostly the same worker; an element a range and its member bitmap.
+-- Gives a holder leases of the jobs that an owner chose, mostly the same worker; an element a range and its member bitmap,
+-- whether no slot is free for it yet, and the batch that it is of, if any.
 -- What is not ready any more (cancelled, say) is left out, and so is what lies in partitions that are not the owner's any
--- more; a holder that was declared dead gets nothing. Rows are locked by one statement and read by the next, as in
+-- more; a holder that was declared dead gets nothing. A partition that lacks permits or tokens for what was chosen there (p_counts) gives
+-- nothing, and a row without a number says so: the owner learns how many it has and chooses again. Rows are locked by one statement and read by the next, as in
 -- @schema@.take. Locks: rows of partitions for share, then ready rows by range.
 create or replace function @schema@.lease_chosen(
     p_owner bigint, p_holder bigint, p_token bigint, p_server text, p_partitions int[], p_owner_epochs bigint[],
-    p_ranges bigint[], p_members bit(1024)[], p_aheads boolean[])
+    p_counts int[], p_ranges bigint[], p_members bit(1024)[], p_aheads boolean[], p_batches bigint[] default null)
 returns setof @schema@.claimed
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_none constant bit(1024) := repeat('0', 1024)::bit(1024);
-    v_owned int[] := @schema@.owned_partitions(p_owner, p_server, p_partitions, p_owner_epochs);
+    v_owned int[] := @schema@.owned_partitions(p_owner, p_server, p_partitions, p_owner_epochs, p_counts);
 begin
+    if cardinality(v_owned) < cardinality(p_partitions) then
+        return query
+        select null::bigint, id, null::smallint, null::bigint, null::bigint, null::smallint, null::smallint, null::bit(1024),
+               null::smallint, null::smallint, null::boolean, null::timestamptz, null::text, null::bigint
+          from unnest(@schema@.owned_partitions(p_owner, p_server, p_partitions, p_owner_epochs)) as id where id <> all (v_owned);
+    end if;
     if v_owned = '{}' or (p_holder <> p_owner and not exists (select from @schema@.worker where id = p_holder)) then
         return;
     end if;
@@ -115,10 +131,10 @@ begin
     perform from @schema@.ready where range = any (p_ranges) and partition_id = any (v_owned) order by range, low for update;
     return query
     with given as (
-        select g.* from unnest(p_ranges, p_members, p_aheads) as g(range, chosen, is_ahead)
+        select g.* from unnest(p_ranges, p_members, p_aheads, p_batches) as g(range, chosen, is_ahead, batch)
     ), met as materialized (
         select r.tid, r.partition_id, r.priority, r.pos, r.range, r.low, r.high, r.members, r.attempt, r.rescues, r.ready_at,
-               r.epoch, r.task, g.is_ahead, coalesce(r.members, @schema@.span(r.low, r.high)) as bitmap,
+               r.epoch, r.task, g.is_ahead, g.batch, coalesce(r.members, @schema@.span(r.low, r.high)) as bitmap,
                coalesce(r.members, @schema@.span(r.low, r.high)) & g.chosen as taken
           from given as g
          cross join lateral (
@@ -134,11 +150,11 @@ begin
          where r.ctid = c.tid and r.ctid = any (array(select tid from cut where rest <> v_none))
     )
     insert into @schema@.lease (token, worker_id, partition_id, priority, pos, range, low, high, members,
-                                attempt, rescues, is_ahead, ready_at, epoch, task)
+                                attempt, rescues, is_ahead, ready_at, epoch, task, batch)
     select p_token, p_holder, partition_id, priority, pos, range, low, high, case when taken <> bitmap or members is not null then taken end,
-           attempt, rescues, is_ahead, ready_at, epoch, task
+           attempt, rescues, is_ahead, ready_at, epoch, task, batch
       from met where taken <> v_none order by pos, range, low
-    returning id, partition_id, priority, pos, range, low, high, members, attempt, rescues, is_ahead, ready_at, task;
+    returning id, partition_id, priority, pos, range, low, high, members, attempt, rescues, is_ahead, ready_at, task, batch;
 end $$;
 
 -- Has the owners of these partitions read them anew before they start anything more: jobs of them left the order, and

@@ -6,14 +6,14 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     with orphan as materialized (
         select l.id, l.worker_id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.members, l.attempt, l.rescues,
-               l.is_ahead, l.ready_at, l.claimed_at, l.epoch, l.task, p.queue_id, q.is_owned, q.halts_on_dead
+               l.is_ahead, l.ready_at, l.claimed_at, l.epoch, l.task, l.batch, p.queue_id, q.is_owned, q.halts_on_dead
           from @schema@.lease as l
           join @schema@.partition as p on p.id = l.partition_id join @schema@.queue as q on q.id = p.queue_id
          where l.id = any (p_leases)
     ), member as materialized (
-        select o.*, m.pos as position, o.range * 1024 + m.pos as job_id, c.job_id is not null as is_cancelled,
+        select o.*, m.pos as position, o.range * 1024 + m.pos as job_id, c.job_id is not null as is_cancelled, c.reason,
                j.key, coalesce(j.task, o.task) as job_task,
-               case when o.is_ahead then 'suspect'
+               case when o.is_ahead or o.batch is not null then 'suspect'
                     when o.attempt < coalesce(t.max_attempts, 25) then 'again' else 'dead' end as fate
           from orphan as o
          cross join lateral unnest(@schema@.positions(o.low, o.high, o.members)) as m(pos)
@@ -45,14 +45,15 @@ begin
          order by queue_id, key, job_id
         on conflict do nothing
     ), cancelled as (
-        insert into @schema@.finished (slice, range, partition_id, outcome, attempt, positions)
-        select @schema@.current_slice(), range, partition_id, 2, attempt, array_agg(position)
+        insert into @schema@.finished (slice, range, partition_id, outcome, attempt, positions, errors)
+        select @schema@.current_slice(), range, partition_id, 2, attempt, array_agg(position), array_agg(reason)
           from member where is_cancelled group by id, range, partition_id, attempt
     ), asks as (
         delete from @schema@.cancellation where job_id in (select job_id from member where is_cancelled)
     ), counted as (
-        insert into @schema@.tally (partition_id, opened, dead, failed)
-        select partition_id, -count(*), count(*) filter (where not is_cancelled), count(*) filter (where not is_cancelled)
+        insert into @schema@.tally (partition_id, opened, dead, failed, cancelled)
+        select partition_id, -count(*), count(*) filter (where not is_cancelled), count(*) filter (where not is_cancelled),
+               count(*) filter (where is_cancelled)
           from member where is_cancelled or fate = 'dead' group by partition_id
     ), freed as (
         delete from @schema@.lease where id = any (p_leases)
@@ -69,11 +70,12 @@ begin atomic
     with gone as (
         delete from @schema@.lease where id = p_lease
         returning token, worker_id, partition_id, priority, pos, range, low, high, members, attempt, rescues, is_ahead, ready_at,
-                  claimed_at, epoch, task
+                  claimed_at, epoch, task, batch
     ), parts as (
         insert into @schema@.lease (token, worker_id, partition_id, priority, pos, range, low, high, attempt, rescues, is_ahead,
-                                    ready_at, claimed_at, epoch, task)
-        select token, worker_id, partition_id, priority, pos, range, m, m + 1, attempt, rescues, is_ahead, ready_at, claimed_at, epoch, task
+                                    ready_at, claimed_at, epoch, task, batch)
+        select token, worker_id, partition_id, priority, pos, range, m, m + 1, attempt, rescues, is_ahead, ready_at, claimed_at, epoch, task,
+               batch
           from gone cross join lateral unnest(@schema@.positions(low, high, members)) as m
         returning id
     )
@@ -82,8 +84,9 @@ end;
 
 -- rescue: what a dead worker held is ready again, at the same `pos`, under a new lease number when claimed. First the
 -- dead workers' rows go (their renew then finds nothing), then every lease without a worker is taken: a
--- claim that committed late is found too. Jobs that were claimed ahead may not have started: they are charged no
--- attempt, but run again with few beside them, never ahead, so that one of them that kills its worker is charged then.
+-- claim that committed late is found too. Jobs that were claimed ahead may not have started, and of a batch any may be the
+-- one that killed the worker: they are charged no attempt, but run again with few beside them, never ahead and in no batch,
+-- so that one of them that kills its worker is charged then.
 -- Where something about one of them is refused it is set aside, and costs no other: lease by lease, then job by job.
 create or replace function @schema@.rescue(out workers int, out jobs int, out dead int)
 language plpgsql set search_path = pg_catalog, pg_temp as $$

@@ -107,12 +107,17 @@ create or replace function @schema@.cancel_for_now(p_cancelled bigint[], p_again
 language sql
 begin atomic
     with changed as (
-        update @schema@.blocked set cancelled_at = case when job_id = any (p_cancelled) then now() end
-         where job_id = any (p_cancelled || p_again) and (cancelled_at is null) = (job_id = any (p_cancelled))
-        returning partition_id, cancelled_at
+        update @schema@.blocked as b
+           set cancelled_at = case when b.job_id = any (p_cancelled) then now() end,
+               was_cancelled = true
+          from @schema@.blocked as before
+         where before.job_id = b.job_id and b.job_id = any (p_cancelled || p_again)
+           and (b.cancelled_at is null) = (b.job_id = any (p_cancelled))
+        returning b.partition_id, b.cancelled_at, before.was_cancelled as is_counted
     )
-    insert into @schema@.tally (partition_id, blocked)
-    select partition_id, sum(case when cancelled_at is null then 1 else -1 end) from changed group by partition_id;
+    insert into @schema@.tally (partition_id, blocked, cancelled)
+    select partition_id, sum(case when cancelled_at is null then 1 else -1 end), count(*) filter (where not is_counted)
+      from changed group by partition_id;
 end;
 
 -- Sets a child aside whose parents have ended; whether it was blocked still, as a number.
@@ -155,9 +160,9 @@ begin
 
     with gone as (
         delete from @schema@.blocked where job_id = any (p_free)
-        returning job_id, partition_id, priority, task, run_at, parents, cancelled_at
+        returning job_id, partition_id, priority, task, run_at, parents, cancelled_at, was_cancelled
     ), free as materialized (
-        select g.job_id, g.partition_id, g.priority, g.run_at, g.parents, g.cancelled_at, p.queue_id, m.epoch,
+        select g.job_id, g.partition_id, g.priority, g.run_at, g.parents, g.cancelled_at, g.was_cancelled, p.queue_id, m.epoch,
                case when m.epoch is null then g.task else '' end as task, g.job_id = any (p_cancelled) as is_cancelled,
                g.run_at is not null and g.run_at > now() as is_later,
                case when m.epoch is not null and j.id is null then @schema@.not_stored() end as reason,
@@ -186,16 +191,18 @@ begin
         select run_at, partition_id, priority, job_id / 1024, job_id % 1024, job_id % 1024 + 1, task
           from free where not is_cancelled and is_later
     ), history as (
-        insert into @schema@.finished (slice, range, partition_id, outcome, attempt, finished_at, positions, errors)
+        insert into @schema@.finished (slice, range, partition_id, outcome, attempt, finished_at, positions, reason)
         select @schema@.current_slice(), job_id / 1024, partition_id, 2, 1, coalesce(cancelled_at, now()), array[(job_id % 1024)::smallint],
-               array['a parent did not succeed']
+               @schema@.why_cancelled(parents)
           from free where is_cancelled
     ), counted as (
-        insert into @schema@.tally (partition_id, blocked, opened, scheduled)
-        select partition_id, sum(blocked), sum(opened), sum(scheduled) from (
-            select partition_id, -(cancelled_at is null)::int as blocked, 0 as opened, (not is_cancelled and is_later)::int as scheduled from free
+        insert into @schema@.tally (partition_id, blocked, opened, scheduled, cancelled)
+        select partition_id, sum(blocked), sum(opened), sum(scheduled), sum(cancelled) from (
+            select partition_id, -(cancelled_at is null)::int as blocked, 0 as opened, (not is_cancelled and is_later)::int as scheduled,
+                   (is_cancelled and not was_cancelled)::int as cancelled
+              from free
             union all
-            select case when s.job_id is null then f.target_id else f.partition_id end, 0, 1, 0
+            select case when s.job_id is null then f.target_id else f.partition_id end, 0, 1, 0, 0
               from free as f left join sent as s on s.job_id = f.job_id where not f.is_cancelled and not f.is_later) as c
          group by partition_id
     )

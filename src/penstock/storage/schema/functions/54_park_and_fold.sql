@@ -47,16 +47,19 @@ begin
     end if;
     with gone as (
         delete from @schema@.tally
-        returning partition_id, opened, scheduled, blocked, dead, enqueued, completed, failed
+        returning partition_id, opened, scheduled, blocked, dead, enqueued, completed, failed, cancelled, discarded, expired
     ), folded as (
-        insert into @schema@.total as t (partition_id, opened, scheduled, blocked, dead, enqueued, completed, failed)
-        select partition_id, sum(opened), sum(scheduled), sum(blocked), sum(dead), sum(enqueued), sum(completed), sum(failed)
+        insert into @schema@.total as t (partition_id, opened, scheduled, blocked, dead, enqueued, completed, failed,
+                                        cancelled, discarded, expired)
+        select partition_id, sum(opened), sum(scheduled), sum(blocked), sum(dead), sum(enqueued), sum(completed), sum(failed),
+               sum(cancelled), sum(discarded), sum(expired)
           from gone group by partition_id order by partition_id
         on conflict (partition_id) do update set
             opened = t.opened + excluded.opened, scheduled = t.scheduled + excluded.scheduled,
             blocked = t.blocked + excluded.blocked, dead = t.dead + excluded.dead,
             enqueued = t.enqueued + excluded.enqueued, completed = t.completed + excluded.completed,
-            failed = t.failed + excluded.failed
+            failed = t.failed + excluded.failed, cancelled = t.cancelled + excluded.cancelled,
+            discarded = t.discarded + excluded.discarded, expired = t.expired + excluded.expired
     )
     select count(*) into v_count from gone;
     return v_count;

@@ -1,10 +1,13 @@
 -- Jobs are cancelled, or put off.
 
--- Cancels those jobs of a range that p_members names: `cancelled` are those that waited and have ended now, `asked`
--- those that run and were asked to stop; the others have ended, are unknown, or moved meanwhile. Leases are read
--- without a lock: a handler may hold its own for long, and an ask that comes late is cleaned or heeded next time.
+-- Cancels those jobs of a range that p_members names, for p_reason: `cancelled` are those that waited and have ended now,
+-- `asked` those that run and were asked to stop, where p_asks says so; the others have ended, are unknown, or moved
+-- meanwhile. Leases are read without a lock: a handler may hold its own for long, and an ask that comes late is cleaned or
+-- heeded next time.
 -- Locks: ready, scheduled, then blocked rows of the range.
-create or replace function @schema@.cancel_in_range(p_range bigint, p_members bit(1024), out cancelled bit(1024), out asked bit(1024))
+create or replace function @schema@.cancel_in_range(
+    p_range bigint, p_members bit(1024), p_reason text default null, p_asks boolean default true,
+    out cancelled bit(1024), out asked bit(1024))
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_none bit(1024) := repeat('0', 1024)::bit(1024);
@@ -20,7 +23,7 @@ begin
         delete from @schema@.ready where ctid = v_row.tid and (v_row.bitmap & ~p_members) = v_none;
         update @schema@.ready set members = v_row.bitmap & ~p_members
          where ctid = v_row.tid and (v_row.bitmap & ~p_members) <> v_none;
-        perform @schema@.end_as_cancelled(p_range, v_row.partition_id, v_row.attempt, v_row.bitmap & p_members, 'ready');
+        perform @schema@.end_as_cancelled(p_range, v_row.partition_id, v_row.attempt, v_row.bitmap & p_members, 'ready', 0, p_reason);
         cancelled := cancelled | (v_row.bitmap & p_members);
     end loop;
     for v_row in
@@ -32,7 +35,7 @@ begin
         delete from @schema@.scheduled where ctid = v_row.tid and (v_row.bitmap & ~p_members) = v_none;
         update @schema@.scheduled set members = v_row.bitmap & ~p_members
          where ctid = v_row.tid and (v_row.bitmap & ~p_members) <> v_none;
-        perform @schema@.end_as_cancelled(p_range, v_row.partition_id, v_row.attempt, v_row.bitmap & p_members, 'scheduled');
+        perform @schema@.end_as_cancelled(p_range, v_row.partition_id, v_row.attempt, v_row.bitmap & p_members, 'scheduled', 0, p_reason);
         cancelled := cancelled | (v_row.bitmap & p_members);
         -- It held its key, which goes on now.
         perform @schema@.wake(queue_id) from @schema@.partition where id = v_row.partition_id and v_row.pos is not null;
@@ -41,38 +44,56 @@ begin
         with gone as (
             delete from @schema@.blocked
              where job_id between p_range * 1024 and p_range * 1024 + 1023 and get_bit(p_members, (job_id % 1024)::int) = 1
-            returning job_id, partition_id, parents, cancelled_at
+            returning job_id, partition_id, parents, cancelled_at, was_cancelled
         ), edges as (
             delete from @schema@.dependency as d using gone as g where d.parent_id = any (g.parents) and d.child_id = g.job_id
         )
         -- One that was cancelled for now does not come back any more.
         select partition_id, case when cancelled_at is null then 'blocked' else 'cancelled' end as state,
-               bit_or(@schema@.single((job_id % 1024)::int)) as bitmap
+               bit_or(@schema@.single((job_id % 1024)::int)) as bitmap, count(*) filter (where was_cancelled) as counted
           from gone group by 1, 2
     loop
-        perform @schema@.end_as_cancelled(p_range, v_row.partition_id, 1::smallint, v_row.bitmap, v_row.state);
+        perform @schema@.end_as_cancelled(p_range, v_row.partition_id, 1::smallint, v_row.bitmap, v_row.state, v_row.counted::int,
+                                         p_reason);
         cancelled := cancelled | v_row.bitmap;
     end loop;
     select coalesce(bit_or(coalesce(members, @schema@.span(low, high)) & p_members), v_none)
-      into asked from @schema@.lease where range = p_range;
+      into asked from @schema@.lease where range = p_range and p_asks;
     if asked <> v_none then
-        insert into @schema@.cancellation (job_id)
-        select p_range * 1024 + m from unnest(@schema@.positions(0::smallint, 1024::smallint, asked)) as m
+        insert into @schema@.cancellation (job_id, reason)
+        select p_range * 1024 + m, p_reason from unnest(@schema@.positions(0::smallint, 1024::smallint, asked)) as m
         on conflict do nothing;
     end if;
 end $$;
 
--- Writes the end of jobs of one range that were in p_state until just now: they waited, or were cancelled for now.
-create or replace function @schema@.end_as_cancelled(p_range bigint, p_partition int, p_attempt smallint, p_members bit(1024), p_state text)
+-- Writes the end of jobs of one range that were in p_state until just now: they waited, or were cancelled for now. p_counted:
+-- so many of them are counted as cancelled already.
+create or replace function @schema@.end_as_cancelled(
+    p_range bigint, p_partition int, p_attempt smallint, p_members bit(1024), p_state text, p_counted int, p_reason text)
 returns void
 language sql
 begin atomic
-    insert into @schema@.finished (slice, range, partition_id, outcome, attempt, positions)
-    values (@schema@.current_slice(), p_range, p_partition, 2, p_attempt, @schema@.positions(0::smallint, 1024::smallint, p_members));
-    insert into @schema@.tally (partition_id, opened, scheduled, blocked)
-    select p_partition, -n * (p_state = 'ready')::int, -n * (p_state = 'scheduled')::int, -n * (p_state = 'blocked')::int
+    insert into @schema@.finished (slice, range, partition_id, outcome, attempt, positions, reason)
+    values (@schema@.current_slice(), p_range, p_partition, 2, p_attempt, @schema@.positions(0::smallint, 1024::smallint, p_members),
+            p_reason);
+    insert into @schema@.tally (partition_id, opened, scheduled, blocked, cancelled)
+    select p_partition, -n * (p_state = 'ready')::int, -n * (p_state = 'scheduled')::int, -n * (p_state = 'blocked')::int, n - p_counted
       from (select bit_count(p_members)::int as n) as counted;
 end;
+
+-- Keeps with a job, which the caller has locked where it waits, for when it was put off last. One that never was to wait
+-- and is to run now has nothing to keep.
+create or replace function @schema@.keep_run_at(p_job bigint, p_run_at timestamptz) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    update @schema@.job set attributes = @schema@.with_run_at(attributes, p_run_at)
+     where id = p_job and (p_run_at > now() or attributes ? 'run_at');
+    -- Where it was moved there meanwhile, the update waited until it was.
+    if not found then
+        update @schema@.job_kept set attributes = @schema@.with_run_at(attributes, p_run_at)
+         where id = p_job and (p_run_at > now() or attributes ? 'run_at');
+    end if;
+end $$;
 
 -- Moves a waiting job to another time; a time that has come makes it ready, behind what is ready already, or where it
 -- stood if it held its key; or sends it to the shard its key lives on by now. One that was ready goes to the end of the
@@ -105,7 +126,11 @@ begin
          where range = p_job / 1024 and @schema@.has_member(low, high, members, v_position) for update;
         if not found then
             update @schema@.blocked set run_at = p_run_at where job_id = p_job and cancelled_at is null;
-            return case when found then 'blocked' end;
+            if not found then
+                return null;
+            end if;
+            perform @schema@.keep_run_at(p_job, p_run_at);
+            return 'blocked';
         end if;
         if p_run_at <= now() then
             return 'ready';
@@ -114,6 +139,7 @@ begin
         update @schema@.ready set members = coalesce(members, @schema@.span(low, high)) & ~@schema@.single(v_position)
          where ctid = v_row.tid and not v_row.is_whole;
     end if;
+    perform @schema@.keep_run_at(p_job, p_run_at);
     v_target := v_row;
     if p_run_at > now() then
         insert into @schema@.scheduled (due_at, partition_id, priority, range, low, high, attempt, rescues, pos, epoch, task)

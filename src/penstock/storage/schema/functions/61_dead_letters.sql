@@ -91,6 +91,36 @@ begin
     return query select unnest(v_done);
 end $$;
 
+-- A dead letter becomes ready again with other arguments, and what they were is kept; false where it is none. Its row is
+-- locked before anything else: of two who do so the second finds no dead letter. So is its table of jobs, against whoever
+-- keeps what is wanted of it: the job stays where it is found. Locks: the dead letter, its table of jobs, its job; then as
+-- @schema@.retry_dead.
+create or replace function @schema@.retry_dead_edited(p_job bigint, p_args json, p_by text) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_low bigint;
+begin
+    perform from @schema@.dead where job_id = p_job for update;
+    if not found then
+        return false;
+    end if;
+    select low into v_low from @schema@.job_table where p_job / 1024 >= low and p_job / 1024 < high and not is_detached;
+    if found then
+        begin
+            execute format('lock table @schema@.job_%s in row exclusive mode', v_low);
+        exception when undefined_table then
+            v_low := null; -- It was let go since: what was wanted of it is kept.
+        end;
+    end if;
+    insert into @schema@.edit (job_id, edited_by, args)
+    select p_job, p_by || ' as ' || session_user, args from @schema@.job_stored where id = p_job limit 1;
+    update @schema@.job_kept set args = p_args where id = p_job;
+    if not found and v_low is not null then
+        execute format('update @schema@.job_%s set args = $1 where id = $2', v_low) using p_args, p_job;
+    end if;
+    return exists (select from @schema@.retry_dead(array[p_job]));
+end $$;
+
 -- Dead letters become history: failed, at the time they failed. Returns how many. Locks: their rows by id.
 create or replace function @schema@.bury_dead(p_ids bigint[]) returns bigint
 language sql

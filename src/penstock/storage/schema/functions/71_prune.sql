@@ -45,8 +45,8 @@ end;
 
 -- Moves what is wanted of a sealed table of jobs to job_kept and marks the table as let go; false, and nothing done,
 -- where more than p_few jobs are wanted. One statement finds, deletes and inserts: whatever moves meanwhile, a job is in
--- one table or the other, and every snapshot holds it once. Locks: the table against writers (there are none), for as
--- long as this takes.
+-- one table or the other, and every snapshot holds it once. Locks: the table against writers (there are none but who
+-- edits a dead letter), for as long as this takes.
 create or replace function @schema@.keep_jobs(p_low bigint, p_high bigint, p_few int) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -102,11 +102,11 @@ begin
              where ctid >= %L::tid and ctid < %L::tid
                and (finished_at > now() - make_interval(secs => 86400 * ($1)[outcome + 1])
                     or range in (select parent_id / 1024 from @schema@.waited_for))
-            returning range, partition_id, outcome, attempt, finished_at, worker, positions, start_ages, run_times, results, errors)
+            returning range, partition_id, outcome, attempt, finished_at, worker, positions, start_ages, run_times, results, errors, reason)
         insert into @schema@.finished (slice, range, partition_id, outcome, attempt, finished_at, worker, positions,
-                                       start_ages, run_times, results, errors)
+                                       start_ages, run_times, results, errors, reason)
         select @schema@.current_slice(), range, partition_id, outcome, attempt, finished_at, worker, positions,
-               start_ages, run_times, results, errors from gone',
+               start_ages, run_times, results, errors, reason from gone',
         p_number, format('(%s,0)', v_from), format('(%s,0)', v_from + p_pages)) using p_days;
     update @schema@.slice set kept_pages = v_from + p_pages, is_detached = v_from + p_pages >= v_pages
      where number = p_number;
@@ -122,18 +122,18 @@ declare
 begin
     execute format('with gone as (
             delete from @schema@.finished_%s where range in (select parent_id / 1024 from @schema@.waited_for)
-            returning range, partition_id, outcome, attempt, finished_at, worker, positions, start_ages, run_times, results, errors
+            returning range, partition_id, outcome, attempt, finished_at, worker, positions, start_ages, run_times, results, errors, reason
         ), kept as (
             insert into @schema@.finished (slice, range, partition_id, outcome, attempt, finished_at, worker, positions,
-                                           start_ages, run_times, results, errors)
+                                           start_ages, run_times, results, errors, reason)
             select @schema@.current_slice(), range, partition_id, outcome, attempt, finished_at, worker, positions,
-                   start_ages, run_times, results, errors from gone
+                   start_ages, run_times, results, errors, reason from gone
             returning 1
         ) select count(*) from kept', p_slice) into v_count;
     return v_count;
 end $$;
 
--- Forgets what belongs to the jobs of the next pages of a slice that stands alone: failures, idempotency keys,
+-- Forgets what belongs to the jobs of the next pages of a slice that stands alone: failures, edits, idempotency keys,
 -- progress, asks to stop. Where the slice is in a lake the keys live on. Returns whether pages are left.
 create or replace function @schema@.forget_slice(p_number int, p_pages int) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -150,6 +150,9 @@ begin
         ), failures as (
             delete from @schema@.failure as x using ended as e
              where x.job_id between e.range * 1024 and e.range * 1024 + 1023 and (x.job_id %% 1024)::smallint = any (e.positions)
+        ), edits as (
+            delete from @schema@.edit as x using ended as e
+             where x.job_id between e.range * 1024 and e.range * 1024 + 1023 and (x.job_id %% 1024)::smallint = any (e.positions)
         ), keys as (
             delete from @schema@.dedup as x using ended as e
              where not $1 and x.job_id between e.range * 1024 and e.range * 1024 + 1023 and (x.job_id %% 1024)::smallint = any (e.positions)
@@ -164,13 +167,16 @@ begin
     return v_from + p_pages < v_pages;
 end $$;
 
--- Forgets failures and, unless they outlive their table, idempotency keys of jobs of ranges [p_low, p_high) that were
+-- Forgets failures, edits and, unless they outlive their table, idempotency keys of jobs of ranges [p_low, p_high) that were
 -- not kept, from p_after on. Returns the id to go on after, or null at the end.
 create or replace function @schema@.forget_jobs(p_low bigint, p_high bigint, p_keeps_keys boolean, p_after bigint, p_limit int) returns bigint
 language sql
 begin atomic
     with next as materialized (
         (select job_id from @schema@.failure
+          where job_id > p_after and job_id between p_low * 1024 and (p_high - 1) * 1024 + 1023 order by job_id limit p_limit)
+        union all
+        (select job_id from @schema@.edit
           where job_id > p_after and job_id between p_low * 1024 and (p_high - 1) * 1024 + 1023 order by job_id limit p_limit)
         union all
         (select job_id from @schema@.dedup
@@ -181,6 +187,8 @@ begin atomic
         select distinct job_id from next where not exists (select from @schema@.job_kept as k where k.id = next.job_id)
     ), failures as (
         delete from @schema@.failure where job_id in (select job_id from unwanted)
+    ), edits as (
+        delete from @schema@.edit where job_id in (select job_id from unwanted)
     ), keys as (
         delete from @schema@.dedup where not p_keeps_keys and job_id in (select job_id from unwanted)
     )
@@ -204,6 +212,8 @@ begin
                select from @schema@.wanted(l.id / 1024, l.id / 1024 + 1) as w(id) where w.id = l.id)
     ), failures as (
         delete from @schema@.failure where job_id in (select id from unwanted)
+    ), edits as (
+        delete from @schema@.edit where job_id in (select id from unwanted)
     ), keys as (
         -- Those that outlive their job go with what is noted of its table.
         delete from @schema@.dedup as d where job_id in (select id from unwanted)

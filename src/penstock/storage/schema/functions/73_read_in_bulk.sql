@@ -7,7 +7,7 @@
 create or replace function @schema@.finished_rows(p_low bigint, p_high bigint, p_only int, p_hot int[], p_cold int[])
 returns table (
     range bigint, partition_id int, outcome smallint, attempt smallint, finished_at timestamptz, worker text,
-    positions smallint[], start_ages bigint[], run_times bigint[], results json[], errors text[])
+    positions smallint[], start_ages bigint[], run_times bigint[], results json[], errors text[], reason text)
 language plpgsql stable rows 1000 set search_path = pg_catalog, pg_temp as $$
 declare
     v_slice int;
@@ -26,7 +26,7 @@ begin
          where used_from is not null and (number = p_only or p_only is null and number <> all (p_cold)) order by number
     loop
         begin
-            return query execute format('select range, partition_id, outcome, attempt, finished_at, worker, positions, start_ages, run_times, results, errors
+            return query execute format('select range, partition_id, outcome, attempt, finished_at, worker, positions, start_ages, run_times, results, errors, reason
                       from @schema@.finished_%s where range >= $1 and range < $2', v_slice)
                 using p_low, p_high;
         exception when undefined_table then
@@ -61,12 +61,14 @@ begin atomic
                           else 'expired' end,
            e.attempt - (e.started_at is null and e.outcome > 1)::int, e.result::text,
            coalesce(e.error, case when e.outcome > 0 then x.error end), j.enqueued_at, e.started_at, e.finished_at,
-           coalesce(e.worker, case when e.outcome > 0 then x.worker end), j.priority::int, j.attributes::text,
+           coalesce(e.worker, case when e.outcome > 0 then x.worker end), j.priority::int,
+           case when c.edits is null then j.attributes::text
+                else (coalesce(j.attributes, '{}') || jsonb_build_object('edits', c.edits))::text end,
            x.failures, (e.finished_at at time zone 'UTC')::date, e.settled_at
       from (select f.range * 1024 + u.position as id, f.partition_id, f.outcome, f.attempt,
                    f.finished_at - u.start_age * interval '1 microsecond' as started_at,
                    f.finished_at - greatest(0, u.start_age - u.run_time) * interval '1 microsecond' as finished_at,
-                   f.worker, u.result, u.error, f.finished_at as settled_at
+                   f.worker, u.result, coalesce(u.error, f.reason) as error, f.finished_at as settled_at
               from @schema@.finished_rows(p_low, p_high, p_only, p_hot, p_cold) as f,
                    unnest(f.positions, f.start_ages, f.run_times, f.results, f.errors)
                        as u(position, start_age, run_time, result, error)
@@ -78,7 +80,7 @@ begin atomic
             union all
             -- Cancelled for now. Like a dead letter it is in no slice, and so in no lake.
             select b.job_id, b.partition_id, 2::smallint, 1::smallint, null, b.cancelled_at, null, null,
-                   'a parent did not succeed', b.cancelled_at
+                   @schema@.why_cancelled(b.parents), b.cancelled_at
               from @schema@.blocked as b
              where b.job_id >= p_low * 1024 and b.job_id < p_high * 1024 and b.cancelled_at is not null and p_only is null) as e
       join @schema@.jobs_between(p_low, p_high) as j on j.id = e.id
@@ -92,7 +94,12 @@ begin atomic
                   json_agg(json_build_object('attempt', f.attempt, 'error', f.error, 'at', f.at, 'worker', f.worker)
                            order by f.attempt, f.at)::text as failures
              from @schema@.failure as f where f.job_id >= p_low * 1024 and f.job_id < p_high * 1024
-            group by f.job_id) as x on x.job_id = e.id;
+            group by f.job_id) as x on x.job_id = e.id
+      left join (
+           -- As text: jsonb does not take all that json takes.
+           select e.job_id, jsonb_agg(jsonb_build_object('at', e.at, 'edited_by', e.edited_by, 'args', e.args::text) order by e.at) as edits
+             from @schema@.edit as e where e.job_id >= p_low * 1024 and e.job_id < p_high * 1024
+            group by e.job_id) as c on c.job_id = e.id;
 end;
 
 -- A time as a whole number, exact to the microsecond for some thousand years.

@@ -7,6 +7,14 @@ begin
         'keys of queue %s belong to other shards by now than when its rows were staged', quote_literal(p_queue.name));
 end $$;
 
+create or replace function @schema@.refuse_deleted(p_is_deleted boolean) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    if p_is_deleted then
+        raise exception using errcode = 'PS003', message = 'its queue was deleted since its rows were staged';
+    end if;
+end $$;
+
 -- Locks the map of a load's queue, shared, where there may be another: nobody closes it before this transaction ends. The
 -- queue's row is read by the next statement, which sees the map that was locked.
 create or replace function @schema@.lock_map_of_load(p_queue text) returns void
@@ -47,7 +55,8 @@ begin
     end if;
 end $$;
 
--- Refuses ranges that are not all there, whose idempotency keys are looked for elsewhere, or that nobody would serve.
+-- Refuses ranges that are not all there, whose queue was deleted since they were staged, whose idempotency keys are looked for
+-- elsewhere, or that nobody would serve.
 create or replace function @schema@.check_ranges(p_queue @schema@.queue, p_ranges @schema@.range_to_publish[], p_count bigint, p_homes smallint[])
 returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -55,6 +64,8 @@ begin
     if cardinality(p_ranges) <> coalesce(p_count, 0) then
         raise exception using errcode = 'PS002', message = 'part of what was staged is gone';
     end if;
+    perform @schema@.refuse_deleted(exists (
+        select from unnest(p_ranges) as t join @schema@.partition as p on p.id = t.partition_id where p.queue_id <> p_queue.id));
     if exists (select from unnest(p_ranges) as p where p.has_idempotency_keys)
        and exists (select from @schema@.queue_map where queue_id = p_queue.id and not is_carried) then
         raise exception using errcode = '55P03', message = format(

@@ -169,6 +169,7 @@ declare
 begin
     perform @schema@.lock_map_of_load(p_queue);
     v_queue := (select q from @schema@.queue as q where q.name = p_queue);
+    perform @schema@.refuse_deleted(v_queue.id is null);
     insert into @schema@.load (name, queue_id, is_stream, origin) values (p_name, v_queue.id, p_is_stream, p_origin)
         on conflict do nothing;
     v_load := (select l from @schema@.load as l where l.name = p_name for no key update);

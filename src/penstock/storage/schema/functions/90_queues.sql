@@ -47,10 +47,10 @@ create or replace function @schema@.fit_buckets(p_queue int) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform from @schema@.partition where queue_id = p_queue order by id for no key update;
-    insert into @schema@.spent (partition_id, full_at)
-    select p.id, empty.full_at
+    insert into @schema@.spent (partition_id, full_at, starts)
+    select p.id, empty.full_at, last.starts
       from @schema@.partition as p join @schema@.queue as q on q.id = p.queue_id
-     cross join lateral (select s.full_at from @schema@.spent as s where s.partition_id = p.id order by s.id desc limit 1) as last
+     cross join lateral (select s.full_at, s.starts from @schema@.spent as s where s.partition_id = p.id order by s.id desc limit 1) as last
      cross join lateral (
            select clock_timestamp() + @schema@.burst_of(q.rate) / q.rate * interval '1 second' as full_at) as empty
      where q.id = p_queue and last.full_at > empty.full_at;

@@ -50,6 +50,8 @@ create table @schema@.queue (
     version          bigint not null default 0,
     is_paused        boolean not null default false,
     created_at       timestamptz not null default now(),
+    -- Since when it is no queue any more; its name tells so. It gives out nothing, and its rows stay: see @schema@.delete_queue.
+    deleted_at       timestamptz constraint deleted_queue_is_paused check (deleted_at is null or is_paused),
     -- How many of its partitions are in use now, and which map of keys to partitions that is.
     partitions       int not null default 1 constraint partitions_are_positive check (partitions > 0),
     epoch            int not null default 1,
@@ -61,7 +63,9 @@ create table @schema@.queue (
                      constraint must_know_is_a_list check (jsonb_typeof(rules -> 'must_know') = 'array')
                      constraint numbers_are_numbers check (
                          coalesce(jsonb_typeof(rules -> 'limit'), 'number') = 'number'
+                         and coalesce(jsonb_typeof(rules -> 'total_limit'), 'number') = 'number'
                          and coalesce(jsonb_typeof(rules -> 'rate'), 'number') = 'number'
+                         and coalesce(jsonb_typeof(rules -> 'total_rate'), 'number') = 'number'
                          and coalesce(jsonb_typeof(rules -> 'max_length'), 'number') = 'number'
                          and coalesce(jsonb_typeof(rules -> 'max_wait'), 'number') = 'number'
                          and coalesce(jsonb_typeof(rules -> 'per_key'), 'number') = 'number'
@@ -78,6 +82,12 @@ create table @schema@.queue (
                      constraint limit_is_positive check (running_limit > 0),
     rate             double precision generated always as ((rules ->> 'rate')::double precision) stored
                      constraint rate_is_positive check (rate > 0),
+    -- At most so many running in all partitions, on whichever shards.
+    total_limit      int generated always as ((rules ->> 'total_limit')::int) stored
+                     constraint total_limit_is_positive check (total_limit > 0),
+    -- At most so many starts a second in all partitions.
+    total_rate       double precision generated always as ((rules ->> 'total_rate')::double precision) stored
+                     constraint total_rate_is_positive check (total_rate > 0),
     max_length       bigint generated always as ((rules ->> 'max_length')::bigint) stored
                      constraint max_length_is_positive check (max_length > 0),
     max_wait_seconds double precision generated always as ((rules ->> 'max_wait')::double precision) stored
@@ -91,11 +101,12 @@ create table @schema@.queue (
                      (coalesce(rules ->> 'per_key', rules ->> 'per_key_rate', rules ->> 'fair_by') is not null) stored
 );
 
--- Each map of keys to partitions a queue has had. A map names the partition for each number from 0. The queue's newest is
--- announced or open:
+-- Each map of keys to partitions a queue has had. A map names the partition for each number from 0. The newest of a queue
+-- that was not deleted is announced or open:
 --   announced  nobody may write by it: not before every shard refuses the one before
 --   open       producers write by it
---   replaced   there is a newer one: nobody begins to write by it any more, and something of it may be left
+--   replaced   there is a newer one, or its queue was deleted: nobody begins to write by it any more, and something of it may be
+--              left
 --   drained    nothing is left of it on any shard
 --   withdrawn  was announced and taken back: nothing was ever written by it
 create table @schema@.queue_map (
@@ -149,6 +160,14 @@ create table @schema@.partition (
     -- The worker that owns it for now, where its queue has rules about keys; its epoch grows with each change.
     owner_id    bigint,
     owner_epoch bigint not null default 0,
+    -- How many jobs may run here, where its queue has a total_limit, and the number under which it was told so. Of this
+    -- shard alone, and not copied to others.
+    permits       int not null default 0 constraint permits_are_not_negative check (permits >= 0),
+    permit_number bigint not null default 0,
+    -- By the same word, where its queue has a total_rate: how many may have started here in all (@schema@.spent counts
+    -- them), and until when more may start, by this server's clock.
+    token_total   bigint not null default 0,
+    tokens_until  timestamptz not null default '-infinity',
     -- Where it is shut on this shard: what is left is carried to other shards by this map.
     shut_by  int,
     constraint partition_is_unique_in_its_queue unique (queue_id, number, shard),
@@ -161,6 +180,37 @@ create trigger partition_moves_on before insert or update of state on @schema@.p
     execute function @schema@.check_step(
         '>unused', 'unused>current', 'current>left', 'current>unused', 'left>current', 'left>shut', 'unused>shut',
         'shut>current');
+
+-- How many permits each partition has of a queue with a total_limit, and tokens of one with a total_rate: on the shard that
+-- leads, and nowhere else. Of all
+-- partitions together `held`, or `permits` where that is more, is never above the limit when one is raised.
+create table @schema@.permit_ledger (
+    partition_id int primary key references @schema@.partition,
+    queue_id     int not null references @schema@.queue,
+    -- What the partition is told, and the number of that: each change has a higher one, on a later lead too.
+    permits      int not null default 0 constraint ledger_permits_are_not_negative check (permits >= 0),
+    number       bigint not null,
+    -- What it may have at most by what it was told before, or still runs. Null: not known, so that nobody gets more before
+    -- the partition has answered to the number.
+    held         int constraint held_permits_are_not_negative check (held >= 0),
+    changed_at   timestamptz not null default clock_timestamp(),
+    -- The same of a queue with a total_rate: how many may have started in the partition in all, how many have, as far as is
+    -- known, until when more may, by the clock of its shard, and when it was told so last, with how many starts then.
+    token_total   bigint not null default 0,
+    starts        bigint not null default 0,
+    tokens_until  timestamptz not null default '-infinity',
+    granted_at    timestamptz,
+    starts_before bigint not null default 0
+) with (fillfactor = 50);
+
+-- Whoever allots a queue's permits for now; others leave it alone until that has run out. It is no fence: two may allot.
+create table @schema@.permit_duty (
+    queue_id int primary key references @schema@.queue,
+    holder   bigint not null,
+    until    timestamptz not null,
+    -- When the bucket of the queue's total_rate is full; null: not known.
+    full_at  timestamptz
+) with (fillfactor = 50);
 
 create table @schema@.task (
     queue_id     int not null references @schema@.queue,

@@ -22,8 +22,11 @@ create table @schema@.worker_task (
     worker_id bigint not null references @schema@.worker on delete cascade,
     queue_id  int not null references @schema@.queue,
     task      text not null,
-    -- Without one a handler that hangs keeps its slot for ever.
-    has_timeout boolean not null default true,
+    -- Infinity: it has none, and a handler that hangs keeps its slot for ever. Null: not known.
+    timeout_seconds double precision,
+    -- How many jobs its handler is given together, and for how long the first waits for the others; null: each alone.
+    batch              int,
+    batch_wait_seconds double precision,
     primary key (worker_id, queue_id, task)
 );
 

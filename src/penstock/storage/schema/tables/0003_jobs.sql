@@ -1,5 +1,6 @@
--- Jobs: a job is written once and never changes; what moves are ranges: up to 1,024 jobs under one number, with the
--- span [low, high) and a map of the members meant (null: the whole span).
+-- Jobs: a job is written once and does not change, but for its run_at, where a person puts it off; what moves are
+-- ranges: up to 1,024 jobs under one number, with the span [low, high) and a map of the members meant (null: the whole
+-- span).
 
 -- Dropped table partition by table partition. `args` is json, not jsonb: it comes
 -- back byte for byte, is smaller, and costs less to write.
@@ -14,7 +15,7 @@ create table @schema@.job (
     attributes   jsonb
 ) partition by range (id);
 
-comment on column @schema@.job.attributes is 'Rare facts: tenant, owner, tags, idempotency_key, parents.';
+comment on column @schema@.job.attributes is 'Rare facts: tenant, created_by, tags, idempotency_key, parents; run_at, where it was to wait for a time.';
 
 -- The few jobs that outlive their table partition.
 create table @schema@.job_kept (like @schema@.job including all);

@@ -55,7 +55,9 @@ create table @schema@.lease (
     ready_at     timestamptz not null,
     claimed_at   timestamptz not null default now(),
     epoch        int,
-    task         text not null
+    task         text not null,
+    -- A number that only the leases of one batch bear, where a handler is given their jobs together; null: each alone.
+    batch        bigint
 ) with (fillfactor = 80);
 
 create index lease_of_range on @schema@.lease (range);
@@ -98,8 +100,11 @@ create table @schema@.blocked (
     -- Cancelled for now: since when a parent is a dead letter, or cancelled for now itself. It shows as cancelled and is
     -- counted nowhere; it waits again where that parent is retried, and is history where the parent is purged.
     cancelled_at      timestamptz,
+    -- It was cancelled for now at least once, and is counted as cancelled: one that comes back is not counted again.
+    was_cancelled     boolean not null default false,
     constraint blocked_knows_what_a_failed_parent_means check (on_parent_failure in ('cancel', 'run', 'wait')),
-    constraint only_who_is_to_be_cancelled_is check (cancelled_at is null or on_parent_failure = 'cancel')
+    constraint only_who_is_to_be_cancelled_is check (cancelled_at is null or on_parent_failure = 'cancel'),
+    constraint who_is_cancelled_was check (cancelled_at is null or was_cancelled)
 );
 
 create index blocked_of_partition on @schema@.blocked (partition_id, job_id);
@@ -132,12 +137,14 @@ create table @schema@.awaited (
     primary key (parent_id, shard)
 );
 
--- What a partition's rate has left: the newest row says when its bucket would be full again. Rows are added, never
--- changed: a row changed all the time is slow behind a long transaction.
+-- What a partition's rate has left: the newest row says when its bucket would be full again, and how many jobs have started
+-- there by a rate or a total_rate. Rows are added, never changed: a row changed all the time is slow behind a long
+-- transaction.
 create table @schema@.spent (
     partition_id int not null,
     id           bigint generated always as identity,
     full_at      timestamptz not null,
+    starts       bigint not null default 0,
     primary key (partition_id, id)
 );
 
@@ -156,15 +163,19 @@ create table @schema@.dedup (
     job_id          bigint not null,
     -- Its job is on another shard: it is forgotten when the job is forgotten there.
     is_carried      boolean not null default false,
+    -- It is that of a job that is unique while it waits: another job takes it over when this one does not wait any more.
+    is_unique       boolean not null default false,
     primary key (queue_id, idempotency_key)
 );
 
 create index dedup_of_job on @schema@.dedup (job_id);
 create index dedup_carried on @schema@.dedup (job_id) where is_carried;
+create index dedup_unique on @schema@.dedup (job_id) where is_unique;
 
 create table @schema@.cancellation (
     job_id       bigint primary key,
-    requested_at timestamptz not null default now()
+    requested_at timestamptz not null default now(),
+    reason       text
 );
 
 create table @schema@.progress (
@@ -197,7 +208,8 @@ create index cron_by_next_time on @schema@.cron (next_at) where not is_paused an
 -- What a claim gives: of a lease, what its worker needs to know.
 create type @schema@.claimed as (
     id bigint, partition_id int, priority smallint, pos bigint, range bigint, low smallint, high smallint, members bit(1024),
-    attempt smallint, rescues smallint, is_ahead boolean, ready_at timestamptz, task text);
+    attempt smallint, rescues smallint, is_ahead boolean, ready_at timestamptz, task text,
+    batch bigint);
 
 -- A job of a lease.
 create type @schema@.leased_job as (lease_id bigint, position smallint);

@@ -15,6 +15,7 @@ create table @schema@.finished (
     run_times    bigint[],
     results      json[],
     errors       text[],
+    reason       text,
     constraint outcome_is_known check (outcome between 0 and 4)
 ) partition by list (slice);
 
@@ -22,6 +23,8 @@ create index finished_of_range on @schema@.finished (range);
 
 comment on column @schema@.finished.start_ages is 'Microseconds from start to finished_at, job by job.';
 comment on column @schema@.finished.run_times is 'Microseconds a handler ran, job by job.';
+
+comment on column @schema@.finished.reason is 'Why they were cancelled or expired, all of them; what differs from job to job is in errors.';
 
 create table @schema@.slice (
     number          int primary key,
@@ -64,6 +67,16 @@ create table @schema@.failure (
 
 create index failure_of_job on @schema@.failure (job_id, attempt);
 
+-- What a person changed of a dead letter's arguments when it was retried: what they were before, by whom and when.
+create table @schema@.edit (
+    job_id    bigint not null,
+    at        timestamptz not null default clock_timestamp(),
+    edited_by text not null,
+    args      json not null
+);
+
+create index edit_of_job on @schema@.edit (job_id, at);
+
 -- Keys that wait for a person, since a job of theirs is a dead letter.
 create table @schema@.halted (
     queue_id int not null references @schema@.queue,
@@ -84,7 +97,10 @@ create table @schema@.tally (
     dead         int not null default 0,
     enqueued     int not null default 0,
     completed    int not null default 0,
-    failed       int not null default 0
+    failed       int not null default 0,
+    cancelled    int not null default 0,
+    discarded    int not null default 0,
+    expired      int not null default 0
 );
 
 create table @schema@.total (
@@ -95,7 +111,33 @@ create table @schema@.total (
     dead         bigint not null default 0,
     enqueued     bigint not null default 0,
     completed    bigint not null default 0,
-    failed       bigint not null default 0
+    failed       bigint not null default 0,
+    cancelled    bigint not null default 0,
+    discarded    bigint not null default 0,
+    expired      bigint not null default 0
 ) with (fillfactor = 50);
 
 comment on column @schema@.total.opened is 'Jobs ready or leased.';
+
+-- The figures of each partition once a minute, kept for a day: what stood there, and the totals by then.
+create table @schema@.minute (
+    minute       timestamptz not null,
+    partition_id int not null references @schema@.partition,
+    -- When that was; the minute itself is where the rows of several shards meet.
+    noted_at     timestamptz not null default now(),
+    -- The minute that was noted before, from which the counts of this one are reckoned.
+    previous     timestamptz,
+    waiting      bigint not null default 0,
+    running      bigint not null default 0,
+    scheduled    bigint not null default 0,
+    blocked      bigint not null default 0,
+    dead         bigint not null default 0,
+    oldest_wait_seconds double precision,
+    enqueued     bigint not null default 0,
+    completed    bigint not null default 0,
+    failed       bigint not null default 0,
+    cancelled    bigint not null default 0,
+    discarded    bigint not null default 0,
+    expired      bigint not null default 0,
+    primary key (minute, partition_id)
+);

@@ -76,8 +76,9 @@ end;
 create or replace function @schema@.spend_rate(p_partition int) returns void
 language sql
 begin atomic
-    insert into @schema@.spent (partition_id, full_at)
-    select o.id, clock_timestamp() + @schema@.burst_of(q.rate) / q.rate * interval '1 second'
+    insert into @schema@.spent (partition_id, full_at, starts)
+    select o.id, clock_timestamp() + @schema@.burst_of(q.rate) / q.rate * interval '1 second',
+           coalesce((select s.starts from @schema@.spent as s where s.partition_id = o.id order by s.id desc limit 1), 0)
       from @schema@.partition as p
       join @schema@.partition as o on o.queue_id = p.queue_id and o.number = p.number and o.id <> p.id
       join @schema@.queue as q on q.id = p.queue_id and q.rate is not null

@@ -37,9 +37,14 @@ begin
     on conflict (number) do update
        set identity = excluded.identity, address = excluded.address, state = excluded.state
      where (shard.identity, shard.address, shard.state) is distinct from (excluded.identity, excluded.address, excluded.state);
-    insert into @schema@.queue (id, name, version, is_paused, created_at, partitions, epoch, homes, rules, weights,
+    -- First, for a queue that was made since may have the name that a deleted one had.
+    update @schema@.queue as q set name = n.name
+      from json_populate_recordset(null::@schema@.queue, p_given -> 'queues') as n where q.id = n.id and q.name <> n.name;
+    update @schema@.partition as p set name = n.name
+      from json_populate_recordset(null::@schema@.partition, p_given -> 'partitions') as n where p.id = n.id and p.name <> n.name;
+    insert into @schema@.queue (id, name, version, is_paused, created_at, deleted_at, partitions, epoch, homes, rules, weights,
                                 limited_at)
-    select id, name, version, is_paused, created_at, partitions, epoch, homes, rules, weights, limited_at
+    select id, name, version, is_paused, created_at, deleted_at, partitions, epoch, homes, rules, weights, limited_at
       from json_populate_recordset(null::@schema@.queue, p_given -> 'queues')
     on conflict (id) do nothing;
     -- What came back was shut, and it may not have been told here.
@@ -69,8 +74,8 @@ begin
      where state not in ('announced', 'open')
     on conflict do nothing;
     update @schema@.queue as q
-       set version = n.version, is_paused = n.is_paused, partitions = n.partitions, epoch = n.epoch, homes = n.homes,
-           rules = n.rules, weights = n.weights, limited_at = n.limited_at
+       set version = n.version, is_paused = n.is_paused, deleted_at = n.deleted_at, partitions = n.partitions,
+           epoch = n.epoch, homes = n.homes, rules = n.rules, weights = n.weights, limited_at = n.limited_at
       from json_populate_recordset(null::@schema@.queue, p_given -> 'queues') as n where q.id = n.id;
     perform @schema@.forget_drained();
     perform @schema@.note_drained();
@@ -89,8 +94,8 @@ language sql stable
 begin atomic
     select md5(concat(
         (select string_agg(s::text, ',' order by s.number) from @schema@.shard as s),
-        (select string_agg(row(q.id, q.name, q.version, q.is_paused, q.partitions, q.epoch, q.homes, q.rules,
-                               q.weights::text, q.limited_at)::text, ',' order by q.id) from @schema@.queue as q),
+        (select string_agg(row(q.id, q.name, q.version, q.is_paused, q.deleted_at is null, q.partitions, q.epoch,
+                               q.homes, q.rules, q.weights::text, q.limited_at)::text, ',' order by q.id) from @schema@.queue as q),
         (select string_agg(row(p.id, p.queue_id, p.number, p.name, p.shard, p.state = 'current', p.left_at)::text, ',' order by p.id)
            from @schema@.partition as p),
         (select string_agg(row(m.queue_id, m.epoch, m.partition_ids, m.state)::text, ',' order by m.queue_id, m.epoch)

@@ -38,7 +38,9 @@ language sql stable set enable_seqscan = off set jit = off set search_path = pg_
                'partition_id', j.partition_id, 'priority', j.priority, 'task', j.task, 'key_hex', encode(j.key, 'hex'),
                'args', j.args::text, 'attributes', j.attributes::text,
                'failures', (select json_agg(json_build_object('attempt', f.attempt, 'at', f.at, 'worker', f.worker, 'error', f.error))
-                              from @schema@.failure as f where f.job_id = o.job_id)) order by o.id)
+                              from @schema@.failure as f where f.job_id = o.job_id),
+               'edits', (select json_agg(json_build_object('at', e.at, 'edited_by', e.edited_by, 'args', e.args::text))
+                           from @schema@.edit as e where e.job_id = o.job_id)) order by o.id)
       from (select id, job_id, attempt, facts, epoch from @schema@.outbox where shard = p_shard order by id limit p_limit) as o
      cross join lateral (
            select enqueued_at, partition_id, priority, task, key, args, attributes

@@ -13,7 +13,7 @@ language sql set enable_seqscan = off set jit = off set search_path = pg_catalog
                     queue_id int, is_owned boolean, map_epoch int, target_id int)
          cross join lateral json_to_record(g.facts)
                as f(pos bigint, rescues smallint, ready_at timestamptz, due_at timestamptz, run_at timestamptz,
-                    on_parent_failure text, parents json, ends json, started_at timestamptz, failed_at timestamptz,
+                    on_parent_failure text, was_cancelled boolean, parents json, ends json, started_at timestamptz, failed_at timestamptz,
                     worker text, error text, halted_at timestamptz)
     ), readies as (
         insert into @schema@.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at,
@@ -33,8 +33,8 @@ language sql set enable_seqscan = off set jit = off set search_path = pg_catalog
           from given where state = 'scheduled'
          group by target_id, priority, pos, job_id / 1024, attempt, rescues, due_at, kept_epoch, range_task
     ), children as (
-        insert into @schema@.blocked (job_id, partition_id, priority, task, run_at, on_parent_failure, parents)
-        select job_id, target_id, priority, task, run_at, on_parent_failure,
+        insert into @schema@.blocked (job_id, partition_id, priority, task, run_at, on_parent_failure, was_cancelled, parents)
+        select job_id, target_id, priority, task, run_at, on_parent_failure, was_cancelled,
                array(select value::bigint from json_array_elements_text(parents))
           from given where state = 'blocked'
     ), edges as (
@@ -136,7 +136,7 @@ begin
                         else m.partition_ids[1 + (g.job_id >> 20) % m.partitions] end) as target_id
           from json_to_recordset(p_jobs)
                as g(outbox_id bigint, job_id bigint, attempt smallint, enqueued_at timestamptz, partition_id int,
-                    priority smallint, task text, key_hex text, args text, attributes text, failures json, facts json,
+                    priority smallint, task text, key_hex text, args text, attributes text, failures json, edits json, facts json,
                     epoch int, load json)
           join @schema@.partition as p on p.id = g.partition_id
           join @schema@.queue as q on q.id = p.queue_id
@@ -154,6 +154,12 @@ begin
           from given as g
          cross join lateral json_to_recordset(g.failures) as f(attempt smallint, at timestamptz, worker text, error text)
          where not exists (select from @schema@.failure as o where o.job_id = g.job_id and o.attempt = f.attempt and o.at = f.at)
+    ), edits as (
+        insert into @schema@.edit (job_id, at, edited_by, args)
+        select g.job_id, e.at, e.edited_by, e.args::json
+          from given as g
+         cross join lateral json_to_recordset(g.edits) as e(at timestamptz, edited_by text, args text)
+         where not exists (select from @schema@.edit as o where o.job_id = g.job_id and o.at = e.at)
     ), back as (
         delete from @schema@.forward where job_id in (select job_id from given)
     ), sent as (

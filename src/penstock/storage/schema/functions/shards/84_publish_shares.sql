@@ -14,6 +14,7 @@ declare
 begin
     perform @schema@.lock_map_of_load(p_queue);
     v_queue := (select q from @schema@.queue as q where q.name = p_queue);
+    perform @schema@.refuse_deleted(v_queue.id is null);
     select rows into v_rows from @schema@.prepared_stages where commit_name = p_commit;
     if found then
         return v_rows;

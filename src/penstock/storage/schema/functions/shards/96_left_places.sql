@@ -4,7 +4,8 @@
 -- open, where the shard is being drained; and earlier places of partitions that moved, where only one may start jobs,
 -- also of those that a resize took away since, and those that are shut, whatever rules their queue has by now.
 -- by_ids: that map, or of a partition in which nothing starts any more the one that was the queue's when it was shut,
--- so that the jobs of a key all take the same way; unless a shard of it is drained since.
+-- so that the jobs of a key all take the same way; unless a shard of it is drained since. What a deleted queue has here is
+-- ended here.
 create or replace function @schema@.partitions_left()
 returns table (id int, queue_id int, number int, is_owned boolean, is_paused boolean, is_draining boolean,
                has_moved boolean, shut_by int, by_ids int[])
@@ -12,7 +13,7 @@ language sql stable
 begin atomic
     select p.id, q.id, p.number, q.is_owned, q.is_paused, l.is_draining, l.has_moved, p.shut_by, m.partition_ids
       from @schema@.partition as p
-      join @schema@.queue as q on q.id = p.queue_id and not exists (
+      join @schema@.queue as q on q.id = p.queue_id and q.deleted_at is null and not exists (
            select from @schema@.queue_map as a where a.queue_id = q.id and a.state = 'announced')
      cross join lateral (
            select exists (select from @schema@.shard as s where s.number = p.shard and s.state = 'draining')

@@ -59,13 +59,14 @@ begin
                     order by job_id limit p_rows for update skip locked);
     with gone as (
         delete from @schema@.blocked where job_id = any (v_ids)
-        returning job_id, partition_id, run_at, on_parent_failure, parents, cancelled_at
+        returning job_id, partition_id, run_at, on_parent_failure, parents, cancelled_at, was_cancelled
     ), edges as (
         delete from @schema@.dependency as d using gone as g where d.child_id = g.job_id and d.parent_id = any (g.parents)
     ), sent as (
         insert into @schema@.outbox (shard, job_id, partition_id, attempt, facts)
         select @schema@.shard_by(l.by_ids, j.key, l.number), g.job_id, g.partition_id, 1,
                json_build_object('state', 'blocked', 'run_at', g.run_at, 'on_parent_failure', g.on_parent_failure,
+                   'was_cancelled', g.was_cancelled,
                    'parents', to_json(g.parents::text[]), 'ends', (
                        select coalesce(json_object_agg(p.id::text, o = 0), '{}')
                          from unnest(g.parents) as p(id) cross join lateral @schema@.outcome_of(p.id) as o

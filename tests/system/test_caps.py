@@ -1,0 +1,138 @@
+"""A worker's own shares: it never has more jobs of a queue than its cap, on all databases; queues take turns."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.system.cli_runs import CommandLine
+from tests.system.conftest import Working
+from tests.system.facts import eventually
+
+from penstock import App, InvalidInput, NotFound
+
+KINDS: dict[str, dict[str, Any]] = {"plain": {}, "gated": {"limit": 50}, "owned": {"order": "key"}}
+
+
+class Rooms:
+    """How many handlers of each queue are in, and were at most; they leave when they are let go."""
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+        self.now: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def enter(self, queue: str) -> None:
+        with self._lock:
+            self.now[queue] += 1
+            self.most[queue] = max(self.most[queue], self.now[queue])
+        self.let_go.wait(60)
+        with self._lock:
+            self.now[queue] -= 1
+
+
+def declare(app: App, name: str, rooms: Rooms, **options: Any) -> Any:
+    @app.queue(name, **options).task(name="visit", key="n" if "order" in options else None)
+    def visit(n: int) -> None:
+        rooms.enter(name)
+
+    return visit
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_worker_has_no_more_of_a_queue_than_its_cap_and_others_go_on(app: App, working: Working, kind: str) -> None:
+    rooms = Rooms()
+    deep = declare(app, "deep", rooms, **{"partitions": 4, **KINDS[kind]})
+    other = declare(app, "other", rooms)
+    deep.enqueue_many([{"n": n} for n in range(40)])
+    with working(app, queues={"deep": 3, "other": None}, concurrency=8):
+        eventually(lambda: rooms.now["deep"] == 3, "as many as the cap allows")
+        # They fill no slots that others could have.
+        other.enqueue_many([{"n": n} for n in range(5)])
+        eventually(lambda: rooms.now["other"] == 5, "the other queue has the rest")
+        assert app.stats("deep").active_count == 3
+        rooms.let_go.set()
+        eventually(lambda: app.stats("deep").total_completed == 40, "all is done in the end")
+    assert rooms.most["deep"] <= 3
+
+
+def test_what_a_cap_leaves_another_worker_takes(app: App, working: Working) -> None:
+    rooms = Rooms()
+    declare(app, "deep", rooms, limit=6).enqueue_many([{"n": n} for n in range(20)])
+    with working(app, queues={"deep": 2}), working(app, queues={"deep": 1}):
+        eventually(lambda: rooms.now["deep"] == 3, "each has its own share")
+        assert app.stats("deep").active_count == 3
+        rooms.let_go.set()
+        eventually(lambda: app.stats("deep").total_completed == 20, "all is done in the end")
+    assert rooms.most["deep"] <= 3
+
+
+def test_queues_take_turns_however_many_partitions_one_has(app: App) -> None:
+    order: list[str] = []
+
+    def declare(name: str, partitions: int) -> Any:
+        @app.queue(name, partitions=partitions).task(name="note")
+        def note(n: int) -> None:
+            order.append(name)
+
+        return note
+
+    deep, shallow = declare("deep", 8), declare("shallow", 1)
+    for _ in range(8):
+        deep.enqueue_many([{"n": n} for n in range(20)])
+    shallow.enqueue_many([{"n": n} for n in range(4)])
+    app.work({"deep": 1, "shallow": 1}, concurrency=1, until_idle=True)
+    # Were partitions taken in turn, the shallow one would come once in nine times.
+    assert max(index for index, name in enumerate(order) if name == "shallow") < 40
+
+
+@pytest.mark.parametrize(
+    ("queues", "refused"),
+    [({"q": 0}, "queues"), ({"q": -1}, "queues"), ({"q": "4"}, "queues"), ({"q": 1001}, "queues"), ({1: 4}, "queues")],
+)
+def test_a_cap_that_is_none_is_refused(app: App, queues: Any, refused: str) -> None:
+    declare(app, "q", Rooms())
+    with pytest.raises(InvalidInput) as error:
+        app.work(queues)
+    assert error.value.field == refused
+    with pytest.raises(NotFound, match="'nowhere'"):
+        app.work({"nowhere": 1})
+
+
+def test_what_waits_for_permits_is_kept_while_other_queues_have_the_slots(app: App, working: Working) -> None:
+    rooms = Rooms()
+    deep = declare(app, "deep", rooms, order="key", total_limit=2)
+    other = declare(app, "other", rooms)
+    deep.enqueue_many([{"n": n} for n in range(10)])
+    with working(app, concurrency=10):
+        eventually(lambda: rooms.now["deep"] == 2, "as many as there are permits")
+        other.enqueue_many([{"n": n} for n in range(6)])
+        eventually(lambda: rooms.now["other"] == 6, "the other queue has the rest")
+        rooms.let_go.set()
+        eventually(lambda: app.stats("deep").total_completed == 10, "all is done in the end")
+    assert rooms.most["deep"] == 2
+
+
+def test_the_command_line_caps_a_queue(tmp_path: Path, database_url: str) -> None:
+    penstock = CommandLine(tmp_path, database_url)
+    (tmp_path / "tasks.py").write_text(
+        "from penstock import App\n"
+        "app = App()\n"
+        "@app.queue('mail').task\n"
+        "def send(n: int) -> None: ...\n"
+        "@app.queue('a=b').task\n"
+        "def note(n: int) -> None: ...\n"
+        "send.enqueue_many([{'n': n} for n in range(20)])\n"
+        "note.enqueue(n=1)\n"
+    )
+    ran = penstock("work", "tasks:app", "--queue", "mail=4", "--queue", "a=b", "--until-idle", "--json")
+    assert (ran.code, ran.json["succeeded"]) == (0, 21)
+    assert "working on mail (at most 4), a=b, 16 at a time" in ran.err
+    assert penstock("work", "tasks:app", "--until-idle", "--json").json["succeeded"] == 21
+    for wrong in ("mail=", "mail=x", "mail=0", "mail=1001"):
+        assert "--queue" in penstock.refused("work", "tasks:app", "--queue", wrong, "--until-idle")
+    assert "'nowhere'" in penstock.refused("work", "tasks:app", "--queue", "nowhere=2")
