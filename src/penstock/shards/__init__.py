@@ -4,6 +4,7 @@ Whoever runs one database needs to know of `databases` alone, and of that: every
 
 the face
     databases         the databases of an app; the catalogue they share, and which of them leads
+    side_by_side      the same question to all of them at once
     depths            where the fewest jobs wait, and which databases answer
     locating          where a job is
     callers           which database a caller's connection leads to

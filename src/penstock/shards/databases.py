@@ -10,20 +10,20 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from penstock.deadline import current_deadline, in_this_call, within
+from penstock.deadline import current_deadline, within
 from penstock.errors import NotFound, PartitionUnavailable, SchemaMismatch
 from penstock.forking import renew_in_children
 from penstock.shards.membership import read_membership, read_shards
+from penstock.shards.side_by_side import side_by_side
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import DatabaseDown, DatabaseError
 from penstock.storage.connection.queries import query
 from penstock.storage.connection.refusals import LockNotAvailable
 
-__all__ = ["ANOTHER_LEADS", "Answers", "Databases", "side_by_side"]
+__all__ = ["ANOTHER_LEADS", "Answers", "Databases"]
 
 T = TypeVar("T")
 
@@ -298,14 +298,6 @@ class Databases:
         """Give back every connection."""
         for database in self:
             database.close()
-
-
-def side_by_side(act: Callable[[Database], T], databases: Sequence[Database]) -> list[T]:
-    """What becomes of an act on each of these, in their order; each has a thread, where they are several."""
-    if len(databases) == 1:
-        return [act(databases[0])]
-    with ThreadPoolExecutor(len(databases), thread_name_prefix="penstock-ask") as threads:
-        return list(threads.map(in_this_call(act), databases))
 
 
 def _catalogue_since(connection: Connection, version: int) -> dict[str, Any]:
