@@ -152,11 +152,12 @@ def test_what_a_silent_shard_has_is_forfeited_and_counts_until_then(scene: Scene
     assert tokens(scene) == [0, 9]
     silence(scene, 1)
     scene.enqueue(50, partition=0)
-    pass_time(scene, 0.9)
+    pass_time(scene, 0.2)
     share_out(scene)
-    # The bucket has ten, and all together have no more than it holds.
-    assert (bucket(scene), tokens(scene)) == (9, [1, 9])
-    pass_time(scene, 1.2)
+    # Three have come into the bucket, or more by now, but all together have no more than the ten it holds.
+    assert tokens(scene) == [1, 9]
+    assert bucket(scene) >= 2
+    pass_time(scene, 1.9)
     share_out(scene)
     assert sum(each.tokens for each in ledger(scene)) <= 10
     assert tokens(scene)[0] > 1

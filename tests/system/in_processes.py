@@ -23,6 +23,11 @@ def square_many(items: list[dict[str, int]]) -> list[Any]:
     return [ValueError(item["n"]) if item["n"] == 3 else item["n"] ** 2 for item in items]
 
 
+def die_of_three(items: list[dict[str, Any]]) -> None:
+    if any(item["n"] == 3 for item in items):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 import pytest
@@ -211,6 +211,22 @@ def test_async_and_process_handlers_are_given_batches_too(make_app: MakeApp) -> 
     assert [app.result(job) for job in ids] == list(range(1, 11))
     assert [app.result(job) for job in others[:3]] == [0, 1, 4]
     assert "ValueError: 3" in (app.job(others[3]).error or "")
+
+
+@pytest.mark.parametrize("order", [None, "key"])
+def test_a_process_that_dies_charges_no_job_of_its_batch_and_they_run_alone(
+    app: App, order: Literal["key"] | None
+) -> None:
+    queue = app.queue("q", partitions=1, order=order)
+    work = queue.task(batch=10, executor="process", max_attempts=2, backoff=0, key=None if order is None else "key")(
+        in_processes.die_of_three
+    )
+    ids = work.enqueue_many([{"n": n, "key": "k"} for n in range(6)])
+    app.work(until_idle=True, concurrency=2)
+    ended = [app.job(job) for job in ids]
+    assert [job.state for job in ended] == ["failed" if n == 3 else "succeeded" for n in range(6)]
+    assert [job.attempt for job in ended] == [2 if n == 3 else 1 for n in range(6)]
+    assert [len(job.failures) for job in ended] == [2 if n == 3 else 0 for n in range(6)]
 
 
 def test_explain_names_the_batch_and_a_cancelled_member_ends_with_it(app: App, working: Working) -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from penstock.deadline import within
 from penstock.errors import InvalidInput, PenstockError, SchemaMismatch
 from penstock.model.check import Check, checked
-from penstock.shards.side_by_side import side_by_side
 from penstock.shards.health import CatalogueFacts, catalogue_facts, check_together
+from penstock.shards.side_by_side import side_by_side
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue.queues import read_queues
 from penstock.storage.catalogue.roles import kind_of_role

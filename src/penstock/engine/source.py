@@ -74,7 +74,7 @@ class Source(Protocol):
         """The queue of a partition that a lease came from."""
 
     def note_ends(self, ends: Iterable[tuple[int, int, str]], now: float) -> None:
-        """Learn of which partition which jobs ended, and how; "release": it goes back."""
+        """Learn of which partition which jobs ended, and how; "release" and "suspect": it goes back."""
 
     def withhold(self, paused: Set[int], blocked: Set[int]) -> None:
         """Take nothing of these queues: they are paused, or what would run them cannot."""

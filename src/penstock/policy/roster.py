@@ -340,7 +340,7 @@ class Roster:
         return is_out or (bool(self._holds) and any(job in self._holds for job in jobs))
 
     def _note_unsuccessful_end(self, job: int, key: Key, end: str) -> None:
-        if end == "release":
+        if end in ("release", "suspect"):
             self._holds.begin(job, key, survives=1, is_release=True)
         elif end in RETURNING_ENDS:
             if self._rules.holds_on_retry and key.name is not None:

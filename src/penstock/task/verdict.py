@@ -14,10 +14,10 @@ __all__ = ["Verdict", "judge"]
 
 class Verdict(NamedTuple):
     """The end of an attempt that did not succeed; `due_in` seconds until the next, where there is one. After a release
-    the job is as it was before.
+    the job is as it was before; a suspect is, too, but runs in no batch.
     """
 
-    end: Literal["retry", "snooze", "failed", "cancelled", "discarded", "expired", "release"]
+    end: Literal["retry", "snooze", "failed", "cancelled", "discarded", "expired", "release", "suspect"]
     error: str | None = None
     due_in: float = 0.0
 

@@ -8,6 +8,7 @@ back as they were, and the worker ends.
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,7 +32,10 @@ __all__ = [
     "note_all",
     "note_outcomes",
     "run_batch_inline",
+    "suspect_all",
 ]
+
+log = logging.getLogger("penstock")
 
 
 def run_batch_inline(batch: ClaimedBatch, backlog: Backlog, hooks: Hooks, submit: Submit) -> None:
@@ -111,6 +115,21 @@ def note_all(jobs: Sequence[ClaimedJob], error: BaseException, text: str | None 
     unit = system.random_unit()
     for job in jobs:
         note_error(job, error, text, unit)
+
+
+def suspect_all(jobs: Sequence[ClaimedJob], error: BaseException) -> None:
+    """What ran a batch has died, and any of its jobs may be the one that killed it: none is charged an attempt, and
+    each runs alone from now on, so that it is charged then. A job that was alone is known.
+    """
+    suspects = [] if len(jobs) == 1 else [job for job in jobs if not job.is_cancelled]
+    for job in jobs:
+        if job in suspects:
+            job.verdict = Verdict("suspect")
+        else:
+            note_error(job, error)
+    if suspects:
+        told = (error, len(jobs), suspects[0].id)
+        log.warning("%s while it had a batch of %d jobs; they run again, each alone, the first is job %d", *told)
 
 
 def end_batch(batch: ClaimedBatch) -> None:

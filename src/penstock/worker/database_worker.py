@@ -269,13 +269,7 @@ class DatabaseWorker:
                 if not self.has_unsettled_jobs and not len(self.backlog):
                     return
                 if self._stop_request.is_grace_over:
-                    count = self.backlog.running
-                    said = (
-                        "1 handler did not end in time; its job goes"
-                        if count == 1
-                        else (f"{count} handlers did not end in time; their jobs go")
-                    )
-                    log.warning("%s to another worker", said)
+                    log.warning("%s to another worker", _describe_rest(self.backlog.running))
                     return
             elif idle_rounds is not None:
                 if did_something or not conductor.is_empty:
@@ -334,3 +328,12 @@ class DatabaseWorker:
 
     def _report_progress(self, job_id: int, value: float | None, note: str | None) -> None:
         self._heartbeat.progress(job_id, value, note)
+
+
+def _describe_rest(running: int) -> str:
+    """What a worker leaves behind whose grace is over."""
+    if running == 0:
+        return "the end of what ran was not written in time; its jobs go"
+    if running == 1:
+        return "1 handler did not end in time; its job goes"
+    return f"{running} handlers did not end in time; their jobs go"

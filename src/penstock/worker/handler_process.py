@@ -20,7 +20,7 @@ from penstock.task.definition import TaskDefinition
 from penstock.task.middleware import name_of
 from penstock.task.verdict import Verdict
 from penstock.worker.backlog import Backlog
-from penstock.worker.batch_run import break_contract, end_batch, note_all
+from penstock.worker.batch_run import break_contract, end_batch, note_all, suspect_all
 from penstock.worker.claimed_job import ClaimedBatch, ClaimedJob
 from penstock.worker.context import Registration, WorkerContext
 from penstock.worker.handler_process_main import Answers, Failed, Progress, Returned, Stopping, main
@@ -84,6 +84,8 @@ class HandlerProcess:
                     self._note_answer(job, each)
             elif isinstance(answer, Failed):
                 note_all(jobs, answer.error, answer.text)
+        except ProcessDied as error:
+            suspect_all(jobs, error)
         except BaseException as error:  # A process may fail in any way; its thread goes on.
             note_all(jobs, error)
         batch.interrupt = None

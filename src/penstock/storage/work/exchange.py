@@ -22,7 +22,7 @@ from penstock.storage.connection.queries import query
 from penstock.storage.work.leases import Lease
 from penstock.storage.work.owner import ChosenJobs, lease_parameters
 from penstock.storage.work.set_aside import set_ends_aside
-from penstock.storage.work.settle import End, Succeeded, succeeded_parameters
+from penstock.storage.work.settle import RETURNING, End, Succeeded, succeeded_parameters
 
 __all__ = ["FROM_THE_START", "ClaimWish", "Turn", "exchange", "held_leases", "settled_by"]
 
@@ -244,7 +244,7 @@ def _exchange(
 def _list_final(succeeded: Sequence[Succeeded], ends: Sequence[End]) -> list[int]:
     """The jobs that will not run again."""
     ended = [each.range * 1024 + position for each in succeeded for position in each.positions]
-    return ended + [end.range * 1024 + end.position for end in ends if end.end not in ("retry", "snooze", "release")]
+    return ended + [end.range * 1024 + end.position for end in ends if end.end not in RETURNING]
 
 
 def held_leases(connection: Connection, worker: int) -> list[Lease]:

@@ -16,6 +16,7 @@ from penstock.storage.connection.queries import query
 from penstock.storage.work.leases import Lease
 
 __all__ = [
+    "RETURNING",
     "End",
     "EndKind",
     "Succeeded",
@@ -26,7 +27,9 @@ __all__ = [
     "succeeded_parameters",
 ]
 
-EndKind = Literal["retry", "snooze", "failed", "release", "cancelled", "discarded", "expired"]
+# After these the job runs again.
+RETURNING = frozenset({"retry", "snooze", "release", "suspect"})
+EndKind = Literal["retry", "snooze", "failed", "release", "suspect", "cancelled", "discarded", "expired"]
 
 
 @dataclass(slots=True)

@@ -109,6 +109,7 @@ end $$;
 --   retry   counts an attempt and waits due_in seconds (0: at once)     snooze   waits, counts nothing
 --   failed  goes to the dead letters                                    release  never started: ready again, as it was
 --   cancelled, discarded, expired                                       are history, with the reason as their error
+--   suspect  as release, but in no batch any more: its batch's process died, and any of it may be the one that killed it
 -- On a queue with an owner a retry or snooze keeps its `pos` and holds its key, where the queue says so; otherwise it
 -- goes to the end of the order when it is due, by the map of keys of that time: even at once it goes by way of `scheduled`.
 -- Locks: leases by id.
@@ -132,7 +133,7 @@ begin
                q.is_owned and not (q.per_key is not null and q.holds_on_retry) or g.due_in > 0 as is_later,
                g.position, g.error, g.due_in, l.range * 1024 + g.position as job_id, g.age, g.run,
                -- Whoever was asked to stop does not run again.
-               case when g."end" in ('retry', 'snooze', 'release') and exists (
+               case when g."end" in ('retry', 'snooze', 'release', 'suspect') and exists (
                         select from @schema@.cancellation as c where c.job_id = l.range * 1024 + g.position)
                     then 'cancelled' else g."end" end as "end"
           from json_to_recordset(p_ends) as g(lease bigint, token bigint, range bigint, position smallint, "end" text,
@@ -176,9 +177,10 @@ begin
                                     changed, epoch, task)
         select partition_id, priority, pos, range, min(position), max(position) + 1,
                case when count(*) <= max(position) - min(position) then bit_or(@schema@.single(position)) end, attempt,
-               rescues, ready_at, case when is_owned then pg_current_xact_id() end, epoch, task
-          from mine where "end" = 'release'
-         group by id, partition_id, priority, pos, range, attempt, rescues, ready_at, is_owned, epoch, task
+               case "end" when 'suspect' then least(rescues + 1, 2) else rescues end, ready_at,
+               case when is_owned then pg_current_xact_id() end, epoch, task
+          from mine where "end" in ('release', 'suspect')
+         group by id, partition_id, priority, pos, range, attempt, rescues, ready_at, is_owned, epoch, task, "end"
     ), history as (
         insert into @schema@.finished (slice, range, partition_id, outcome, attempt, worker, positions, start_ages, run_times, errors)
         select @schema@.current_slice(), range, partition_id,
@@ -191,7 +193,7 @@ begin
           from mine where "end" in ('cancelled', 'discarded', 'expired')
          group by id, range, partition_id, attempt, "end"
     ), asks as (
-        delete from @schema@.cancellation where job_id in (select job_id from mine where "end" <> 'release')
+        delete from @schema@.cancellation where job_id in (select job_id from mine where "end" not in ('release', 'suspect'))
     ), counted as (
         insert into @schema@.tally (partition_id, opened, scheduled, dead, failed, cancelled, discarded, expired)
         select partition_id,
@@ -200,10 +202,10 @@ begin
                count(*) filter (where "end" = 'failed'), count(*) filter (where "end" = 'failed'),
                count(*) filter (where "end" = 'cancelled'), count(*) filter (where "end" = 'discarded'),
                count(*) filter (where "end" = 'expired')
-          from mine where "end" <> 'release' group by partition_id
+          from mine where "end" not in ('release', 'suspect') group by partition_id
     )
     select array_agg(row(id, position)::@schema@.leased_job),
-           array_agg(job_id) filter (where "end" in ('snooze', 'release') and attempt = 1)
+           array_agg(job_id) filter (where "end" in ('snooze', 'release', 'suspect') and attempt = 1)
       into v_settled, v_waiting from mine;
 
     perform @schema@.clear_bits(v_settled);
