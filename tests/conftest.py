@@ -23,17 +23,17 @@ from penstock.storage.schema import migrate
 
 TEMPLATE = "penstock_template"
 
-# These are one process's, in one session: a JVM that is warm is quick, and two beside each other are slow.
-IN_ONE_SESSION = "tests/spark/"
+# Of each of these one process has all: a JVM that is warm is quick, and many beside each other are slow.
+IN_ONE_JVM = ("tests/spark/", "tests/docs/test_spark_examples.py")
 
 shorten_starts()
 
 
 class SparkTogether(LoadScopeScheduling):
-    """Gives every process the next test, and one all that have a Spark session to begin with."""
+    """Gives every process the next test, and one all that share a JVM."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith(IN_ONE_SESSION) else nodeid
+        return next((tests for tests in IN_ONE_JVM if nodeid.startswith(tests)), nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogether:

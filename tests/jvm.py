@@ -7,12 +7,16 @@ the archive's looks at it and goes on without.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-__all__ = ["ARCHIVE", "shorten_starts"]
+__all__ = ["ARCHIVE", "shorten_starts", "started_jvm"]
 
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 _OPTIONS = (
@@ -25,6 +29,33 @@ def shorten_starts() -> None:
     archive = f" -XX:SharedArchiveFile={ARCHIVE}" if ARCHIVE.exists() else ""
     os.environ["SPARK_SUBMIT_OPTS"] = _OPTIONS + archive
     os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "jvm_settings")
+
+
+@contextmanager
+def started_jvm(folder: Path, environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """A JVM in which programs can have their Spark session, one after another, as long as the block lasts; what each
+    must have in its environment. Whatever Spark starts for them has this folder and this environment.
+    """
+    from pyspark import SparkConf
+    from pyspark.java_gateway import launch_gateway
+
+    from penstock.spark.sessions.start import LOCAL_SETTINGS
+
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    known = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": path, **environment}
+    with patch.dict(os.environ, known):
+        settings = SparkConf(loadDefaults=False).setAll(list(LOCAL_SETTINGS.items()))
+        launch: Any = launch_gateway
+        gateway = launch(settings, {"cwd": folder, "stderr": subprocess.DEVNULL})
+    try:
+        yield {
+            "PYSPARK_GATEWAY_PORT": str(gateway.java_parameters.port),
+            "PYSPARK_GATEWAY_SECRET": gateway.java_parameters.auth_token,
+        }
+    finally:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
 
 
 def main() -> None:

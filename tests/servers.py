@@ -20,7 +20,7 @@ from psycopg import sql
 from penstock import embedded
 from penstock.embedded import Server
 
-__all__ = ["Backup", "created_database", "open_folder", "started_server", "wait_until_stopped"]
+__all__ = ["Backup", "created_database", "open_folder", "started_server", "url_of_database", "wait_until_stopped"]
 
 _IN_MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 4 * 1024**3
@@ -59,19 +59,24 @@ def wait_until_stopped(home: Path) -> None:
 
 
 @contextmanager
-def created_database(server_url: str, template: str, owner: str = "penstock") -> Iterator[str]:
+def created_database(server_url: str, template: str, owner: str = "penstock", name: str | None = None) -> Iterator[str]:
     """The URL of a copy of the template; whoever is still connected to it at the block's end is cut off."""
-    name = f"test_{next(_numbers)}"
+    name = name or f"test_{next(_numbers)}"
     with psycopg.connect(server_url, autocommit=True) as connection:
         strategy = "strategy file_copy" if connection.info.server_version >= _COPIES_FILES else ""
         create = sql.SQL("create database {} template {} owner {} " + strategy)
         connection.execute(create.format(sql.Identifier(name), sql.Identifier(template), sql.Identifier(owner)))
-    start, _, _ = server_url.rpartition("/")
     try:
-        yield f"{start}/{name}"
+        yield url_of_database(server_url, name)
     finally:
         with psycopg.connect(server_url, autocommit=True) as connection:
             connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+def url_of_database(server_url: str, name: str) -> str:
+    """The URL of another database of a server."""
+    start, _, _ = server_url.rpartition("/")
+    return f"{start}/{name}"
 
 
 class Backup:

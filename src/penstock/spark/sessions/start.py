@@ -20,7 +20,7 @@ from penstock.spark.sessions.stderr_filter import filter_stderr
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["OLDEST_JAVA", "ensure_java", "session"]
+__all__ = ["LOCAL_SETTINGS", "OLDEST_JAVA", "ensure_java", "session"]
 
 OLDEST_JAVA = 17
 
@@ -33,7 +33,7 @@ _SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
 }
 # For a session on this machine: its address is not searched for, and Spark logs errors only.
-_LOCAL_SETTINGS = {
+LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}",
@@ -55,7 +55,7 @@ def session(master: str = "local[*]", **settings: str) -> SparkSession:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName("penstock").master(master)
-    chosen = _SETTINGS | (_LOCAL_SETTINGS if master.startswith("local") else {})
+    chosen = _SETTINGS | (LOCAL_SETTINGS if master.startswith("local") else {})
     for name, value in (chosen | {name.replace("_", "."): value for name, value in settings.items()}).items():
         builder = builder.config(name, value)
     with filter_stderr() if master.startswith("local") else nullcontext():
