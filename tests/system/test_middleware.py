@@ -48,6 +48,32 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+class Empty(Exception):
+    """An exception that is false, as a group of errors without any may be."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("when", ["entering", "leaving"])
+def test_what_it_raises_counts_also_where_it_is_false(app: App, kind: str, when: str) -> None:
+    task = declare_tasks(app)[kind]
+
+    @app.middleware
+    @asynccontextmanager
+    async def refuse(context: Context, args: Any) -> AsyncIterator[None]:
+        SEEN.set([])
+        if when == "entering":
+            raise Empty("on purpose")
+        yield
+        raise Empty("on purpose")
+
+    job = task.enqueue(n=1)
+    app.work(until_idle=True)
+    assert app.job(job).state == "failed"
+    assert "Empty: on purpose" in (app.job(job).error or "")
+
+
 def test_it_is_around_every_run_with_context_and_arguments_and_sees_the_exception(app: App, kind: str) -> None:
     task = declare_tasks(app)[kind]
     ends: dict[int, Any] = {}

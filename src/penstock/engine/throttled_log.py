@@ -18,11 +18,11 @@ class ThrottledLog:
         self._log = log
         self._told: dict[tuple[str, ...], float] = {}
 
-    def warning(self, text: str, *values: object) -> None:
-        """Warn, unless that was done within the minute."""
+    def warning(self, text: str, *values: object, exc_info: BaseException | None = None) -> None:
+        """Warn, unless that was done within the minute; of the same kind of exception once, too."""
         now = system.monotonic()
-        said = (text, *map(str, values))
+        said = (text, *map(str, values), type(exc_info).__name__)
         if now - self._told.get(said, -AGAIN_SECONDS) >= AGAIN_SECONDS:
             self._told = {each: at for each, at in self._told.items() if now - at < AGAIN_SECONDS}
             self._told[said] = now
-            self._log.warning(text, *values)
+            self._log.warning(text, *values, exc_info=exc_info)

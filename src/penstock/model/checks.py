@@ -57,6 +57,8 @@ __all__ = [
 NAME_CHARACTERS = 200
 KEY_BYTES = 512
 IDEMPOTENCY_KEY_BYTES = 512
+# What unique jobs have in common is kept beside idempotency keys, and begins so.
+UNIQUE_PREFIX = "penstock.unique:"
 ARGS_BYTES = 256 * 1024
 JOBS_A_CALL = 10_000
 HIGHEST_ID = 2**63 - 1
@@ -148,7 +150,12 @@ def checked_tags(value: object) -> list[str]:
 
 def checked_idempotency_key(value: object) -> str:
     """The text by which a repeated enqueue is known."""
-    return _checked_identifying_text("idempotency_key", value)
+    text = _checked_identifying_text("idempotency_key", value)
+    if text.startswith(UNIQUE_PREFIX):
+        raise InvalidInput(
+            "idempotency_key", f"what begins with {UNIQUE_PREFIX!r} stands for unique jobs; choose another beginning"
+        )
+    return text
 
 
 def checked_unique_key(value: object) -> str:

@@ -12,9 +12,10 @@ import json
 from decimal import Decimal
 from typing import Any
 
+from penstock.model.checks import UNIQUE_PREFIX
+
 __all__ = ["jsonb_text", "unique_text"]
 
-PREFIX = "penstock.unique:"
 _SEPARATOR = "\x1f"
 
 
@@ -22,7 +23,7 @@ def unique_text(task: str, args_json: bytes, unique_key: str | None) -> str:
     """What is the same for jobs of which one waits; they are of one queue."""
     # No task has an empty name.
     said = f"{_SEPARATOR}{unique_key}" if unique_key is not None else f"{task}{_SEPARATOR}{jsonb_text(args_json)}"
-    return PREFIX + hashlib.sha256(said.encode()).hexdigest()
+    return UNIQUE_PREFIX + hashlib.sha256(said.encode()).hexdigest()
 
 
 def jsonb_text(raw: bytes) -> str:

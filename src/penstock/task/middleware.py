@@ -126,7 +126,8 @@ def _run_beside(manager: Any, rest: Callable[[], Any], submit: Submit) -> Any:
     try:
         context, loop, ended = entered.result()
     except CancelledError:
-        raise (holding.result() or RuntimeError("the event loop ended")) from None
+        problem = holding.result()
+        raise (RuntimeError("the event loop ended") if problem is None else problem) from None
     error: BaseException | None = None
     result = None
     try:
@@ -134,7 +135,9 @@ def _run_beside(manager: Any, rest: Callable[[], Any], submit: Submit) -> Any:
     except BaseException as raised:
         error = raised
     loop.call_soon_threadsafe(lambda: None if ended.done() else ended.set_result(error))
-    problem = holding.result() or error
+    problem = holding.result()
+    if problem is None:
+        problem = error
     if problem is not None:
         raise problem
     return result

@@ -230,12 +230,17 @@ class DatabaseWorker:
                 if explained is not None:
                     self._throttled_log.warning("%s; it is tried again", explained)
                 else:
-                    log.exception("%s cannot be worked on, and is tried again", self.database.breaker.label)
+                    self._throttled_log.warning(
+                        "%s cannot be worked on, and is tried again", self.database.breaker.label, exc_info=error
+                    )
             # The worker goes on with its other databases meanwhile.
             self._must_register = True
             self._absent_since = self._absent_since or system.monotonic()
             self._conductor.close()
-            self._signal.wait(AGAIN_SECONDS)
+            # Set by whatever happened here before: only a stop must not wait.
+            self._signal.clear()
+            if not self._stop_request.is_made:
+                self._signal.wait(AGAIN_SECONDS)
 
     def stop(self, at: float) -> None:
         """From any thread: end gently, and at that monotonic time without waiting any more."""

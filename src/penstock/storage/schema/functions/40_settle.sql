@@ -106,7 +106,7 @@ begin
 end $$;
 
 -- Settles every other end, an object a job in p_ends: lease, token, range, position, end, error, due_in, age, run. The ends:
---   retry   counts an attempt and waits due_in seconds (0: at once)     snooze   waits, counts nothing
+--   retry   counts an attempt and waits due_in seconds (0: at once)     snooze   waits, counts nothing, is as suspect as before
 --   failed  goes to the dead letters                                    release  never started: ready again, as it was
 --   cancelled, discarded, expired                                       are history, with the reason as their error
 --   suspect  as release, but in no batch any more: its batch's process died, and any of it may be the one that killed it
@@ -153,12 +153,14 @@ begin
     ), again_at_once as (
         insert into @schema@.ready (partition_id, priority, pos, range, low, high, attempt, rescues, changed, epoch, task)
         select partition_id, priority, case when is_held then pos else @schema@.draw_range() end, range, position,
-               position + 1, attempt + ("end" = 'retry')::int, 0, changed, epoch, task
+               position + 1, attempt + ("end" = 'retry')::int, case "end" when 'snooze' then rescues else 0 end, changed, epoch,
+               task
           from mine where "end" in ('retry', 'snooze') and not is_later
     ), again_later as (
-        insert into @schema@.scheduled (due_at, partition_id, priority, range, low, high, attempt, pos, epoch, task)
+        insert into @schema@.scheduled (due_at, partition_id, priority, range, low, high, attempt, rescues, pos, epoch, task)
         select now() + make_interval(secs => greatest(due_in, 0)), partition_id, priority, range, position, position + 1,
-               attempt + ("end" = 'retry')::int, case when is_held then pos end, case when is_held then epoch end, task
+               attempt + ("end" = 'retry')::int, case "end" when 'snooze' then rescues else 0 end,
+               case when is_held then pos end, case when is_held then epoch end, task
           from mine where "end" in ('retry', 'snooze') and is_later
     ), dead_letters as (
         insert into @schema@.dead (job_id, partition_id, task, attempt, started_at, worker, error)
