@@ -14,8 +14,8 @@ ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.stamp
 CLASSES := .venv/spark-classes.jsa
-# One process has all of tests/spark and one the pages about Spark, each with one JVM (tests/conftest.py); the others are
-# dealt as they come. There are two more than cores, for some tests wait. Each process has a server of its own.
+# Tests that have much in common, such as a JVM, are one process's (tests/conftest.py); the others are dealt as they come.
+# There are two processes more than cores, for some tests wait. Each has a server of its own.
 PARALLEL = -n $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 2, 6))') --dist load
 
 ifeq ($(PG),system)

@@ -23,21 +23,27 @@ from penstock.storage.schema import migrate
 
 TEMPLATE = "penstock_template"
 
-# Of each of these one process has all: a JVM that is warm is quick, and many beside each other are slow.
-IN_ONE_JVM = ("tests/spark/", "tests/docs/test_spark_examples.py")
+# Of each of these one process has all: what they have in common (a JVM that is warm, a large backlog, a browser) takes
+# longer to set up than most of them to run.
+IN_ONE_PROCESS = (
+    "tests/spark/",
+    "tests/docs/test_spark_examples.py",
+    "tests/database/test_plans.py",
+    "tests/browser/",
+)
 
 shorten_starts()
 
 
-class SparkTogether(LoadScopeScheduling):
-    """Gives every process the next test, and one all that share a JVM."""
+class KeptTogether(LoadScopeScheduling):
+    """Gives every process the next test, and one all that have something in common."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((tests for tests in IN_ONE_JVM if nodeid.startswith(tests)), nodeid)
+        return next((tests for tests in IN_ONE_PROCESS if nodeid.startswith(tests)), nodeid)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogether:
-    return SparkTogether(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> KeptTogether:
+    return KeptTogether(config, log)
 
 
 @pytest.fixture(scope="session")
