@@ -7,7 +7,7 @@ import pytest
 from penstock import App, InvalidInput
 from penstock.storage.connection.addresses import at_address, plain_address
 from penstock.storage.connection.schema_name import SCHEMA, checked_schema, split_schema, with_schema
-from penstock.storage.connection.urls import checked_url
+from penstock.storage.connection.urls import checked_url, plain_url
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,21 @@ def test_the_driver_s_part_and_the_schema_are_told_apart(url: str, conninfo: str
     assert split_schema(url) == (conninfo, schema)
     assert split_schema(with_schema(url, "other")) == (conninfo, "other")
     assert with_schema(url, SCHEMA) == conninfo
+
+
+@pytest.mark.parametrize(
+    ("url", "plain"),
+    [
+        ("postgresql://u:p@h:1/d", "postgresql://u:p@h:1/d"),
+        ("postgresql://u:p@h:1/d?require_auth=scram-sha-256", "postgresql://u:p@h:1/d"),
+        ("postgresql://h/d?require_auth=scram-sha-256&schema=staging", "postgresql://h/d"),
+        ("postgresql://h/d?sslmode=require&schema=staging&port=1", "postgresql://h/d?sslmode=require&port=1"),
+        ("host=h dbname=d password='p & q' schema=staging", "postgresql://?password=p%20%26%20q&dbname=d&host=h"),
+    ],
+)
+def test_other_drivers_are_given_nothing_that_only_penstock_or_libpq_knows(url: str, plain: str) -> None:
+    assert plain_url(url) == plain
+    assert App(url).plain_url == plain
 
 
 @pytest.mark.parametrize(

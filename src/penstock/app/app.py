@@ -52,6 +52,7 @@ from penstock.model.checks import checked_concurrency, checked_count, checked_se
 from penstock.model.wrong_calls import explain_wrong_calls
 from penstock.shards.databases import Databases
 from penstock.storage import Database
+from penstock.storage.connection.urls import plain_url
 from penstock.task.context import Context
 from penstock.task.definition import TaskDefinition
 from penstock.task.middleware import Manager
@@ -488,6 +489,11 @@ class App:
         """The first URL of the app, of whichever shard it is; reading it starts embedded servers, or creates them."""
         self._connecting.create()
         return self._connecting.urls[0]
+
+    @property
+    def plain_url(self) -> str:
+        """`url` for programs and drivers that know neither `schema` nor libpq's `require_auth`, such as asyncpg."""
+        return plain_url(self.url)
 
     @property
     def is_embedded(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from urllib.parse import quote, urlencode
 
 import psycopg
 
@@ -11,7 +12,15 @@ from penstock.errors import InvalidInput
 from penstock.model.wrong_calls import meant_by
 from penstock.storage.connection.schema_name import split_schema
 
-__all__ = ["ENCODING", "checked_url", "checked_urls", "pooled_by_environment", "utf8_conninfo", "writable_conninfo"]
+__all__ = [
+    "ENCODING",
+    "checked_url",
+    "checked_urls",
+    "plain_url",
+    "pooled_by_environment",
+    "utf8_conninfo",
+    "writable_conninfo",
+]
 
 _FORM = "postgresql://user:password@host:5432/database"
 _SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
@@ -73,6 +82,19 @@ def writable_conninfo(url: str) -> str:
     if "," not in hosts or "target_session_attrs" in parts or "PGTARGETSESSIONATTRS" in os.environ:
         return url
     return psycopg.conninfo.make_conninfo(url, target_session_attrs="read-write")
+
+
+def plain_url(url: str) -> str:
+    """The same database without `schema`, which only Penstock knows, and `require_auth`, which only libpq does."""
+    conninfo = split_schema(url).conninfo
+    if "://" not in conninfo:
+        parts = {name: str(value) for name, value in psycopg.conninfo.conninfo_to_dict(conninfo).items()}
+        return "postgresql://?" + urlencode(
+            {name: value for name, value in parts.items() if name != "require_auth"}, quote_via=quote
+        )
+    place, _, options = conninfo.partition("?")
+    kept = [each for each in options.split("&") if each and not each.startswith("require_auth=")]
+    return f"{place}?{'&'.join(kept)}" if kept else place
 
 
 def utf8_conninfo(url: str) -> str:
