@@ -134,5 +134,9 @@ def test_the_command_line_caps_a_queue(tmp_path: Path, database_url: str) -> Non
     assert "working on mail (at most 4), a=b, 16 at a time" in ran.err
     assert penstock("work", "tasks:app", "--until-idle", "--json").json["succeeded"] == 21
     for wrong in ("mail=", "mail=x", "mail=0", "mail=1001"):
-        assert "--queue" in penstock.refused("work", "tasks:app", "--queue", wrong, "--until-idle")
+        said = penstock.wrong("work", "tasks:app", "--queue", wrong, "--until-idle")
+        assert f"--queue: '{wrong}' has no number from 1 to 1,000 after '='" in said
+    for again in ("mail=4", "mail=2", "mail"):
+        said = penstock.wrong("work", "tasks:app", "--queue", "mail=4", "--queue", again, "--until-idle")
+        assert "--queue: 'mail' is given twice" in said
     assert "'nowhere'" in penstock.refused("work", "tasks:app", "--queue", "nowhere=2")

@@ -194,6 +194,35 @@ def test_jobs_are_chosen_by_partition_tenant_and_creator_and_say_why_they_ended(
     assert penstock.done("stats", "emails", "--json").json["total_cancelled"] == 3
 
 
+def test_a_partition_is_chosen_by_its_number_only_where_no_name_is_the_same(penstock: CommandLine) -> None:
+    with (penstock.folder / "tasks.py").open("a", encoding="utf-8") as tasks:
+        tasks.write("\n@app.queue('7').task\ndef note(n: int) -> None: ...\n")
+        tasks.write("\n@app.queue('0', partitions=2).task(key='n')\ndef count(n: int) -> None: ...\n")
+    id_ = enqueued(penstock, "note", "n=1")
+
+    def found(*words: str) -> list[str]:
+        return [job["id"] for job in penstock.done("jobs", *words, "--json").json["jobs"]]
+
+    assert found("--partition", "7") == found("--queue", "7", "--partition", "7") == [id_]
+    assert found("--queue", "7", "--partition", "0") == [id_]
+    assert penstock.done("purge", "7", "--partition", "0", "--preview").out == "1 job would be purged\n"
+    assert "no partition '1': app.stats(queue), or `penstock stats QUEUE`" in penstock.refused(
+        "jobs", "--partition", "1"
+    )
+    assert "has no partition 1" in penstock.refused("jobs", "--queue", "7", "--partition", "1")
+    assert "has no partition" in penstock.refused("jobs", "--queue", "7", "--partition", "1" * 5_000)
+
+
+def test_words_that_cannot_be_together_are_wrong_use_in_words_of_the_command_line(penstock: CommandLine) -> None:
+    enqueue = ("enqueue", "tasks", "send", "to=a")
+    assert "add --unique waiting (" in penstock.wrong(*enqueue, "--unique-key", "a")
+    both = ("--unique", "waiting", "--idempotency-key", "a")
+    assert "give --unique or --idempotency-key, not both" in penstock.wrong(*enqueue, *both)
+    assert "give --delay or --run-at, not both" in penstock.wrong(*enqueue, "--delay", "1s", "--run-at", "1s")
+    assert "'n=4' is an argument: give the id of the job before it" in penstock.wrong("retry", "n=4")
+    assert "leave --url or --app out" in penstock.wrong("retry", "1", "--app", "tasks", "--url", "postgresql://a/b")
+
+
 def test_pause_and_resume_and_what_can_be_looked_at(penstock: CommandLine) -> None:
     enqueued(penstock, "send", "to=a")
     assert penstock.done("pause", "emails", "--json").json == {"queue": "emails", "paused": True}

@@ -277,7 +277,7 @@ def test_the_sql_that_is_printed_says_where_it_belongs_and_who_runs_it(tmp_path:
     assert "does to schema staging" in new
     assert "as the role that owns the schema, or is to own it.\n" in new
     assert "penstock.table_file" not in new
-    assert "leave --url out" in penstock.refused("sql", "--new", "staging", "--url", database_url)
+    assert "leave --url out" in penstock.wrong("sql", "--new", "staging", "--url", database_url)
 
 
 def test_the_sql_for_several_databases_is_to_be_run_on_each(

@@ -1,4 +1,4 @@
-"""How a person names a partition: by its number or its name."""
+"""How a person names a partition: by its name, or by its number, also as text: a command line has nothing else."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ def partition_number(entry: QueueEntry, partition: int | str) -> int:
     current = entry.partition_names[: entry.partition_count]
     if isinstance(partition, str) and partition in current:
         return current.index(partition)
+    if isinstance(partition, str) and partition.isascii() and partition.isdecimal() and len(partition) < 10:
+        partition = int(partition)
     if isinstance(partition, int) and not isinstance(partition, bool) and 0 <= partition < entry.partition_count:
         return partition
     names = ", ".join(current if len(current) <= MOST_NAMES else [*current[: MOST_NAMES - 2], "…", current[-1]])
@@ -36,7 +38,10 @@ def partition_places(databases: Databases, queue: str | None, partition: int | s
         name = checked_name("partition", partition)
         queue = databases.read(lambda connection: queue_of_partition(connection, name))
         if queue is None:
-            raise NotFound(f"there is no partition {name!r}: see `penstock stats QUEUE` for those of a queue")
+            raise NotFound(
+                f"there is no partition {name!r}: app.stats(queue), or `penstock stats QUEUE`, tells the names of a "
+                "queue's; to give its number give the queue too"
+            )
     known = queue
     entry = databases.read(lambda connection: find_queue(connection, known, deleted=True))
     named = partition

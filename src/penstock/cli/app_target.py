@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+import typer
+
 from penstock.app import App
 from penstock.cli.terminal import warn
 from penstock.deadline import within
-from penstock.errors import InvalidInput, NotFound, PartitionUnavailable, PenstockError
+from penstock.errors import NotFound, PartitionUnavailable, PenstockError
 from penstock.model.error_text import summarize
 from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.connection.schema_name import is_schema_alone
@@ -40,7 +42,7 @@ def open_answering_app(url: str | None, target: str | None = None) -> Iterator[A
     the end a word about those that do not.
     """
     if target is not None and url is not None:
-        raise InvalidInput("--url", "the app that --app names has its own database; give one of the two")
+        raise typer.BadParameter("the app that --app names has its own database; leave --url or --app out")
     with open_app(url) if target is None else find_app(target) as app, suppress_warnings():
         ensure_answering(app)
         yield app

@@ -13,14 +13,21 @@ from penstock.cli.app_target import open_answering_app
 from penstock.cli.shared_options import (
     AppOption,
     AsJson,
-    Filters,
+    CreatedBy,
     JobId,
+    Key,
+    Load,
+    PartitionOption,
     Preview,
     QueueName,
+    QueueOption,
     Reason,
+    StateOption,
+    Tag,
+    TaskOption,
+    Tenant,
     Url,
     chosen,
-    takes_filters,
 )
 from penstock.cli.task_arguments import parse_arguments
 from penstock.cli.terminal import say, show_json
@@ -35,17 +42,27 @@ NONE = "none"
 OneOrMany = Annotated[str | None, typer.Argument(metavar="[ID]", help="One job; or give filters.")]
 
 
-@takes_filters
 def cancel(
     job_id: OneOrMany = None,
-    *,
-    filters: Filters,
+    queue: QueueOption = None,
+    partition: PartitionOption = None,
+    state: StateOption = None,
+    task: TaskOption = None,
+    key: Key = None,
+    load: Load = None,
+    tag: Tag = None,
+    tenant: Tenant = None,
+    created_by: CreatedBy = None,
     reason: Reason = None,
     preview: Preview = False,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Cancel one job, or all that match and have not ended."""
+    filters = chosen(
+        queue=queue, partition=partition, state=state, task=task, key=key, load=load, tag=tag, tenant=tenant,
+        created_by=created_by,
+    )  # fmt: skip
     _refuse_wrong_use(job_id, filters, preview)
     why = "cancelled by penstock cancel" if reason is None else reason
     with open_answering_app(url) as app:
@@ -63,7 +80,6 @@ def cancel(
         say(f"job {job_id} is cancelled")
 
 
-@takes_filters
 def retry(
     job_id: OneOrMany = None,
     arguments: Annotated[
@@ -71,14 +87,27 @@ def retry(
         typer.Argument(metavar="[KEY=VALUE]...", help="Its arguments from now on, all of them: JSON, or else text."),
     ] = None,
     args: Annotated[str | None, typer.Option("--args", metavar="JSON", help="The same as one JSON object.")] = None,
-    *,
-    filters: Filters,
+    queue: QueueOption = None,
+    partition: PartitionOption = None,
+    state: StateOption = None,
+    task: TaskOption = None,
+    key: Key = None,
+    load: Load = None,
+    tag: Tag = None,
+    tenant: Tenant = None,
+    created_by: CreatedBy = None,
     preview: Preview = False,
     target: AppOption = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Run dead letters again, one with other arguments, or now what waits."""
+    filters = chosen(
+        queue=queue, partition=partition, state=state, task=task, key=key, load=load, tag=tag, tenant=tenant,
+        created_by=created_by,
+    )  # fmt: skip
+    if job_id is not None and "=" in job_id:
+        raise typer.BadParameter(f"{job_id!a:.60} is an argument: give the id of the job before it")
     _refuse_wrong_use(job_id, filters, preview)
     if arguments and args is not None:
         raise typer.BadParameter("give the arguments as KEY=VALUE or as --args, not both")
@@ -134,14 +163,20 @@ def resume(queue: QueueName, url: Url = None, as_json: AsJson = False) -> None:
     _tell({"queue": queue, "paused": False}, f"queue {queue!r} gives out jobs", as_json)
 
 
-@takes_filters
 def purge(
     queue: QueueName,
     state: Annotated[
         str | None, typer.Option("--state", help="Only ready, scheduled or blocked jobs; or failed: the dead letters.")
     ] = None,
-    *,
-    filters: Filters,
+    partition: Annotated[
+        str | None, typer.Option("--partition", help="Only jobs of this partition: its name or number.")
+    ] = None,
+    task: TaskOption = None,
+    key: Key = None,
+    load: Load = None,
+    tag: Tag = None,
+    tenant: Tenant = None,
+    created_by: CreatedBy = None,
     reason: Reason = None,
     preview: Preview = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
@@ -151,13 +186,16 @@ def purge(
     """Cancel every waiting job of a queue, or clear its dead letters."""
     if not (preview or yes or (sys.stdin.isatty() and not as_json)):
         raise typer.BadParameter("purge asks first, and there is nobody to ask: add --yes, or --preview")
+    filters = chosen(
+        state=state, partition=partition, task=task, key=key, load=load, tag=tag, tenant=tenant, created_by=created_by
+    )
     why = "cancelled by penstock purge" if reason is None else reason
     with open_answering_app(url) as app:
         if not (preview or yes):
-            count = app.purge(queue, state=state, preview=True, **filters)
+            count = app.purge(queue, preview=True, **filters)
             if not typer.confirm(f"Purge {count:,} {state or 'waiting'} jobs of queue {queue!a}?"):
                 raise PenstockError("nothing was purged")
-        done = app.purge(queue, state=state, preview=preview, reason=why, **filters)
+        done = app.purge(queue, preview=preview, reason=why, **filters)
     _tell_how_many(done, "purged", preview, as_json)
 
 
@@ -183,8 +221,10 @@ def delete_queue(
                 raise PenstockError("nothing was deleted")
         ended = app.delete_queue(queue, force=force, preview=preview)
     text = f"queue {queue!r} {'would be' if preview else 'is'} deleted"
-    jobs = "1 job" if ended == 1 else f"{ended:,} jobs"
-    text += f": {jobs} {'would be' * preview}{'were' * (not preview)} ended or asked to stop" if ended else ""
+    if ended:
+        jobs = "1 job" if ended == 1 else f"{ended:,} jobs"
+        verb = "would be" if preview else "was" if ended == 1 else "were"
+        text += f": {jobs} {verb} ended or asked to stop"
     _tell({"queue": queue, "jobs": ended, "preview": preview}, text, as_json)
 
 
@@ -273,7 +313,7 @@ def _weights(given: list[str] | None) -> dict[str, float] | str | None:
     return weights
 
 
-def _refuse_wrong_use(job_id: str | None, filters: Filters, preview: bool) -> None:
+def _refuse_wrong_use(job_id: str | None, filters: dict[str, Any], preview: bool) -> None:
     if job_id is None and not filters:
         raise typer.BadParameter("give a job's id, or a filter such as --queue")
     if job_id is not None and (filters or preview):

@@ -53,6 +53,12 @@ def enqueue(
     as_json: AsJson = False,
 ) -> None:
     """Enqueue a job, durably, and print its id."""
+    if unique_key is not None and unique is None:
+        raise typer.BadParameter("--unique-key is for a job that is unique: add --unique waiting")
+    if unique is not None and idempotency_key is not None:
+        raise typer.BadParameter("give --unique or --idempotency-key, not both")
+    if delay is not None and run_at is not None:
+        raise typer.BadParameter("give --delay or --run-at, not both")
     app = find_app(target)
     with app:
         definition = _task(app, task)

@@ -11,7 +11,21 @@ import typer
 
 from penstock.cli.app_target import open_answering_app, unavailable
 from penstock.cli.json_record import explanation_record, job_record, worker_record
-from penstock.cli.shared_options import AsJson, Filters, JobId, Url, takes_filters
+from penstock.cli.shared_options import (
+    AsJson,
+    CreatedBy,
+    JobId,
+    Key,
+    Load,
+    PartitionOption,
+    QueueOption,
+    StateOption,
+    Tag,
+    TaskOption,
+    Tenant,
+    Url,
+    chosen,
+)
 from penstock.cli.terminal import Column, is_terminal, say, show_facts, show_json, show_table
 from penstock.cli.times import ago, instant
 from penstock.model import Job, PartitionStats, QueueRules, State, Stats
@@ -100,16 +114,26 @@ def _figures(name: str, figures: Stats | PartitionStats) -> list[str]:
     ]
 
 
-@takes_filters
 def jobs(
-    *,
-    filters: Filters,
+    queue: QueueOption = None,
+    partition: PartitionOption = None,
+    state: StateOption = None,
+    task: TaskOption = None,
+    key: Key = None,
+    load: Load = None,
+    tag: Tag = None,
+    tenant: Tenant = None,
+    created_by: CreatedBy = None,
     limit: Annotated[int, typer.Option("--limit", help="At most this many.")] = 20,
     before: Annotated[str | None, typer.Option("--before", metavar="ID", help="Only jobs older than this one.")] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """List jobs, newest first."""
+    filters = chosen(
+        queue=queue, partition=partition, state=state, task=task, key=key, load=load, tag=tag, tenant=tenant,
+        created_by=created_by,
+    )  # fmt: skip
     with open_answering_app(url) as app:
         found = app.jobs(limit=limit, before=before, **filters)
         missing = unavailable(app)

@@ -15,7 +15,7 @@ from penstock.admin import grant as grant_to
 from penstock.cli.app_target import ensure_answering, open_answering_app, open_app, suppress_warnings
 from penstock.cli.shared_options import AsJson, Url
 from penstock.cli.terminal import Column, is_terminal, say, show_json, show_table, warn
-from penstock.errors import InvalidInput, PenstockError
+from penstock.errors import PenstockError
 from penstock.storage import Connection
 from penstock.storage.connection.schema_name import SCHEMA, checked_schema
 from penstock.storage.schema import (
@@ -63,7 +63,7 @@ def migrate(url: Url = None, as_json: AsJson = False) -> None:
 def sql(url: SqlUrl = None, new: New = None, as_json: AsJson = False) -> None:
     """Print what `migrate` would do, to be reviewed or run by psql."""
     if new is not None and url is not None:
-        raise InvalidInput("--new", "no database is asked for it; leave --url out")
+        raise typer.BadParameter("no database is asked for --new; leave --url out")
     if new is not None or (url is None and not os.environ.get("PENSTOCK_URL", "").strip()):
         looked = _Looked([], EMPTY, checked_schema(new or SCHEMA), None)
     else:

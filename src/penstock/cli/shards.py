@@ -72,9 +72,7 @@ def move(
 ) -> None:
     """Let a partition live on another shard; again to see how far it is."""
     with open_answering_app(url) as app:
-        done = app.move_partition(
-            queue, int(partition) if partition.isdecimal() else partition, int(shard) if shard.isdecimal() else shard
-        )
+        done = app.move_partition(queue, partition, shard)
     show_progress(done, f"partition {partition} of queue {queue!r} lives there", as_json)
 
 

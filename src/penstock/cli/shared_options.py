@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +10,6 @@ __all__ = [
     "AppOption",
     "AsJson",
     "CreatedBy",
-    "Filters",
     "Grace",
     "JobId",
     "Key",
@@ -27,7 +24,7 @@ __all__ = [
     "StateOption",
     "Tag",
 ]
-__all__ += ["Target", "TaskOption", "Tenant", "Url", "chosen", "takes_filters"]
+__all__ += ["Target", "TaskOption", "Tenant", "Url", "chosen"]
 
 Url = Annotated[
     str | None,
@@ -74,48 +71,6 @@ PartitionOption = Annotated[
 Tenant = Annotated[str | None, typer.Option("--tenant", help="Only jobs of this tenant.")]
 CreatedBy = Annotated[str | None, typer.Option("--created-by", help="Only jobs that this one wanted.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; kept as the error of the jobs.")]
-
-Filters = dict[str, Any]
-# By what jobs are chosen: an option for each field of JobFilters.
-FILTER_OPTIONS: dict[str, Any] = {
-    "queue": QueueOption,
-    "partition": PartitionOption,
-    "state": StateOption,
-    "task": TaskOption,
-    "key": Key,
-    "load": Load,
-    "tag": Tag,
-    "tenant": Tenant,
-    "created_by": CreatedBy,
-}
-
-
-def takes_filters(function: Callable[..., None]) -> Callable[..., None]:
-    """A command whose `filters` stands for the options by which jobs are chosen, but for those that it has itself: it
-    gets those that were given.
-    """
-    own = inspect.signature(function, eval_str=True)
-    options = {name: option for name, option in FILTER_OPTIONS.items() if name not in own.parameters}
-    parameters: list[inspect.Parameter] = []
-    for each in own.parameters.values():
-        if each.name == "filters":
-            kind = inspect.Parameter.KEYWORD_ONLY
-            parameters += [
-                inspect.Parameter(name, kind, default=None, annotation=option) for name, option in options.items()
-            ]
-        else:
-            parameters.append(each)
-
-    def command(**given: Any) -> None:
-        filters = chosen(**{name: given.pop(name) for name in options})
-        if str(filters.get("partition", "")).isdecimal():
-            filters["partition"] = int(filters["partition"])
-        function(**given, filters=filters)
-
-    command.__name__, command.__doc__, command.__module__ = function.__name__, function.__doc__, function.__module__
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
-    command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return command
 
 
 def chosen(**options: Any) -> dict[str, Any]:

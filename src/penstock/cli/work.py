@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Annotated
 
 import typer
@@ -12,9 +12,8 @@ from penstock.cli.app_target import check_tasks, ensure_answering, find_app
 from penstock.cli.shared_options import AsJson, Grace, LogJson, LogLevel, Target
 from penstock.cli.terminal import show_json
 from penstock.clock import system
-from penstock.errors import InvalidInput
 from penstock.log_records import LEVELS, LogSetting, write_log
-from penstock.model.checks import MOST_CONCURRENCY, checked_concurrency, checked_count, checked_seconds
+from penstock.model.checks import MOST_CONCURRENCY, checked_concurrency, checked_seconds
 
 __all__ = ["begin_log", "work"]
 
@@ -42,7 +41,7 @@ def work(
     checked_concurrency(concurrency)
     checked_seconds("grace", grace)
     app = find_app(target)
-    caps = dict(_parse_queue(each, app.tasks) for each in queue or app.tasks)
+    caps = _parse_queues(queue or list(app.tasks), app.tasks)
     names = list(caps)
     check_tasks(app, names)
     begin_log(log_level, log_json)
@@ -56,14 +55,29 @@ def work(
         show_json(counts | {"seconds": round(seconds, 3)})
 
 
+def _parse_queues(given: Iterable[str], known: Container[str]) -> dict[str, int | None]:
+    """The queues, and how many jobs of each the worker may have at once."""
+    caps: dict[str, int | None] = {}
+    for each in given:
+        name, cap = _parse_queue(each, known)
+        if name in caps:
+            raise typer.BadParameter(f"--queue: {name!a:.200} is given twice; give it once, such as --queue mail=4")
+        caps[name] = cap
+    return caps
+
+
 def _parse_queue(given: str, known: Container[str]) -> tuple[str, int | None]:
     """A queue and how many of its jobs the worker may have at once: mail=4."""
     name, equals, cap = given.rpartition("=")
     if not equals or given in known:
         return given, None
-    if not (cap.isascii() and cap.isdigit()):
-        raise InvalidInput("--queue", f"{given!a:.200} has no number after '='; write --queue mail=4")
-    return name, checked_count("--queue", int(cap[:10]), most=MOST_CONCURRENCY)
+    # No number is so long that it could not be converted.
+    number = int(cap) if cap.isascii() and cap.isdigit() and len(cap) < 10 else 0
+    if not 1 <= number <= MOST_CONCURRENCY:
+        raise typer.BadParameter(
+            f"--queue: {given!a:.200} has no number from 1 to {MOST_CONCURRENCY:,} after '='; write --queue mail=4"
+        )
+    return name, number
 
 
 def begin_log(level: str | None, as_json: bool) -> None:
