@@ -301,7 +301,9 @@ def test_a_program_that_names_what_is_gone_is_told_so_in_a_sentence(database_url
         task = app.queue("q").task(name="t")(lambda: None)
         job = task.enqueue()
         migrate_at(database_url, LAST_ONE)
-        with pytest.raises(SchemaMismatch, match=r"load_of.* does not exist.*; run `penstock migrate` with"):
+        with pytest.raises(
+            SchemaMismatch, match=r"load_of.* does not exist.*; call app.migrate\(\), or run `penstock migrate`, with"
+        ):
             app.job(job)
         with app.databases.of(1).connect() as connection:
             connection.execute("alter table penstock.queue rename column weights to shares")

@@ -105,7 +105,9 @@ class Declarations:
         Schedule(expression, timezone)
         named = {} if args is None else args
         if not isinstance(named, Mapping) or not all(isinstance(each, str) for each in named):
-            raise InvalidInput("args", f"a dict of the task's arguments by name is needed, not {shown(args)}")
+            raise InvalidInput(
+                "args", f"a dict of the task's arguments by name is needed, not {shown(args)}; write {{'to': 'ada'}}"
+            )
         job = task.job(**named)
         cron = CronDefinition(
             checked_name("name", name), expression, timezone, task.queue, task.name, job.args_json, job.key
@@ -205,7 +207,10 @@ class Declarations:
             raise InvalidInput("queues", "this app has no queue to work on; declare one with app.queue(...)")
         for name in names:
             if name not in self._queues:
-                raise NotFound(f"queue {name!r} is not declared on this app, so it has no handlers for its jobs")
+                raise NotFound(
+                    f"queue {name!r} is not declared on this app, so it has no handlers for its jobs; declare it, or "
+                    "leave it out"
+                )
         return list(dict.fromkeys(names))
 
     def change_limits(self, name: str, limits: Mapping[str, Any]) -> None:

@@ -108,9 +108,11 @@ class AppSender:
 
 def _check_pending(jobs: object) -> list[PendingJob]:
     if isinstance(jobs, (str, bytes)) or not isinstance(jobs, Iterable):
-        raise InvalidInput("jobs", f"a list of task.job(...) is needed, not {type(jobs).__name__}")
+        raise InvalidInput("jobs", f"a list is needed, not {type(jobs).__name__}; write [task.job(...), ...]")
     checked = list(jobs)
     for job in checked:
         if not isinstance(job, PendingJob):
-            raise InvalidInput("jobs", f"task.job(...) is needed, not {type(job).__name__}")
+            raise InvalidInput(
+                "jobs", f"each is a task.job(...), not {type(job).__name__}; for dicts use task.enqueue_many"
+            )
     return checked

@@ -117,7 +117,10 @@ class Bound(Generic[P]):
     def _encode_many(self, rows: Iterable[Any]) -> PendingRows:
         """A job for each dict of arguments: as JSON, with its key."""
         if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
-            raise InvalidInput("rows", f"a list of dicts of arguments is needed, not {type(rows).__name__}")
+            raise InvalidInput(
+                "rows",
+                f"a list of dicts of arguments is needed, not {type(rows).__name__}; write [{{'to': 'ada'}}, ...]",
+            )
         definition, options = self.definition, self._options
         for field in ("idempotency_key", "unique_key"):
             if getattr(options, field) is not None:

@@ -215,7 +215,7 @@ class Testing:
     def job(self, job_id: int) -> TestJob:
         """The job of that id."""
         if not 1 <= job_id <= len(self.jobs):
-            raise NotFound(f"job {job_id} was not enqueued in this test")
+            raise NotFound(f"job {job_id} was not enqueued in this test; give the id that enqueue gave here")
         return self.jobs[job_id - 1]
 
     def result(self, job_id: int) -> Any:

@@ -203,7 +203,7 @@ def _take_up(
                 raise InvalidInput(
                     "shards",
                     f"the database at {database.address} is no shard of this system yet: "
-                    "add it with `penstock shards add URL`",
+                    "add it with app.add_shard(url), or `penstock shards add URL`",
                 )
             number = next(number for number in range(1, MOST_SHARDS + 1) if number not in taken)
             _try_taking_up(database, number, system, is_alone=False)
@@ -220,7 +220,7 @@ def _try_taking_up(database: Database, number: int, system: str, *, is_alone: bo
         if not is_alone:
             raise PenstockError(
                 f"the database at {database.address} is no shard yet, and this role may not make it one: "
-                "run `penstock migrate` as the owner of the schema"
+                "call app.migrate(), or run `penstock migrate`, as the owner of the schema"
             ) from None
 
 

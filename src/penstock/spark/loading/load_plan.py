@@ -147,7 +147,7 @@ def _check_columns(schema: StructType, task: str | None, key: str | None) -> Non
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidInput(twice, "two columns have this name; rename one")
     if task is None and "task" not in names:
-        raise InvalidInput("task", "name the task by option('task', ...), or in a column 'task'")
+        raise InvalidInput("task", "there is none; give task= (of a writer option('task', ...)), or a column 'task'")
     if task is not None and "task" in names:
         raise InvalidInput("task", "it is given as an option and as a column; drop one")
     if key is not None and key not in names:

@@ -124,7 +124,8 @@ def _stage_rows(plan: LoadPlan, load: str, batches: Iterator[pa.RecordBatch]) ->
         if len(staged.bad) > MOST_BAD_ROWS:
             raise PenstockError(
                 f"more than {MOST_BAD_ROWS:,} rows of Spark partition {staged.spark_partition} are bad, the last one "
-                f"since {staged.bad[-1].field}: {staged.bad[-1].problem}; nothing was enqueued"
+                f"since {staged.bad[-1].field}: {staged.bad[-1].problem}; nothing was enqueued: mend the "
+                "data, and load it again"
             )
         staged.rows += len(jobs)
         writer.add(jobs)

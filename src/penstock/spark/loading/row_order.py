@@ -80,7 +80,8 @@ def _read_value(table: pa.Table, order_by: tuple[str, ...], row: int) -> Value:
         except (OverflowError, ValueError):
             raise InvalidInput(
                 name,
-                "no rows can be ordered by a date beyond the years 1 to 9999, or by text that is not UTF-8",
+                "no rows can be ordered by a date beyond the years 1 to 9999, or by text that is not UTF-8; mend "
+                "such rows, or order by another column",
             ) from None
     return tuple((value is None, 0 if value is None else value) for value in found)
 

@@ -86,7 +86,10 @@ ABOUT_DATA: Final = ("22", "23", "XX001", "XX002")
 # Codes and classes of what the schema has not: it is one of another version than the statement.
 ABOUT_SCHEMA: Final = ("3F", "42703", "42883", "42P01")
 
-_MIGRATE = "run `penstock migrate` with this version of penstock, or start the version that the schema is for"
+_MIGRATE = (
+    "call app.migrate(), or run `penstock migrate`, with this version of penstock, or start the version that the "
+    "schema is for"
+)
 
 # What a person can do about errors that come again and again.
 REMEDIES: Final[dict[str, str]] = {

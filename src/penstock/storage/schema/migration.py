@@ -45,7 +45,7 @@ def migrate(connection: Connection, schema: Schema = OURS) -> list[str]:
         problem = str(error.diag.message_primary).removeprefix("schema ")
         raise InvalidInput("schema", f"{problem}; {error.diag.message_hint}") from error
     except errors.InsufficientPrivilege as error:
-        remedy = error.diag.message_hint or "run `penstock migrate` as the role that owns it, or is to own it"
+        remedy = error.diag.message_hint or "migrate as the role that owns it, or is to own it"
         raise PenstockError(
             f"this database role may not create or change the schema ({error.diag.message_primary}): {remedy}"
         ) from error
@@ -53,7 +53,7 @@ def migrate(connection: Connection, schema: Schema = OURS) -> list[str]:
         detail = "; ".join(str(error.diag.message_detail or "").splitlines())
         said = first_line(error) + (f" ({detail})" if detail else "")
         raise PenstockError(
-            f"{said}: drop what was built on Penstock's functions and views, run `penstock migrate`, and make it anew"
+            f"{said}: drop what was built on Penstock's functions and views, migrate again, and make it anew"
         ) from error
     check_schema(connection, schema)
     return applied
