@@ -88,8 +88,8 @@ APP = {
 # For the package's other parts, not for users; they are no part of the contract.
 INNER = {"register", "send", "send_rows", "send_in_async", "create_embedded"}
 PROPERTIES = {
-    "url", "shards", "tasks", "database", "databases", "unchecked_databases", "is_embedded", "lease_seconds",
-    "request_timeout", "retention",
+    "url", "plain_url", "shards", "tasks", "database", "databases", "unchecked_databases", "is_embedded",
+    "lease_seconds", "request_timeout", "retention",
 }  # fmt: skip
 
 TASK_OPTIONS = (
