@@ -33,7 +33,7 @@ OWNED = 50_000
 FIRST = 1
 # Tables whose whole reading would grow with the backlog or the history.
 LARGE = ("ready", "job", "scheduled", "spent", "dependency", "blocked", "dead", "finished", "failure", "dedup")
-FEW_PAGES = 500
+FEW_PAGES = 400
 
 _FILL = """
 insert into penstock.job (id, enqueued_at, partition_id, priority, task, args)

@@ -9,20 +9,21 @@
 -- be given out twice. What went back to a range stands beside the rest of it at the same `pos`, so all rows of the last
 -- `pos` are taken in: of a range the lowest go first.
 -- p_batch: what is taken is a batch, whose leases bear that number. p_is_fresh: only of what has never failed and was never
--- rescued, or only of what has or was; null: of both.
+-- rescued, or only of what has or was; null: of both. p_last: no row behind this `pos`, so that who wants only some of
+-- the tasks does not walk through a backlog of the others.
 -- Locks: ready rows in order, skipping those that others have locked.
 create or replace function @schema@.take(
     p_worker bigint, p_token bigint, p_partition int, p_priority int, p_start bigint, p_until timestamptz, p_tasks text[],
     p_slots int, p_wanted int, p_rows int, p_has_suspect boolean default false, p_batch bigint default null,
-    p_is_fresh boolean default null) returns setof @schema@.claimed
+    p_is_fresh boolean default null, p_last bigint default 9223372036854775807) returns setof @schema@.claimed
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_rows tid[];
 begin
     with head as materialized (
         select ctid as tid, pos from @schema@.ready
-         where partition_id = p_partition and not is_parked and priority = p_priority and pos >= p_start
-           and task = any (p_tasks) and (rescues < 2 or not p_has_suspect)
+         where partition_id = p_partition and not is_parked and priority = p_priority
+           and pos between p_start and p_last and task = any (p_tasks) and (rescues < 2 or not p_has_suspect)
            and (p_is_fresh is null or p_is_fresh = (attempt = 1 and rescues = 0))
          order by pos limit p_rows for update skip locked
     ), beside as materialized (
@@ -98,7 +99,9 @@ end $$;
 -- p_batches: by queue and task, how many jobs the worker's handler is given together, and how many seconds the first of
 -- them waits for the others. A batch counts as one job where slots and caps are counted, and as its jobs at a gate. It is of
 -- one partition, priority and task, and passes over what is of others. What failed or was rescued is in no batch: if it was
--- one of its jobs that did it, that one must be found.
+-- one of its jobs that did it, that one must be found. Each time only so many rows are looked at, of whatever task: at
+-- a large backlog a batch is of what stands near its first job. One that waits to be fuller is passed over as far as it
+-- was looked for; what stands behind that is looked at as if it were not there.
 -- Partitions with an owner are passed over. Locks: gates, then ready rows in order, skipping those that others have locked.
 create or replace function @schema@.claim(
     p_worker bigint, p_token bigint, p_partitions int[], p_starts bigint[], p_slots int, p_ahead int,
@@ -139,8 +142,16 @@ declare
     v_batch     bigint;
     v_size      int;
     v_wait      interval;
-    v_waiting   record;
+    -- How many rows are looked at, up to where they stand, and what of a batch is among them.
+    v_look      int;
+    v_last      bigint;
+    v_found     record;
     v_batched   int := 0;
+    -- Of a partition: where each priority begins; whose fresh jobs wait for a fuller batch, as priority and task, and up to
+    -- where they were looked for.
+    v_starts    bigint[];
+    v_waiting   text[];
+    v_seen      bigint[];
 begin
     for v_partition in
         select p.id, q.id as queue_id, q.max_wait_seconds, p_batches -> q.id::text as batches,
@@ -174,20 +185,26 @@ begin
             end loop;
         end if;
         v_levels := '{0,1,2,3,4,5,6,7,8,9}';
+        v_starts := p_starts[(v_partition.n - 1) * 10 + 1 : v_partition.n * 10];
+        v_waiting := '{}';
+        v_seen := array_fill(0::bigint, '{10}');
         loop
             v_first := null;
             v_second := 'infinity';
             for v_first in
-                select level.priority, r.ready_at, r.high - r.low as size, r.task, r.attempt, r.rescues,
-                       r.ready_at + level.priority * interval '60 s' as rank,
-                       p_starts[(v_partition.n - 1) * 10 + level.priority + 1] as start,
+                select level.priority, r.pos, r.ready_at, r.high - r.low as size, r.task, r.attempt, r.rescues,
+                       r.ready_at + level.priority * interval '60 s' as rank, v_starts[level.priority + 1] as start,
                        lead(r.ready_at + level.priority * interval '60 s')
                            over (order by r.ready_at + level.priority * interval '60 s', level.priority) as second_rank
                   from unnest(v_levels) as level(priority)
                  cross join lateral (
-                       select ready_at, low, high, task, attempt, rescues from @schema@.ready
+                       select pos, ready_at, low, high, task, attempt, rescues from @schema@.ready
                         where partition_id = v_partition.id and not is_parked and priority = level.priority
-                          and pos >= p_starts[(v_partition.n - 1) * 10 + level.priority + 1] and task = any (v_known)
+                          and pos >= v_starts[level.priority + 1] and task = any (v_known)
+                          and (v_partition.batches is null or (
+                               (rescues < 2 or not v_has_suspect)
+                               and not (attempt = 1 and rescues = 0 and pos <= v_seen[level.priority + 1]
+                                        and level.priority || ' ' || task = any (v_waiting))))
                         order by pos limit 1) as r
                  order by rank, level.priority limit 1
             loop
@@ -212,33 +229,56 @@ begin
             v_tasks := v_known;
             v_is_fresh := null;
             v_batch := null;
+            v_last := 9223372036854775807;
             if v_partition.batches is not null then
                 v_size := v_partition.batches -> v_first.task ->> 0;
                 v_wait := make_interval(secs => (v_partition.batches -> v_first.task ->> 1)::double precision);
+                v_first.start := v_first.pos;
+                v_last := null;
                 if v_size is null then
                     v_tasks := array(select t from unnest(v_known) as t where not v_partition.batches ? t);
-                elsif (v_first.attempt > 1 or v_first.rescues = 1) or (v_first.rescues > 1 and not v_has_suspect) then
+                    v_look := v_rows + 100;
+                elsif v_first.attempt > 1 or v_first.rescues > 0 then
                     v_tasks := array[v_first.task];
                     v_is_fresh := false;
+                    v_look := v_rows + 100;
                 else
                     v_tasks := array[v_first.task];
                     v_is_fresh := true;
                     v_asked := least(v_size, v_room - v_jobs);
-                    select sum(w.n)::int as jobs, count(*) filter (where w.before < v_asked)::int as rows, min(w.ready_at) as oldest
-                      into v_waiting
-                      from (select r.ready_at, r.n, sum(r.n) over (order by r.pos, r.range, r.low) - r.n as before
-                              from (select ready_at, pos, range, low, @schema@.members_count(low, high, members) as n
-                                      from @schema@.ready
-                                     where partition_id = v_partition.id and not is_parked and priority = v_first.priority
-                                       and pos >= v_first.start and task = v_first.task and attempt = 1 and rescues = 0
-                                     order by pos limit v_asked) as r) as w;
-                    if v_waiting.jobs is null or (v_waiting.jobs < v_asked and v_waiting.oldest + v_wait > clock_timestamp()) then
-                        v_opens_at := least(v_opens_at, v_waiting.oldest + v_wait);
-                        v_known := array_remove(v_known, v_first.task);
+                    v_look := greatest(10 * v_asked, 100);
+                    -- The inner look ends as soon as the batch is full.
+                    select coalesce(sum(w.n), 0)::int as jobs, count(*) filter (where w.before < v_asked)::int as rows,
+                           min(w.ready_at) as oldest, max(w.pos) as last
+                      into v_found
+                      from (select m.pos, m.ready_at, m.n, sum(m.n) over (order by m.pos, m.range, m.low) - m.n as before
+                              from (select r.pos, r.range, r.low, r.ready_at,
+                                           @schema@.members_count(r.low, r.high, r.members) as n
+                                      from (select pos, range, low, high, members, ready_at, task, attempt, rescues
+                                              from @schema@.ready
+                                             where partition_id = v_partition.id and not is_parked
+                                               and priority = v_first.priority and pos >= v_first.pos
+                                             order by pos limit v_look) as r
+                                     where r.task = v_first.task and r.attempt = 1 and r.rescues = 0
+                                     order by r.pos limit v_asked) as m) as w;
+                    v_last := case when v_found.jobs >= v_asked then v_found.last end;
+                end if;
+                if v_last is null then
+                    select coalesce(max(r.pos), v_first.pos) into v_last
+                      from (select pos from @schema@.ready
+                             where partition_id = v_partition.id and not is_parked and priority = v_first.priority
+                               and pos >= v_first.pos
+                             order by pos limit v_look) as r;
+                end if;
+                if v_is_fresh then
+                    if v_found.jobs = 0 or (v_found.jobs < v_asked and v_found.oldest + v_wait > clock_timestamp()) then
+                        v_opens_at := least(v_opens_at, v_found.oldest + v_wait);
+                        v_waiting := v_waiting || (v_first.priority || ' ' || v_first.task);
+                        v_seen[v_first.priority + 1] := greatest(v_seen[v_first.priority + 1], v_last);
                         continue;
                     end if;
-                    v_rows := v_waiting.rows;
-                    v_batch := case when least(v_waiting.jobs, v_asked) > 1 then nextval('@schema@.lease_number') end;
+                    v_rows := v_found.rows;
+                    v_batch := case when least(v_found.jobs, v_asked) > 1 then nextval('@schema@.lease_number') end;
                 end if;
             end if;
             v_got := 0;
@@ -250,7 +290,7 @@ begin
                     greatest(v_second - v_first.priority * interval '60 s', v_first.ready_at), v_tasks,
                     case when v_batch is null then greatest(least(p_slots - v_taken, v_asked), 0)
                          when v_taken < p_slots then v_asked else 0 end,
-                    v_asked, v_rows, v_has_suspect, v_batch, v_is_fresh) as t
+                    v_asked, v_rows, v_has_suspect, v_batch, v_is_fresh, v_last) as t
             loop
                 v_got := v_got + @schema@.members_count(v_lease.low, v_lease.high, v_lease.members);
                 v_leases := v_leases + 1;
@@ -265,7 +305,8 @@ begin
                 v_batched := v_batched + v_got;
                 exit when v_batched >= 8192;
                 if v_got = 0 then
-                    v_known := array_remove(v_known, v_first.task);
+                    -- Others are taking it.
+                    v_starts[v_first.priority + 1] := v_last + 1;
                 end if;
                 continue;
             end if;
