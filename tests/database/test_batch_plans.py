@@ -1,6 +1,6 @@
 """A claim that makes batches looks at few rows, whatever else waits between and behind the jobs of a batch task.
 
-Counted are the rows of `ready` that the server read while the claim ran: with a scan of the backlog they are as many as wait.
+Counted are the rows of `ready` that the server read while the claim ran: a walk through the backlog reads all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SLOTS = 200
 # Of the task `together` ten jobs are one batch.
 BATCH = 10
 
-# By name: the rows of a backlog in order, as (how many, task, attempt); how long a batch waits; how many leases a claim gives.
+# The rows of a backlog in order, as (how many, task, attempt); how long a batch waits; how many leases a claim gives.
 BACKLOGS: dict[str, tuple[list[tuple[int, str, int]], float, int]] = {
     "one that waits before many of another task": ([(1, "together", 1), (MANY, "alone", 1)], 10.0, SLOTS),
     "one that waits no more before many of another task": ([(1, "together", 1), (MANY, "alone", 1)], 0.0, SLOTS),
@@ -57,7 +57,7 @@ def test_a_claim_with_batches_looks_at_few_rows_of_a_large_backlog(scene: Scene,
     wish = {
         "worker": worker, "token": TOKEN, "partitions": array_text(scene.queue.partition_ids[:1]),
         "starts": array_text([0] * 10), "slots": SLOTS, "ahead": 0, "has_suspect": False, "freed": "{}", "caps": None,
-        "batches": msgspec.json.encode({str(scene.queue.id): {"together": [BATCH, wait]}}).decode(),
+        "batch_sizes": msgspec.json.encode({str(scene.queue.id): {"together": [BATCH, wait]}}).decode(),
     }  # fmt: skip
     with connection.transaction():
         before = rows_read(scene)

@@ -143,7 +143,7 @@ def wish(scene: Scene, partition: int, slots: int, ahead: int, start: int = 0) -
         "slots": slots,
         "ahead": ahead,
         "has_suspect": False,
-        "batches": None,
+        "batch_sizes": None,
         "freed": "{}",
         "caps": None,
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
 
 from penstock.engine.owner import Owner
-from penstock.engine.source import NO_BATCHES, Batches, Wish
+from penstock.engine.source import NO_BATCH_SIZES, BatchSizes, Wish
 from penstock.storage.connection.database import Connection
 from penstock.storage.work import workers
 from penstock.storage.work.exchange import Turn
@@ -30,7 +30,7 @@ class OwnedSource:
         worker: int,
         queues: Mapping[int, Container[str]],
         partitions: Mapping[int, int] | None = None,
-        batch_sizes: Batches = NO_BATCHES,
+        batch_sizes: BatchSizes = NO_BATCH_SIZES,
     ) -> None:
         self._worker = worker
         self._owner = Owner(queues, batch_sizes)

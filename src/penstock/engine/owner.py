@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
-from penstock.engine.source import NO_BATCHES, Batches
+from penstock.engine.source import NO_BATCH_SIZES, BatchSizes
 from penstock.policy.job_sequence import BATCH_MASK, BATCH_SHIFT, HAS_HANDLER
 from penstock.policy.roster import JobTuple, Roster
 from penstock.storage.connection.database import Connection
@@ -111,7 +111,7 @@ class OwnedPartition:
 class Owner:
     """Used by one thread."""
 
-    def __init__(self, queues: Mapping[int, Container[str]], batch_sizes: Batches = NO_BATCHES) -> None:
+    def __init__(self, queues: Mapping[int, Container[str]], batch_sizes: BatchSizes = NO_BATCH_SIZES) -> None:
         # By queue: the tasks this worker has handlers for, and those of which several jobs are started together.
         self._tasks = queues
         self._batch_sizes = batch_sizes

@@ -8,7 +8,7 @@ from math import inf
 
 import msgspec
 
-from penstock.engine.source import NO_BATCHES, NOTHING, Batches, Wish
+from penstock.engine.source import NO_BATCH_SIZES, NOTHING, BatchSizes, Wish
 from penstock.storage.connection.database import Connection
 from penstock.storage.work import workers
 from penstock.storage.work.exchange import FROM_THE_START, ClaimWish, Turn
@@ -34,7 +34,7 @@ class PlainSource:
         worker: int,
         queues: Iterable[int],
         partitions: Mapping[int, int] | None = None,
-        batch_sizes: Batches = NO_BATCHES,
+        batch_sizes: BatchSizes = NO_BATCH_SIZES,
     ) -> None:
         self._worker = worker
         # The queues with such tasks; and the same as a claim takes it.

@@ -18,11 +18,11 @@ from penstock.storage.work.exchange import ClaimWish, Turn
 from penstock.storage.work.leases import Lease, LeasedJob
 from penstock.storage.work.owner import ChosenJobs
 
-__all__ = ["NOTHING", "NO_BATCHES", "Batches", "Source", "Wish"]
+__all__ = ["NOTHING", "NO_BATCH_SIZES", "BatchSizes", "Source", "Wish"]
 
 # By queue and task: how many jobs of it are started together.
-Batches: TypeAlias = Mapping[int, Mapping[str, BatchSize]]
-NO_BATCHES: Batches = MappingProxyType({})
+BatchSizes: TypeAlias = Mapping[int, Mapping[str, BatchSize]]
+NO_BATCH_SIZES: BatchSizes = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class ClaimWish:
     # queue stand together.
     caps: Sequence[int] | None = None
     # By queue and task, as JSON: how many jobs a handler is given together, and how many seconds they wait for more.
-    batches: str | None = None
+    batch_sizes: str | None = None
 
 
 @dataclass(slots=True)
@@ -208,7 +208,7 @@ def _exchange(
                     "has_suspect": wish.has_suspect,
                     "freed": array_text(freed),
                     "caps": None if wish.caps is None else array_text(wish.caps),
-                    "batches": wish.batches,
+                    "batch_sizes": wish.batch_sizes,
                 },
             )
         elif freed:

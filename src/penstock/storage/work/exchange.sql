@@ -12,7 +12,7 @@ select id, partition_id, priority, pos, range, low, high, members::text, attempt
 select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.members::text, l.attempt, l.rescues, l.is_ahead,
        l.task, extract(epoch from now() - l.ready_at)::double precision, l.batch, j.id, j.args::text, j.key, j.attributes::text
   from @schema@.claim(%(worker)s, %(token)s, %(partitions)s::int[], %(starts)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
-                      %(freed)s::int[], %(caps)s::int[], %(batches)s::jsonb) as l
+                      %(freed)s::int[], %(caps)s::int[], %(batch_sizes)s::jsonb) as l
   left join lateral (
        select id, args, key, attributes from @schema@.job
         where id = l.range * 1024 + l.low and l.high - l.low = 1 offset 0) as j on true
@@ -22,7 +22,7 @@ select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.member
 select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.members::text, l.attempt, l.rescues, l.is_ahead,
        l.task, extract(epoch from now() - l.ready_at)::double precision, l.batch, null, null, null, null
   from @schema@.claim(%(worker)s, %(token)s, %(partitions)s::int[], %(starts)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
-                      %(freed)s::int[], %(caps)s::int[], %(batches)s::jsonb) as l
+                      %(freed)s::int[], %(caps)s::int[], %(batch_sizes)s::jsonb) as l
 
 -- name: wake_gates
 -- Wake who waits for room under a limit. See @schema@.wake_gates.

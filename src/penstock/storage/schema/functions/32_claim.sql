@@ -96,8 +96,8 @@ end $$;
 -- says by its ready_at from when on more may start (a rate, a gate somebody is in, or a batch that waits to be fuller).
 -- p_caps says of each partition how many more jobs of its queue the worker may take; the partitions of a queue stand together
 -- then, and share that.
--- p_batches: by queue and task, how many jobs the worker's handler is given together, and how many seconds the first of
--- them waits for the others. A batch counts as one job where slots and caps are counted, and as its jobs at a gate. It is of
+-- p_batch_sizes: by queue and task, how many jobs the worker's handler is given together, and how many seconds the first
+-- of them waits for the others. A batch counts as one job where slots and caps are counted, and as its jobs at a gate. It is of
 -- one partition, priority and task, and passes over what is of others. What failed or was rescued is in no batch: if it was
 -- one of its jobs that did it, that one must be found. Each time only so many rows are looked at, of whatever task: at
 -- a large backlog a batch is of what stands near its first job. One that waits to be fuller is passed over as far as it
@@ -105,7 +105,8 @@ end $$;
 -- Partitions with an owner are passed over. Locks: gates, then ready rows in order, skipping those that others have locked.
 create or replace function @schema@.claim(
     p_worker bigint, p_token bigint, p_partitions int[], p_starts bigint[], p_slots int, p_ahead int,
-    p_has_suspect boolean default false, p_freed int[] default null, p_caps int[] default null, p_batches jsonb default null)
+    p_has_suspect boolean default false, p_freed int[] default null, p_caps int[] default null,
+    p_batch_sizes jsonb default null)
 returns setof @schema@.claimed
 language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp as $$
@@ -154,7 +155,7 @@ declare
     v_seen      bigint[];
 begin
     for v_partition in
-        select p.id, q.id as queue_id, q.max_wait_seconds, p_batches -> q.id::text as batches,
+        select p.id, q.id as queue_id, q.max_wait_seconds, p_batch_sizes -> q.id::text as batches,
                q.running_limit is not null or q.rate is not null or q.total_limit is not null
                or q.total_rate is not null as is_gated, g.n,
                array(select t.task from @schema@.worker_task as t where t.worker_id = p_worker and t.queue_id = q.id) as tasks
