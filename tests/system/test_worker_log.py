@@ -72,7 +72,7 @@ def test_starts_ends_retries_and_dead_letters_are_told_at_their_levels(
         ("DEBUG", "job J (q/work) is a dead letter", 2),
         ("ERROR", "dead letters: 1, the first is job J (q/work), attempt 2 of 2: ValueError: no", 2),
     ])  # fmt: skip
-    assert ("INFO", "discarded: 1, the first is job J (q/work), attempt 1 of 25: nobody wants it", 1) not in told(good)
+    assert ("INFO", "discarded: 1, the first is job J (q/work), attempt 1 of 25: nobody wants it", 1) in told(unwanted)
     assert [level for level, _, _ in told(unwanted) if level != "DEBUG"] == ["INFO"]
     said = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
     assert said[0].startswith("working on q, 1 at a time, database ")
