@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from tests.system import in_processes
-from tests.system.conftest import Working
+from tests.system.conftest import MakeApp, Working
 from tests.system.facts import eventually
 
-from penstock import App, Context, Event, InvalidInput
+from penstock import App, BatchContext, Context, Event, InvalidInput
 
 SEEN: ContextVar[list[str]] = ContextVar("SEEN")
 
@@ -250,3 +250,76 @@ def test_a_handler_in_a_process_is_told_too(
         app.stop()
         eventually(lambda: app.job(job).state == "succeeded", "it ended by itself")
     assert app.result(job) == "stopped"
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_middleware_is_around_a_batch_once_and_knows_that_the_worker_stops(
+    app: App, working: Working, kind: str
+) -> None:
+    is_running = threading.Event()
+    queue = app.queue("q", partitions=1)
+    seen: list[Any] = []
+
+    @app.middleware
+    @contextmanager
+    def look(context: Any, args: Any) -> Iterator[None]:
+        seen.append((context.task, context.job_id, context.attempt, list(args), context.is_stopping))
+        yield
+        seen.append(context.is_stopping)
+
+    @queue.task(batch=10)
+    def plain(context: BatchContext, items: list[dict[str, int]]) -> list[str]:
+        is_running.set()
+        eventually(lambda: context.is_stopping, "it is told")
+        return ["stopped"] * len(items)
+
+    @queue.task(name="async", batch=10)
+    async def async_task(context: BatchContext, items: list[dict[str, int]]) -> list[str]:
+        is_running.set()
+        while not context.is_stopping:  # noqa: ASYNC110  (a stop is told so)
+            await asyncio.sleep(0.01)
+        return ["stopped"] * len(items)
+
+    ids = (plain if kind == "plain" else async_task).enqueue_many([{"n": n} for n in range(3)])
+    with working(app):
+        assert is_running.wait(60)
+        app.stop()
+        eventually(lambda: app.job(ids[2]).state == "succeeded", "it ended by itself")
+    assert [app.result(job) for job in ids] == ["stopped"] * 3
+    assert seen == [(kind, ids[0], 1, [{"n": 0}, {"n": 1}, {"n": 2}], False), True]
+
+
+def test_what_middleware_raises_fails_the_batch(make_app: MakeApp) -> None:
+    app = make_app()
+
+    @app.middleware
+    @contextmanager
+    def refuse(context: Any, args: Any) -> Iterator[None]:
+        raise ValueError("no session")
+        yield
+
+    @app.queue("q", partitions=1).task(batch=10, max_attempts=1)
+    def work(items: list[dict[str, int]]) -> None: ...
+
+    ids = work.enqueue_many([{"n": n} for n in range(3)])
+    app.work(until_idle=True)
+    for job in map(app.job, ids):
+        assert "ValueError: no session" in (job.error or "")
+    with app.testing() as tests:
+        ids = work.enqueue_many([{"n": n} for n in range(2)])
+        tests.drain()
+        assert ["no session" in (tests.job(job).error or "") for job in ids] == [True, True]
+
+
+def test_in_a_process_a_batch_has_middleware_and_is_told_of_a_stop(app: App, working: Working, tmp_path: Path) -> None:
+    app.middleware(in_processes.note)
+    work = app.queue("q", partitions=1).task(batch=10, executor="process")(in_processes.stop_many_when_told)
+    path = tmp_path / "running"
+    ids = work.enqueue_many([{"path": str(path)} for _ in range(2)])
+    with working(app):
+        eventually(path.exists, "the handler runs")
+        app.stop()
+        eventually(lambda: app.job(ids[1]).state == "succeeded", "it ended by itself")
+    for job in ids:
+        name, task, args = app.result(job)
+        assert (name, task, args) == ("note", "stop_many_when_told", [{"path": str(path)}] * 2)

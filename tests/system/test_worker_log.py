@@ -72,7 +72,7 @@ def test_starts_ends_retries_and_dead_letters_are_told_at_their_levels(
         ("DEBUG", "job J (q/work) is a dead letter", 2),
         ("ERROR", "dead letters: 1, the first is job J (q/work), attempt 2 of 2: ValueError: no", 2),
     ])  # fmt: skip
-    assert ("INFO", "discarded: 1, the first is job J (q/work), attempt 1 of 25: nobody wants it", 1) in told(unwanted)
+    assert ("INFO", "discarded: 1, the first is job J (q/work), attempt 1 of 2: nobody wants it", 1) in told(unwanted)
     assert [level for level, _, _ in told(unwanted) if level != "DEBUG"] == ["INFO"]
     said = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
     assert said[0].startswith("working on q, 1 at a time, database ")
@@ -106,6 +106,27 @@ def test_records_of_an_applications_own_loggers_have_the_job_of_the_handler_that
         for name in names
     ]
     assert sorted(kept.seen, key=str) == sorted(expected, key=str)
+
+
+def test_the_log_tells_of_a_batch_in_one_line(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    @app.queue("q", partitions=1).task(batch=10, max_attempts=1)
+    def work(items: list[dict[str, int]]) -> list[Any]:
+        OWN.info("at work")
+        return [ValueError(item["n"]) for item in items]
+
+    ids = work.enqueue_many([{"n": n} for n in range(3)])
+    caplog.handler.addFilter(JobFilter())
+    with caplog.at_level(logging.DEBUG):
+        app.work(until_idle=True)
+    (began,) = [each for each in caplog.records if "starts" in each.getMessage()]
+    assert began.getMessage() == f"batch of 3 (q/work), the first is job {ids[0]}, starts, attempt 1"
+    assert (began.job_id, began.jobs) == (ids[0], 3)  # type: ignore[attr-defined]
+    (mine,) = [each for each in caplog.records if each.name == "shop"]
+    assert (mine.job_id, mine.task, mine.attempt) == (ids[0], "work", 1)  # type: ignore[attr-defined]
+    (dead,) = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert dead.getMessage().startswith(
+        f"dead letters: 3, the first is job {ids[0]} (q/work), attempt 1 of 1: ValueErr"
+    )
 
 
 TASKS = """

@@ -246,8 +246,8 @@ class Declare(Protocol):
 
 
 class DeclareBatch(Protocol):
-    """What `@queue.task(batch=...)` does: jobs are enqueued as items, or by the names of their fields, and which of them
-    fit is known only when `enqueue` is called.
+    """What `@queue.task(batch=...)` does: jobs are enqueued as items, or by the names of their fields, and which fit
+    is known only when `enqueue` is called.
     """
 
     def __call__(self, function: Callable[..., R], /) -> Task[..., R]: ...
