@@ -61,7 +61,7 @@ def test_a_batch_counts_as_one_where_slots_and_caps_are_counted(scene: Scene) ->
     batches = msgspec.json.encode({scene.queue.id: {"t": (3, 0.0)}}).decode()
 
     def batch_sizes(slots: int, caps: list[int] | None = None) -> list[int]:
-        wish = ClaimWish(scene.queue.partition_ids[:1], FROM_THE_START, slots, 0, caps=caps, batches=batches)
+        wish = ClaimWish(scene.queue.partition_ids[:1], FROM_THE_START, slots, 0, caps=caps, batch_sizes=batches)
         sizes = Counter[int | None]()
         for lease in exchange(scene.connection, scene.worker, "w", [], [], wish).leases:
             sizes[lease.batch] += len(lease.positions)
