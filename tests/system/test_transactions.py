@@ -363,6 +363,35 @@ def test_an_asyncpg_connection_in_no_transaction_is_refused(
     assert not read_snapshot(*urls).labels
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_connection_in_autocommit_mode_is_refused_outside_of_a_transaction(
+    app: App, work: Task[..., Any], urls: list[str], database_url: str, count: int
+) -> None:
+    app.migrate()
+    refused = pytest.raises(penstock.InvalidInput, match=r"in no transaction.*connection\.transaction\(\)")
+    rows = [{"n": 1}] * count
+
+    async def enqueue() -> list[int]:
+        async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
+            with refused:
+                await work.options(connection=connection).aenqueue_many(rows)
+            async with connection.transaction():
+                return list(await work.options(connection=connection).aenqueue_many(rows))
+
+    kept = set(asyncio.run(enqueue()))
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        for given in (connection, connection.cursor()):
+            with refused:
+                work.options(connection=given).enqueue_many(rows)
+        with connection.transaction():
+            kept |= set(work.options(connection=connection).enqueue_many(rows))
+    engine = sqlalchemy.create_engine(alchemy(database_url), isolation_level="AUTOCOMMIT")
+    with engine.connect() as given, refused:
+        work.options(connection=given).enqueue_many(rows)
+    engine.dispose()
+    assert set(read_snapshot(*urls).labels) == kept
+
+
 def test_djangos_connection_is_refused_where_it_would_be_another_one(
     app: App, work: Task[..., Any], urls: list[str], database_url: str
 ) -> None:

@@ -79,23 +79,25 @@ def is_async(given: Any) -> bool:
 
 
 def connection_beneath(given: Any) -> psycopg.Connection[Any]:
-    """The psycopg connection under it, or InvalidInput."""
+    """The psycopg connection under it, in a transaction or about to begin one; or InvalidInput."""
     found = _find_driver_connection(given)
     if isinstance(found, psycopg.AsyncConnection) or find_asyncpg(found) is not None:
         raise InvalidInput("connection", "it is asynchronous; use aenqueue, aenqueue_many or asettle with it")
     if not isinstance(found, psycopg.Connection):
         raise InvalidInput("connection", f"{_name(given, found)} is not one Penstock can write through; {_REMEDY}")
+    _refuse_autocommit(given, found)
     return found
 
 
 async def async_connection_beneath(given: Any) -> Any:
-    """The asynchronous connection under it, of psycopg or, in a transaction, of asyncpg; or InvalidInput."""
+    """The same for an asynchronous connection, of psycopg or asyncpg."""
     if not is_async(given):
         raise InvalidInput("connection", f"{type(given).__name__} is not asynchronous; {_REMEDY}")
     if hasattr(given, "sync_session"):  # AsyncSession: begins its transaction first
         given = await given.connection()
     found = _find_driver_connection(given)
     if isinstance(found, psycopg.AsyncConnection):
+        _refuse_autocommit(given, found)
         return found
     connection = find_asyncpg(found)
     if connection is None:
@@ -110,6 +112,20 @@ async def async_connection_beneath(given: Any) -> Any:
             " connection.transaction()",
         )
     return connection
+
+
+def _refuse_autocommit(given: Any, found: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Raise where there is no transaction to be a part of: what is written would stay, whatever the caller decides."""
+    # To commit each statement outside of `atomic` is Django's way: who hands in its connection knows it.
+    if _is_djangos(given) or _is_djangos(getattr(given, "db", None)):
+        return
+    if found.autocommit and found.info.transaction_status == TransactionStatus.IDLE:
+        opened = "async with" if isinstance(found, psycopg.AsyncConnection) else "with"
+        raise InvalidInput(
+            "connection",
+            "it is in no transaction, and in autocommit mode, which commits each statement by itself; open one: "
+            f"{opened} connection.transaction(); of SQLAlchemy use an isolation level other than AUTOCOMMIT",
+        )
 
 
 def _name(given: Any, found: Any) -> str:
@@ -138,7 +154,9 @@ async def fetch_async(connection: Any, text: LiteralString, parameters: dict[str
 
 @contextmanager
 def part_of_transaction(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """All or nothing of the block, as a part of the caller's transaction; its own transaction in autocommit mode."""
+    """All or nothing of the block, as a part of the caller's transaction; a transaction of its own on Django's connection outside
+    of `atomic`.
+    """
     if _is_about_to_begin(connection):
         # The driver begins the caller's transaction with its first statement. Without one the block would be taken
         # for a whole transaction, and committed at its end whatever the caller decides.
