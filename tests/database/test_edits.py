@@ -19,8 +19,8 @@ from penstock.storage.upkeep.tables_ahead import make_ahead, rotate_slice
 NEW = b'{"n": 7}'
 
 
-def edit(connection: Connection, id_: int, args: bytes = NEW) -> str:
-    return control.retry_edited(connection, id_, args, "ann@desk")
+def edit(connection: Connection, id_: int, args: bytes = NEW, *, is_repeated: bool = False) -> str:
+    return control.retry_edited(connection, id_, args, "ann@desk", is_repeated=is_repeated)
 
 
 @pytest.mark.parametrize("table", ["job", "kept"])
@@ -68,10 +68,29 @@ def test_only_a_dead_letter_can_be_edited(scene: Scene) -> None:
 def test_an_edit_that_is_repeated_after_its_answer_was_lost_is_made_once(scene: Scene) -> None:
     (id_,) = scene.dead()
     assert edit(scene.connection, id_) == "ready"
-    assert edit(scene.connection, id_) == "ready"
+    assert edit(scene.connection, id_, is_repeated=True) == "ready"
     assert scene.one("select count(*) from penstock.edit") == 1
     scene.succeed(scene.claim())
-    assert edit(scene.connection, id_) == "succeeded"
+    assert edit(scene.connection, id_, is_repeated=True) == "succeeded"
+    with pytest.raises(InvalidInput, match="is succeeded"):
+        edit(scene.connection, id_, b'{"n": 8}', is_repeated=True)
+
+
+def test_arguments_that_are_the_same_are_refused_and_kept_as_others_are(scene: Scene) -> None:
+    (ready,) = scene.enqueue()
+    with pytest.raises(InvalidInput, match="is ready, and only a dead letter's arguments can be changed"):
+        edit(scene.connection, ready, b'{"n":0}')
+    scene.succeed(scene.claim())
+    with pytest.raises(InvalidInput, match="is succeeded"):
+        edit(scene.connection, ready, b'{"n":0}')
+    (dead,) = scene.dead()
+    assert edit(scene.connection, dead, b'{ "n" : 0 }') == "ready"
+    assert find_job(scene.connection, dead).edits == []
+    scene.end(scene.claim(), "failed", error="ValueError: again")
+    # Another number to whoever reads it, though it is as large.
+    assert edit(scene.connection, dead, b'{"n": 0.0}') == "ready"
+    assert [each.args for each in find_job(scene.connection, dead).edits] == [{"n": 0}]
+    assert scene.one("select penstock.are_same_args(%s, %s)", '{"a": "\\u0000"}', '{"a":"\\u0000"}') is False
 
 
 def test_of_two_edits_of_one_dead_letter_the_second_is_refused(scene: Scene) -> None:

@@ -54,6 +54,8 @@ def test_a_dead_letter_runs_again_with_other_arguments(app: App, working: Workin
     assert (edit.args, "@" in edit.edited_by) == ({"day": "1999-01-01", "item": str(item)}, True)
     with pytest.raises(InvalidInput, match="is succeeded, and only a dead letter's"):
         app.retry(id_, args={"day": date(2026, 1, 3), "item": item})
+    with pytest.raises(InvalidInput, match="is succeeded, and only a dead letter's"):
+        app.retry(id_, args=job.args)
 
 
 def test_arguments_are_changed_of_one_job(app: App) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from penstock.admin.answers import ask_everywhere, refuse_missing, some_jobs
 from penstock.admin.edits import checked_edit, editor
 from penstock.admin.naming_partitions import partition_places
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, NotFound
 from penstock.model.checks import checked_count, checked_job_id, checked_name, checked_run_at, key_to_bytes
 from penstock.model.job import Job
 from penstock.model.job_filters import ANY_JOB, FILTERS, JobFilters
@@ -109,8 +109,7 @@ def retry(
         if args is not None:
             found = job(databases, id_, waits=True)
             raw = checked_edit(found, args, (tasks or {}).get(found.queue, {}).get(found.task))
-            edited = partial(control.retry_edited, job_id=id_, args=raw, edited_by=editor())
-            return at_job(databases, id_, edited, waits=True, writes=True)
+            return _retry_edited(databases, id_, raw)
         return at_job(databases, id_, lambda connection: control.retry_job(connection, id_), waits=True, writes=True)
     state = _checked_state(filters.state, (State.FAILED, State.SCHEDULED), "retry") or State.FAILED
 
@@ -120,6 +119,21 @@ def retry(
         return control.retry_scheduled(connection, ids)
 
     return _each(databases, filters, [state], act, "retry", preview=preview)
+
+
+def _retry_edited(databases: Databases, id_: int, raw: bytes) -> State:
+    author, is_asked = editor(), False
+
+    def act(connection: Connection) -> State:
+        nonlocal is_asked
+        is_repeated, is_asked = is_asked, True
+        try:
+            return control.retry_edited(connection, id_, raw, author, is_repeated=is_repeated)
+        except NotFound:
+            is_asked = is_repeated  # Nothing was done here: it is asked for on another shard.
+            raise
+
+    return at_job(databases, id_, act, waits=True, writes=True)
 
 
 def reschedule(databases: Databases, job_id: int | str, run_at: datetime) -> State:

@@ -135,10 +135,13 @@ def retry_job(connection: Connection, job_id: int) -> State:
     return _until_settled(connection, job_id, attempt, frozenset())
 
 
-def retry_edited(connection: Connection, job_id: int, args: bytes, edited_by: str) -> State:
+def retry_edited(
+    connection: Connection, job_id: int, args: bytes, edited_by: str, *, is_repeated: bool = False
+) -> State:
     """Make a dead letter ready again, with other arguments; the state it is in after. NotFound.
 
-    Refused where it is no dead letter, unless it has these arguments already: the answer to the first try was lost.
+    Refused where it is no dead letter. `is_repeated`: the answer to an earlier try was lost, which may have done it; it
+    has where the job has these arguments.
     """
 
     def attempt() -> State | None:
@@ -150,10 +153,11 @@ def retry_edited(connection: Connection, job_id: int, args: bytes, edited_by: st
         found = find_job(connection, job_id)
         if found.state is State.FAILED and _is_dead(connection, job_id):
             return None
-        if found.args != msgspec.json.decode(args):
+        if not is_repeated or found.args != msgspec.json.decode(args):
             raise InvalidInput(
                 "args",
-                f"job {job_id} is {found.state}, and only a dead letter's arguments can be changed: enqueue another",
+                f"job {job_id} is {found.state}, and only a dead letter's arguments can be changed: enqueue another, "
+                "or retry it without args",
             )
         return found.state
 

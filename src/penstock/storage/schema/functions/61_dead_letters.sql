@@ -91,7 +91,17 @@ begin
     return query select unnest(v_done);
 end $$;
 
--- A dead letter becomes ready again with other arguments, and what they were is kept; false where it is none. Its row is
+-- Whether two texts of arguments say the same, whatever their blanks and the order of their names.
+create or replace function @schema@.are_same_args(p_one json, p_other json) returns boolean
+language plpgsql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
+begin
+    return p_one::text = p_other::text or p_one::jsonb::text = p_other::jsonb::text;
+exception when data_exception or program_limit_exceeded then
+    return false; -- json holds what jsonb does not, such as the character 0.
+end $$;
+
+-- A dead letter becomes ready again with other arguments, and what they were is kept; false where it is none. With the same
+-- arguments there is nothing to keep. Its row is
 -- locked before anything else: of two who do so the second finds no dead letter. So is its table of jobs, against whoever
 -- keeps what is wanted of it: the job stays where it is found. Locks: the dead letter, its table of jobs, its job; then as
 -- @schema@.retry_dead.
@@ -113,10 +123,13 @@ begin
         end;
     end if;
     insert into @schema@.edit (job_id, edited_by, args)
-    select p_job, p_by || ' as ' || session_user, args from @schema@.job_stored where id = p_job limit 1;
-    update @schema@.job_kept set args = p_args where id = p_job;
-    if not found and v_low is not null then
-        execute format('update @schema@.job_%s set args = $1 where id = $2', v_low) using p_args, p_job;
+    select p_job, p_by || ' as ' || session_user, j.args
+      from (select args from @schema@.job_stored where id = p_job limit 1) as j where not @schema@.are_same_args(j.args, p_args);
+    if found then
+        update @schema@.job_kept set args = p_args where id = p_job;
+        if not found and v_low is not null then
+            execute format('update @schema@.job_%s set args = $1 where id = $2', v_low) using p_args, p_job;
+        end if;
     end if;
     return exists (select from @schema@.retry_dead(array[p_job]));
 end $$;
