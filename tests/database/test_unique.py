@@ -12,6 +12,7 @@ from tests.database.stepwise import Step, clear, lasting_scene, orders, play, tr
 
 from penstock.model.unique_key import jsonb_text, unique_text
 from penstock.storage import Connection
+from penstock.storage.work.spark_workers import charge_nothing
 
 JSON = [
     "{}",
@@ -121,11 +122,19 @@ def test_a_job_that_waits_again_is_not_given(scene: Scene, how: str, order: str)
     assert enqueue()(scene.connection) == played.a[0]
 
 
+def rescue_uncharged(scene: Scene) -> None:
+    """As after the death of a Spark stream, whose jobs are charged nothing."""
+    charge_nothing(scene.connection, scene.worker)
+    scene.connection.execute("select penstock.rescue_leases(array(select id from penstock.lease))")
+    assert scene.one("select array[attempt, rescues] from penstock.ready") == [1, 0]
+
+
 def test_who_was_retried_rescued_or_set_aside_does_not_wait(scene: Scene) -> None:
     acts: tuple[Callable[[Sequence[tuple[int, int]]], Any], ...] = (
         lambda held: scene.end(held, "retry", error="no"),
         lambda held: scene.end(held, "failed", error="no"),
         lambda held: scene.connection.execute("select penstock.rescue_leases(array(select id from penstock.lease))"),
+        lambda held: rescue_uncharged(scene),
         lambda held: scene.connection.execute("select penstock.set_lease_aside(%s, 'unreadable')", (held[0][0],)),
         scene.succeed,
     )

@@ -1,7 +1,8 @@
 -- Jobs that are unique while they wait: of those that have a text in common one waits. The text lies among the idempotency
 -- keys, at its home, with the newest of these jobs. Whoever comes next finds that one waiting, and is given it; or takes its
 -- text over, if it does not wait any more. A job waits until it is leased for the first time: one that was given back or
--- snoozed since loses its text (@schema@.drop_unique), one that was retried or rescued is known by its figures.
+-- snoozed since loses its text (@schema@.drop_unique), and so does one that was rescued and charged nothing; others that were
+-- retried or rescued are known by their figures.
 
 -- What these jobs have in common. penstock.model.unique_key computes the same.
 create or replace function @schema@.unique_text(p_task text, p_args jsonb, p_unique_key text) returns text

@@ -3,6 +3,8 @@
 -- What leases held whose worker is gone is ready again, at the same `pos`, or a dead letter. The caller has locked them.
 create or replace function @schema@.rescue_leases(p_leases bigint[], out jobs int, out dead int)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_waiting bigint[];
 begin
     with orphan as materialized (
         select l.id, l.worker_id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.members, l.attempt, l.rescues,
@@ -59,8 +61,13 @@ begin
         delete from @schema@.lease where id = any (p_leases)
     )
     select (select count(*) from member), (select count(*) from member where fate = 'dead' and not is_cancelled),
+           -- Of what was charged nothing, no figure tells that it was leased.
+           (select array_agg(job_id) from member where fate = 'suspect' and attempt = 1 and rescues < 0 and not is_cancelled),
            count(@schema@.wake(queue_id))
-      into jobs, dead from (select distinct queue_id from orphan) as q;
+      into jobs, dead, v_waiting from (select distinct queue_id from orphan) as q;
+    if v_waiting is not null then
+        perform @schema@.drop_unique(v_waiting);
+    end if;
 end $$;
 
 -- Gives each job of a lease a lease of its own, like it; their numbers.
