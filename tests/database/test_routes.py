@@ -82,3 +82,27 @@ def test_sql_sends_a_job_where_the_router_does(
                 assert chosen == ids[route["partition"]], route
             else:
                 assert shards[ids.index(int(chosen))] == here, route
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ("idempotency_key => 'k'", "idempotency_key"),
+        ("\"unique\" => 'waiting'", "unique"),
+        ("\"unique\" => 'waiting', unique_key => 'k'", "unique_key"),
+    ],
+)
+def test_what_lives_on_another_shard_is_refused_by_the_name_that_the_caller_gave(
+    connection: psycopg.Connection[Any], given: str, field: str
+) -> None:
+    set_map(connection, [1, 2], [1, 2], is_owned=False)
+    refused = []
+    for here in (1, 2):
+        connection.execute("update penstock.catalogue set number = %s", [here])
+        try:
+            with connection.transaction():
+                connection.execute(f"select penstock.enqueue('q', 't', {given})".encode())
+        except psycopg.errors.InvalidParameterValue as error:
+            refused.append(str(error.diag.message_primary))
+    (said,) = refused
+    assert said.startswith(f"InvalidInput: {field}: its home is shard ")

@@ -3,7 +3,9 @@
 -- The partition of a job by a queue's map: its key's, or of those on this shard the one with the fewest jobs: open ones where
 -- it is ready, else also those to come. With an idempotency key it is one of the key's home, unless the key is only unique
 -- within the ordering key. What lives on another shard is refused: what is written there cannot be part of this transaction.
-create or replace function @schema@.choose_partition(p_queue @schema@.queue, p_key bytea, p_idempotency_key text, p_is_ready boolean) returns int
+-- p_field: what the caller gave, from which the idempotency key comes.
+create or replace function @schema@.choose_partition(
+    p_queue @schema@.queue, p_key bytea, p_idempotency_key text, p_is_ready boolean, p_field text default 'idempotency_key') returns int
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     v_here     smallint := @schema@.here();
@@ -13,13 +15,13 @@ declare
     v_chosen   @schema@.partition;
 begin
     if p_idempotency_key is not null and exists (select from @schema@.queue_map where queue_id = p_queue.id and not is_carried) then
-        perform @schema@.refuse('idempotency_key',
+        perform @schema@.refuse(p_field,
             'keys of the queue are on their way to other shards: try again in a moment, or enqueue with a client');
     end if;
     if v_is_homed then
         v_home := @schema@.home_of(p_idempotency_key, p_queue.homes);
         if v_home <> v_here then
-            perform @schema@.refuse('idempotency_key', format(
+            perform @schema@.refuse(p_field, format(
                 'its home is shard %s (%s), and this is shard %s: enqueue there, or with a client',
                 v_home, (select address from @schema@.shard where number = v_home), v_here));
         end if;
@@ -151,8 +153,9 @@ begin
             end if;
         end loop;
     end if;
-    v_partition := @schema@.choose_partition(v_queue, v_key, v_idempotency_key,
-                                  coalesce(v_run_at <= now(), true) and coalesce(cardinality(enqueue.after), 0) = 0);
+    v_partition := @schema@.choose_partition(
+        v_queue, v_key, v_idempotency_key, coalesce(v_run_at <= now(), true) and coalesce(cardinality(enqueue.after), 0) = 0,
+        case when enqueue."unique" is null then 'idempotency_key' when enqueue.unique_key is null then 'unique' else 'unique_key' end);
     if v_queue.is_owned then
         v_idempotency_key := @schema@.scoped_idempotency_key(v_key, v_idempotency_key);
     end if;
