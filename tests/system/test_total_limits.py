@@ -12,7 +12,8 @@ from tests.system.conftest import MakeApp, Working
 from tests.system.facts import eventually
 from tests.system.test_limits import Doors
 
-from penstock import App, InvalidInput
+from penstock import App, InvalidInput, NotFound, PartitionUnavailable
+from penstock.app.declarations import Declarations
 
 KINDS: list[dict[str, Any]] = [{}, {"order": "key"}]
 kinds = pytest.mark.parametrize("options", KINDS, ids=["plain", "ordered"])
@@ -51,6 +52,22 @@ def test_g6_a_total_limit_is_never_exceeded_in_all_partitions_together(
     stats = apps[0].stats("q")
     assert (stats.limit, stats.total_completed) == (5, 300)
     assert sum(part.limit or 0 for part in stats.partitions) <= 5
+
+
+@pytest.mark.parametrize("error", [PartitionUnavailable("away"), NotFound("deleted just now")])
+def test_what_goes_wrong_after_a_limit_was_set_does_not_look_as_if_it_had_not_been(
+    app: App, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    app.queue("q")
+    app.migrate()
+
+    def fail(self: Declarations, name: str) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Declarations, "fresh_entry", fail)
+        app.limit("q", total_limit=3)
+    assert app.stats("q").rules.total_limit == 3
 
 
 @kinds

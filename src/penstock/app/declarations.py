@@ -18,7 +18,7 @@ from penstock.admin import CronDefinition, write_cron
 from penstock.app.calls import locked
 from penstock.client.task import Queue, Task
 from penstock.clock import system
-from penstock.errors import InvalidInput, NotFound, PartitionUnavailable
+from penstock.errors import InvalidInput, NotFound, PartitionUnavailable, RequestTimeout
 from penstock.forking import renew_in_children
 from penstock.model import QueueDefinition, QueueRules, Resize
 from penstock.model.checks import MOST_CONCURRENCY, checked_count, checked_name, shown
@@ -224,9 +224,10 @@ class Declarations:
         databases.change(lambda connection: catalogue.set_limits(connection, name, limits))
         self._entries.pop(name, None)
         if limits.get("total_limit") is not None or limits.get("total_rate") is not None:
-            # The ledger has it: that partitions get what they may have at once is a favour, and upkeep's otherwise.
-            entry = self.fresh_entry(name)
-            with suppress(PartitionUnavailable):
+            # The limit holds by now, and the ledger has it: that partitions get what they may have at once is a favour,
+            # and upkeep's otherwise. Nothing that goes wrong here may look as if it had not been set.
+            with suppress(PartitionUnavailable, RequestTimeout, NotFound):
+                entry = self.fresh_entry(name)
                 allot(databases, entry.id, entry.rules.limit)
 
     def forget(self) -> None:
