@@ -99,9 +99,11 @@ def test_by_force_everything_ends_with_a_reason_and_what_ended_stays(app: App, e
     assert app.job(runs).state in ("ready", "succeeded")
     assert app.job(dead).state == "failed"
     assert "ZeroDivisionError" in str(app.job(dead).error)
-    with pytest.raises(NotFound):
-        app.jobs(queue="old")
     name = app.job(done).queue
+    with pytest.raises(NotFound) as told:
+        app.jobs(queue="old")
+    assert f"is found by app.jobs(queue={name!r}), or `penstock jobs --queue {name!r}`" in str(told.value)
+    assert "those that do" not in str(told.value)
     assert name.startswith("old (deleted ")
     assert app.job(done).state == "succeeded"
     assert {job.id for job in app.jobs(queue=name)} == {done, dead, *waiting}
@@ -109,8 +111,11 @@ def test_by_force_everything_ends_with_a_reason_and_what_ended_stays(app: App, e
     for act in (app.stats, app.pause, app.resume, app.purge, app.delete_queue):
         with pytest.raises(NotFound):
             act(name)
-    with pytest.raises(InvalidInput, match="deleted queue is named"):
-        app.queue(name)
+    for taken in (name, f"{name}__p1"):
+        with pytest.raises(InvalidInput, match="deleted queue is named"):
+            app.queue(taken)
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match="deleted queue is named"):
+            execute("select penstock.declare_queue(%s, 1, '{}', null)", taken)
 
 
 def test_the_name_is_free_at_once_for_a_queue_of_any_kind(app: App, execute: Execute) -> None:

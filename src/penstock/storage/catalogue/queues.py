@@ -6,6 +6,7 @@ A declaration creates a queue; afterwards the database's word counts. What diffe
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -156,10 +157,16 @@ def find_queue(connection: Connection, name: str, *, deleted: bool = False) -> Q
     found = read_queues(connection, name, deleted=deleted)
     if not found:
         row = connection.execute(query("deleted_since"), {"name": name}).fetchone()
-        what = "does not exist" if row is None or row[0] is None else f"was deleted at {row[0]:%Y-%m-%d %H:%M:%S %Z}"
+        if row is None:
+            raise NotFound(
+                f"queue {name!r} does not exist: declare it with app.queue({name!r}), or see app.queues(), or "
+                "`penstock stats`, for those that do"
+            )
+        at, since = row
         raise NotFound(
-            f"queue {name!r} {what}: declare it with app.queue({name!r}), or see app.queues(), or "
-            "`penstock stats`, for those that do"
+            f"queue {name!r} was deleted at {at:%Y-%m-%d %H:%M:%S %Z}: declare it with app.queue({name!r}) to have it "
+            f"anew; what is left of its jobs is found by app.jobs(queue={since!r}), or `penstock jobs --queue "
+            f"{shlex.quote(since)}`"
         )
     refuse_unknown_rules(name, found[0].rules.unknown_in(found[0].stored_rules))
     return found[0]

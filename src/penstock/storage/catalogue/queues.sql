@@ -28,8 +28,9 @@ select q.id, q.name, q.rules::text, q.weights::text, q.is_paused, q.is_owned, q.
  group by q.id order by q.name
 
 -- name: deleted_since
--- When the last queue of this name was deleted. The catalogue is small.
-select max(deleted_at) from @schema@.queue where deleted_at is not null and starts_with(name, %(name)s || ' (deleted ')
+-- When the last queue of this name was deleted, and what it is called since (see @schema@.delete_queue). The catalogue is small.
+select deleted_at, name from @schema@.queue
+ where deleted_at is not null and starts_with(name, left(%(name)s, 180) || ' (deleted ') order by deleted_at desc limit 1
 
 -- name: queue_of_partition_name
 -- The queue a name already belongs to as a partition.

@@ -25,6 +25,10 @@ declare
     v_queue   int;
     v_ids     int[];
 begin
+    -- It would stand in the way of the queue that is deleted under this number, or be taken for it.
+    if p_name ~ ' \(deleted [0-9]+\)' then
+        perform @schema@.refuse('queue', format('%L is how a deleted queue is named; choose another name', p_name));
+    end if;
     if exists (select from @schema@.queue where name = p_name) then
         return false;
     end if;
