@@ -234,7 +234,22 @@ def test_the_doctor_says_what_is_wrong_and_what_to_do(scene: Scene, monkeypatch:
     assert wrong == {"synchronous_commit", "oldest transaction", "dead rows", "tables ahead", "workers", "tasks"}
     assert all(checks[name].advice for name in wrong)
     assert checks["tasks"].found == "q/nobody"
-    assert checks["timeouts"].found == "every task of a live worker has one"
+    assert checks["timeouts"].found == "no worker is alive that could tell of its tasks"
+
+
+def test_the_doctor_says_that_there_is_no_worker_without_advice(scene: Scene) -> None:
+    def check(name: str) -> Check:
+        return next(check for check in admin.doctor([scene.database]) if check.name == name)
+
+    assert check("timeouts").found == "every task of a live worker has one"
+    scene.connection.execute("delete from penstock.worker")
+    workers, timeouts = check("workers"), check("timeouts")
+    assert (workers.ok, workers.found, workers.advice) == (True, "none is alive, and none has fallen silent", "")
+    assert (timeouts.ok, timeouts.found, timeouts.advice) == (
+        True,
+        "no worker is alive that could tell of its tasks",
+        "",
+    )
 
 
 def test_the_doctor_names_a_timeout_that_ends_its_statements(scene: Scene) -> None:

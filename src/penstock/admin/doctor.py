@@ -184,8 +184,12 @@ _START_ONE = "start one: penstock work MODULE:APP"
 
 def _workers(connection: Connection) -> Check:
     alive, entered = health.workers_alive(connection)
-    # None at all is no illness: before the first deployment, say. One that was there and is silent is.
-    return Check("workers", alive == entered, f"{alive} alive of {entered}", "" if alive else _START_ONE)
+    if not entered:
+        # No illness: before the first deployment, say. One that was there and is silent is.
+        return Check("workers", True, "none is alive, and none has fallen silent")
+    silent = "the others were killed, or do not reach the database: see their logs; upkeep forgets them soon"
+    advice = silent if alive else _START_ONE
+    return checked("workers", alive == entered, f"{alive} alive of {entered}", advice)
 
 
 def _upkeep(connection: Connection) -> Check:
@@ -270,6 +274,8 @@ def _stuck(connection: Connection) -> Check:
 
 def _timeouts(connection: Connection) -> Check:
     untimed = health.tasks_without_timeout(connection)
+    if not untimed and not health.workers_alive(connection)[0]:
+        return Check("timeouts", True, "no worker is alive that could tell of its tasks")
     if not untimed:
         return Check("timeouts", True, "every task of a live worker has one")
     # Never wrong: many handlers need no timeout. It is shown for the day on which one hangs.
