@@ -175,3 +175,14 @@ def test_however_it_is_enqueued_it_is_told_for_when(database_url: str, order: Li
         assert app.purge(queue, state="scheduled") == 203
         assert {app.job(id_).run_at for id_ in ids} == {LATER}
         assert (app.job(delayed).run_at, app.job(plain).run_at, app.job(ids[1]).tags) == (due_at, None, ["x"])
+
+
+def test_a_dead_letter_tells_its_error_and_what_to_do(scene: Scene) -> None:
+    (dead,) = scene.enqueue()
+    scene.end(scene.claim(), "failed", error="LookupError: no such place\n  File ...")
+    assert explained(scene, dead) == "finished: failed: LookupError: no such place; retry or purge it"
+    control.clear_dead(scene.connection, [dead])
+    assert explained(scene, dead) == "finished: failed: LookupError: no such place"
+    (long,) = scene.enqueue()
+    scene.end(scene.claim(), "failed", error="ValueError: " + "x" * 5000)
+    assert len(explained(scene, long)) < 400

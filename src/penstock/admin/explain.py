@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -31,6 +32,7 @@ from penstock.storage.inspect.health import (
 )
 from penstock.storage.inspect.jobs import find_job
 from penstock.storage.inspect.key_reasons import KeyFacts, why_not_started
+from penstock.storage.repair.control import is_dead
 from penstock.storage.repair.deleting import BY_DELETE, is_of_deleted
 from penstock.storage.work.permits import next_total_token, unknown_permits
 
@@ -38,41 +40,49 @@ __all__ = ["explain"]
 
 # A job that moves between the two looks is looked for again.
 _TRIES = 10
+# Of what an error says: `app.job` has all of it.
+_MOST_SAID = 300
 
 
 def explain(databases: Databases, job_id: int | str) -> Explanation:
     """Why this job is not running, or that it is, or how it ended. NotFound."""
     id_ = checked_job_id(job_id)
     found = at_job(databases, id_, lambda connection: _explain(connection, id_))
-    for name, why in (("short_of_permits", _why_no_more_permits), ("short_of_tokens", _why_no_more_tokens)):
-        if (queue := found.detail.get(name)) is not None:
-            detail = {key: value for key, value in found.detail.items() if key != name}
-            return replace(found, reason=found.reason + why(databases, queue), detail=detail)
-    return found
+    if isinstance(found, Explanation):
+        return found
+    return replace(found.explanation, reason=found.explanation.reason + _ask_lead(databases, found))
 
 
-def _why_no_more_permits(databases: Databases, queue: int) -> str:
-    """Why permits stay where they are, if they do."""
+@dataclass(frozen=True, slots=True)
+class _ForLead:
+    """An explanation to which the shard that leads has something to add; `silent`: what it means if that is away."""
+
+    explanation: Explanation
+    add: Callable[[Connection], str]
+    silent: str
+
+
+def _ask_lead(databases: Databases, asked: _ForLead) -> str:
     lead = databases.lead
     try:
-        unknown = lead.ask(lambda connection: unknown_permits(connection, queue), timeout=3.0, writes=False)
+        return lead.ask(asked.add, timeout=3.0, writes=False)
     except PartitionUnavailable:
-        return f"; {lead.breaker.label} does not answer, and no partition gets other permits until it does"
+        return f"; {lead.breaker.label} does not answer, and {asked.silent} until it does"
+
+
+def _why_no_more_permits(connection: Connection, queue: int) -> str:
+    """Why permits stay where they are, if they do."""
+    unknown = unknown_permits(connection, queue)
     named = ", ".join(f"shard {shard}" for shard in unknown)
     return f"; no partition gets more before {named} has answered once since the limit came" if unknown else ""
 
 
-def _why_no_more_tokens(databases: Databases, queue: int) -> str:
-    """When the queue has a token, or why it gets none."""
-    lead = databases.lead
-    try:
-        seconds = lead.ask(lambda connection: next_total_token(connection, queue), timeout=3.0, writes=False)
-    except PartitionUnavailable:
-        return f"; {lead.breaker.label} does not answer, and nothing of the queue starts until it does"
+def _when_next_token(connection: Connection, queue: int) -> str:
+    seconds = next_total_token(connection, queue)
     return f"; the next of the queue may start in {seconds:.1f} s" if seconds else ""
 
 
-def _explain(connection: Connection, job_id: int) -> Explanation:
+def _explain(connection: Connection, job_id: int) -> Explanation | _ForLead:
     # First: it may be in no table of jobs.
     if (aside := why_set_aside(connection, job_id)) is not None:
         why, since, queue = aside
@@ -100,7 +110,8 @@ def _explain(connection: Connection, job_id: int) -> Explanation:
         if job.state is State.BLOCKED or parents is not None:
             return _explain_child(connection, job, parents or ParentFacts())
     if job.state in FINAL:
-        return _explanation(job, _how_it_ended(job), finished_at=job.finished_at, error=job.error)
+        hint = "; retry or purge it" if job.state is State.FAILED and is_dead(connection, job_id) else ""
+        return _explanation(job, _how_it_ended(job) + hint, finished_at=job.finished_at, error=job.error)
     if job.state is State.SCHEDULED and job.run_at is None:
         return _explanation(job, f"paused: load {job.load!r} starts no jobs until it is resumed", load=job.load)
     if job.state is State.SCHEDULED:
@@ -113,7 +124,9 @@ def _explain(connection: Connection, job_id: int) -> Explanation:
 
 def _how_it_ended(job: Job) -> str:
     reason = (job.error or "").partition("\n")[0]
-    if not reason or job.state in (State.SUCCEEDED, State.FAILED):
+    if len(reason) > _MOST_SAID:
+        reason = f"{reason[:_MOST_SAID]}..."
+    if not reason or job.state is State.SUCCEEDED:
         return f"finished: {job.state}"
     return f"finished: {reason}" if reason.startswith(f"{job.state} ") else f"finished: {job.state}: {reason}"
 
@@ -179,7 +192,7 @@ def _explain_carried(connection: Connection, job: Job, shard: int, state: str) -
     return _explanation(job, reason + refused, shard=shard, becomes=becomes, refused=trouble.error if trouble else None)
 
 
-def _explain_ready(job: Job, waiting: WaitingFacts, key_facts: KeyFacts | None) -> Explanation:
+def _explain_ready(job: Job, waiting: WaitingFacts, key_facts: KeyFacts | None) -> Explanation | _ForLead:
     facts: dict[str, Any] = {
         "workers": waiting.workers,
         "workers_that_know_the_task": waiting.workers_that_know,
@@ -225,25 +238,23 @@ def _explain_ready(job: Job, waiting: WaitingFacts, key_facts: KeyFacts | None) 
             if permits
             else "this partition may run none of them for now"
         )
-        return _explanation(
+        told = _explanation(
             job,
             reason,
             total_limit=total,
             permits=permits,
             running=waiting.running,
             held_by=waiting.running_jobs,
-            short_of_permits=waiting.queue_id,
             **facts,
         )
+        add = partial(_why_no_more_permits, queue=waiting.queue_id)
+        return _ForLead(told, add, "no partition gets other permits")
     if waiting.total_rate is not None and not waiting.tokens:
         total_rate = rate_text(waiting.total_rate)
-        return _explanation(
-            job,
-            f"total_rate {total_rate}: this partition may start none for now",
-            total_rate=total_rate,
-            short_of_tokens=waiting.queue_id,
-            **facts,
+        told = _explanation(
+            job, f"total_rate {total_rate}: this partition may start none for now", total_rate=total_rate, **facts
         )
+        return _ForLead(told, partial(_when_next_token, queue=waiting.queue_id), "nothing of the queue starts")
     if waiting.rate is not None and waiting.rate_opens_in:
         rate, opens_in = rate_text(waiting.rate), waiting.rate_opens_in
         return _explanation(

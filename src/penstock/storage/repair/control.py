@@ -35,6 +35,7 @@ __all__ = [
     "cancel_job",
     "cancel_jobs",
     "clear_dead",
+    "is_dead",
     "purge",
     "release_key",
     "reschedule_job",
@@ -130,7 +131,7 @@ def retry_job(connection: Connection, job_id: int) -> State:
         state = find_job(connection, job_id).state
         if state is State.SCHEDULED:
             return _reschedule(connection, job_id, None)
-        return None if state is State.FAILED and _is_dead(connection, job_id) else state
+        return None if state is State.FAILED and is_dead(connection, job_id) else state
 
     return _until_settled(connection, job_id, attempt, frozenset())
 
@@ -151,7 +152,7 @@ def retry_edited(
             _tell_children_of(connection, [job_id])
             return State.READY
         found = find_job(connection, job_id)
-        if found.state is State.FAILED and _is_dead(connection, job_id):
+        if found.state is State.FAILED and is_dead(connection, job_id):
             return None
         if not is_repeated or found.args != msgspec.json.decode(args):
             raise InvalidInput(
@@ -269,7 +270,8 @@ def _tell_children_of(connection: Connection, ids: Sequence[int]) -> None:
         unblock(connection, children, most=MOST_CHILDREN)
 
 
-def _is_dead(connection: Connection, job_id: int) -> bool:
+def is_dead(connection: Connection, job_id: int) -> bool:
+    """Whether a job is a dead letter, and no history yet."""
     row = connection.execute(query("look_at_dead"), {"before": job_id + 1, "looks": 1}).fetchone()
     return row is not None and row[0] == job_id
 
