@@ -139,20 +139,31 @@ def test_for_when_a_job_was_put_off_is_told_after_its_end(scene: Scene) -> None:
     assert find_job(scene.connection, by_sql).tenant == "acme"
 
 
-def test_one_that_is_to_run_now_tells_that_it_was_moved_and_a_retry_changes_nothing(scene: Scene) -> None:
+def test_a_retry_and_a_snooze_leave_what_was_asked_for_and_the_job_as_it_was_written(scene: Scene) -> None:
     first, second, retried = scene.enqueue(run_at=LATER)[0], scene.enqueue(run_at=LATER)[0], scene.enqueue()[0]
     scene.end(scene.claim(1), "retry", error="no", due_in=60.0)
     now = scene.one("select now()")
     due_at = find_job(scene.connection, retried).run_at
     assert due_at is not None
     assert due_at > now
+    written = "select array_agg(ctid::text order by id) from penstock.job"
+    before = scene.one(written)
     for job in (second, retried):
         assert control.retry_job(scene.connection, job) is State.READY
-    assert find_job(scene.connection, retried).run_at is None, "it was never put off by anybody"
-    due_at = find_job(scene.connection, second).run_at
-    assert due_at is not None
-    assert now <= due_at < LATER
-    assert find_job(scene.connection, first).run_at == LATER
+    assert control.retry_scheduled(scene.connection, [first]) == 1
+    scene.end(scene.claim(1), "snooze", due_in=60.0)
+    for job in (first, second, retried):
+        assert control.cancel_job(scene.connection, job) is State.CANCELLED
+    assert find_job(scene.connection, retried).run_at is None, "nobody asked for a time"
+    assert {find_job(scene.connection, job).run_at for job in (first, second)} == {LATER}
+    assert scene.one(written) == before
+
+
+def test_one_that_is_rescheduled_tells_that_it_was_moved(scene: Scene) -> None:
+    (job,) = scene.enqueue(run_at=LATER)
+    now = scene.one("select now()")
+    assert control.reschedule_job(scene.connection, job, now) is State.READY
+    assert find_job(scene.connection, job).run_at == now
 
 
 @pytest.mark.parametrize("order", [None, "key"])

@@ -39,8 +39,8 @@ class Job(ShortRepr):
 
     `attempt` is the number of attempts counted so far; `worker` the one that runs it, or ran it last; `error` the
     text of the last failure, or why it was cancelled, discarded or has expired; `after` the parents it was enqueued
-    behind; `run_at` when it is due, or for when it was put off last, where it does not wait for that any more;
-    `edits` its arguments of before, each with when and by whom they were changed, the oldest first.
+    behind; `run_at` when it is due, or what was asked for by `delay`, `run_at` or `reschedule`, where it does not wait
+    any more; `edits` its arguments of before, each with when and by whom they were changed, the oldest first.
     """
 
     id: int

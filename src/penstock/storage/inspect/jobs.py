@@ -80,7 +80,7 @@ def _arguments(raw: bytes) -> Any:
 
 
 def _kept_run_at(rare: dict[str, Any], loads_run_at: datetime | None) -> datetime | None:
-    """For when a job was put off that does not wait for that any more; of one that came with a load, by its range."""
+    """What was asked for of a job that does not wait for it any more; of one that came with a load, by its range."""
     kept = rare.get("run_at")
     return loads_run_at if kept is None else datetime.fromisoformat(kept)
 

@@ -13,8 +13,8 @@ select @schema@.retry_dead(%(ids)s::bigint[])
 select @schema@.retry_dead_edited(%(id)s, %(args)s::json, %(by)s)
 
 -- name: reschedule_job
--- Give a waiting job another time to run. See @schema@.reschedule_job.
-select @schema@.reschedule_job(%(id)s, coalesce(%(run_at)s::timestamptz, now()))
+-- Give a waiting job another time to run; null: now. See @schema@.reschedule_job.
+select @schema@.reschedule_job(%(id)s, %(run_at)s::timestamptz)
 
 -- name: let_back
 -- See @schema@.let_back. Locks: the job's ready row, its queue's map (shared). Index: ready_of_range.
@@ -22,7 +22,7 @@ select @schema@.let_back(%(id)s)
 
 -- name: make_scheduled_ready
 -- See @schema@.reschedule_job; one after the other, ascending.
-select count(@schema@.reschedule_job(id, now()))
+select count(@schema@.reschedule_job(id, null))
   from (select id from unnest(%(ids)s::bigint[]) as id order by id) as given
 
 -- name: purge_ready

@@ -81,8 +81,8 @@ begin atomic
       from (select bit_count(p_members)::int as n) as counted;
 end;
 
--- Keeps with a job, which the caller has locked where it waits, for when it was put off last. One that never was to wait
--- and is to run now has nothing to keep.
+-- Keeps with a job, which the caller has locked where it waits, for when a person has put it off. One that never was to wait
+-- and is to run now has nothing to keep. Backoff and snoozes are not kept here: each would rewrite a job.
 create or replace function @schema@.keep_run_at(p_job bigint, p_run_at timestamptz) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
@@ -97,7 +97,8 @@ end $$;
 
 -- Moves a waiting job to another time; a time that has come makes it ready, behind what is ready already, or where it
 -- stood if it held its key; or sends it to the shard its key lives on by now. One that was ready goes to the end of the
--- order when it is due. Returns the state it is in now, or null where it does not wait. Locks: its scheduled row, or
+-- order when it is due. Null: it runs now, and what was asked for it stays as it was, so that a job is not rewritten for a
+-- retry. Returns the state it is in now, or null where it does not wait. Locks: its scheduled row, or
 -- its partition's where an owner reads it, and its ready row, or its blocked row; then its queue's map, shared.
 create or replace function @schema@.reschedule_job(p_job bigint, p_run_at timestamptz) returns text
 language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -105,6 +106,7 @@ declare
     v_position smallint := p_job % 1024;
     v_row      record;
     v_target   record;
+    v_run_at   timestamptz := coalesce(p_run_at, now());
 begin
     select ctid as tid, 'scheduled' as state, partition_id, priority, range, attempt, rescues, pos, epoch, task,
            @schema@.members_count(low, high, members) = 1 as is_whole
@@ -115,7 +117,7 @@ begin
         update @schema@.scheduled set members = coalesce(members, @schema@.span(low, high)) & ~@schema@.single(v_position)
          where ctid = v_row.tid and not v_row.is_whole;
     else
-        if p_run_at > now() then
+        if v_run_at > now() then
             perform @schema@.read_anew(array(
                 select partition_id from @schema@.ready
                  where range = p_job / 1024 and epoch is not null and @schema@.has_member(low, high, members, v_position)));
@@ -125,25 +127,29 @@ begin
           into v_row from @schema@.ready
          where range = p_job / 1024 and @schema@.has_member(low, high, members, v_position) for update;
         if not found then
-            update @schema@.blocked set run_at = p_run_at where job_id = p_job and cancelled_at is null;
+            update @schema@.blocked set run_at = v_run_at where job_id = p_job and cancelled_at is null;
             if not found then
                 return null;
             end if;
-            perform @schema@.keep_run_at(p_job, p_run_at);
+            if p_run_at is not null then
+                perform @schema@.keep_run_at(p_job, p_run_at);
+            end if;
             return 'blocked';
         end if;
-        if p_run_at <= now() then
+        if v_run_at <= now() then
             return 'ready';
         end if;
         delete from @schema@.ready where ctid = v_row.tid and v_row.is_whole;
         update @schema@.ready set members = coalesce(members, @schema@.span(low, high)) & ~@schema@.single(v_position)
          where ctid = v_row.tid and not v_row.is_whole;
     end if;
-    perform @schema@.keep_run_at(p_job, p_run_at);
+    if p_run_at is not null then
+        perform @schema@.keep_run_at(p_job, p_run_at);
+    end if;
     v_target := v_row;
-    if p_run_at > now() then
+    if v_run_at > now() then
         insert into @schema@.scheduled (due_at, partition_id, priority, range, low, high, attempt, rescues, pos, epoch, task)
-        values (p_run_at, v_row.partition_id, v_row.priority, v_row.range, v_position, v_position + 1, v_row.attempt,
+        values (v_run_at, v_row.partition_id, v_row.priority, v_row.range, v_position, v_position + 1, v_row.attempt,
                 v_row.rescues, v_row.pos, v_row.epoch, v_row.task);
     else
         if v_row.task = '' and v_row.pos is null then
@@ -164,9 +170,9 @@ begin
     end if;
     insert into @schema@.tally (partition_id, opened, scheduled)
     select partition_id, sum(opened), sum(scheduled)
-      from (values (v_target.partition_id, (p_run_at <= now())::int, 0),
+      from (values (v_target.partition_id, (v_run_at <= now())::int, 0),
                    (v_row.partition_id, -(v_row.state = 'ready')::int,
-                    (p_run_at > now())::int - (v_row.state = 'scheduled')::int)) as c(partition_id, opened, scheduled)
+                    (v_run_at > now())::int - (v_row.state = 'scheduled')::int)) as c(partition_id, opened, scheduled)
      group by partition_id;
-    return case when p_run_at > now() then 'scheduled' else 'ready' end;
+    return case when v_run_at > now() then 'scheduled' else 'ready' end;
 end $$;

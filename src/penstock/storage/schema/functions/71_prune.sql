@@ -46,7 +46,7 @@ end;
 -- Moves what is wanted of a sealed table of jobs to job_kept and marks the table as let go; false, and nothing done,
 -- where more than p_few jobs are wanted. One statement finds, deletes and inserts: whatever moves meanwhile, a job is in
 -- one table or the other, and every snapshot holds it once. Locks: the table against writers (there are none but who
--- edits a dead letter), for as long as this takes.
+-- edits a dead letter or reschedules a job), for as long as this takes.
 create or replace function @schema@.keep_jobs(p_low bigint, p_high bigint, p_few int) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare

@@ -1,5 +1,5 @@
--- Jobs: a job is written once and does not change, but for its run_at, where a person puts it off; what moves are
--- ranges: up to 1,024 jobs under one number, with the span [low, high) and a map of the members meant (null: the whole
+-- Jobs: a job is written once and does not change, but by a person: its run_at where it is rescheduled, its args where a
+-- dead letter is retried with others. What moves are ranges: up to 1,024 jobs under one number, with the span [low, high) and a map of the members meant (null: the whole
 -- span).
 
 -- Dropped table partition by table partition. `args` is json, not jsonb: it comes
