@@ -386,8 +386,8 @@ def test_a_connection_in_autocommit_mode_is_refused_outside_of_a_transaction(
         with connection.transaction():
             kept |= set(work.options(connection=connection).enqueue_many(rows))
     engine = sqlalchemy.create_engine(alchemy(database_url), isolation_level="AUTOCOMMIT")
-    with engine.connect() as given, refused:
-        work.options(connection=given).enqueue_many(rows)
+    with engine.connect() as alchemys, refused:
+        work.options(connection=alchemys).enqueue_many(rows)
     engine.dispose()
     assert set(read_snapshot(*urls).labels) == kept
 

@@ -154,8 +154,8 @@ async def fetch_async(connection: Any, text: LiteralString, parameters: dict[str
 
 @contextmanager
 def part_of_transaction(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """All or nothing of the block, as a part of the caller's transaction; a transaction of its own on Django's connection outside
-    of `atomic`.
+    """All or nothing of the block, as a part of the caller's transaction; on Django's connection outside of `atomic` it
+    is a transaction of its own.
     """
     if _is_about_to_begin(connection):
         # The driver begins the caller's transaction with its first statement. Without one the block would be taken
