@@ -35,7 +35,7 @@ def running(scene: Scene) -> list[int]:
 
 
 def ledger(scene: Scene) -> list[LedgerEntry]:
-    return storage.note_permits(scene.connection, scene.queue.id, [])
+    return storage.read_ledger(scene.connection, scene.queue.id)
 
 
 def assert_bounded(scene: Scene, total: int) -> None:
@@ -180,6 +180,8 @@ def test_nobody_gets_more_while_a_partition_has_not_answered(scene: Scene) -> No
     scene.connection.execute(
         "update penstock.partition set shard = 1 where number = 1 and queue_id = %s", [scene.queue.id]
     )
+    # Just now: who has waited beside permits for a while is taken for one that cannot use them.
+    scene.connection.execute("update penstock.ready set ready_at = clock_timestamp() + interval '1 minute'")
     share_out(scene)
     assert permits(scene) == [4, 0]
 
@@ -231,7 +233,7 @@ def test_only_the_lead_keeps_the_ledger(scene: Scene) -> None:
     )
     scene.connection.execute("update penstock.catalogue set number = 2")
     with pytest.raises(psycopg.Error) as raised:
-        ledger(scene)
+        storage.note_permits(scene.connection, scene.queue.id, [])
     assert raised.value.sqlstate == "PS004"
 
 
@@ -241,8 +243,46 @@ def test_one_at_a_time_has_the_duty_and_another_takes_over_when_it_has_run_out(s
     assert storage.take_duty(scene.connection, queue, 1, 60.0)
     assert storage.take_duty(scene.connection, queue, 1, 60.0)
     assert not storage.take_duty(scene.connection, queue, 2, 60.0)
-    storage.take_duty(scene.connection, queue, 1, -1.0)
+    scene.connection.execute("update penstock.permit_duty set until = clock_timestamp()")
     assert storage.take_duty(scene.connection, queue, 2, 60.0)
+
+
+def test_who_has_the_duty_writes_it_when_half_is_over_and_who_has_not_locks_nothing(scene: Scene) -> None:
+    use(scene, total_limit=4)
+    queue = scene.queue.id
+    version = "select concat(xmin, ' ', xmax, ' ', ctid) from penstock.permit_duty"
+    assert storage.take_duty(scene.connection, queue, 1, 60.0)
+    before = scene.one(version)
+    assert storage.take_duty(scene.connection, queue, 1, 60.0)
+    assert not storage.take_duty(scene.connection, queue, 2, 60.0)
+    assert scene.one(version) == before
+    scene.connection.execute("update penstock.permit_duty set until = clock_timestamp() + interval '29 seconds'")
+    assert storage.take_duty(scene.connection, queue, 1, 60.0)
+    assert scene.one("select until > clock_timestamp() + interval '31 seconds' from penstock.permit_duty")
+    assert not storage.take_duty(scene.connection, queue, 2, 60.0)
+
+
+def test_places_that_nothing_is_written_to_get_no_permits_that_nobody_wants(scene: Scene) -> None:
+    use(scene, total_limit=8, partitions=2)
+    reports = storage.report_permits(scene.connection, scene.queue.id)
+    assert [each.is_current for each in reports] == [True, True]
+    scene.connection.execute(
+        "update penstock.partition set state = 'left', left_at = 1 where number = 1 and queue_id = %s", [scene.queue.id]
+    )
+    assert [each.is_current for each in storage.report_permits(scene.connection, scene.queue.id)] == [True, False]
+    share_out(scene)
+    assert permits(scene) == [8, 0]
+
+
+def test_of_a_queue_that_has_no_total_any_more_nothing_is_entered(scene: Scene) -> None:
+    use(scene, total_limit=4, partitions=2)
+    share_out(scene)
+    reports = storage.report_permits(scene.connection, scene.queue.id)
+    assert scene.one("select penstock.delete_queue(%s)", scene.queue.id)
+    # A round that began before comes to its end.
+    assert storage.note_permits(scene.connection, scene.queue.id, reports) == []
+    assert scene.one("select count(*) from penstock.permit_ledger") == 0
+    assert scene.one("select count(*) from penstock.permit_duty") == 0
 
 
 def test_figures_tell_what_may_run_in_the_queue_and_in_each_partition(scene: Scene) -> None:
@@ -264,6 +304,22 @@ def test_who_waits_for_a_permit_is_told_how_many_there_are_and_who_has_them(scen
     )
     facts: Mapping[str, Any] = explanation.detail
     assert (facts["total_limit"], facts["permits"], facts["running"], facts["held_by"]) == (2, 2, 2, ids[:2])
+
+
+def test_who_waits_is_told_of_jobs_that_started_before_permits_went_elsewhere(scene: Scene) -> None:
+    use(scene, total_limit=2, partitions=2)
+    first = scene.enqueue(3, partition=0)
+    share_out(scene)
+    assert jobs(scene.claim(10)) == first[:2]
+    scene.enqueue(3, partition=1)
+    for permits, text in ((1, "1"), (0, "none")):
+        scene.connection.execute("update penstock.partition set permits = %s where number = 0", [permits])
+        explanation = admin.explain(scene.databases, first[2])
+        assert explanation.reason == (
+            f"total_limit 2: this partition may run {text} of them for now; what started before permits went elsewhere "
+            f"still runs: {first[0]}, {first[1]}"
+        )
+        assert (explanation.detail["permits"], explanation.detail["running"]) == (permits, 2)
 
 
 def test_a_queue_that_is_paused_wants_no_permits(scene: Scene) -> None:

@@ -24,7 +24,7 @@ def tokens(scene: Scene) -> list[int]:
 
 
 def ledger(scene: Scene) -> list[LedgerEntry]:
-    return storage.note_permits(scene.connection, scene.queue.id, [])
+    return storage.read_ledger(scene.connection, scene.queue.id)
 
 
 def bucket(scene: Scene) -> int:
@@ -145,6 +145,17 @@ def test_a_word_that_comes_twice_or_late_gives_nothing_more(scene: Scene) -> Non
     assert tokens(scene) == [0]
 
 
+def test_who_reads_the_ledger_forfeits_nothing_of_those_that_have_reported(scene: Scene) -> None:
+    use(scene, total_rate="10/s", partitions=2)
+    for partition in range(2):
+        scene.enqueue(9, partition=partition)
+    share_out(scene)
+    pass_time(scene, 3.0)
+    reports = storage.report_permits(scene.connection, scene.queue.id)
+    noted = storage.note_permits(scene.connection, scene.queue.id, reports)
+    assert [each.tokens for each in noted] == [each.tokens for each in ledger(scene)] == [5, 5]
+
+
 def test_what_a_silent_shard_has_is_forfeited_and_counts_until_then(scene: Scene) -> None:
     use(scene, total_rate="600/m", partitions=2)
     scene.enqueue(9, partition=1)
@@ -221,7 +232,7 @@ def test_a_bucket_keeps_what_fits_when_its_rate_changes(scene: Scene) -> None:
     share_out(scene)
     assert len(scene.claim(9)) == 1
     set_limits(scene.connection, "gated", {"total_rate": "600/m"})
-    ledger(scene)
+    storage.note_permits(scene.connection, scene.queue.id, [])
     assert scene.one("select full_at < clock_timestamp() + interval '1.1 seconds' from penstock.permit_duty")
     set_limits(scene.connection, "gated", {"total_rate": None})
     assert len(scene.claim(7)) == 7

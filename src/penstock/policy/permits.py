@@ -3,7 +3,7 @@
 A partition runs at most as many jobs as it has permits. Each wants one for each job that runs or waits; where there
 are too few, all get equally many, as far as they want them. Where there are fewer than partitions with work they take
 turns: a permit goes to the partition that has been without one for longest. What nobody wants stays where it is, but
-each partition has one if there are enough, so that what comes there starts at once.
+each partition that jobs are written to has one if there are enough, so that what comes there starts at once.
 
 Where more run than there are permits, for there were more before, nobody has one until fewer do.
 
@@ -37,6 +37,8 @@ class PermitUse:
     changed_seconds: float = 0.0
     # How many may run in it by the limit of each partition.
     limit: int | None = None
+    # Whether jobs are written to it: what comes elsewhere are the last of those that were.
+    is_current: bool = True
 
     @property
     def wanted(self) -> int:
@@ -97,15 +99,28 @@ def _keep_the_rest(left: int, shares: Mapping[int, int], uses: Sequence[PermitUs
         kept[partition] += min(more, left)
         left -= min(more, left)
 
-    for use in uses:
+    current = [use for use in uses if use.is_current]
+    for use in current:
         give(use.partition, 1)
-    for use in uses:
+    for use in current:
         give(use.partition, use.permits)
-    while left > 0:
-        room = [partition for partition in kept if kept[partition] < most[partition]]
-        if not room:
-            break
-        lowest = min(kept[partition] for partition in room)
-        for partition in room:
-            give(partition, lowest + 1 if kept[partition] == lowest else 0)
+    # The rest is spread evenly: all are raised to one level, and of what cannot be divided the first have one more.
+    level = _level_to_fill(left, [(kept[use.partition], most[use.partition]) for use in current])
+    for up_to in (level, level + 1):
+        for use in current:
+            give(use.partition, up_to)
     return kept
+
+
+def _level_to_fill(left: int, shares: Sequence[tuple[int, int]]) -> int:
+    """Up to how many each share can be raised, none above its own most, with so many in all. By halves: a limit may be
+    two billion.
+    """
+    low, high = 0, left + max((kept for kept, _ in shares), default=0)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(max(0, min(middle, most) - kept) for kept, most in shares) <= left:
+            low = middle
+        else:
+            high = middle - 1
+    return low

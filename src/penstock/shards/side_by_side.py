@@ -8,14 +8,14 @@ for ever where the threads were all taken by those that wait for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from penstock.deadline import in_this_call
 from penstock.forking import renew_in_children
 from penstock.storage.connection.database import Database
 
-__all__ = ["side_by_side"]
+__all__ = ["side_by_side", "start_asking"]
 
 T = TypeVar("T")
 
@@ -38,6 +38,9 @@ class _Askers:
             wait(answers)
         return [first, *(answer.result() for answer in answers)]
 
+    def start(self, act: Callable[[Database], T], database: Database) -> Future[T]:
+        return self._threads.submit(in_this_call(act), database)
+
 
 _askers = _Askers()
 
@@ -45,3 +48,15 @@ _askers = _Askers()
 def side_by_side(act: Callable[[Database], T], databases: Sequence[Database]) -> list[T]:
     """What becomes of an act on each of these, in their order; returns when all are done, also where one raises."""
     return _askers.ask(act, databases)
+
+
+def start_asking(act: Callable[[Database], T], database: Database, is_only: bool = False) -> Future[T]:
+    """An act on a database that is not waited for; where it is the only one there is nothing to do meanwhile."""
+    if not is_only:
+        return _askers.start(act, database)
+    done: Future[T] = Future()
+    try:
+        done.set_result(act(database))
+    except Exception as error:
+        done.set_exception(error)
+    return done

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from concurrent.futures import FIRST_COMPLETED, wait
 from functools import partial
 
 from penstock.clock import system
 from penstock.errors import PartitionUnavailable
 from penstock.shards.databases import Databases
-from penstock.shards.permits import allot
+from penstock.shards.permits import Allotter
 from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.work import permits as storage
 from penstock.upkeep.troubles import Troubles
@@ -34,6 +35,7 @@ class Allotting:
 
     def __init__(self, databases: Databases, troubles: Troubles) -> None:
         self._databases = databases
+        self._allotter = Allotter(databases)
         self._troubles = troubles
         self._holder = system.random_token() >> 10
         self._stopped = threading.Event()
@@ -54,24 +56,49 @@ class Allotting:
 
     def _run(self) -> None:
         has_any = True
-        while has_any and not self._stopped.wait(ROUND_SECONDS):
+        while has_any and not self._wait():
             try:
-                has_any = self._allot_all()
+                queues = self._databases.lead.ask(storage.queues_with_totals, timeout=ASK_SECONDS)
             except Exception as error:
-                if isinstance(error, (PartitionUnavailable, *ConnectionLost)):
-                    # The breaker has logged that; each round would say it again.
-                    log.debug("permits and tokens could not be allotted: %s", error)
-                elif not self._stopped.is_set():
-                    self._troubles.note_failure("allot", error)
+                self._note_failure(error)
+                continue
+            has_any = bool(queues)
+            # One that fails is not in the way of those after it.
+            failures = [each for each in (self._allot(*queue) for queue in queues.items()) if each is not None]
+            if failures:
+                # One of them, or they would take each other for something new in each round.
+                self._note_failure(next((each for each in failures if not _is_away(each)), failures[0]))
             else:
                 self._troubles.note_done("allot")
 
-    def _allot_all(self) -> bool:
-        """Make a round for every queue whose duty this is; whether there is any."""
-        lead = self._databases.lead
-        queues = lead.ask(storage.queues_with_totals, timeout=ASK_SECONDS)
-        for queue, limit in queues.items():
-            take = partial(storage.take_duty, queue=queue, holder=self._holder, seconds=DUTY_SECONDS)
-            if lead.ask(take, timeout=ASK_SECONDS):
-                allot(self._databases, queue, limit)
-        return bool(queues)
+    def _wait(self) -> bool:
+        """Wait for the next round; whether there is to be none. A shard that answers late is heard at once: the second
+        that its tokens can be used for has begun.
+        """
+        if late := self._allotter.late:
+            wait(late, ROUND_SECONDS, FIRST_COMPLETED)
+            return self._stopped.is_set()
+        return self._stopped.wait(ROUND_SECONDS)
+
+    def _allot(self, queue: int, limit: int | None) -> Exception | None:
+        """Make a round for a queue if that is this one's duty; what went wrong."""
+        take = partial(storage.take_duty, queue=queue, holder=self._holder, seconds=DUTY_SECONDS)
+        try:
+            if self._databases.lead.ask(take, timeout=ASK_SECONDS):
+                self._allotter.allot(queue, limit)
+            else:
+                self._allotter.forget(queue)
+        except Exception as error:
+            return error
+        return None
+
+    def _note_failure(self, error: Exception) -> None:
+        if _is_away(error):
+            # The breaker has logged that; each round would say it again.
+            log.debug("permits and tokens could not be allotted: %s", error)
+        elif not self._stopped.is_set():
+            self._troubles.note_failure("allot", error)
+
+
+def _is_away(error: Exception) -> bool:
+    return isinstance(error, (PartitionUnavailable, *ConnectionLost))

@@ -59,7 +59,7 @@ select @schema@.next_version()
 select @schema@.fit_buckets(%(queue_id)s)
 
 -- name: forget_permits
--- See @schema@.forget_permits. Locks: rows of the ledger.
+-- See @schema@.forget_permits. Locks: the queue's ledger, by its duty.
 select @schema@.forget_permits(%(queue_id)s)
 
 -- name: wake_queue

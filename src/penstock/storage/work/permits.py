@@ -18,6 +18,7 @@ __all__ = [
     "next_total_token",
     "note_permits",
     "queues_with_totals",
+    "read_ledger",
     "report_permits",
     "take_duty",
     "tell_permits",
@@ -37,6 +38,8 @@ class PermitReport(NamedTuple):
     # How many jobs have started by a rate, and the time on its shard.
     starts: int = 0
     as_of: datetime | None = None
+    # Whether jobs are written there: permits that nobody wants are of no use in other places.
+    is_current: bool = True
 
     @property
     def occupied(self) -> int:
@@ -116,6 +119,11 @@ def note_permits(connection: Connection, queue: int, reports: Sequence[PermitRep
         },
     ).fetchall()
     return [LedgerEntry(*row) for row in rows]
+
+
+def read_ledger(connection: Connection, queue: int) -> list[LedgerEntry]:
+    """All of the ledger, as it is."""
+    return [LedgerEntry(*row) for row in connection.execute(query("read_ledger"), {"queue": queue}).fetchall()]
 
 
 def allot_permits(connection: Connection, queue: int, ledger: Sequence[LedgerEntry], shares: Mapping[int, int]) -> int:

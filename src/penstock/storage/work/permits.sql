@@ -8,7 +8,8 @@ select @schema@.take_permit_duty(%(queue)s, %(holder)s, %(seconds)s)
 
 -- name: report_permits
 -- See @schema@.report_permits. Index: ready_in_order; `lease` is read as a whole.
-select partition_id, number, permits, running, waiting, waited_seconds, starts, as_of from @schema@.report_permits(%(queue)s)
+select partition_id, number, permits, running, waiting, waited_seconds, starts, as_of, is_current
+  from @schema@.report_permits(%(queue)s)
 
 -- name: tell_permits
 -- See @schema@.tell_permits. Locks: the partition's row.
@@ -21,6 +22,12 @@ select partition_id, permits, number, held, changed_seconds, total_limit, token_
        granted_seconds, room
   from @schema@.note_permits(
        %(queue)s, %(partitions)s::int[], %(numbers)s::bigint[], %(occupied)s::int[], %(starts)s::bigint[])
+
+-- name: read_ledger
+-- See @schema@.read_ledger. The ledger is small.
+select partition_id, permits, number, held, changed_seconds, total_limit, token_total, starts, used, tokens_until,
+       granted_seconds, room
+  from @schema@.read_ledger(%(queue)s)
 
 -- name: allot_permits
 -- See @schema@.allot_permits. Locks: the queue's ledger.

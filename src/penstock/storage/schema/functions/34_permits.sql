@@ -13,19 +13,31 @@
 --   allot   the ledger promises more to some, and less to others            on the lead
 --   tell    a partition takes what the ledger has for it                    on its shard
 
+-- Jobs under leases, a row a partition that has any, as of the statement that asks. The table is read as a whole, once.
+create or replace function @schema@.running_by_partition() returns table (partition_id int, jobs int)
+language plpgsql stable set enable_seqscan = on set enable_indexscan = off set enable_bitmapscan = off
+set search_path = pg_catalog, pg_temp as $$
+begin
+    return query
+    select l.partition_id, sum(@schema@.members_count(l.low, l.high, l.members))::int from @schema@.lease as l group by l.partition_id;
+end $$;
+
 -- How the permits and tokens of a queue are used on this shard, a row a partition: the number of what it was told last, its
 -- permits, what runs, how many wait (no more than the limit, or the burst of the rate), for how long the first of those has,
--- how many have started by a rate, and what time it is here. Nothing on a shard that has not learned of either. Of a thousand
--- rows that wait one may be many more: then as many wait as may. Index: ready_in_order.
+-- how many have started by a rate, what time it is here, and whether jobs are written there. Nothing on a shard that has not
+-- learned of either. Of a thousand rows that wait one may be many more: then as many wait as may. Number and leases are of one
+-- snapshot: whoever was in the gate by an older word had committed when the newer one was taken. Index: ready_in_order.
 create or replace function @schema@.report_permits(p_queue int)
 returns table (partition_id int, number bigint, permits int, running int, waiting int, waited_seconds double precision,
-               starts bigint, as_of timestamptz)
+               starts bigint, as_of timestamptz, is_current boolean)
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 begin
     return query
-    select p.id, p.permit_number, p.permits, @schema@.running_in(p.id)::int, w.n,
-           extract(epoch from clock_timestamp() - w.since)::double precision, @schema@.starts_in(p.id), clock_timestamp()
+    select p.id, p.permit_number, p.permits, coalesce(running.jobs, 0), w.n,
+           extract(epoch from clock_timestamp() - w.since)::double precision, @schema@.starts_in(p.id), clock_timestamp(),
+           p.state = 'current'
       from @schema@.queue as q join @schema@.partition as p on p.queue_id = q.id
+      left join @schema@.running_by_partition() as running on running.partition_id = p.id
      cross join lateral (select greatest(q.total_limit, @schema@.burst_of(q.total_rate)::int) as n) as most
      cross join lateral (
            select case when count(*) >= 1000 then most.n
@@ -63,10 +75,21 @@ begin
       from @schema@.partition as p where p.id = p_partition;
 end $$;
 
--- Takes on to allot the permits and tokens of a queue for some seconds, or goes on to; false where somebody else does.
+-- Takes on to allot the permits and tokens of a queue for some seconds, or goes on to; false where somebody else does. Who
+-- asks in vain locks nothing, and who has it writes only when half of the time is over: all workers ask, several times a second.
+-- Locks: the row of the duty, where it is written.
 create or replace function @schema@.take_permit_duty(p_queue int, p_holder bigint, p_seconds double precision) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_duty record;
 begin
+    select d.holder, extract(epoch from d.until - clock_timestamp()) as seconds into v_duty
+      from @schema@.permit_duty as d where d.queue_id = p_queue;
+    if v_duty.holder <> p_holder and v_duty.seconds >= 0 then
+        return false;
+    elsif v_duty.holder = p_holder and v_duty.seconds > p_seconds / 2 then
+        return true;
+    end if;
     insert into @schema@.permit_duty as d (queue_id, holder, until)
     values (p_queue, p_holder, clock_timestamp() + make_interval(secs => p_seconds))
     on conflict (queue_id) do update set holder = excluded.holder, until = excluded.until
@@ -79,25 +102,49 @@ create or replace function @schema@.next_permit_number(p_number bigint) returns 
 language sql stable
 return greatest(p_number, @schema@.here()::bigint << 40) + 1;
 
+-- The whole ledger of a queue, and how many tokens there are to grant (null: the queue has no total_rate).
+create or replace function @schema@.read_ledger(p_queue int)
+returns table (partition_id int, permits int, number bigint, held int, changed_seconds double precision, total_limit int,
+               token_total bigint, starts bigint, used bigint, tokens_until timestamptz, granted_seconds double precision, room int)
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_room int := @schema@.token_room(p_queue);
+begin
+    return query
+    select l.partition_id, l.permits, l.number, l.held,
+           extract(epoch from clock_timestamp() - l.changed_at)::double precision, q.total_limit,
+           l.token_total, l.starts, l.starts - l.starts_before, nullif(l.tokens_until, '-infinity'),
+           extract(epoch from clock_timestamp() - l.granted_at)::double precision, v_room
+      from @schema@.permit_ledger as l join @schema@.queue as q on q.id = l.queue_id where l.queue_id = p_queue order by l.partition_id;
+end $$;
+
 -- Notes in the ledger what partitions have reported: what each occupies is what it may have at most from now on, if it has
 -- answered to the newest number. One that has heard a higher number was told by another lead, or by a ledger that is lost:
--- it gets a higher one yet. Places of drained shards hold nothing any more. The whole ledger of the queue, and how many tokens
--- there are to grant (null: the queue has no total_rate). Refused where another shard leads (PS004). Locks: the queue's
--- ledger, by its duty.
+-- it gets a higher one yet. Places of drained shards hold nothing any more. The whole ledger of the queue, as @schema@.read_ledger
+-- has it; nothing, and nothing is written, where the queue has no total any more, for it may be deleted. Refused where another
+-- shard leads (PS004). Locks: the queue's ledger, by its duty.
 create or replace function @schema@.note_permits(
     p_queue int, p_partitions int[], p_numbers bigint[], p_occupied int[], p_starts bigint[])
 returns table (partition_id int, permits int, number bigint, held int, changed_seconds double precision, total_limit int,
                token_total bigint, starts bigint, used bigint, tokens_until timestamptz, granted_seconds double precision, room int)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_rate double precision := (select q.total_rate from @schema@.queue as q where q.id = p_queue);
-    v_room int;
+    v_rate double precision;
 begin
     if not @schema@.is_lead() then
         raise exception using errcode = 'PS004', message = 'another shard leads, and allots permits';
     end if;
-    insert into @schema@.permit_duty (queue_id, holder, until) values (p_queue, 0, clock_timestamp()) on conflict do nothing;
+    insert into @schema@.permit_duty (queue_id, holder, until)
+    select q.id, 0, clock_timestamp() from @schema@.queue as q
+     where q.id = p_queue and (q.total_limit is not null or q.total_rate is not null)
+        on conflict do nothing;
     perform from @schema@.permit_duty as d where d.queue_id = p_queue for update;
+    -- Read after the lock: whoever deletes the queue has it first.
+    select q.total_rate into v_rate from @schema@.queue as q
+     where q.id = p_queue and (q.total_limit is not null or q.total_rate is not null);
+    if not found then
+        return;
+    end if;
     insert into @schema@.permit_ledger as l (partition_id, queue_id, number)
     select p.id, p.queue_id, @schema@.next_permit_number(0) from @schema@.partition as p
      where p.queue_id = p_queue and not exists (select from @schema@.shard as s where s.number = p.shard and s.state = 'drained')
@@ -113,13 +160,7 @@ begin
       from unnest(p_partitions, p_numbers, p_occupied) as g(id, number, occupied)
      where l.partition_id = g.id and l.queue_id = p_queue
        and (g.number > l.number or g.number = l.number and l.held is distinct from g.occupied);
-    v_room := @schema@.token_room(p_queue);
-    return query
-    select l.partition_id, l.permits, l.number, l.held,
-           extract(epoch from clock_timestamp() - l.changed_at)::double precision, q.total_limit,
-           l.token_total, l.starts, l.starts - l.starts_before, nullif(l.tokens_until, '-infinity'),
-           extract(epoch from clock_timestamp() - l.granted_at)::double precision, v_room
-      from @schema@.permit_ledger as l join @schema@.queue as q on q.id = l.queue_id where l.queue_id = p_queue order by l.partition_id;
+    return query select r.* from @schema@.read_ledger(p_queue) as r;
 end $$;
 
 -- Notes in the ledger how many jobs have started. What was told to give back its tokens and has answered to that has none: they
@@ -246,9 +287,10 @@ begin
 end $$;
 
 -- Of a queue that gets a total_limit nobody knows how much its partitions run: each is asked before any may start more.
--- Locks: rows of the ledger.
+-- Locks: the queue's ledger, by its duty.
 create or replace function @schema@.forget_permits(p_queue int) returns void
-language sql
-begin atomic
-    update @schema@.permit_ledger set held = null, permits = 0, number = @schema@.next_permit_number(number) where queue_id = p_queue;
-end;
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    perform from @schema@.permit_duty as d where d.queue_id = p_queue for update;
+    update @schema@.permit_ledger as l set held = null, permits = 0, number = @schema@.next_permit_number(l.number) where l.queue_id = p_queue;
+end $$;

@@ -92,7 +92,13 @@ begin
     if p_server is distinct from @schema@.this_server() then
         return '{}';
     end if;
-    perform from @schema@.partition where id = any (p_partitions) order by id for share;
+    -- Who spends tokens writes by the partition. Two that have locked it for share would wait for each other then.
+    if p_counts is not null and exists (select from @schema@.partition as p join @schema@.queue as q on q.id = p.queue_id
+                                         where p.id = any (p_partitions) and q.total_rate is not null) then
+        perform from @schema@.partition where id = any (p_partitions) order by id for no key update;
+    else
+        perform from @schema@.partition where id = any (p_partitions) order by id for share;
+    end if;
     return array(select p.id from unnest(p_partitions, p_owner_epochs, p_counts) as g(id, owner_epoch, n)
                    join @schema@.partition as p on p.id = g.id and p.owner_epoch = g.owner_epoch and p.owner_id = p_worker
                    join @schema@.queue as q on q.id = p.queue_id and not q.is_paused
@@ -108,7 +114,7 @@ end $$;
 -- What is not ready any more (cancelled, say) is left out, and so is what lies in partitions that are not the owner's any
 -- more; a holder that was declared dead gets nothing. A partition that lacks permits or tokens for what was chosen there (p_counts) gives
 -- nothing, and a row without a number says so: the owner learns how many it has and chooses again. Rows are locked by one statement and read by the next, as in
--- @schema@.take. Locks: rows of partitions for share, then ready rows by range.
+-- @schema@.take. Locks: rows of partitions for share (with a total_rate: against others who start there), then ready rows by range.
 create or replace function @schema@.lease_chosen(
     p_owner bigint, p_holder bigint, p_token bigint, p_server text, p_partitions int[], p_owner_epochs bigint[],
     p_counts int[], p_ranges bigint[], p_members bit(1024)[], p_aheads boolean[], p_batches bigint[] default null)
@@ -116,15 +122,20 @@ returns setof @schema@.claimed
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_none constant bit(1024) := repeat('0', 1024)::bit(1024);
-    v_owned int[] := @schema@.owned_partitions(p_owner, p_server, p_partitions, p_owner_epochs, p_counts);
+    v_owned int[];
 begin
+    -- First, for what it does not get would be spent.
+    if p_holder <> p_owner and not exists (select from @schema@.worker where id = p_holder) then
+        return;
+    end if;
+    v_owned := @schema@.owned_partitions(p_owner, p_server, p_partitions, p_owner_epochs, p_counts);
     if cardinality(v_owned) < cardinality(p_partitions) then
         return query
         select null::bigint, id, null::smallint, null::bigint, null::bigint, null::smallint, null::smallint, null::bit(1024),
                null::smallint, null::smallint, null::boolean, null::timestamptz, null::text, null::bigint
           from unnest(@schema@.owned_partitions(p_owner, p_server, p_partitions, p_owner_epochs)) as id where id <> all (v_owned);
     end if;
-    if v_owned = '{}' or (p_holder <> p_owner and not exists (select from @schema@.worker where id = p_holder)) then
+    if v_owned = '{}' then
         return;
     end if;
     delete from @schema@.idle_partition where partition_id = any (v_owned);

@@ -5,7 +5,7 @@
 -- ended there is read, and what those write who have not heard of it yet is found and ended (@schema@.held_by_deleted): a
 -- producer without a map to lock, a load that was decided, a job that comes from another shard. Rows of a deleted queue never
 -- leave: that nobody will ever come with its number cannot be known. Limits go, so that nothing is allotted there.
--- An announced change of its partitions is an error (55006): it is through soon. Locks: the catalogue, the map's row, the partitions', the queue's.
+-- An announced change of its partitions is an error (55006): it is through soon. Locks: the catalogue, the queue's ledger by its duty, the map's row, the partitions', the queue's.
 create or replace function @schema@.delete_queue(p_queue int) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -25,6 +25,8 @@ begin
             message = format('another change of the partitions of queue %s is under way', quote_literal(v_queue.name));
     end if;
     v_name := left(v_queue.name, 180) || format(' (deleted %s)', p_queue);
+    -- Before the partitions: who notes reports has it, and then needs them to stay.
+    perform from @schema@.permit_duty where queue_id = p_queue for update;
     -- Its idempotency keys are nobody's any more, and stay where they are until they are forgotten.
     update @schema@.queue_map set is_carried = true where queue_id = p_queue and not is_carried;
     update @schema@.queue_map set state = 'replaced' where queue_id = p_queue and epoch = v_queue.epoch;
