@@ -10,7 +10,7 @@ from tests.database.conftest import Scene
 
 from penstock import admin
 from penstock.model.check import Check
-from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.catalogue.queues import find_queue, set_limits
 from penstock.storage.inspect.stats import read_stats
 from penstock.storage.upkeep import sweep
 
@@ -63,6 +63,18 @@ def test_limits_and_pauses_are_in_the_views(scene: Scene) -> None:
     assert row(scene, "queue_stats", "partitions, running_limit, max_length, is_paused", where) == (3, 6, 30, False)
     scene.connection.execute("update penstock.queue set is_paused = true where name = 'limited'")
     assert row(scene, "queue_stats", "is_paused, waiting, oldest_wait_seconds", where) == (True, 0, None)
+
+
+def test_a_total_limit_is_in_the_views_and_what_may_run_in_each_partition_by_its_permits(scene: Scene) -> None:
+    queue = scene.declare("whole", partitions=2, total_limit=4)
+    scene.connection.execute("update penstock.partition set permits = number + 1 where queue_id = %s", [queue.id])
+    where = "queue = 'whole'"
+    assert row(scene, "queue_stats", "running_limit, total_limit", where) == (4, 4)
+    limits = "array_agg(running_limit order by partition_id)"
+    assert row(scene, "partition_stats", limits, where) == ([1, 2],)
+    set_limits(scene.connection, "whole", {"limit": 1})
+    assert row(scene, "queue_stats", "running_limit, total_limit", where) == (2, 4)
+    assert row(scene, "partition_stats", limits, where) == ([1, 1],)
 
 
 def test_a_minute_is_noted_once_and_the_counts_are_those_since_the_one_before(scene: Scene) -> None:

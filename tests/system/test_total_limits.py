@@ -7,6 +7,7 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
+import psycopg
 import pytest
 from tests.system.conftest import MakeApp, Working
 from tests.system.facts import eventually
@@ -20,18 +21,22 @@ kinds = pytest.mark.parametrize("options", KINDS, ids=["plain", "ordered"])
 
 
 class Counted:
-    """Jobs that take a moment, and how many ran at once."""
+    """Jobs that take a moment, and how many ran at once. The first wait until so many run together."""
 
-    def __init__(self) -> None:
+    def __init__(self, together: int = 1) -> None:
         self.running = self.most = self.done = 0
-        self._lock = threading.Lock()
+        self._together = together
+        self._changed = threading.Condition()
 
     def __call__(self, n: int) -> None:
-        with self._lock:
+        with self._changed:
             self.running += 1
             self.most = max(self.most, self.running)
+            self._changed.notify_all()
+            assert self._changed.wait_for(lambda: self.most >= self._together, 60)
+        # Nothing waits for this: were too many let in, they would meet.
         time.sleep(0.005)
-        with self._lock:
+        with self._changed:
             self.running -= 1
             self.done += 1
 
@@ -40,7 +45,7 @@ class Counted:
 def test_g6_a_total_limit_is_never_exceeded_in_all_partitions_together(
     make_app: MakeApp, working: Working, options: dict[str, Any]
 ) -> None:
-    counted = Counted()
+    counted = Counted(together=5)
     apps = [make_app() for _ in range(3)]
     tasks = [app.queue("q", partitions=4, total_limit=5, **options).task(name="t", key="n")(counted) for app in apps]
     tasks[0].enqueue_many([{"n": n} for n in range(300)])
@@ -102,7 +107,7 @@ def test_a_permit_goes_round_where_there_are_fewer_than_partitions_with_work(app
 
 
 @kinds
-def test_a_total_limit_is_changed_live(app: App, working: Working, options: dict[str, Any]) -> None:
+def test_a_total_limit_is_changed_live(app: App, working: Working, urls: list[str], options: dict[str, Any]) -> None:
     doors = Doors()
     task = app.queue("q", partitions=2, **options).task(name="t", key="name")(doors)
     for n in range(40):
@@ -120,8 +125,9 @@ def test_a_total_limit_is_changed_live(app: App, working: Working, options: dict
         for name in doors.started[:5]:
             doors.open(name)
         eventually(lambda: app.stats("q").total_completed == 5, "one runs")
-        # Time for another to start, if it could.
-        time.sleep(0.5)
+        with psycopg.connect(urls[0], autocommit=True) as lead:
+            held = "select sum(greatest(held, permits)) from penstock.permit_ledger"
+            eventually(lambda: lead.execute(held).fetchone() == (1,), "the ledger has heard of the ends")
         assert len(doors.started) == 6
         app.limit("q", total_limit=None)
         eventually(lambda: doors.running > 6, "many run")
@@ -138,7 +144,7 @@ def test_a_worker_that_ends_when_idle_waits_for_permits(app: App) -> None:
 
 
 def test_a_total_limit_goes_through_a_resize(app: App, working: Working) -> None:
-    counted = Counted()
+    counted = Counted(together=3)
     task = app.queue("q", partitions=2, order="key", total_limit=3).task(name="t", key="n")(counted)
     with working(app, concurrency=8):
         for number, partitions in enumerate((4, 1, 3)):

@@ -233,11 +233,11 @@ def _explain_ready(job: Job, waiting: WaitingFacts, key_facts: KeyFacts | None) 
         )
     if waiting.total_limit is not None and waiting.running is not None and waiting.running >= waiting.permits:
         total, permits = waiting.total_limit, waiting.permits
-        reason = f"total_limit {total}: " + (
-            f"this partition may run {permits} of them for now, and does: held by {_name_running(waiting)}"
-            if permits
-            else "this partition may run none of them for now"
-        )
+        reason = f"total_limit {total}: this partition may run {permits or 'none'} of them for now"
+        if permits and permits == waiting.running:
+            reason += f", and does: held by {_name_running(waiting)}"
+        elif waiting.running:
+            reason += f"; what started before permits went elsewhere still runs: {_name_running(waiting)}"
         told = _explanation(
             job,
             reason,

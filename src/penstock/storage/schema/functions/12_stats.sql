@@ -7,7 +7,8 @@ create view @schema@.partition_stats as
            coalesce(d.opened, 0) - coalesce(l.jobs, 0) as waiting, coalesce(l.jobs, 0) as running,
            coalesce(d.scheduled, 0) as scheduled, coalesce(d.blocked, 0) as blocked, coalesce(d.dead, 0) as dead,
            extract(epoch from now() - oldest.ready_at)::double precision as oldest_wait_seconds,
-           q.running_limit, q.max_length, (select w.name from @schema@.worker as w where w.id = p.owner_id) as owner,
+           least(q.running_limit, case when q.total_limit is not null then p.permits end) as running_limit,
+           q.max_length, (select w.name from @schema@.worker as w where w.id = p.owner_id) as owner,
            (coalesce(d.enqueued, 0) - before.enqueued) / before.seconds as in_per_second,
            (coalesce(d.completed + d.failed + d.cancelled + d.discarded + d.expired, 0) - before.ended) / before.seconds as out_per_second,
            coalesce(d.enqueued, 0) as total_enqueued, coalesce(d.completed, 0) as total_completed,
@@ -36,18 +37,19 @@ create view @schema@.partition_stats as
                   order by partition_id, minute) as before on before.partition_id = p.id
      where q.deleted_at is null and (p.state <> 'unused' or d.partition_id is not null);
 
--- A row a queue, of what of it is here.
+-- A row a queue, of what of it is here; but total_limit is of the whole queue, on whichever shards.
 create view @schema@.queue_stats as
-    select queue, bool_or(is_paused) as is_paused, count(*) filter (where state = 'current') as partitions,
+    select queue, bool_or(s.is_paused) as is_paused, count(*) filter (where state = 'current') as partitions,
            sum(waiting)::bigint as waiting, sum(running)::bigint as running, sum(scheduled)::bigint as scheduled,
            sum(blocked)::bigint as blocked, sum(dead)::bigint as dead, max(oldest_wait_seconds) as oldest_wait_seconds,
-           sum(running_limit) filter (where state = 'current') as running_limit,
-           sum(max_length) filter (where state = 'current')::bigint as max_length,
+           least(sum(q.running_limit) filter (where state = 'current'), q.total_limit) as running_limit,
+           sum(s.max_length) filter (where state = 'current')::bigint as max_length,
            sum(in_per_second) as in_per_second, sum(out_per_second) as out_per_second,
            sum(total_enqueued)::bigint as total_enqueued, sum(total_completed)::bigint as total_completed,
            sum(total_failed)::bigint as total_failed, sum(total_cancelled)::bigint as total_cancelled,
-           sum(total_discarded)::bigint as total_discarded, sum(total_expired)::bigint as total_expired
-      from @schema@.partition_stats group by queue;
+           sum(total_discarded)::bigint as total_discarded, sum(total_expired)::bigint as total_expired,
+           q.total_limit
+      from @schema@.partition_stats as s join @schema@.queue as q on q.name = s.queue group by s.queue, q.id;
 
 -- A row a partition and minute of the last day: what stood there, and what came and ended since the minute before. Counts
 -- are null where none was noted before. Index: the primary key of minute, twice.
