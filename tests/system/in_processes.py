@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +118,31 @@ def stop_when_told(context: Any, path: str) -> str:
     while not context.is_stopping:
         time.sleep(0.01)
     return "stopped"
+
+
+def leave_polling(context: Any, n: int) -> int:
+    """Leave a thread behind that goes on to ask whether the worker stops."""
+
+    def poll() -> None:
+        while not context.is_stopping:
+            pass
+
+    if n == 0:
+        threading.Thread(target=poll, daemon=True).start()
+    return n
+
+
+@dataclass
+class Order:
+    n: int
+
+
+def raise_for_orders(items: list[Order]) -> None:
+    raise RuntimeError(f"all {len(items)} of them")
+
+
+def break_contract_for_orders(items: list[Order]) -> str:
+    return "done"
 
 
 def declare(app: App) -> dict[str, Task[..., Any]]:

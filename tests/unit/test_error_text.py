@@ -246,6 +246,11 @@ def with_notes(notes: object) -> BaseException:
         (ValueError("x" * 10_000_000), "ValueError: xxx"),
         (ValueError("\0\ud800"), "ValueError: \N{REPLACEMENT CHARACTER}?"),
         (ValueError(), "ValueError"),
+        (ValueError("\n\r\n  said late\n"), "ValueError:   said late\n"),
+        (
+            ExceptionGroup("two", [ValueError("\nsaid late"), KeyError()]),
+            "ExceptionGroup: two (2 sub-exceptions), the first ValueError: said late\n",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -17,6 +17,7 @@ from penstock.model.checks import checked_seconds
 from penstock.storage.connection.callers_transaction import is_async
 from penstock.task.definition import TaskDefinition
 from penstock.task.middleware import Middleware
+from penstock.worker import refuse_in_main_import
 
 __all__ = ["AppSender"]
 
@@ -72,6 +73,7 @@ class AppSender:
         """Write jobs inside an asynchronous caller's transaction; their ids."""
         if self._access.testing is not None:
             return self._access.testing.enqueue(jobs)
+        refuse_in_main_import("enqueue")
         producer = await asyncio.to_thread(self._open_producer)
         return await producer.enqueue_in_async(jobs, connection)
 
@@ -80,6 +82,7 @@ class AppSender:
         self.producer = None
 
     def _begin(self, connection: Any, timeout: float | None) -> Bounded:
+        refuse_in_main_import("enqueue")
         # A caller's connection leads to a database that is there: none is created beside it.
         return self._access.begin_call(timeout, creates=connection is None)
 

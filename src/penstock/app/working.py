@@ -14,7 +14,7 @@ from penstock.clock import system
 from penstock.forking import renew_in_children
 from penstock.upkeep import SharedUpkeep, Upkeep
 from penstock.version import __version__
-from penstock.worker import Event, Hooks, ServedDatabase, Worked, Worker, check_middleware
+from penstock.worker import Event, Hooks, ServedDatabase, Worked, Worker, check_middleware, refuse_in_main_import
 
 __all__ = ["Workers"]
 
@@ -43,6 +43,7 @@ class Workers:
 
     def work(self, queues: ServedNames, concurrency: int, *, until_idle: bool, grace_seconds: float) -> Worked:
         """Run a worker until it ends; what came of it."""
+        refuse_in_main_import("app.work(...)")
         try:
             with Signals() as signals:
                 return self._work(queues, concurrency, until_idle, grace_seconds, signals)

@@ -142,7 +142,8 @@ def _say(error: BaseException) -> str:
 
 
 def _name(error: BaseException) -> str:
-    kind, said = type(error).__name__, _as_text(error)
+    # Some texts begin with an empty line, and the first is what lists and logs show.
+    kind, said = type(error).__name__, _as_text(error).lstrip("\r\n")
     members = _members(error)
     if len(members) > 1:
         first = members[0]
@@ -203,7 +204,7 @@ def _as_text(value: object) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    return _as_text(error).partition("\n")[0]
+    return _as_text(error).lstrip("\r\n").partition("\n")[0]
 
 
 def _get(error: BaseException, name: str) -> Any:

@@ -28,8 +28,18 @@ idle_rounds         finds out that nothing is left to do anywhere
 """
 
 from penstock.worker.handler_process import check_middleware
+from penstock.worker.handler_process_main import refuse_in_main_import
 from penstock.worker.hooks import Event, Hooks
 from penstock.worker.served_queues import ServedQueue
 from penstock.worker.worker import ServedDatabase, Worked, Worker
 
-__all__ = ["Event", "Hooks", "ServedDatabase", "ServedQueue", "Worked", "Worker", "check_middleware"]
+__all__ = [
+    "Event",
+    "Hooks",
+    "ServedDatabase",
+    "ServedQueue",
+    "Worked",
+    "Worker",
+    "check_middleware",
+    "refuse_in_main_import",
+]

@@ -2,14 +2,22 @@
 
 The worker sends the module and name of the handler and of each middleware, and the arguments as JSON; nothing is
 unpickled that came from a job. Middleware runs where the handler does, in the process. A process that dies, by exit,
-signal or memory, costs its job one attempt; one that hangs past the timeout is killed.
+signal or memory, costs its job one attempt; one that hangs past the timeout is killed. When the worker's own process
+dies, so does this one.
+
+It is a fresh interpreter that is not started by `multiprocessing`: that would have it run the program's main script
+again, which enqueues and works unless it is guarded. Only a handler that is in the main script has that imported.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from multiprocessing.connection import Connection as Pipe
+from multiprocessing.spawn import get_executable, get_preparation_data
 from typing import Any
 
 from penstock.clock import system, ticks
@@ -23,7 +31,7 @@ from penstock.worker.backlog import Backlog
 from penstock.worker.batch_run import break_contract, end_batch, note_all, suspect_all
 from penstock.worker.claimed_job import ClaimedBatch, ClaimedJob
 from penstock.worker.context import Registration, WorkerContext
-from penstock.worker.handler_process_main import Answers, Failed, Progress, Returned, Stopping, main
+from penstock.worker.handler_process_main import MAIN_MODULE, Answers, Failed, Progress, Returned, Stopping
 from penstock.worker.hooks import Hooks
 from penstock.worker.running import note_error, started
 from penstock.worker.stop_request import StopRequest
@@ -33,7 +41,16 @@ __all__ = ["HandlerProcess", "ProcessDied", "check_middleware"]
 # A process that is not up by then hangs; what it imports may take long.
 START_SECONDS = 60.0
 LOOK_SECONDS = 1.0
-_spawn = multiprocessing.get_context("spawn")
+# What the process runs. Where modules are found is said first: else it might not find Penstock.
+PROGRAM = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+from multiprocessing.connection import Connection
+pipe = Connection(int(sys.argv[1]))
+sys.path[:] = pipe.recv()
+from penstock.worker.handler_process_main import main
+main(pipe)
+"""
 
 
 class ProcessDied(Exception):
@@ -45,7 +62,7 @@ class HandlerProcess:
 
     def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
-        self._process: multiprocessing.process.BaseProcess | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Pipe | None = None
         self._is_told_to_stop = False
 
@@ -78,10 +95,13 @@ class HandlerProcess:
             facts = [_facts(WorkerContext(job, registration)) for job in jobs]
             answer = self._converse(batch, [job.args for job in jobs], facts, registration)
             if isinstance(answer, Answers):
+                rest = [job for index, job in enumerate(jobs) if index not in answer.each]
                 if answer.breach is not None:
-                    break_contract(batch, jobs, answer.breach, backlog)
-                for job, each in zip(jobs, answer.each, strict=False):
-                    self._note_answer(job, each)
+                    break_contract(batch, rest, answer.breach, backlog)
+                elif answer.raised is not None:
+                    note_all(rest, answer.raised.error, answer.raised.text)
+                for index, each in answer.each.items():
+                    self._note_answer(jobs[index], each)
             elif isinstance(answer, Failed):
                 note_all(jobs, answer.error, answer.text)
         except ProcessDied as error:
@@ -98,10 +118,11 @@ class HandlerProcess:
             self._pipe.close()
             self._pipe = None
         if self._process is not None:
-            self._process.join(timeout=1.0)
-            if self._process.is_alive():
+            try:
+                self._process.wait(timeout=1.0)
+            except subprocess.TimeoutExpired:
                 self._process.kill()
-                self._process.join()
+                self._process.wait()
             self._process = None
 
     def _converse(
@@ -152,23 +173,34 @@ class HandlerProcess:
             if left <= 0:
                 return False
             # A process that the handler forked keeps the pipe open after its death.
-            if self._process is not None and not self._process.is_alive() and not pipe.poll(0):
+            if self._process is not None and self._process.poll() is not None and not pipe.poll(0):
                 raise EOFError
 
     def _ensure_started(self) -> Pipe:
-        if self._pipe is None or self._process is None or not self._process.is_alive():
+        if self._pipe is None or self._process is None or self._process.poll() is not None:
             self.close()
             self._is_told_to_stop = False
-            self._pipe, theirs = _spawn.Pipe()
-            self._process = _spawn.Process(target=main, args=(theirs, log_setting()), daemon=True)
-            self._process.start()
-            theirs.close()
+            self._pipe = self._start()
             if not self._has_answered(self._pipe, system.monotonic() + START_SECONDS):
                 self._kill()
                 self.close()
                 raise TimeoutError(f"the handler's process was not up within {START_SECONDS:g} s")
             self._pipe.recv()
         return self._pipe
+
+    def _start(self) -> Pipe:
+        """Start the process; the pipe to it."""
+        program = get_preparation_data("penstock-handler")
+        main_module = {name: program[name] for name in MAIN_MODULE if name in program}
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # As multiprocessing does.
+        ours, theirs = multiprocessing.Pipe()
+        with theirs:
+            descriptor = theirs.fileno()
+            command = [get_executable(), *flags, "-c", PROGRAM, str(descriptor)]
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[descriptor])
+        ours.send(program["sys_path"])
+        ours.send((sys.argv, main_module, log_setting()))
+        return ours
 
     def _kill(self) -> None:
         if self._process is not None:
@@ -177,8 +209,9 @@ class HandlerProcess:
     def _exit_code(self) -> str:
         if self._process is None:
             return "an unknown exit code"
-        self._process.join(timeout=1.0)
-        code = self._process.exitcode
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=1.0)
+        code = self._process.returncode
         return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
 
 

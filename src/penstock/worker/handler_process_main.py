@@ -1,19 +1,25 @@
-"""What a handler process runs: it waits for a handler's name and arguments, calls it, answers, and waits again."""
+"""What a handler process runs: it waits for a handler's name and arguments, calls it, answers, and waits again.
+
+A thread reads what the worker sends, also while a handler runs: so the handler hears that the worker stops, and the
+process ends when the worker is gone.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
+import os
 import pickle
-import signal
 import sys
 import threading
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
+from multiprocessing.spawn import prepare
+from queue import SimpleQueue
 from typing import Any
 
-from penstock.errors import InvalidInput
-from penstock.log_records import LogSetting, current_job, write_log
+from penstock.errors import InvalidInput, PenstockError
+from penstock.log_records import current_job, write_log
 from penstock.model.checks import checked_progress
 from penstock.model.encoding import encode_result
 from penstock.model.error_text import describe, summarize
@@ -23,7 +29,21 @@ from penstock.task.context import BatchContext, Context
 from penstock.task.middleware import Middleware
 from penstock.task.own_loop import run_on_own_loop
 
-__all__ = ["Answers", "Failed", "ProcessBatchContext", "ProcessContext", "Progress", "Returned", "Stopping", "main"]
+__all__ = [
+    "MAIN_MODULE",
+    "Answers",
+    "Failed",
+    "ProcessBatchContext",
+    "ProcessContext",
+    "Progress",
+    "Returned",
+    "Stopping",
+    "main",
+    "refuse_in_main_import",
+]
+
+# What `multiprocessing` calls the name, or the path, of the program's main module.
+MAIN_MODULE = ("init_main_from_name", "init_main_from_path")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +64,13 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """A batch handler returned: what it gave for each job; or how it broke its contract."""
+    """A batch handler ended. `each` is what is known of single jobs, by their place in the batch: what it gave for one,
+    or why one never reached it. The others succeeded, unless it broke its contract or raised.
+    """
 
-    each: list[Returned | Failed]
+    each: dict[int, Returned | Failed]
     breach: str | None = None
+    raised: Failed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,26 +88,80 @@ class Stopping:
 
 
 class Parent:
-    """The worker, seen from the process. A handler may ask whether it stops, from any thread."""
+    """The worker, seen from the process. A handler may use it from any thread, also from one that outlives it."""
 
     def __init__(self, pipe: Pipe) -> None:
-        self.pipe = pipe
-        self._is_stopping = False
-        self._lock = threading.Lock()
+        self.is_stopping = False
+        self._pipe = pipe
+        self._sending = threading.Lock()
+        self._is_at_work = False
+        # What is to be run; None when the worker is gone.
+        self._asked: SimpleQueue[Any] = SimpleQueue()
+        threading.Thread(target=self._read, name="penstock-worker", daemon=True).start()
 
     def receive(self) -> Any:
-        """The next handler to run."""
-        while isinstance(message := self.pipe.recv(), Stopping):
-            self._is_stopping = True
-        return message
+        """The next handler to run; None when there will be none."""
+        return self._asked.get()
 
-    @property
-    def is_stopping(self) -> bool:
-        """While a handler runs nothing else is sent."""
-        with self._lock:
-            if not self._is_stopping and self.pipe.poll():
-                self._is_stopping = isinstance(self.pipe.recv(), Stopping)
-            return self._is_stopping
+    def send(self, message: object) -> None:
+        """Tell the worker."""
+        with self._sending:
+            self._pipe.send(message)
+
+    def answer(self, message: object) -> None:
+        """Tell the worker how the handler ended."""
+        # Before it knows: it may close the pipe then, and this process ends as programs do.
+        self._is_at_work = False
+        self.send(message)
+
+    def _read(self) -> None:
+        try:
+            while True:
+                message = self._pipe.recv()
+                if isinstance(message, Stopping):
+                    self.is_stopping = True
+                else:
+                    self._is_at_work = True
+                    self._asked.put(message)
+        except (EOFError, OSError):
+            if self._is_at_work:
+                # As a handler in one of the worker's threads ends with it: the job is another worker's by and by.
+                os._exit(1)
+            self._asked.put(None)
+
+
+class MainModule:
+    """The program's main module: imported here once a handler, or a middleware, is in it, and under another name."""
+
+    def __init__(self) -> None:
+        self.location: dict[str, str] = {}
+        self.is_being_imported = False
+
+    def load(self) -> Any:
+        """Import it, unless it was."""
+        if "__mp_main__" not in sys.modules:
+            self.is_being_imported = True
+            try:
+                prepare(self.location)
+            finally:
+                self.is_being_imported = False
+        if "__mp_main__" not in sys.modules:
+            raise InvalidInput("executor", "a process cannot import this program: put its handler into a module")
+        return sys.modules["__mp_main__"]
+
+
+_main_module = MainModule()
+
+
+def refuse_in_main_import(call: str) -> None:
+    """Refuse what a main script does when it is imported by a handler process: each of these would do it again."""
+    if _main_module.is_being_imported:
+        place = next(iter(_main_module.location.values()))
+        raise PenstockError(
+            f"{call} is called at the top of {place}, which a handler process imports, for a handler with "
+            "executor='process' is in it: put the call under if __name__ == '__main__':, or the handler into a module "
+            "of its own"
+        )
 
 
 class ProcessContext:
@@ -111,7 +188,7 @@ class ProcessContext:
 
     def progress(self, value: float | None = None, note: str | None = None) -> None:
         """Say how far the job has come."""
-        self._parent.pipe.send(Progress(self.job_id, *checked_progress(value, note)))
+        self._parent.send(Progress(self.job_id, *checked_progress(value, note)))
 
     def settle(self, connection: Any, result: Any = None) -> None:
         """Refused."""
@@ -145,18 +222,17 @@ class ProcessBatchContext:
             job.progress(value, note)
 
 
-def main(pipe: Pipe, log_setting: LogSetting | None) -> None:
+def main(pipe: Pipe) -> None:
     """Serve until the parent closes the pipe. The log is written as the parent writes it, if it does."""
+    # Importing this has imported multiprocessing, which knows the program that starts the process as the main one.
+    sys.modules.pop("__mp_main__", None)
+    sys.argv, _main_module.location, log_setting = pipe.recv()
     if log_setting is not None:
         write_log(log_setting)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    pipe.send(None)  # Up: from now on a handler's time counts.
     parent = Parent(pipe)
-    while True:
-        try:
-            handler, middleware, args, facts = parent.receive()
-        except (EOFError, OSError):
-            return
+    parent.answer(None)  # Up: from now on a handler's time counts.
+    while (asked := parent.receive()) is not None:
+        handler, middleware, args, facts = asked
         answer: Returned | Failed | Answers
         first = facts[0] if isinstance(facts, list) else facts
         current_job.note({name: first[name] for name in ("job_id", "queue", "task", "attempt")}.copy)
@@ -167,7 +243,10 @@ def main(pipe: Pipe, log_setting: LogSetting | None) -> None:
                 answer = _answer(_run(handler, middleware, args, ProcessContext(parent, facts)))
         except BaseException as error:  # Whatever a handler raises is its job's end, not its process's.
             answer = Failed(_portable(error), describe(error))
-        pipe.send(answer)
+        try:
+            parent.answer(answer)
+        except OSError:  # The worker is gone.
+            return
 
 
 def _run(located: tuple[str, str], middleware: list[tuple[str, str]], args: str, context: Context) -> Any:
@@ -188,29 +267,32 @@ def _around(middleware: list[tuple[str, str]]) -> Middleware:
 def _run_batch(
     located: tuple[str, str], middleware: list[tuple[str, str]], args: list[str], contexts: list[ProcessContext]
 ) -> Answers:
-    """Call a batch handler within the middleware; what it raises is raised."""
+    """Call a batch handler within the middleware."""
     function = _find(*located)
     arguments = BatchArguments(function)
-    answers: list[Returned | Failed] = [Returned(None)] * len(args)
+    each: dict[int, Returned | Failed] = {}
     items, given = [], []
-    for index, each in enumerate(args):
+    for index, encoded in enumerate(args):
         try:
-            items.append(arguments.decode_item(each))
+            items.append(arguments.decode_item(encoded))
             given.append(index)
         except BaseException as error:  # A model's own validators may raise anything.
-            answers[index] = Failed(_portable(error), describe(error))
+            each[index] = Failed(_portable(error), describe(error))
     if not given:
-        return Answers(answers)
+        return Answers(each)
     context: BatchContext = ProcessBatchContext([contexts[index] for index in given])
     call = functools.partial(function, **arguments.named(items, context))
-    outcomes = _around(middleware).run(context, items, call, run_on_own_loop)
+    try:
+        outcomes = _around(middleware).run(context, items, call, run_on_own_loop)
+    except BaseException as error:  # Of those that were given to it: what is known of the others stays.
+        return Answers(each, raised=Failed(_portable(error), describe(error)))
     breach = find_breach(outcomes, len(given))
     if breach is not None:
-        return Answers([], breach)
+        return Answers(each, breach)
     for index, outcome in zip(given, outcomes or (), strict=False):
         is_error = isinstance(outcome, BaseException)
-        answers[index] = Failed(_portable(outcome), describe(outcome)) if is_error else _answer(outcome)
-    return Answers(answers)
+        each[index] = Failed(_portable(outcome), describe(outcome)) if is_error else _answer(outcome)
+    return Answers(each)
 
 
 def _answer(result: Any) -> Returned | Failed:
@@ -221,10 +303,7 @@ def _answer(result: Any) -> Returned | Failed:
 
 
 def _find(module: str, name: str) -> Any:
-    # Spawning has imported the program's main module under another name.
-    found: Any = sys.modules.get("__mp_main__") if module == "__main__" else None
-    if found is None:
-        found = importlib.import_module(module)
+    found: Any = _main_module.load() if module == "__main__" else importlib.import_module(module)
     for attribute in name.split("."):
         found = getattr(found, attribute)
     # A decorated handler's name leads to its task, which knows the function.
