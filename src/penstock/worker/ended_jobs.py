@@ -91,23 +91,29 @@ def end_taken_away(backlog: Backlog) -> list[ClaimedJob]:
     """
     ended = []
     for _ in range(len(backlog.taken_away)):
-        job, error, where = backlog.taken_away.popleft()
-        if job.is_abandoned or job.ended != job.started:
-            # Its lease was lost, or its handler has returned after all.
+        taken, error, where = backlog.taken_away.popleft()
+        # Of a batch this is asked once: its runner ends one job after the other, and all or none of them time out.
+        if taken.ended != taken.started:
+            # Its handler has returned after all.
             continue
-        verdict = judge(job.task, job.lease.attempt, error, system.random_unit(), is_cancelled=job.is_cancelled)
-        if verdict.error and where:
-            verdict = verdict._replace(error=storable_text(f"{verdict.error}\n{where}"))
-        with job.taking_away:
-            job.is_abandoned = not job.is_split
-        if job.is_abandoned:
-            # A copy: what the handler still does to the job counts for nothing.
-            ended.append(copy(job))
-            ended[-1].verdict = verdict
-        elif job.is_splitting and job.split_lease is None:
-            backlog.taken_away.append((job, error, where))
-        else:
-            backlog.split_leases.time_out(job, verdict)
+        unit = system.random_unit()
+        for job in taken.members or (taken,):
+            if job.is_abandoned:
+                # Its lease was lost.
+                continue
+            verdict = judge(job.task, job.lease.attempt, error, unit, is_cancelled=job.is_cancelled)
+            if verdict.error and where:
+                verdict = verdict._replace(error=storable_text(f"{verdict.error}\n{where}"))
+            with job.taking_away:
+                job.is_abandoned = not job.is_split
+            if job.is_abandoned:
+                # A copy: what the handler still does to the job counts for nothing.
+                ended.append(copy(job))
+                ended[-1].verdict = verdict
+            elif job.is_splitting and job.split_lease is None:
+                backlog.taken_away.append((job, error, where))
+            else:
+                backlog.split_leases.time_out(job, verdict)
     return ended
 
 

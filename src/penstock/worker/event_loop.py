@@ -17,7 +17,8 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from penstock.clock import ticks
@@ -47,6 +48,8 @@ class EventLoop:
         self._settlers = ThreadPoolExecutor(SETTLERS, thread_name_prefix="penstock-settle")
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
+        # What was submitted and has not ended.
+        self._submitted: set[Future[Any]] = set()
         self._idle_runners: deque[asyncio.Future[None]] = deque()
         self._runners: dict[asyncio.Task[None], Slot] = {}
         # Runners whose handlers do not come back.
@@ -66,12 +69,18 @@ class EventLoop:
     def submit(self, slot_pool: SlotPool, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
         """From any other thread: have a coroutine run on the loop, which is started where nothing needed it before."""
         self.start(slot_pool)
-        assert self._loop is not None  # noqa: S101
+        loop = self._loop
+        assert loop is not None  # noqa: S101
         try:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         except RuntimeError:  # It was closed.
             coroutine.close()
             raise
+        self._submitted.add(future)
+        future.add_done_callback(self._submitted.discard)
+        if loop.is_closed():
+            self._end_submitted()
+        return future
 
     def wake(self, count: int) -> None:
         """From any thread: let so many runners look for jobs."""
@@ -114,9 +123,16 @@ class EventLoop:
                 asyncio.run(self._main(is_up))
             except BaseException as error:  # A task of a handler's may raise SystemExit, or stop the loop.
                 log.error("a handler ended the event loop (%s): %s", type(error).__name__, error)
+            self._end_submitted()
             if self._slot_pool.is_closed:
                 return
             self._start_over()
+
+    def _end_submitted(self) -> None:
+        """Let nobody wait for what a loop that is closed did not come to."""
+        for future in list(self._submitted):
+            with suppress(InvalidStateError):  # It has ended meanwhile.
+                future.set_exception(RuntimeError("the event loop ended"))
 
     def _start_over(self) -> None:
         """End the jobs of a loop that was ended under them, and forget its runners."""

@@ -67,7 +67,10 @@ class Hooks:
         if event not in get_args(EventName):
             raise InvalidInput("event", f"{event!r} is unknown; the events are {', '.join(get_args(EventName))}")
         if not callable(function):
-            raise InvalidInput("function", f"a function of the event is needed, not {type(function).__name__}")
+            raise InvalidInput(
+                "function",
+                f"a function of the event is needed, not {type(function).__name__}; write app.on({event!r}, note)",
+            )
         others = [each for each in self._functions.get(event, ()) if not is_declared_again(each, function)]
         self._functions[event] = [*others, function]
 
@@ -103,11 +106,13 @@ class Hooks:
     @contextmanager
     def awaited_on(self, submit: Submit) -> Iterator[None]:
         """For the block there is an event loop for async hooks."""
-        self._loops = [*self._loops, submit]
+        with self._changed:
+            self._loops = [*self._loops, submit]
         try:
             yield
         finally:
-            self._loops = [each for each in self._loops if each is not submit]
+            with self._changed:
+                self._loops = [each for each in self._loops if each is not submit]
 
     def call(self, event: Event) -> None:
         """Tell everybody who listens, now. Not on an event loop: `call_async` is for that."""
@@ -115,7 +120,7 @@ class Hooks:
             try:
                 told = function(event)
                 if inspect.isawaitable(told):
-                    submit = self._loops[-1] if self._loops else run_on_own_loop
+                    submit = [run_on_own_loop, *self._loops][-1]
                     if (error := submit(_await(told)).result()) is not None:
                         raise error
             except BaseException:  # Not even SystemExit of a hook may end the worker.
@@ -137,7 +142,9 @@ class Hooks:
         """In a forked child: what is to be told is told by the parent."""
         self._changed = threading.Condition()
         self._waiting = deque()
+        self._dropped = 0
         self._thread = None
+        self._loops = []
 
     def _tell_waiting(self) -> None:
         while True:

@@ -110,7 +110,7 @@ class SlotPool:
         with self.lock, slot.lock:
             if slot.is_retired or slot.current is not job or job.ended != job.started:
                 return False
-            slot.backlog.taken_away.extend((each, error, where) for each in job.members or (job,))
+            slot.backlog.taken_away.append((job, error, where))
             self._retire(slot)
             # What it runs stays known: a transaction of the handler's may still hold the job's lease.
             slot.current = job

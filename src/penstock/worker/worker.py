@@ -110,8 +110,12 @@ class Worker:
 
     def run(self, *, until_idle: bool = False) -> None:
         """Work. Before it returns everything that ran is settled and everything else handed back."""
+        # Async hooks need the loop, which ends with the pool: what is told later has to find another.
         with self._hooks.awaited_on(self._submit):
             are_told = self._work(until_idle=until_idle)
+        self._slot_pool.close()
+        self._threads.join()
+        self._event_loop.join()
         self._close()
         self._end_log.close()
         if are_told:
@@ -134,13 +138,8 @@ class Worker:
             self._start(each)
         threading.Thread(target=self._find_added_databases, name="penstock-databases", daemon=True).start()
         self._wait_for_database_workers()
-        # Async hooks need the loop, which ends with the pool.
         is_hurried = self._is_hurried or self._slot_pool.is_loop_blocked
-        are_told = self._hooks.wait_until_told(HURRIED_SECONDS if is_hurried else PATIENT_SECONDS)
-        self._slot_pool.close()
-        self._threads.join()
-        self._event_loop.join()
-        return are_told
+        return self._hooks.wait_until_told(HURRIED_SECONDS if is_hurried else PATIENT_SECONDS)
 
     def worked(self, rescued: int) -> Worked:
         """What came of it."""
