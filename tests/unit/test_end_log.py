@@ -45,6 +45,18 @@ def test_the_first_is_told_at_once_and_the_others_together(
     assert caplog.messages[3:] == ["dead letters: 1, the first is job 9 (q/t), attempt 1 of 3: ValueError: 9"]
 
 
+def test_a_dead_letter_that_was_retried_and_fails_again_is_not_told_as_one_attempt_too_many(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: None)
+    job = ended(1)
+    job.lease.attempt = 4
+    EndLog().note([job])
+    assert caplog.messages == [
+        "dead letters: 1, the first is job 1 (q/t), attempt 4, after a retry by hand: ValueError: 1"
+    ]
+
+
 def test_each_kind_has_its_line_its_level_and_the_fields_of_the_first(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,7 +56,7 @@ from penstock.storage.connection.urls import plain_url
 from penstock.task.context import Context
 from penstock.task.definition import TaskDefinition
 from penstock.task.middleware import Manager
-from penstock.worker import Event, Worked
+from penstock.worker import Event, EventName, Worked
 
 __all__ = ["App"]
 
@@ -264,7 +264,7 @@ class App:
         self._workers.stop()
 
     @explain_wrong_calls
-    def on(self, event: str, function: Callable[[Event], Any]) -> None:
+    def on(self, event: EventName, function: Callable[[Event], Any]) -> None:
         """Call a function, plain or async, when a job started, succeeded, was retried, failed, or jobs were rescued."""
         self._workers.hooks.add(event, function)
 

@@ -203,6 +203,8 @@ class Declarations:
             if queues is None
             else [queue.name if isinstance(queue, Queue) else checked_name("queues", queue) for queue in queues]
         )
+        if not names and queues is not None:
+            raise InvalidInput("queues", "it names no queue; write queues=['emails'], or leave it out for all")
         if not names:
             raise InvalidInput("queues", "this app has no queue to work on; declare one with app.queue(...)")
         for name in names:
@@ -309,10 +311,13 @@ def checked_caps(queues: ServedNames) -> dict[str, int]:
     """By queue, how many of its jobs a worker may have at once."""
     if not isinstance(queues, Mapping):
         return {}
-    return {
-        queue.name if isinstance(queue, Queue) else checked_name("queues", queue): checked_count(
-            "queues", cap, most=MOST_CONCURRENCY
-        )
-        for queue, cap in queues.items()
-        if cap is not None
-    }
+    caps = {}
+    for queue, cap in queues.items():
+        name = queue.name if isinstance(queue, Queue) else checked_name("queues", queue)
+        if cap is not None:
+            try:
+                caps[name] = checked_count("queues", cap, most=MOST_CONCURRENCY)
+            except InvalidInput as error:
+                problem = f"of queue {name!r}: {error.problem}; write queues={{{name!r}: 4}}"
+                raise InvalidInput("queues", problem) from None
+    return caps

@@ -20,12 +20,13 @@ from penstock.model.checks import key_from_bytes
 from penstock.model.encoding import encode_result
 from penstock.model.job_state import FINAL, State
 from penstock.task.batch_arguments import BatchArguments, find_breach
+from penstock.task.batch_context import JobsContext
 from penstock.task.context import BatchContext, Context
 from penstock.task.definition import TaskDefinition
 from penstock.task.own_loop import run_on_own_loop
 from penstock.task.verdict import judge
 
-__all__ = ["TestBatchContext", "TestContext", "TestJob", "Testing"]
+__all__ = ["TestContext", "TestJob", "Testing"]
 
 
 @dataclass(slots=True)
@@ -87,26 +88,6 @@ class TestContext:
 
     async def asettle(self, connection: Any, result: Any = None) -> None:
         """The same."""
-
-
-class TestBatchContext:
-    """What a batch handler gets as its context in a test."""
-
-    __test__ = False
-
-    def __init__(self, jobs: Sequence[TestJob]) -> None:
-        self.jobs = [TestContext(job) for job in jobs]
-        self.job_id = jobs[0].id
-        self.attempt = jobs[0].attempt
-        self.queue = jobs[0].queue
-        self.task = jobs[0].task
-        self.is_cancelled = False
-        self.is_stopping = False
-
-    def progress(self, value: float | None = None, note: str | None = None) -> None:
-        """Keep what was reported, for the test to look at."""
-        for job in self.jobs:
-            job.progress(value, note)
 
 
 class Testing:
@@ -246,7 +227,7 @@ def _run_batch(task: TaskDefinition, jobs: Sequence[TestJob]) -> Any:
     """The same with a list of jobs."""
     arguments = task.arguments
     assert isinstance(arguments, BatchArguments)  # noqa: S101 - a task with batch= has these
-    context: BatchContext = TestBatchContext(jobs)
+    context: BatchContext = JobsContext([TestContext(job) for job in jobs])
     items = [arguments.decode_item(job.pending.args_json) for job in jobs]
     return _run_within(task, context, items, functools.partial(task.function, **arguments.named(items, context)))
 

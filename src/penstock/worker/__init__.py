@@ -29,12 +29,13 @@ idle_rounds         finds out that nothing is left to do anywhere
 
 from penstock.worker.handler_process import check_middleware
 from penstock.worker.handler_process_main import refuse_in_main_import
-from penstock.worker.hooks import Event, Hooks
+from penstock.worker.hooks import Event, EventName, Hooks
 from penstock.worker.served_queues import ServedQueue
 from penstock.worker.worker import ServedDatabase, Worked, Worker
 
 __all__ = [
     "Event",
+    "EventName",
     "Hooks",
     "ServedDatabase",
     "ServedQueue",

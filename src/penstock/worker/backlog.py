@@ -48,7 +48,8 @@ class Backlog:
         self.asked_to_stop: set[int] = set()
         # Jobs that ended and await settling; appended by slots, drained by the conductor.
         self.done: deque[ClaimedJob] = deque()
-        # Jobs and batches taken from handlers that do not come back, why, and where these were; the conductor drains it.
+        # Jobs and batches taken from handlers that do not come back, why, and where those were; drained by the
+        # conductor.
         self.taken_away: deque[tuple[ClaimedJob, BaseException, str]] = deque()
         self.split_leases = SplitLeases(registration, self.end)
         # While handlers are fast, slots take several jobs at once, and ends wake the conductor only when none waits.

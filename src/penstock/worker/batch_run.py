@@ -15,12 +15,13 @@ from typing import Any
 from penstock.clock import system, ticks
 from penstock.errors import InvalidInput
 from penstock.task.batch_arguments import BatchArguments, find_breach
+from penstock.task.batch_context import JobsContext
 from penstock.task.context import BatchContext
 from penstock.task.own_loop import Submit
 from penstock.task.verdict import Verdict
 from penstock.worker.backlog import Backlog
 from penstock.worker.claimed_job import ClaimedBatch, ClaimedJob
-from penstock.worker.context import Registration, WorkerBatchContext
+from penstock.worker.context import Registration, WorkerContext
 from penstock.worker.hooks import Hooks
 from penstock.worker.running import note_error, note_result, started
 
@@ -59,7 +60,7 @@ def begin_batch(
     batch: ClaimedBatch, items: list[Any], jobs: Sequence[ClaimedJob], registration: Registration
 ) -> tuple[BatchContext, Callable[[], Any]]:
     """What middleware is given beside the list: the context, and the handler to be called."""
-    context: BatchContext = WorkerBatchContext(jobs, registration)
+    context: BatchContext = JobsContext([WorkerContext(job, registration) for job in jobs])
     return context, functools.partial(batch.task.function, **_arguments_of(batch).named(items, context))
 
 

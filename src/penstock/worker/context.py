@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,13 +13,14 @@ from penstock.model.checks import checked_progress, key_from_bytes
 from penstock.storage.work.exchange import held_leases
 from penstock.storage.work.settle import split_lease
 from penstock.storage.work.settle_in_transaction import settle_in, settle_in_async
+from penstock.task.batch_context import cannot_settle
 
 if TYPE_CHECKING:
     from penstock.storage.connection.database import Database
     from penstock.worker.claimed_job import ClaimedJob
     from penstock.worker.stop_request import StopRequest
 
-__all__ = ["Registration", "WorkerBatchContext", "WorkerContext"]
+__all__ = ["Registration", "WorkerContext"]
 
 
 class Registration:
@@ -115,11 +116,7 @@ class WorkerContext:
     def _split_lease(self) -> int:
         job, worker = self._job, self._registration.worker_id
         if job.task.batch is not None:
-            raise InvalidInput(
-                "context",
-                f"job {job.id} is in a batch, whose jobs end when the handler returns: it cannot be settled before. "
-                "Leave settle out, or declare the task without batch=",
-            )
+            raise cannot_settle(job.id)
         with job.taking_away:
             if job.is_abandoned:
                 raise self._lost()
@@ -156,46 +153,3 @@ class WorkerContext:
         return LeaseLost(
             f"job {self._job.id} is no longer this worker's: roll back what the handler did; another attempt has it"
         )
-
-
-class WorkerBatchContext:
-    """The `BatchContext` of a batch that runs in this process."""
-
-    __slots__ = ("_jobs", "_registration")
-
-    def __init__(self, jobs: Sequence[ClaimedJob], registration: Registration) -> None:
-        self._jobs = jobs
-        self._registration = registration
-
-    @property
-    def jobs(self) -> list[WorkerContext]:
-        return [WorkerContext(job, self._registration) for job in self._jobs]
-
-    @property
-    def job_id(self) -> int:
-        return self._jobs[0].id
-
-    @property
-    def queue(self) -> str:
-        return self._jobs[0].task.queue
-
-    @property
-    def task(self) -> str:
-        return self._jobs[0].task.name
-
-    @property
-    def attempt(self) -> int:
-        return self._jobs[0].lease.attempt
-
-    @property
-    def is_cancelled(self) -> bool:
-        return all(job.is_cancelled for job in self.jobs)
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the worker was told to stop, and waits for this handler as long as its `grace` lasts."""
-        return self._registration.stop_request.is_made
-
-    def progress(self, value: float | None = None, note: str | None = None) -> None:
-        for job in self.jobs:
-            job.progress(value, note)

@@ -82,10 +82,15 @@ class EndLog:
             log_about(
                 {**job.log_fields, "jobs": count},
                 level,
-                "%s: %d, the first is job %d (%s/%s), attempt %d of %d%s: %s",
-                *(what, count, job.id, job.task.queue, job.task.name, job.lease.attempt, job.task.max_attempts),
-                *(again, said),
+                "%s: %d, the first is job %d (%s/%s), attempt %s%s: %s",
+                *(what, count, job.id, job.task.queue, job.task.name, _count_attempt(job), again, said),
             )
+
+
+def _count_attempt(job: ClaimedJob) -> str:
+    attempt, most = job.lease.attempt, job.task.max_attempts
+    # A dead letter that a person retried has had all its attempts before.
+    return f"{attempt} of {most}" if attempt <= most else f"{attempt}, after a retry by hand"
 
 
 def _log_end(job: ClaimedJob) -> None:

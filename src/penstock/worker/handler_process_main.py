@@ -25,6 +25,7 @@ from penstock.model.encoding import encode_result
 from penstock.model.error_text import describe, summarize
 from penstock.task.arguments import Arguments
 from penstock.task.batch_arguments import BatchArguments, find_breach
+from penstock.task.batch_context import JobsContext
 from penstock.task.context import BatchContext, Context
 from penstock.task.middleware import Middleware
 from penstock.task.own_loop import run_on_own_loop
@@ -33,7 +34,6 @@ __all__ = [
     "MAIN_MODULE",
     "Answers",
     "Failed",
-    "ProcessBatchContext",
     "ProcessContext",
     "Progress",
     "Returned",
@@ -199,29 +199,6 @@ class ProcessContext:
         self.settle(connection, result)
 
 
-class ProcessBatchContext:
-    """The context of a batch handler in a process."""
-
-    is_cancelled = False
-
-    def __init__(self, jobs: list[ProcessContext]) -> None:
-        self.jobs = jobs
-        self.job_id = jobs[0].job_id
-        self.attempt = jobs[0].attempt
-        self.queue = jobs[0].queue
-        self.task = jobs[0].task
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the worker was told to stop, and waits for this handler; known within a second."""
-        return self.jobs[0].is_stopping
-
-    def progress(self, value: float | None = None, note: str | None = None) -> None:
-        """Say how far the batch has come; shown for each of its jobs."""
-        for job in self.jobs:
-            job.progress(value, note)
-
-
 def main(pipe: Pipe) -> None:
     """Serve until the parent closes the pipe. The log is written as the parent writes it, if it does."""
     # Importing this has imported multiprocessing, which knows the program that starts the process as the main one.
@@ -280,7 +257,7 @@ def _run_batch(
             each[index] = Failed(_portable(error), describe(error))
     if not given:
         return Answers(each)
-    context: BatchContext = ProcessBatchContext([contexts[index] for index in given])
+    context: BatchContext = JobsContext([contexts[index] for index in given])
     call = functools.partial(function, **arguments.named(items, context))
     try:
         outcomes = _around(middleware).run(context, items, call, run_on_own_loop)

@@ -120,7 +120,8 @@ class Hooks:
             try:
                 told = function(event)
                 if inspect.isawaitable(told):
-                    submit = [run_on_own_loop, *self._loops][-1]
+                    loops = self._loops
+                    submit = loops[-1] if loops else run_on_own_loop
                     if (error := submit(_await(told)).result()) is not None:
                         raise error
             except BaseException:  # Not even SystemExit of a hook may end the worker.
