@@ -195,7 +195,9 @@ def test_g13_a_blocked_event_loop_loses_its_jobs_at_their_timeout_and_is_named(
     blocking = block.enqueue(name="a")
     with caplog.at_level(logging.WARNING, "penstock"), working(app, concurrency=2, grace=600.0) as worker:
         eventually(lambda: app.job(blocking).state == "failed", "it was taken away")
-        told = eventually(lambda: [r.getMessage() for r in caplog.records if "loop is blocked" in r.getMessage()], "so")
+        records = eventually(lambda: [r for r in caplog.records if "loop is blocked" in r.getMessage()], "so")
+        told = [record.getMessage() for record in records]
+        assert f"by job {records[0].job_id} " in told[0]  # type: ignore[attr-defined]
         assert f"by job {blocking} (q/block)" in told[0]
         assert "let_go.wait()" in told[0]
         waiting = later.enqueue(name="a")

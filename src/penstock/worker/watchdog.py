@@ -154,7 +154,10 @@ class Watchdog:
             return self._give_up_loop()
         if self._silent_seconds > BLOCKED_SECONDS and not self._slot_pool.is_loop_blocked:
             self._slot_pool.is_loop_blocked = True
-            log.warning(
+            job = self._event_loop.current_job()
+            log_about(
+                {} if job is None else job.log_fields,
+                logging.WARNING,
                 "the event loop is blocked%s: no async handler goes on, and none is started. What blocks it should "
                 "await, run in asyncio.to_thread, or be a plain function. It is at:\n%s",
                 self._blocking(),
