@@ -19,7 +19,7 @@ permits and tokens every other round.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, wait
 from datetime import datetime
 
@@ -80,6 +80,11 @@ class Allotter:
     def forget(self, queue: int) -> None:
         """Somebody else makes the rounds of a queue: what is still to be answered would be old by the next one here."""
         self._under_way.pop(queue, None)
+
+    def forget_others(self, queues: Collection[int]) -> None:
+        """Other queues have no totals any more: nobody waits for what was asked about them."""
+        for queue in self._under_way.keys() - set(queues):
+            self.forget(queue)
 
     def _allot(self, queue: int, limit: int | None) -> int:
         reports = self._hear(queue, self._ask_all(queue))

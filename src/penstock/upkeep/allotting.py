@@ -63,6 +63,7 @@ class Allotting:
                 self._note_failure(error)
                 continue
             has_any = bool(queues)
+            self._allotter.forget_others(queues)
             # One that fails is not in the way of those after it.
             failures = [each for each in (self._allot(*queue) for queue in queues.items()) if each is not None]
             if failures:
