@@ -70,7 +70,7 @@ class JobFilter(logging.Filter):
 
 class JsonFormatter(logging.Formatter):
     """A record as one line of JSON: `time`, `level`, `logger`, `message`, the fields of its job where there is one,
-    what was given with `extra`, and the `exception`.
+    what was given with `extra`, and the `exception`. What `extra` says of the job wins; it cannot replace the first four.
     """
 
     def __init__(self) -> None:

@@ -172,7 +172,7 @@ def test_the_command_line_writes_the_log_as_it_is_told(penstock: CommandLine) ->
     assert f"INFO [job {job} q/work] at work for good" in lines
     assert "starts" not in lines
     penstock.done("enqueue", "tasks:app", "work", "name=good")
-    assert penstock("work", "tasks:app", "--until-idle", "--log-level", "error").err == ""
+    assert penstock("work", "tasks:app", "--until-idle", "--log-level", "ERROR").err == ""
     assert "--log-level" in penstock.wrong("work", "tasks:app", "--log-level", "loud")
 
 

@@ -100,6 +100,9 @@ def _exit_code() -> int:
     except PenstockError as error:
         complain(str(error))
         return 1
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return 130
     except typer.Abort:
         complain("stopped")
         return 1

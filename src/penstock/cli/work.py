@@ -82,6 +82,7 @@ def _parse_queue(given: str, known: Container[str]) -> tuple[str, int | None]:
 
 def begin_log(level: str | None, as_json: bool) -> None:
     """Write the log as was asked for, unless the app has set up logging itself: then only its level is ours."""
+    level = None if level is None else level.lower()
     if level is not None and level not in LEVELS:
         raise typer.BadParameter(f"--log-level {level!r:.60} is unknown; give {', '.join(LEVELS)}")
     if write_log(LogSetting(level or "info", as_json)):
