@@ -70,7 +70,7 @@ class JobFilter(logging.Filter):
 
 class JsonFormatter(logging.Formatter):
     """A record as one line of JSON: `time`, `level`, `logger`, `message`, the fields of its job where there is one,
-    what was given with `extra`, and the `exception`. What `extra` says of the job wins; it cannot replace the first four.
+    what was given with `extra`, which replaces none of the first four, and the `exception`.
     """
 
     def __init__(self) -> None:

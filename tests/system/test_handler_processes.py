@@ -198,3 +198,20 @@ def test_a_batch_handler_that_breaks_its_contract_sends_back_only_what_it_was_gi
         app.work(until_idle=True, concurrency=1)
 
     assert [app.job(job).state for job in jobs] == ["ready", "failed", "ready"]
+
+
+@one_database
+def test_what_a_process_imports_for_its_handler_does_not_count_as_the_handlers_time(
+    make_app: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow_to_import.py").write_text(
+        "import time\ntime.sleep(2.5)\ndef double(n: int) -> int: return 2 * n\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import slow_to_import  # type: ignore[import-not-found]
+
+    app = make_app()
+    double = app.queue("q").task(executor="process", timeout=2.0, max_attempts=1)(slow_to_import.double)
+    job = double.enqueue(n=21)
+    app.work(until_idle=True)
+    assert app.result(job) == 42

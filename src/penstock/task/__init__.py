@@ -5,6 +5,7 @@ arguments    bound and encoded when a job is enqueued, converted back when it ru
 batch_arguments   the same of a handler that is given several jobs together, and what it may return
 redeclared   whether a function is declared again, or another under its name
 context      what a handler may know and say about the job, or the batch, it runs
+batch_context     the context of a batch, made of those of its jobs
 conversion   from JSON to what the handler's annotations ask for
 middleware   what the application puts around every run of a handler
 own_loop     an event loop for what is awaited where no worker's is at hand

@@ -130,9 +130,9 @@ class HandlerProcess:
     ) -> Returned | Failed | Answers:
         """Have a job run, or, with the arguments and facts of several, a batch; what the process answers."""
         try:
-            pipe = self._ensure_started()
-            deadline = None if job.task.timeout is None else system.monotonic() + job.task.timeout
             handler, middleware = _locate_handler(job.task), _locate_middleware(job.task)
+            pipe = self._ensure_started([handler, *middleware])
+            deadline = None if job.task.timeout is None else system.monotonic() + job.task.timeout
             pipe.send((handler, middleware, args, facts))
             while True:
                 if not self._has_answered(pipe, deadline, registration.stop_request):
@@ -176,11 +176,11 @@ class HandlerProcess:
             if self._process is not None and self._process.poll() is not None and not pipe.poll(0):
                 raise EOFError
 
-    def _ensure_started(self) -> Pipe:
+    def _ensure_started(self, wanted: list[tuple[str, str]]) -> Pipe:
         if self._pipe is None or self._process is None or self._process.poll() is not None:
             self.close()
             self._is_told_to_stop = False
-            self._pipe = self._start()
+            self._pipe = self._start(wanted)
             if not self._has_answered(self._pipe, system.monotonic() + START_SECONDS):
                 self._kill()
                 self.close()
@@ -188,8 +188,8 @@ class HandlerProcess:
             self._pipe.recv()
         return self._pipe
 
-    def _start(self) -> Pipe:
-        """Start the process; the pipe to it."""
+    def _start(self, wanted: list[tuple[str, str]]) -> Pipe:
+        """Start the process, with these functions imported; the pipe to it."""
         program = get_preparation_data("penstock-handler")
         main_module = {name: program[name] for name in MAIN_MODULE if name in program}
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # As multiprocessing does.
@@ -199,7 +199,7 @@ class HandlerProcess:
             command = [get_executable(), *flags, "-c", PROGRAM, str(descriptor)]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[descriptor])
         ours.send(program["sys_path"])
-        ours.send((sys.argv, main_module, log_setting()))
+        ours.send((sys.argv, main_module, log_setting(), wanted))
         return ours
 
     def _kill(self) -> None:

@@ -12,6 +12,7 @@ import os
 import pickle
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.spawn import prepare
@@ -203,10 +204,13 @@ def main(pipe: Pipe) -> None:
     """Serve until the parent closes the pipe. The log is written as the parent writes it, if it does."""
     # Importing this has imported multiprocessing, which knows the program that starts the process as the main one.
     sys.modules.pop("__mp_main__", None)
-    sys.argv, _main_module.location, log_setting = pipe.recv()
+    sys.argv, _main_module.location, log_setting, wanted = pipe.recv()
     if log_setting is not None:
         write_log(log_setting)
     parent = Parent(pipe)
+    for located in wanted:
+        with suppress(BaseException):  # The job that needs it is told what is wrong.
+            _find(*located)
     parent.answer(None)  # Up: from now on a handler's time counts.
     while (asked := parent.receive()) is not None:
         handler, middleware, args, facts = asked
