@@ -128,8 +128,8 @@ CHANGES: dict[str, Call] = {
 # What waits for no database, or is meant to wait.
 EXEMPT = {
     "App.queue", "App.tasks", "App.cron", "App.on", "App.middleware", "App.stop", "App.testing", "App.is_embedded",
-    "App.lease_seconds", "App.retention", "App.request_timeout", "App.url", "Task.job", "Task.options", "Task.name",
-    "Task.queue", "Task.definition",
+    "App.lease_seconds", "App.retention", "App.request_timeout", "App.plain_url", "App.url", "Task.job", "Task.options",
+    "Task.name", "Task.queue", "Task.definition",
     # A worker and a migration take as long as they take.
     "App.work", "App.awork", "App.migrate",
     # For the package's other parts.
