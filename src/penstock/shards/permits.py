@@ -14,7 +14,7 @@ while the lead does not answer nothing starts.
 
 Nobody waits for the slowest: a shard that has not answered in a moment is left out of the round, and what it says later
 is heard in the one that follows. So a shard that hangs costs the others one moment, and one that is always slow gets
-permits and tokens every other round.
+its permits and tokens late, and fewer of them.
 """
 
 from __future__ import annotations
