@@ -56,7 +56,7 @@ def make_app(database_url: str) -> Iterator[MakeApp]:
     apps: list[App] = []
 
     def make(**options: float) -> App:
-        apps.append(App(database_url, lease=2.0, **options))  # type: ignore[arg-type]
+        apps.append(App(database_url, lease=60.0, **options))  # type: ignore[arg-type]
         return apps[-1]
 
     yield make

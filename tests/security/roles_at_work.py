@@ -19,7 +19,7 @@ class Works(NamedTuple):
 
 
 def works(url: str) -> Works:
-    app = App(url, lease=2.0)
+    app = App(url, lease=60.0)
 
     @app.queue("q", partitions=2).task(max_attempts=1)
     def double(n: int) -> int:

@@ -22,7 +22,7 @@ class World:
         self.ran: dict[str, list[int]] = defaultdict(list)
         self.lock = threading.Lock()
         self.fails = {"bad"}
-        self.app = App(shards=urls, request_timeout=10.0, lease=5.0)
+        self.app = App(shards=urls, request_timeout=10.0, lease=60.0)
         ordered = self.app.queue("o", order="key", partitions=2, on_dead="halt")
         plain = self.app.queue("p", partitions=2)
 

@@ -41,7 +41,7 @@ class Drained:
         assert self.places() == {1: "shut", 2: "shut", 3: "current"}
 
     def _connect(self) -> tuple[App, Task[..., Any]]:
-        app = App(shards=self.urls, request_timeout=10.0, lease=5.0)
+        app = App(shards=self.urls, request_timeout=10.0, lease=60.0)
         return app, app.queue("q", partitions=1, limit=2).task(name="t")(lambda n: self.ran.append(n))
 
     @property

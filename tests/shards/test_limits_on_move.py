@@ -455,7 +455,7 @@ def test_never_more_run_than_the_limit_while_a_partition_moves_to_and_fro(
             running -= 1
 
     sites = TwoSites(shard_urls, request_timeout=60.0)
-    second = App(shards=sites.urls, lease=4.0)
+    second = App(shards=sites.urls, lease=60.0)
     try:
         tasks = [app.queue("m", partitions=1, **rules).task(name="t", key="key")(handle) for app in (sites.app, second)]
         count = 0

@@ -45,7 +45,7 @@ class Log:
 
 
 def make_app(urls: list[str], log: Log) -> tuple[App, Task[..., None]]:
-    app = App(shards=urls, lease=2.0, request_timeout=20.0)
+    app = App(shards=urls, lease=60.0, request_timeout=20.0)
     queue = app.queue("o", order="key", partitions=2)
 
     @queue.task(key="key", backoff=0, max_attempts=5)
@@ -172,7 +172,7 @@ def test_keys_keep_their_order_while_a_queue_is_resized_and_its_partitions_move(
             written = {key: count for each in producers for key, count in each.written.items()}
             later = [key for each in producers for key in each.later]
             total = sum(written.values()) + len(later)
-            eventually(lambda: sum(len(set(seen)) for seen in log.started.values()) == total, "every job has run")
+            eventually(lambda: sum(len(set(seen)) for seen in list(log.started.values())) == total, "every job has run")
             eventually(lambda: apps[2].resize("o", partitions=4).is_through, "the old maps are drained")
         carried = sum(apps[2].databases.each(lambda c: len(c.execute("select from penstock.forward").fetchall())))
     firsts = {key: list(dict.fromkeys(log.started[key])) for key in written}
@@ -189,7 +189,7 @@ def test_keys_keep_their_order_while_a_queue_is_resized_and_its_partitions_move(
 
 def test_a_worker_takes_up_a_partition_of_a_plain_queue_that_moves_to_another_shard(shard_urls: list[str]) -> None:
     done: list[int] = []
-    with App(shards=shard_urls, lease=2.0) as app:
+    with App(shards=shard_urls, lease=60.0) as app:
         queue = app.queue("p", partitions=2)
 
         @queue.task

@@ -28,7 +28,7 @@ class TwoSites:
         self.direct = {1: urls[0], 2: urls[1]}
         self.proxy = Proxy(urls[1])
         self.urls = [urls[0], self.proxy.url if is_distant else urls[1]]
-        self.options = {"lease": 4.0, **options}
+        self.options = {"lease": 60.0, **options}
         self.app = App(shards=self.urls, **self.options)
         self.app.queue("q", partitions=2)
         assert [database.shard for database in self.app.databases] == [1, 2]

@@ -62,7 +62,7 @@ def make_app(urls: list[str]) -> Iterator[MakeApp]:
     apps: list[App] = []
 
     def make(*other_urls: str, **options: Any) -> App:
-        apps.append(SpreadApp(list(other_urls) or urls, **{"lease": 2.0, **options}))
+        apps.append(SpreadApp(list(other_urls) or urls, **{"lease": 60.0, **options}))
         return apps[-1]
 
     yield make

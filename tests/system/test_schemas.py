@@ -61,7 +61,7 @@ def urls(request: pytest.FixtureRequest, server_url: str) -> Iterator[list[str]]
 def environments(urls: list[str]) -> Iterator[list[Environment]]:
     with ExitStack() as stack:
         yield [
-            Environment(stack.enter_context(App(shards=urls, schema=schema, lease=2.0)))
+            Environment(stack.enter_context(App(shards=urls, schema=schema, lease=60.0)))
             for schema in ("staging", "production")
         ]
     for url in urls:

@@ -264,7 +264,7 @@ def test_a_worker_that_has_become_too_old_ends_what_it_runs_and_says_why(
 ) -> None:
     begun, may_end = threading.Event(), threading.Event()
     raised: list[BaseException] = []
-    with App(database_url, lease=2.0) as app:
+    with App(database_url, lease=60.0) as app:
 
         @app.queue("q").task
         def work() -> None:
