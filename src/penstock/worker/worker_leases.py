@@ -74,6 +74,7 @@ class WorkerLeases:
     def abandon_all(self) -> None:
         """Abandon all of them: the worker was declared dead, and others have them."""
         self._backlog.withdraw()
+        self._backlog.forget_runs()
         for job in (*self._backlog.active(), *self._backlog.split_leases.open):
             job.is_abandoned = True
         if self._leases:

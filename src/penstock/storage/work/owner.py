@@ -9,7 +9,7 @@ before that point: those are found by the transaction that wrote them. So each r
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -156,19 +156,28 @@ class ChosenJobs:
         jobs: Sequence[int],
         slots: int,
         batches: Mapping[int, Sequence[int]] = NO_BATCHES,
+        runs: Set[int] = frozenset(),
+        more: Mapping[int, Sequence[int]] = NO_BATCHES,
     ) -> ChosenJobs:
         """The first `slots` of the jobs start at once, the others within moments; with some of them, by `batches`, all
-        the jobs of the batch that they are the first of.
+        the jobs of the batch that they are the first of. Those among `runs` begin a run, whose other jobs start one after
+        the other; and `more` follow at the tail of runs that have begun.
         """
         members: list[tuple[int, str, bool, int | None]] = []
         for is_ahead, some in ((False, jobs[:slots]), (True, jobs[slots:])):
-            alone = [job for job in some if job not in batches] if batches else some
+            alone = [job for job in some if not (job in batches or job in runs)] if batches or runs else some
             members += [(*each, is_ahead, None) for each in _by_range(alone)]
-            if batches:
-                members += [
-                    (*each, is_ahead, job) for job in some if job in batches for each in _by_range(batches[job])
-                ]
+            for job in some if batches or runs else ():
+                together = batches.get(job, (job,))
+                if job in runs and not is_ahead:
+                    members += [(*each, False, job) for each in _by_range(together[:1])]
+                    members += [(*each, True, job) for each in _by_range(together[1:])]
+                elif job in batches or job in runs:
+                    members += [(*each, is_ahead, job) for each in _by_range(together)]
         every = [member for job in jobs for member in batches.get(job, (job,))] if batches else list(jobs)
+        for run, followers in more.items():
+            members += [(*each, True, run) for each in _by_range(followers)]
+            every += followers
         return cls(owner, ownership.partition_id, ownership.owner_epoch, server, every, members)
 
     @property
