@@ -92,7 +92,8 @@ def test_several_jobs_of_a_key_are_leased_together(app: App, working: Working, e
         go.set()
         wait_for_all(app, JOBS)
     # What waits behind job 40 is leased with it, as ahead: it has not started.
-    assert len(leased) > 1 and all(is_of_run for *_, is_of_run in leased)
+    assert len(leased) > 1
+    assert all(is_of_run for *_, is_of_run in leased)
     assert any(is_ahead for is_ahead, *_ in leased)
     assert log.started["a"] == list(range(JOBS))
 
@@ -230,8 +231,8 @@ def test_context_settle_waits_for_what_ended_before_and_ends_the_run(
     # At the time of each settle: which of its key are not settled.
     unsettled: list[int] = []
     open_before = (
-        "select count(*) from penstock.lease as l cross join lateral penstock.positions(l.low, l.high, l.members) as p(all_)"
-        " cross join lateral unnest(p.all_) as m where l.range * 1024 + m < %s"
+        "select count(*) from penstock.lease as l"
+        " cross join lateral unnest(penstock.positions(l.low, l.high, l.members)) as m where l.range * 1024 + m < %s"
     )
 
     def act(context: Context, _key: str, n: int) -> None:

@@ -13,8 +13,8 @@ one of them is held, or the key is halted or waits for an older key map, none st
 Where a task's handler is given several jobs together, those that follow each other in a key start as one *batch*: it is
 out until the last of them has ended, and counts as one for `per_key`, as its jobs for limits, rates and shares.
 
-Where the queue has *runs*, jobs that follow each other in a key are taken out together too, to start one after the other
-in one slot. As those at its head end, more of the key follow at its tail, as long as none is on its way back.
+Where the queue has *runs*, jobs that follow each other in a key are taken out together too, to start one after the
+other in one slot. As those at its head end, more of the key follow at its tail, as long as none is on its way back.
 
 Nothing here asks for the time or for the database. After each read of one snapshot the owner passes on what the tables
 say: `add` first, then `set_elsewhere`, `set_held`, `set_halted` and `set_key_maps`. Before it reads the next snapshot
@@ -76,11 +76,11 @@ class Roster:
         self._has_batch_waits = any(size.wait_seconds for size in batch_sizes)
         # By their first job: the batches and runs that were given out, until the owner takes them from here.
         self.batches: dict[int, list[int]] = {}
-        # The runs that are out. So many jobs of one may be at most, where the queue allows that: what starts soon.
+        # The runs that are out. So many jobs one may have, where the queue allows as many: those that start soon.
         self._runs: dict[Key, Run] = {}
         self.most_in_run = 1
-        # Of each job that is out in a batch or a run: how many of that are. Of keys that wait for a fuller one: since which job
-        # was next, and until when.
+        # Of each job that is out in a batch or a run: how many of that are. Of keys that wait for a fuller batch: since
+        # which job was next, and until when.
         self._out_with: dict[int, list[int]] = {}
         self._fuller_at: dict[Key, tuple[int, float]] = {}
         self._is_fair = rules.is_fair
@@ -255,9 +255,11 @@ class Roster:
                 del self._runs[key]
             # Half of it at a time. In a fair queue every start is a tenant's turn.
             elif 2 * run.together[1] <= most and not self._is_fair and self._may_follow(key):
-                if followers := self._take_followers(key, run.together, run.sequence, most - run.together[1], now):
+                followers = self._take_followers(key, run.together, run.sequence, most - run.together[1], now)
+                if followers:
                     run.together[1] += len(followers)
                     extended[run.first] = followers
+                    self._reclassify(key)
         return extended
 
     def is_run(self, job: int) -> bool:
@@ -552,7 +554,9 @@ class Roster:
             if job not in self._out:
                 self._out[job] = key
                 key.out += 1
-                if mark >> BATCH_SHIFT & BATCH_MASK:
+                number = mark >> BATCH_SHIFT & BATCH_MASK
+                # Jobs without a key follow nobody.
+                if number and (number <= len(self._batch_sizes) or key.name is not None):
                     self._out_with[job] = [mark, 1]
                     self._started_from = sequence
                     self._fuller_at.pop(key, None)

@@ -160,8 +160,8 @@ class ChosenJobs:
         more: Mapping[int, Sequence[int]] = NO_BATCHES,
     ) -> ChosenJobs:
         """The first `slots` of the jobs start at once, the others within moments; with some of them, by `batches`, all
-        the jobs of the batch that they are the first of. Those among `runs` begin a run, whose other jobs start one after
-        the other; and `more` follow at the tail of runs that have begun.
+        the jobs of the batch that they are the first of. Those among `runs` begin a run, whose other jobs start one
+        after the other; and `more` follow at the tail of runs that have begun.
         """
         members: list[tuple[int, str, bool, int | None]] = []
         for is_ahead, some in ((False, jobs[:slots]), (True, jobs[slots:])):
