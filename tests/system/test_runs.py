@@ -85,9 +85,13 @@ def test_several_jobs_of_a_key_are_leased_together(app: App, working: Working, e
             assert go.wait(60)
 
     task = declare(app, log, act)
-    enqueue(task, "a")
+    jobs = task.enqueue_many([{"key": "a", "n": n} for n in range(JOBS)])
     with working(app, concurrency=2):
         assert is_there.wait(60)
+        eventually(
+            lambda: app.explain(jobs[40]).reason.startswith("running on "), "it runs, and those before have ended"
+        )
+        assert app.explain(jobs[41]).reason.startswith(f"in a run behind {jobs[40]}, taken by ")
         leased = execute("select is_ahead, low, high, members::text, batch is not null from penstock.lease order by id")
         go.set()
         wait_for_all(app, JOBS)
