@@ -52,7 +52,7 @@ class Row:
     # Of a lease: claimed beyond the free slots, so that it may not have started.
     is_ahead: bool = False
     # Of a lease: which run it is in, and whether one before it has not ended.
-    run: int | None = None
+    run: bytes | None = None
     is_waiting: bool = False
 
 
@@ -62,6 +62,12 @@ class Owner:
     roster: Roster
     looked: int = -1
     places: list[int] = field(default_factory=lambda: [0, 0, 0])
+    # The keys whose runs go on: what is leased of one follows what is.
+    runs: set[bytes] = field(default_factory=set)
+
+    def close_run(self, key: bytes) -> None:
+        self.runs.discard(key)
+        self.roster.close_run(key)
 
 
 @dataclass(slots=True)
@@ -303,6 +309,8 @@ class World:
 
     def give_back(self, number: int) -> None:
         row = self.leases.pop(number)
+        assert row.owner is not None and row.run is not None  # noqa: PT018
+        row.owner.close_run(row.run)
         self.hand_back(number, row)
         self.tell(row, number, "release")
         self.count("run cut")
@@ -389,13 +397,10 @@ class World:
         chosen = owner.roster.take(self.random.choice([1, 3, 10, 200]), self.now)
         assert not (is_idle and chosen), "what was said to be idle has started something"
         batches = {number: owner.roster.batches.pop(number, [number]) for number in chosen}
-        return sum(
-            self.lease(partition, run, number)
-            for run, numbers in (*extended.items(), *batches.items())
-            for number in numbers
-        )
+        chosen = [*extended, *(number for numbers in batches.values() for number in numbers)]
+        return sum([self.lease(partition, number) for number in chosen])
 
-    def lease(self, partition: int, run: int, number: int) -> bool:
+    def lease(self, partition: int, number: int) -> bool:
         """Lease a job that was chosen, if it is there; it starts, unless one before it in its run has not ended."""
         owner, row = self.owners[partition], self.ready.get(number)
         if row is None or row.partition != partition:
@@ -404,12 +409,15 @@ class World:
             return False
         del self.ready[number]
         self.jobs[number].is_handed_back = False
-        follows = self.rules.has_runs and any(other.run == run for other in self.leases.values())
+        run = self.jobs[number].key if self.rules.has_runs else None
+        follows = run is not None and run in owner.runs and any(other.run == run for other in self.leases.values())
+        if run is not None:
+            owner.runs.add(run)
         self.starts += 1
         self.leases[number] = Row(
             *(partition, row.epoch, row.pos, row.ready_at, self.starts, owner),
             is_ahead=follows or self.random.random() < 0.3,
-            run=run if self.rules.has_runs else None,
+            run=run,
             is_waiting=follows,
         )
         if follows:
@@ -421,14 +429,15 @@ class World:
 
     def follow(self, ended: Row, end: str) -> None:
         """After a job of a run: the next starts, or all that follow go back."""
+        if ended.run is None or ended.owner is None:
+            return
         waiting = [number for number, row in self.leases.items() if row.is_waiting and row.run == ended.run]
-        goes_on = end in ("succeeded", "discarded", "cancelled") or (end == "failed" and not self.rules.halts_on_dead)
-        if ended.run is None or not waiting:
+        if end in ("succeeded", "discarded", "cancelled") or (end == "failed" and not self.rules.halts_on_dead):
+            if waiting:
+                self.leases[waiting[0]].is_waiting = False
+                self.judge_order(waiting[0])
             return
-        if goes_on:
-            self.leases[waiting[0]].is_waiting = False
-            self.judge_order(waiting[0])
-            return
+        ended.owner.close_run(ended.run)
         for number in waiting:
             self.give_back(number)
 

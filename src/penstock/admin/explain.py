@@ -161,7 +161,7 @@ def _name(ids: Sequence[int]) -> str:
 def _explain_running(connection: Connection, job: Job) -> Explanation:
     reason = f"running on {job.worker} since {job.started_at}"
     failing: dict[str, str] = {}
-    holder = holder_of_job(connection, job.id, job.task)
+    holder = holder_of_job(connection, job.id, job.key.encode() if isinstance(job.key, str) else job.key)
     batch = [] if holder is None else holder.batch
     if holder is not None and holder.behind is not None:
         reason = f"in a run behind {holder.behind}, taken by {job.worker} at {job.started_at}: it starts when those end"

@@ -50,6 +50,9 @@ class MixedSource:
     def has_runs(self) -> bool:
         return self._owned.has_runs
 
+    def close_runs(self, keys: Iterable[tuple[int, bytes]]) -> None:
+        self._owned.close_runs(keys)
+
     @property
     def has_startable(self) -> bool:
         return self._plain.has_startable or self._owned.has_startable

@@ -59,6 +59,9 @@ class OwnedSource:
     def has_runs(self) -> bool:
         return self._owner.has_runs
 
+    def close_runs(self, keys: Iterable[tuple[int, bytes]]) -> None:
+        self._owner.close_runs(keys)
+
     @property
     def has_startable(self) -> bool:
         return self._owner.has_startable
@@ -73,6 +76,7 @@ class OwnedSource:
         for lease in leases:
             if not lease.task:
                 lease.starts_in_order = self._owner.starts_in_order(lease.partition_id)
+                lease.may_have_runs = self._owner.may_have_runs(lease.partition_id)
         return leases
 
     def read_ahead(self, leases: Iterable[Lease]) -> dict[int, LeasedJob]:

@@ -326,13 +326,25 @@ class Owner:
         return ordered
 
     def _make_choice(
-        self, partition: OwnedPartition, jobs: Sequence[int], slots: int, more: Mapping[int, Sequence[int]]
+        self, partition: OwnedPartition, jobs: Sequence[int], slots: int, more: Sequence[int]
     ) -> ChosenJobs:
         known = partition.roster.batches
-        batches = {job: known.pop(job) for job in jobs if job in known} if known else {}
-        has_runs = partition.roster.rules.has_runs
-        runs = {job for job in jobs if partition.roster.is_run(job)} if has_runs else frozenset()
+        together = {job: known.pop(job) for job in jobs if job in known} if known else {}
+        runs = {job: jobs for job, jobs in together.items() if partition.roster.is_run(job)}
+        batches = {job: jobs for job, jobs in together.items() if job not in runs} if runs else together
         return ChosenJobs.of(self._worker, partition.ownership, self._server, jobs, slots, batches, runs, more)
+
+    def close_runs(self, keys: Iterable[tuple[int, bytes]]) -> None:
+        """Let no more follow in the runs of these keys, by partition: they are over."""
+        for partition_id, key in keys:
+            partition = self._partitions.get(partition_id)
+            if partition is not None:
+                partition.roster.close_run(key)
+
+    def may_have_runs(self, partition_id: int) -> bool:
+        """Whether jobs of a key that are leased from a partition start one after the other, in one slot."""
+        partition = self._partitions.get(partition_id)
+        return partition is None or partition.roster.rules.has_runs
 
     def _takes_from(self, partition: OwnedPartition) -> bool:
         """Whether jobs of it are to be started: its queue is not withheld, and it is no surplus."""

@@ -97,6 +97,9 @@ class PlainSource:
     def has_runs(self) -> bool:
         return False
 
+    def close_runs(self, keys: Iterable[tuple[int, bytes]]) -> None:
+        pass
+
     @property
     def has_startable(self) -> bool:
         return True  # Only a claim would tell.

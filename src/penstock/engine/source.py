@@ -75,6 +75,9 @@ class Source(Protocol):
     def has_runs(self) -> bool:
         """Whether jobs may follow at the tail of a run, though no slot is free."""
 
+    def close_runs(self, keys: Iterable[tuple[int, bytes]]) -> None:
+        """Let no more follow in the runs of these keys, by partition: they are over."""
+
     @property
     def has_startable(self) -> bool:
         """Whether a job could start that has no slot, as far as is known."""

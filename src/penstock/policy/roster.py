@@ -55,9 +55,8 @@ FINAL_ENDS = frozenset({"succeeded", "failed", "cancelled", "discarded", "expire
 
 
 class Run(NamedTuple):
-    """A run that is out: its first job, its mark and how many of it are out, and where its jobs stood."""
+    """A run that is out: its mark and how many of it are out, and where its jobs stood."""
 
-    first: int
     together: list[int]
     sequence: JobSequence
 
@@ -246,9 +245,9 @@ class Roster:
             self.tokens -= len(taken) + further
         return taken
 
-    def extend_runs(self, now: float) -> dict[int, list[int]]:
-        """Give out the jobs that follow at the tail of runs that have room, by the first job that each run had."""
-        extended: dict[int, list[int]] = {}
+    def extend_runs(self, now: float) -> list[int]:
+        """Give out the jobs that follow at the tail of runs that have room."""
+        extended: list[int] = []
         most = min(self._rules.run or 1, self.most_in_run)
         for key, run in list(self._runs.items()):
             if not run.together[1]:
@@ -258,9 +257,14 @@ class Roster:
                 followers = self._take_followers(key, run.together, run.sequence, most - run.together[1], now)
                 if followers:
                     run.together[1] += len(followers)
-                    extended[run.first] = followers
+                    extended += followers
                     self._reclassify(key)
         return extended
+
+    def close_run(self, name: bytes) -> None:
+        """Let no more follow in the run of a key, which is over: the next of it starts when all of that have ended."""
+        if (key := self._keys.get(name)) is not None:
+            self._runs.pop(key, None)
 
     def is_run(self, job: int) -> bool:
         """Whether a job that is out with others is in a run; else they are a batch."""
@@ -496,7 +500,7 @@ class Roster:
             most = min(most, self._batch_sizes[number].jobs)
         else:
             most = min(most, self._rules.run or 1, self.most_in_run)
-            self._runs[key] = Run(job, together, sequence)
+            self._runs[key] = Run(together, sequence)
         batch = [job, *self._take_followers(key, together, sequence, most - 1, now)]
         together[1] = len(batch)
         if len(batch) > 1:

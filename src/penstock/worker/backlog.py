@@ -62,13 +62,21 @@ class Backlog:
         # Guarded by the pool's lock.
         self.waiting: deque[ClaimedJob] = deque()
         # The runs that wait or have a slot, and those that are over and may get more jobs all the same.
-        self.runs: dict[tuple[int, int | None], ClaimedRun] = {}
+        self.runs: dict[tuple[int, bytes], ClaimedRun] = {}
         self._lock = slot_pool.lock
         self.share: Share
         slot_pool.join(self)
 
     def __len__(self) -> int:
         return len(self.waiting)
+
+    @property
+    def waiting_jobs(self) -> int:
+        """How many jobs wait; of a run each counts, of a batch one."""
+        if not self.has_runs:
+            return len(self.waiting)
+        with self._lock:
+            return sum(len(job.members) if isinstance(job, ClaimedRun) else 1 for job in self.waiting)
 
     @property
     def running(self) -> int:
@@ -135,25 +143,34 @@ class Backlog:
             self.slot_pool.wake(self, len(self.waiting))
 
     def end(self, job: ClaimedJob) -> None:
-        """Hand in a job that ended."""
+        """Hand in a job that ended. Where its run is over by that, the rest goes back."""
         run = job.run
         if run is not None:
             run.unsettled.add(job.id)
-            if not run.goes_on(job):
-                self.end_run(run, job)
         self.done.append(job)
+        if run is not None and not run.goes_on(job):
+            self.end_run(run)
         has_more = self.waiting or (run is not None and not run.is_half_empty)
         if not self.is_fast or not has_more or len(self.done) == SETTLED_TOGETHER:
             self.signal()
 
-    def end_run(self, run: ClaimedRun, job: ClaimedJob) -> None:
-        """Let nothing of a run start after a job of it: the rest goes back. Called before that job is handed in, so
-        that both are settled together.
-        """
+    def end_run(self, run: ClaimedRun) -> None:
+        """Let nothing of a run start any more: what has not goes back."""
         with self._lock:
             if not run.is_over:
-                run.ended_by = job.id
                 self.returned.extend(run.take_unstarted())
+
+    def take_over_runs(self) -> list[tuple[int, bytes]]:
+        """By the conductor, before it takes more: the keys of runs that are over, by partition. All that was taken for
+        them has come by then, and nothing more is taken.
+        """
+        if not self.runs:
+            return []
+        with self._lock:
+            over = [number for number, run in self.runs.items() if run.is_over]
+            for number in over:
+                del self.runs[number]
+            return over
 
     def forget_runs(self) -> None:
         """All leases are lost: nothing more of a run comes, and nothing of it can be given back."""
@@ -166,16 +183,6 @@ class Backlog:
         for job in jobs:
             if job.run is not None:
                 job.run.note_settled(job.id)
-
-    def note_collected(self, jobs: Iterable[ClaimedJob]) -> None:
-        """By the conductor: before it is asked for more the source has learned of these ends, and of runs that are over
-        by them.
-        """
-        if self.has_runs and self.runs:
-            with self._lock:
-                for job in jobs:
-                    if job.run is not None and job.run.ended_by == job.id:
-                        self.runs.pop(job.run.number, None)
 
     def end_batch(self, batch: ClaimedBatch) -> None:
         """Hand in the jobs of a batch that ended."""
@@ -222,7 +229,6 @@ class Backlog:
             for run in list(self.runs.values()):
                 if run.slot is not None and not run.is_over and run.slot.began < began_before:
                     taken += run.take_unstarted()
-                    del self.runs[run.number]
         return taken
 
     def _cut_runs(self, which: Callable[[ClaimedJob], bool]) -> list[ClaimedJob]:
@@ -232,7 +238,6 @@ class Backlog:
             if run.is_over or not any(which(job) for job in run.unstarted):
                 continue
             jobs = run.take_unstarted()
-            del self.runs[run.number]
             taken += [job for job in jobs if which(job)]
             self.returned.extend(job for job in jobs if not which(job))
         return taken
@@ -249,6 +254,17 @@ class Backlog:
             return lease.starts_in_order and lease.partition_id in partitions
 
         return self.withdraw(is_late)
+
+    def beside_in_runs(self) -> list[tuple[int, int]]:
+        """By partition: how many jobs of a run it has, but for one."""
+        if not self.runs:
+            return []
+        with self._lock:
+            return [
+                (run.lease.partition_id, len(run.unsettled) + len(run.unstarted) - (run.slot is None))
+                for run in self.runs.values()
+                if not run.is_over
+            ]
 
     def _bunches(self) -> list[deque[ClaimedJob]]:
         return [slot.bunch for slot in list(self.slot_pool.slots) if slot.bunch and slot.backlog is self]

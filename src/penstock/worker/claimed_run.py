@@ -37,17 +37,16 @@ class ClaimedRun(ClaimedJob):
         # The slot that has it.
         self.slot: Slot | None = None
         self.is_over = False
-        # The job whose end it is over by, where that is not settled yet: until it is, more of the run may be leased.
-        self.ended_by: int | None = None
         # Jobs that have ended and are not settled. Slots add to it, the conductor removes.
         self.unsettled: set[int] = set()
         self.size = 0
         self.add(members)
 
     @property
-    def number(self) -> tuple[int, int | None]:
-        """Tells it from all others."""
-        return self.lease.partition_id, self.lease.batch
+    def number(self) -> tuple[int, bytes]:
+        """Tells it from all others: its partition and its key."""
+        assert self.key is not None  # noqa: S101 - jobs without one are in no run
+        return self.lease.partition_id, self.key
 
     def add(self, members: list[ClaimedJob]) -> None:
         """Let these follow."""
@@ -101,17 +100,21 @@ class ClaimedRun(ClaimedJob):
 
 
 def form_runs(jobs: Sequence[ClaimedJob], halts_on_dead: Callable[[ClaimedJob], bool]) -> list[ClaimedJob]:
-    """The same, in which those that were leased as one run have become one, in the order of their key."""
-    members: dict[tuple[int, int], list[ClaimedJob]] = {}
+    """The same, in which those of a key have become one, in its order."""
+    by_key: dict[tuple[int, bytes], list[ClaimedJob]] = {}
+    formed: list[ClaimedJob | list[ClaimedJob]] = []
     for job in jobs:
-        if job.lease.batch is not None and job.task.batch is None:
-            members.setdefault((job.lease.partition_id, job.lease.batch), []).append(job)
-    formed: list[ClaimedJob] = []
-    for job in jobs:
-        lease = job.lease
-        if lease.batch is None or job.task.batch is not None:
+        key = job.key
+        if key is None or not job.lease.may_have_runs or job.task.batch is not None:
             formed.append(job)
-        elif (found := members.pop((lease.partition_id, lease.batch), None)) is not None:
-            found.sort(key=lambda each: (each.lease.pos, each.id))
-            formed.append(ClaimedRun(found, halts_on_dead=halts_on_dead(job)))
-    return formed
+        elif (known := by_key.get((job.lease.partition_id, key))) is None:
+            by_key[job.lease.partition_id, key] = members = [job]
+            formed.append(members)
+        else:
+            known.append(job)
+    return [each if isinstance(each, ClaimedJob) else _run_of(each, halts_on_dead(each[0])) for each in formed]
+
+
+def _run_of(members: list[ClaimedJob], halts_on_dead: bool) -> ClaimedRun:
+    members.sort(key=lambda each: (each.lease.pos, each.id))
+    return ClaimedRun(members, halts_on_dead=halts_on_dead)

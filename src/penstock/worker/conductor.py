@@ -120,7 +120,7 @@ class Conductor:
         self._source.note_ends(((job.lease.partition_id, job.id, job.end) for job in ended.jobs), now)
         self._queues.note_freed(ended.jobs)
         ended.ends += self._withdraw(surplus, now)
-        self._backlog.note_collected(ended.jobs)
+        self._source.close_runs(self._backlog.take_over_runs())
         if self._heartbeat.has_server_changed():
             self._leases.doubt()
             self._conversation.doubt()
@@ -253,7 +253,7 @@ class Conductor:
 
     def _wanted(self, grant: Grant) -> tuple[int, int]:
         """How many jobs to take for the slots granted, and how many more to follow them."""
-        waiting = len(self._backlog)
+        waiting = self._backlog.waiting_jobs
         entitled = max(grant.entitled, 1)
         slots, ahead = self._claim_size.wanted(grant.slots, entitled)
         total = slots + ahead - max(waiting - max(entitled - self._backlog.running, 0), 0)
@@ -283,7 +283,7 @@ class Conductor:
                 jobs += members
         if order:
             jobs.sort(key=lambda job: order.get(job.id, -1))
-        if any(lease.batch is not None for lease in leases):
+        if any(lease.may_have_runs for lease in leases):
             jobs = form_runs(jobs, self._queues.halts_on_dead)
             self._backlog.has_runs = True
         if self._queues.batch_sizes:

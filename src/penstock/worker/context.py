@@ -148,7 +148,7 @@ class WorkerContext:
         run = self._job.run
         slot = None if run is None else run.slot
         if run is not None and slot is not None:
-            slot.backlog.end_run(run, self._job)
+            slot.backlog.end_run(run)
             slot.backlog.signal()
             while not run.wait_until_settled(LOST_SECONDS):
                 if self._job.is_abandoned:

@@ -136,7 +136,6 @@ class SlotPool:
         self.slots.remove(slot)
         if slot.current is not None:
             if slot.run is not None:
-                slot.run.ended_by = slot.current.id
                 slot.run.is_over = True
                 slot.backlog.returned.extend(slot.bunch)
             else:

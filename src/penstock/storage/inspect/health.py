@@ -204,9 +204,9 @@ def is_asked_to_stop(connection: Connection, job_id: int) -> bool:
     return bool(_row(connection, "is_asked_to_stop", {"id": job_id})[0])
 
 
-def holder_of_job(connection: Connection, job_id: int, task: str = "") -> HolderFacts | None:
+def holder_of_job(connection: Connection, job_id: int, key: bytes | None = None) -> HolderFacts | None:
     """How it is with the worker that has a job under its lease; None where none has."""
-    row = connection.execute(query("holder_of_job"), {"id": job_id, "task": task}).fetchone()
+    row = connection.execute(query("holder_of_job"), {"id": job_id, "key": key}).fetchone()
     return None if row is None else HolderFacts(*row)
 
 

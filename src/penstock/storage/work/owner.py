@@ -9,7 +9,7 @@ before that point: those are found by the transaction that wrote them. So each r
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -156,29 +156,25 @@ class ChosenJobs:
         jobs: Sequence[int],
         slots: int,
         batches: Mapping[int, Sequence[int]] = NO_BATCHES,
-        runs: Set[int] = frozenset(),
-        more: Mapping[int, Sequence[int]] = NO_BATCHES,
+        runs: Mapping[int, Sequence[int]] = NO_BATCHES,
+        more: Sequence[int] = (),
     ) -> ChosenJobs:
         """The first `slots` of the jobs start at once, the others within moments; with some of them, by `batches`, all
-        the jobs of the batch that they are the first of. Those among `runs` begin a run, whose other jobs start one
-        after the other; and `more` follow at the tail of runs that have begun.
+        the jobs of the batch that they are the first of. After those of `runs` start, one after the other, the jobs of
+        their run, and `more` after those of runs that have begun.
         """
         members: list[tuple[int, str, bool, int | None]] = []
-        for is_ahead, some in ((False, jobs[:slots]), (True, jobs[slots:])):
-            alone = [job for job in some if not (job in batches or job in runs)] if batches or runs else some
+        followers = [follower for job in jobs for follower in runs.get(job, ())[1:]] if runs else []
+        followers += more
+        for is_ahead, some in ((False, jobs[:slots]), (True, [*jobs[slots:], *followers])):
+            alone = [job for job in some if job not in batches] if batches else some
             members += [(*each, is_ahead, None) for each in _by_range(alone)]
-            for job in some if batches or runs else ():
-                together = batches.get(job, (job,))
-                if job in runs and not is_ahead:
-                    members += [(*each, False, job) for each in _by_range(together[:1])]
-                    members += [(*each, True, job) for each in _by_range(together[1:])]
-                elif job in batches or job in runs:
-                    members += [(*each, is_ahead, job) for each in _by_range(together)]
+            if batches:
+                members += [
+                    (*each, is_ahead, job) for job in some if job in batches for each in _by_range(batches[job])
+                ]
         every = [member for job in jobs for member in batches.get(job, (job,))] if batches else list(jobs)
-        for run, followers in more.items():
-            members += [(*each, True, run) for each in _by_range(followers)]
-            every += followers
-        return cls(owner, ownership.partition_id, ownership.owner_epoch, server, every, members)
+        return cls(owner, ownership.partition_id, ownership.owner_epoch, server, every + followers, members)
 
     @property
     def has_batches(self) -> bool:
