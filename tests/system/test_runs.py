@@ -141,7 +141,7 @@ def test_a_snooze_ends_the_run(app: App, working: Working, on_retry: str) -> Non
 def test_a_dead_letter_goes_on_or_halts_the_key_as_the_queue_says(make_app: MakeApp, working: Working) -> None:
     for name in ("continue", "halt"):
         log, app = Log(), make_app()
-        queue = app.queue(name, order="key", run=20, on_dead=name)  # type: ignore[arg-type]
+        queue = app.queue(name, order="key", run=20, on_dead=name)
 
         @queue.task(name="t", key="key", max_attempts=1)
         def handle(key: str, n: int) -> None:
@@ -263,7 +263,7 @@ def in_process(key: str, n: int) -> int:
 
 @pytest.mark.parametrize("handler", [on_the_loop, in_process])
 def test_runs_in_the_event_loop_and_in_processes(app: App, working: Working, handler: Any) -> None:
-    options = {"executor": "process"} if handler is in_process else {}
+    options: dict[str, Any] = {"executor": "process"} if handler is in_process else {}
     task = app.queue("q", order="key", run=20).task(name="t", key="key", **options)(handler)
     jobs = task.enqueue_many([{"key": "a", "n": n} for n in range(40)])
     with working(app, concurrency=2):

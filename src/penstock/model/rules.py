@@ -188,10 +188,10 @@ class QueueRules:
 
     @classmethod
     def _checked(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Each as it is kept. What has a usual value cannot be taken away."""
+        """Each as it is kept; None: as usual."""
         options = options_of(cls)
         return {
-            name: None if value is None and options[name].usual is None else options[name].check(name, value)
+            name: options[name].usual if value is None else options[name].check(name, value)
             for name, value in given.items()
         }
 
