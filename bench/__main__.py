@@ -34,6 +34,7 @@ QUESTIONS = (
     "history_form",
     "ordered",
     "deep_key",
+    "hot_key",
     "held_key",
     "limit_slots",
     "total_limit",

@@ -29,8 +29,8 @@ APP = {
         "accept_data_loss= pooled= schema="
     ),
     "queue": (
-        "name * partitions= order= per_key= limit= total_limit= rate= total_rate= per_key_rate= fair_by= weights= "
-        "on_retry= on_dead= max_length= max_wait="
+        "name * partitions= order= per_key= run= limit= total_limit= rate= total_rate= per_key_rate= fair_by= "
+        "weights= on_retry= on_dead= max_length= max_wait="
     ),
     "cron": "name expression task * args= timezone=",
     "crons": "",

@@ -79,18 +79,20 @@ def stage(make_stage: MakeStage, database_url: str) -> Stage:
 
 @pytest.fixture(params=[1, 2], ids=["one database", "two shards"])
 def mixed_stage(
-    request: pytest.FixtureRequest, make_stage: MakeStage, server_url: str, template_database: str
+    request: pytest.FixtureRequest, make_stage: MakeStage, server_url: str, template_database: str, seed: int
 ) -> Iterator[Stage]:
     """A stage with plain, ordered and limited queues, on one database and on two shards."""
     with ExitStack() as stack:
         urls = [stack.enter_context(created_database(server_url, template_database)) for _ in range(request.param)]
-        stage = make_stage(urls[0], **_placed(urls), **MIXED)
+        stage = make_stage(urls[0], **_placed(urls), **_mixed(seed))
         yield stage
         stage.close()
 
 
 @pytest.fixture(params=[1, 2], ids=["one database", "two shards"])
-def killed_server_stage(request: pytest.FixtureRequest, make_stage: MakeStage, own_server: OwnServer) -> Stage:
+def killed_server_stage(
+    request: pytest.FixtureRequest, make_stage: MakeStage, own_server: OwnServer, seed: int
+) -> Stage:
     """The same on a server that may be killed."""
     urls = [own_server.url]
     for number in range(1, request.param):
@@ -99,7 +101,12 @@ def killed_server_stage(request: pytest.FixtureRequest, make_stage: MakeStage, o
         urls.append(f"{own_server.url.rpartition('/')[0]}/shard_{number}")
         with psycopg.connect(urls[-1], autocommit=True) as connection:
             migrate(connection)
-    return make_stage(urls[0], **_placed(urls), **MIXED)
+    return make_stage(urls[0], **_placed(urls), **_mixed(seed))
+
+
+def _mixed(seed: int) -> dict[str, Any]:
+    """Every kind of queue; in one round of two the jobs of a key are taken in runs."""
+    return {**MIXED, "run": 1 + 15 * (seed % 2)}
 
 
 def _placed(urls: list[str]) -> dict[str, Any]:

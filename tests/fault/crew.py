@@ -69,6 +69,8 @@ class Orders(msgspec.Struct):
     total: int = 0
     # How many jobs of the ordered and of the limited queue a handler is given together; 0: each alone.
     batch: int = 0
+    # How many jobs of a key of the ordered queue are taken in one go.
+    run: int = 1
     # The total_rate of two more.
     total_rate: str = ""
 
@@ -235,7 +237,7 @@ def build(orders: Orders, recorder: Recorder | None = None) -> App:
             queue.task(key=key, backoff=0.05)(step)
 
     if orders.ordered:
-        declare(app.queue("ordered", partitions=orders.ordered, order="key"), "customer")
+        declare(app.queue("ordered", partitions=orders.ordered, order="key", run=orders.run), "customer")
     if orders.limit:
         declare(app.queue("limited", limit=orders.limit))
     if orders.total:

@@ -350,6 +350,7 @@ class Stage:
             limits=({"limited": self.orders.limit} if self.orders.limit else {})
             | dict.fromkeys(("total", "total-ordered") if self.orders.total else (), self.orders.total),
             batched=("ordered", "limited") if self.orders.batch else (),
+            in_runs=("ordered",) if self.orders.run > 1 else (),
             forgets=forgets,
         )
         came_to(verdict.sometimes)

@@ -23,6 +23,23 @@ def test_g5_keys_keep_their_order_when_owners_are_killed_at_any_moment(
     stage.verdict().require("a job run again", "a settle", "a key run by several workers")
 
 
+def test_g5_runs_keep_their_order_when_workers_are_killed_or_stopped(make_stage: MakeStage, database_url: str) -> None:
+    stage = make_stage(database_url, ordered=3, run=20, work_seconds=0.002, lease=1.0)
+    crew = [stage.worker() for _ in range(3)]
+    with stage.producing_steps("ordered"):
+        for number in range(times(6, 20)):
+            if number % 3 == 2:
+                victim = crew[number % 3]
+                eventually(lambda: stage.is_at_work(victim), "the worker is at work")  # noqa: B023
+                stage.stop(victim)
+                eventually(lambda: stage.has_lost_its_partitions(victim.pid), "others have taken over")  # noqa: B023
+                victim.send_signal(signal.SIGCONT)
+            else:
+                kill_at_work(stage, crew, number % 3)
+            brought(FAULT)
+    stage.verdict().require("a job run again", "a settle", "a key run by several workers")
+
+
 def test_g5_an_owner_stopped_past_its_lease_neither_starts_nor_settles_when_it_comes_back(mixed_stage: Stage) -> None:
     stage = mixed_stage
     crew = [stage.worker() for _ in range(3)]

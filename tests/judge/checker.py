@@ -50,6 +50,7 @@ def judge(
     per_key: Mapping[str, int] = MappingProxyType({}),
     limits: Mapping[str, int] = MappingProxyType({}),
     batched: Collection[str] = (),
+    in_runs: Collection[str] = (),
     forgets: bool = False,
 ) -> Verdict:
     """Judge a drained run.
@@ -57,7 +58,8 @@ def judge(
     `ordered`: the groups whose jobs one worker with one slot ran. By queue, where a job's group is `queue/key`:
     `per_key`, the jobs of a key start in order, so many at a time; `limits`, so many run at a time, in all partitions
     on whichever shards, until the history says that the limit is another. `batched`: those queues whose handlers are
-    given several jobs together; a batch counts as one for `per_key`, and may be run again as its jobs.
+    given several jobs together; a batch counts as one for `per_key`, and may be run again as its jobs. `in_runs`: those
+    of which several jobs of a key are taken in one go.
     `forgets`: jobs that ended were pruned; one that is not stored must have been run to its end.
     """
     verdict = Verdict()
@@ -69,7 +71,10 @@ def judge(
     for group in ordered:
         _check_order(verdict, history, group)
     for queue, most_of_a_key in per_key.items():
-        _check_keys(verdict, _of_queue(history, queue), most_of_a_key, has_batches=queue in batched)
+        is_together = queue in batched or queue in in_runs
+        _check_keys(verdict, _of_queue(history, queue), most_of_a_key, is_together=is_together)
+        if queue in in_runs:
+            _check_last_starts(verdict, _of_queue(history, queue))
     verdict.sometimes["a batch of several"] = _count_batches(history)
     for queue, limit in limits.items():
         attempts = attempts_of(_of_queue(history, queue))
@@ -247,12 +252,20 @@ def _count_batches(history: Sequence[Event]) -> int:
     return sum(count > 1 for (_, batch), count in jobs.items() if batch)
 
 
-def _check_keys(verdict: Verdict, history: Sequence[Event], per_key: int, *, has_batches: bool) -> None:
-    """The jobs of a key start in enqueue order, so many at a time, whoever owns them and however often they run."""
+def _check_last_starts(verdict: Verdict, history: Sequence[Event]) -> None:
+    """Where jobs are taken in runs, those that a crash makes run again do so in order: so the last starts have one."""
+    for finding in order_findings(history, which="last"):
+        verdict.flag("run again out of order", finding)
+
+
+def _check_keys(verdict: Verdict, history: Sequence[Event], per_key: int, *, is_together: bool) -> None:
+    """The jobs of a key start in enqueue order, so many at a time, whoever owns them and however often they run. Where
+    several are taken together, in batches or runs, their first starts do, and none starts after a later one is settled.
+    """
     if per_key == 1:
-        for finding in order_findings(history, first_only=has_batches):
+        for finding in order_findings(history, which="first" if is_together else "every"):
             verdict.flag("out of order", finding)
-    if has_batches:
+    if is_together:
         for finding in batch_findings(history):
             verdict.flag("out of order", finding)
     for finding in overlap_findings(history, per_key):

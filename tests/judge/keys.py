@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tests.judge.history import Event
 
@@ -82,9 +82,9 @@ def places_of(history: Sequence[Event]) -> dict[int, Place]:
     return enqueued
 
 
-def order_findings(history: Sequence[Event], *, first_only: bool = False) -> Iterable[str]:
-    """Starts of a job after one of its key that was enqueued later, in a later call or behind it in one; `first_only`:
-    among those that are the first of their job.
+def order_findings(history: Sequence[Event], *, which: Literal["every", "first", "last"] = "every") -> Iterable[str]:
+    """Starts of a job after one of its key that was enqueued later, in a later call or behind it in one: among all of
+    them, or those that are the first of their job, or the last.
     """
     enqueued = places_of(history)
     begun: set[int] = set()
@@ -92,16 +92,18 @@ def order_findings(history: Sequence[Event], *, first_only: bool = False) -> Ite
     latest: dict[str, tuple[int, int]] = {}
     within_call: dict[tuple[str, tuple[str, int]], tuple[int, int]] = {}
     stale = _started_in_the_dark(history)
-    for attempt in attempts_of(history):
-        if attempt.job not in enqueued or (attempt.job, attempt.lease) in stale:
+    attempts = [each for each in attempts_of(history) if (each.job, each.lease) not in stale]
+    last = {each.job: each for each in attempts}
+    for attempt in attempts:
+        if attempt.job not in enqueued or (which == "last" and last[attempt.job] is not attempt):
             continue
-        if first_only and attempt.job in begun:
+        if which == "first" and attempt.job in begun:
             continue
         begun.add(attempt.job)
         key, called_at, acknowledged_at, call_, within = enqueued[attempt.job]
-        last_called, last = latest.get(key, (-1, 0))
-        if last != attempt.job and acknowledged_at < last_called:
-            yield f"key {key}: {attempt.job} started after {last}, which was enqueued later"
+        last_called, other = latest.get(key, (-1, 0))
+        if other != attempt.job and acknowledged_at < last_called:
+            yield f"key {key}: {attempt.job} started after {other}, which was enqueued later"
         place, before = within_call.get((key, call_), (-1, 0))
         if place > within:
             yield f"key {key}: {attempt.job} started after {before}, which stands behind it in its call"

@@ -232,7 +232,7 @@ def test_limits_that_cannot_be_are_refused_by_name(app: App) -> None:
         assert refused.value.field == field
     with pytest.raises(
         InvalidInput,
-        match="nothing to change: give limit, total_limit, rate, total_rate, per_key_rate, weights, max_length",
+        match="nothing to change: give run, limit, total_limit, rate, total_rate, per_key_rate, weights, max_length",
     ):
         app.limit("q")
     with pytest.raises(InvalidInput, match="only rule about keys"):

@@ -13,9 +13,11 @@ from random import Random
 
 from penstock.model import QueueRules
 from penstock.policy import Roster, WaitingJob
+from penstock.policy.job_sequence import BATCH_SHIFT, HAS_HANDLER
 from penstock.policy.rate import Rate
 from penstock.routing.key_hash import partition_of
 
+IN_RUNS = HAS_HANDLER | 1 << BATCH_SHIFT
 ENDS = ["succeeded"] * 12 + ["retry", "retry", "retry at once", "snooze", "failed", "discarded", "cancelled", "release"]
 
 
@@ -32,6 +34,8 @@ class Job:
     is_retried_dead_letter: bool = False
     # Whether it came back without having started.
     is_handed_back: bool = False
+    # Whether it failed, was put off, or its worker died: it is in no run any more.
+    is_tried: bool = False
 
 
 @dataclass(slots=True)
@@ -47,6 +51,9 @@ class Row:
     due_at: float = 0.0
     # Of a lease: claimed beyond the free slots, so that it may not have started.
     is_ahead: bool = False
+    # Of a lease: which run it is in, and whether one before it has not ended.
+    run: bytes | None = None
+    is_waiting: bool = False
 
 
 @dataclass(slots=True)
@@ -55,6 +62,12 @@ class Owner:
     roster: Roster
     looked: int = -1
     places: list[int] = field(default_factory=lambda: [0, 0, 0])
+    # The keys whose runs go on: what is leased of one follows what is.
+    runs: set[bytes] = field(default_factory=set)
+
+    def close_run(self, key: bytes) -> None:
+        self.runs.discard(key)
+        self.roster.close_run(key)
 
 
 @dataclass(slots=True)
@@ -87,7 +100,7 @@ def rules_of(random: Random) -> QueueRules:
         return value if random.random() < 0.2 else None
 
     limit = random.choice([None, None, 1, 2, 5])
-    return QueueRules(
+    rules = QueueRules(
         per_key=random.choice([1, 1, 1, 2, 3, None]),
         limit=limit,
         rate=sometimes(random.choice(["30/m", "3/s", "40/s"])),
@@ -97,6 +110,9 @@ def rules_of(random: Random) -> QueueRules:
         fair_by="tenant" if random.random() < 0.2 else None,
         weights={"t0": 5.0, "t1": 0.5},
     )
+    if random.random() < 0.75:
+        return rules
+    return replace(rules, per_key=1, run=random.choice([2, 3, 8]), limit=None, rate=None, per_key_rate=None)
 
 
 class World:
@@ -273,14 +289,31 @@ class World:
         for number, row in list(self.leases.items()):
             if not self.is_alive(row) and partition in (None, row.partition):
                 del self.leases[number]
+                self.jobs[number].is_tried = True
                 self.hand_back(number, row) if row.is_ahead else self.put_back(number, row)
                 self.count("rescued")
 
     def hand_over(self) -> None:
         """Give a partition up; what runs goes on."""
         if self.owners:
-            del self.owners[self.random.choice(sorted(self.owners))]
+            partition = self.random.choice(sorted(self.owners))
+            self.end_runs(partition)
+            del self.owners[partition]
             self.count("handed over")
+
+    def end_runs(self, partition: int | None = None) -> None:
+        """Give back what of runs has not started, of a partition or of all."""
+        for number, row in list(self.leases.items()):
+            if row.is_waiting and self.is_alive(row) and partition in (None, row.partition):
+                self.give_back(number)
+
+    def give_back(self, number: int) -> None:
+        row = self.leases.pop(number)
+        assert row.owner is not None and row.run is not None  # noqa: PT018
+        row.owner.close_run(row.run)
+        self.hand_back(number, row)
+        self.tell(row, number, "release")
+        self.count("run cut")
 
     def own(self) -> None:
         """Partitions without an owner that lives get one."""
@@ -292,6 +325,7 @@ class World:
             if partition not in self.owners:
                 self.rescue(partition)
                 roster = Roster(self.rules, partition, self.now)
+                roster.most_in_run = 1_000
                 self.owners[partition] = Owner(self.random.choice(self.alive), roster)
                 self.look(partition, is_full=True)
 
@@ -349,7 +383,9 @@ class World:
 
     def waiting(self, number: int, owner: Owner) -> WaitingJob:
         job, row = self.jobs[number], self.ready[number]
-        is_known = self.workers[owner.worker] or not job.is_rare
+        is_known: int = self.workers[owner.worker] or not job.is_rare
+        if is_known and self.rules.has_runs and not job.is_tried:
+            is_known = IN_RUNS
         rank = row.ready_at + 60.0 * job.priority
         return WaitingJob(number, job.key, job.priority, row.pos or 0, rank, job.tenant, row.epoch, is_known)
 
@@ -357,29 +393,56 @@ class World:
         """Let a roster choose, and lease what it chose."""
         owner = self.owners[partition]
         is_idle = owner.roster.is_idle(self.now)
+        extended = owner.roster.extend_runs(self.now)
         chosen = owner.roster.take(self.random.choice([1, 3, 10, 200]), self.now)
         assert not (is_idle and chosen), "what was said to be idle has started something"
-        taken = 0
-        for number in chosen:
-            row = self.ready.get(number)
-            if row is None or row.partition != partition:
-                owner.roster.note_end(number, "gone", self.now)
-                self.count("gone")
-            else:
-                del self.ready[number]
-                self.jobs[number].is_handed_back = False
-                is_ahead = self.random.random() < 0.3
-                self.starts += 1
-                self.leases[number] = Row(
-                    partition, row.epoch, row.pos, row.ready_at, self.starts, owner, is_ahead=is_ahead
-                )
-                self.judge_order(number)
-                self.judge_limits(number)
-                taken += 1
-        return taken
+        batches = {number: owner.roster.batches.pop(number, [number]) for number in chosen}
+        chosen = [*extended, *(number for numbers in batches.values() for number in numbers)]
+        return sum([self.lease(partition, number) for number in chosen])
+
+    def lease(self, partition: int, number: int) -> bool:
+        """Lease a job that was chosen, if it is there; it starts, unless one before it in its run has not ended."""
+        owner, row = self.owners[partition], self.ready.get(number)
+        if row is None or row.partition != partition:
+            owner.roster.note_end(number, "gone", self.now)
+            self.count("gone")
+            return False
+        del self.ready[number]
+        self.jobs[number].is_handed_back = False
+        run = self.jobs[number].key if self.rules.has_runs else None
+        follows = run is not None and run in owner.runs and any(other.run == run for other in self.leases.values())
+        if run is not None:
+            owner.runs.add(run)
+        self.starts += 1
+        self.leases[number] = Row(
+            *(partition, row.epoch, row.pos, row.ready_at, self.starts, owner),
+            is_ahead=follows or self.random.random() < 0.3,
+            run=run,
+            is_waiting=follows,
+        )
+        if follows:
+            self.count("followed")
+        else:
+            self.judge_order(number)
+            self.judge_limits(number)
+        return True
+
+    def follow(self, ended: Row, end: str) -> None:
+        """After a job of a run: the next starts, or all that follow go back."""
+        if ended.run is None or ended.owner is None:
+            return
+        waiting = [number for number, row in self.leases.items() if row.is_waiting and row.run == ended.run]
+        if end in ("succeeded", "discarded", "cancelled") or (end == "failed" and not self.rules.halts_on_dead):
+            if waiting:
+                self.leases[waiting[0]].is_waiting = False
+                self.judge_order(waiting[0])
+            return
+        ended.owner.close_run(ended.run)
+        for number in waiting:
+            self.give_back(number)
 
     def end_some(self) -> None:
-        running = sorted(number for number, row in self.leases.items() if self.is_alive(row))
+        running = sorted(number for number, row in self.leases.items() if self.is_alive(row) and not row.is_waiting)
         if running:
             self.end(self.random.choice(running), self.random.choice(ENDS))
 
@@ -401,6 +464,7 @@ class World:
         else:
             del self.jobs[number]
         self.tell(row, number, told)
+        self.follow(row, told)
 
     def hand_back(self, number: int, row: Row) -> None:
         """Put back what has not started: no other owner may have started a later one of its key meanwhile."""
@@ -415,6 +479,7 @@ class World:
 
     def retry(self, job: Job, row: Row, due_at: float) -> None:
         self.count("retried")
+        job.is_tried = True
         if self.rules.holds_on_retry:
             if due_at <= self.now:
                 self.put_back(job.id, row)
@@ -443,10 +508,12 @@ class World:
         if per_key is None:
             return
         alike = [other for other in self.jobs.values() if other.key == job.key]
-        running = sum(other.id in self.leases for other in alike)
+        leased = [self.leases[other.id] for other in alike if other.id in self.leases]
+        running = sum(not lease.is_waiting for lease in leased)
         assert running <= per_key, "G5: too many jobs of a key run at a time"
         for other in alike:
             waits = other.id in self.ready or (other.id in self.scheduled and self.scheduled[other.id].pos is not None)
+            waits |= other.id in self.leases and self.leases[other.id].is_waiting
             is_unseen = other.id in unseen and not other.is_handed_back
             if waits and not is_unseen and other.priority == job.priority and not job.is_retried_dead_letter:
                 assert not other.visible < job.entered, "G5: a job was overtaken"
@@ -491,6 +558,7 @@ class World:
             self.cancel: 3,
             self.settle_halt: 8,
             self.hand_over: 2,
+            self.end_runs: 1,
             self.kill: 1,
             self.resize: 1,
             self.change_limit: 1,
@@ -517,7 +585,8 @@ class World:
                     self.look(partition, is_full=True)
             moved = sum(self.take(partition) for partition in list(self.owners))
             for number in sorted(self.leases):
-                self.end(number, "succeeded")
+                while number in self.leases and not self.leases[number].is_waiting:
+                    self.end(number, "succeeded")
             if not self.jobs:
                 break
             if not moved:

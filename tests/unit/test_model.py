@@ -151,12 +151,12 @@ def test_the_kind_of_a_queue_follows_from_its_rules(
     [
         (
             "limt",
-            "app.limit has no option 'limt' \\(did you mean 'limit'\\?\\); the options are limit, total_limit, rate",
+            "app.limit has no option 'limt' \\(did you mean 'limit'\\?\\); the options are run, limit, total_limit, rate",
         ),
         ("partitions", "app.limit does not change it; app.resize\\('x', partitions=...\\) does"),
         (
             "order",
-            "it stays as queue 'x' was declared; declare .* app.limit can: limit, total_limit, rate",
+            "it stays as queue 'x' was declared; declare .* app.limit can: run, limit, total_limit, rate",
         ),
         ("on_dead", "it stays as queue 'x' was declared"),
     ],

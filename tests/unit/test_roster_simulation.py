@@ -16,7 +16,7 @@ GROUPS = 4
 # So many runs together have met every kind of trouble.
 ENOUGH = 40
 TROUBLE = ["cancelled", "dead letter retried", "gone", "halted", "handed over", "killed", "limit reached", "rescued"]
-TROUBLE += ["resized", "retried"]
+TROUBLE += ["resized", "retried", "followed", "run cut"]
 
 
 def live(seed: int, steps: int = 300) -> World:

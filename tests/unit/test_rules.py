@@ -36,6 +36,8 @@ def back(rules: QueueRules, stored: dict[str, Any]) -> QueueRules:
         ({}, {}),
         ({"order": "key", "on_retry": "hold", "on_dead": "continue"}, {"per_key": 1, "must_know": ["per_key"]}),
         ({"per_key": 1}, {}),
+        ({"run": 1}, {}),
+        ({"order": "key", "run": 20}, {"per_key": 1, "run": 20, "must_know": ["per_key"]}),
         ({"rate": "30/m"}, {"rate": 0.5, "must_know": ["rate"]}),
         ({"max_wait": 2}, {"max_wait": 2.0}),
         ({"fair_by": "tenant", "weights": {"a": 1}}, {"fair_by": "tenant", "must_know": ["fair_by"]}),
@@ -45,7 +47,8 @@ def test_only_what_is_not_as_usual_is_stored(options: dict[str, Any], stored: di
     assert QueueRules.declared("q", **options).to_json() == stored
 
 
-@pytest.mark.parametrize("options", [{}, EVERY, {"per_key_rate": "0.003/d"}, *({name: EVERY[name]} for name in
+@pytest.mark.parametrize("options", [{}, EVERY, {"per_key_rate": "0.003/d"}, {"order": "key", "run": 1_000},
+    *({name: EVERY[name]} for name in
     ("order", "per_key", "limit", "total_limit", "rate", "total_rate", "per_key_rate", "fair_by", "max_length",
      "max_wait"))])  # fmt: skip
 def test_what_is_stored_comes_back_equal(options: dict[str, Any]) -> None:
@@ -106,6 +109,34 @@ def test_every_option_stands_where_users_give_it() -> None:
     assert MUST_KNOW not in options
     live = {name for name, each in options_of(QueueRules).items() if each.kind is Kind.LIVE}
     assert live == set(LIVE_OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "text"),
+    [
+        ({"run": 2}, "run", "has no order that a run could keep; give order='key', or no run"),
+        ({"order": "key", "per_key": 2, "run": 2}, "run", "has per_key=2; give one"),
+        ({"order": "key", "run": 1_001}, "run", "give 1 to 1000"),
+        ({"order": "key", "run": 0}, "run", "give 1 to 1000"),
+        *(
+            ({"order": "key", "run": 2, name: EVERY[name]}, name, f"give run=1, or no {name}")
+            for name in ("limit", "total_limit", "rate", "total_rate", "per_key_rate")
+        ),
+    ],
+)
+def test_a_run_is_refused_where_another_rule_forbids_it(options: dict[str, Any], field: str, text: str) -> None:
+    with pytest.raises(InvalidInput, match=text) as refused:
+        QueueRules.declared("q", **options)
+    assert refused.value.field == field
+    if "run" in options and set(options) - {"order", "run"} and options["run"] == 2:
+        # From app.limit too, whichever of the two comes second.
+        ordered = QueueRules.declared("q", **{name: value for name, value in options.items() if name != "run"})
+        with pytest.raises(InvalidInput, match=text):
+            ordered.changed("q", {"run": 2})
+    ordered = QueueRules.declared("q", order="key", run=5)
+    assert (
+        ordered.changed("q", {"run": None}) == ordered.changed("q", {"run": 1}) == QueueRules.declared("q", order="key")
+    )
 
 
 def test_a_limit_may_not_change_whether_a_queue_is_owned() -> None:

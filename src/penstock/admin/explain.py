@@ -161,9 +161,11 @@ def _name(ids: Sequence[int]) -> str:
 def _explain_running(connection: Connection, job: Job) -> Explanation:
     reason = f"running on {job.worker} since {job.started_at}"
     failing: dict[str, str] = {}
-    holder = holder_of_job(connection, job.id)
+    holder = holder_of_job(connection, job.id, job.key.encode() if isinstance(job.key, str) else job.key)
     batch = [] if holder is None else holder.batch
-    if batch:
+    if holder is not None and holder.behind is not None:
+        reason = f"in a run behind {holder.behind}, taken by {job.worker} at {job.started_at}: it starts when those end"
+    elif batch:
         reason += f", in a batch with {_name(batch)}{', ...' if len(batch) > len(batch[:10]) else ''}"
     if holder is not None and (holder.is_gone or holder.silent_seconds is not None):
         reason = f"was running on {job.worker} since {job.started_at}, and its worker has " + (

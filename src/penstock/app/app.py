@@ -126,6 +126,7 @@ class App:
         partitions: int = 1,
         order: Literal["key"] | None = None,
         per_key: int = 1,
+        run: int = 1,
         limit: int | None = None,
         total_limit: int | None = None,
         rate: str | None = None,
@@ -141,17 +142,19 @@ class App:
         """Declare a queue. No I/O: the next call that needs the database writes it down.
 
         `order="key"` runs the jobs of a key one at a time, in the order they were enqueued; `per_key` allows more of a
-        key at once, started in order. `limit` bounds how many run, `rate` ("100/s", or /m, /h, /d) how many start,
-        `per_key_rate` the same for each key; `fair_by="tenant"` shares the starts between tenants by `weights`. A key
-        waits for its job's retry, unless `on_retry="pass"`; where attempts run out it goes on, unless `on_dead="halt"`.
-        `limit`, `rate`, `fair_by` and `max_length` hold for each partition, `total_limit` bounds how many run in all of
-        them, on whichever shards, and `total_rate` how many start; `max_wait` counts seconds.
+        key at once, started in order; `run` takes up to so many of a key in one go, which follow each other. `limit`
+        bounds how many run, `rate` ("100/s", or /m, /h, /d) how many start, `per_key_rate` the same for each key;
+        `fair_by="tenant"` shares the starts between tenants by `weights`. A key waits for its job's retry, unless
+        `on_retry="pass"`; where attempts run out it goes on, unless `on_dead="halt"`. `limit`, `rate`, `fair_by` and
+        `max_length` hold for each partition, `total_limit` bounds how many run in all of them, on whichever shards, and
+        `total_rate` how many start; `max_wait` counts seconds.
         """
         definition = QueueDefinition.of(
             name,
             partitions,
             order=order,
             per_key=per_key,
+            run=run,
             limit=limit,
             total_limit=total_limit,
             rate=rate,
@@ -439,9 +442,9 @@ class App:
     def limit(self, queue: str | Queue, **limits: Unpack[Limits]) -> None:
         """Change the limits of a queue that are given; every worker goes by them within a second.
 
-        They are `limit`, `total_limit`, `rate`, `total_rate`, `per_key_rate`, `weights`, `max_length` and `max_wait`,
-        as in `queue`; None takes one away. A raised limit starts what waits for it at once; a lowered one lets what
-        runs end, and starts nothing until then.
+        They are `run`, `limit`, `total_limit`, `rate`, `total_rate`, `per_key_rate`, `weights`, `max_length` and
+        `max_wait`, as in `queue`; None takes one away. A raised limit starts what waits for it at once; a lowered one
+        lets what runs end, and starts nothing until then.
         """
         self._declarations.change_limits(name_of(queue), limits)
 

@@ -186,7 +186,9 @@ class Declarations:
             )
             served.append(
                 ServedQueue(
-                    *(entry.id, name, here, entry.rules.max_wait, tasks, entry.is_owned, is_limited), cap=caps.get(name)
+                    *(entry.id, name, here, entry.rules.max_wait, tasks, entry.is_owned, is_limited),
+                    halts_on_dead=entry.rules.halts_on_dead,
+                    cap=caps.get(name),
                 )
             )
         return served

@@ -46,6 +46,7 @@ class Filters(FiltersInQueue, total=False):
 class Limits(TypedDict, total=False):
     """What `app.limit` changes: the options of `app.queue` by those names."""
 
+    run: int | None
     limit: int | None
     total_limit: int | None
     rate: str | None

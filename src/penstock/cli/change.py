@@ -230,6 +230,9 @@ def delete_queue(
 
 def limit(
     queue: QueueName,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="N", help="So many jobs of a key are taken in one go.")
+    ] = None,
     most: Annotated[
         str | None, typer.Option("--limit", metavar="N", help="At most so many run, per partition.")
     ] = None,
@@ -255,6 +258,7 @@ def limit(
 ) -> None:
     """Change a queue's limits while it runs; `none` takes one away."""
     given = chosen(
+        run=_number("--run", run),
         limit=_number("--limit", most),
         total_limit=_number("--total-limit", total_limit),
         rate=rate,

@@ -37,11 +37,25 @@ class MixedSource:
     def wish(self, slots: int, ahead: int, waiting: int, now: float) -> Wish:
         self._slots = slots
         self._is_owners_turn = not self._is_owners_turn
-        if self._is_owners_turn or self._was_short:
+        if self._is_owners_turn or self._was_short or self._owned.has_runs:
             wish = self._owned.wish(slots, ahead, waiting, now)
-            if wish:
+            if wish or slots + ahead == 0:
                 return wish
         return self._plain.wish(slots, ahead, waiting, now)
+
+    def expect(self, job_seconds: float | None) -> None:
+        self._owned.expect(job_seconds)
+
+    @property
+    def has_runs(self) -> bool:
+        return self._owned.has_runs
+
+    def close_runs(self, keys: Iterable[tuple[int, bytes]]) -> None:
+        self._owned.close_runs(keys)
+
+    @property
+    def has_startable(self) -> bool:
+        return self._plain.has_startable or self._owned.has_startable
 
     def learn(self, wish: Wish, turn: Turn, now: float) -> list[Lease]:
         self._plain.learn(wish, turn, now)

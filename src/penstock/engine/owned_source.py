@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
 
 from penstock.engine.owner import Owner
-from penstock.engine.source import NO_BATCH_SIZES, BatchSizes, Wish
+from penstock.engine.source import NO_BATCH_SIZES, NO_EXECUTORS, BatchSizes, Executors, Wish
+from penstock.policy.claim_size import most_in_run
 from penstock.storage.connection.database import Connection
 from penstock.storage.work import workers
 from penstock.storage.work.exchange import Turn
@@ -22,7 +23,8 @@ __all__ = ["OwnedSource"]
 
 class OwnedSource:
     """`queues`: the tasks that may be chosen, by queue; `partitions`: those that are known, with their queues;
-    `batch_sizes`: those tasks of which several jobs are started together.
+    `batch_sizes`: those tasks of which several jobs are started together; `executors`: what runs the others, for who
+    starts the jobs of a run one after the other; without it there are no runs.
     """
 
     def __init__(
@@ -31,9 +33,10 @@ class OwnedSource:
         queues: Mapping[int, Container[str]],
         partitions: Mapping[int, int] | None = None,
         batch_sizes: BatchSizes = NO_BATCH_SIZES,
+        executors: Executors = NO_EXECUTORS,
     ) -> None:
         self._worker = worker
-        self._owner = Owner(queues, batch_sizes)
+        self._owner = Owner(queues, batch_sizes, executors)
         self._queue_of = dict(partitions or {})
 
     def is_look_due(self, now: float) -> bool:
@@ -49,6 +52,20 @@ class OwnedSource:
         else:
             self._owner.stop_reading()
 
+    def expect(self, job_seconds: float | None) -> None:
+        self._owner.most_in_run = most_in_run(job_seconds)
+
+    @property
+    def has_runs(self) -> bool:
+        return self._owner.has_runs
+
+    def close_runs(self, keys: Iterable[tuple[int, bytes]]) -> None:
+        self._owner.close_runs(keys)
+
+    @property
+    def has_startable(self) -> bool:
+        return self._owner.has_startable
+
     def wish(self, slots: int, ahead: int, waiting: int, now: float) -> Wish:
         return Wish(None, self._owner.choose(slots, ahead, waiting, now))
 
@@ -59,6 +76,7 @@ class OwnedSource:
         for lease in leases:
             if not lease.task:
                 lease.starts_in_order = self._owner.starts_in_order(lease.partition_id)
+                lease.may_have_runs = self._owner.may_have_runs(lease.partition_id)
         return leases
 
     def read_ahead(self, leases: Iterable[Lease]) -> dict[int, LeasedJob]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
-from penstock.engine.source import NO_BATCH_SIZES, BatchSizes
+from penstock.engine.source import NO_BATCH_SIZES, NO_EXECUTORS, BatchSizes, Executors
+from penstock.policy.batch_size import BatchSize
 from penstock.policy.job_sequence import BATCH_MASK, BATCH_SHIFT, HAS_HANDLER
 from penstock.policy.roster import JobTuple, Roster
 from penstock.storage.connection.database import Connection
@@ -42,6 +43,8 @@ JOBS_A_LOOK = 4_096
 FAIR_DIVISOR = 5
 # So many jobs without a handler are looked for at a time.
 MOST_UNKNOWN = 2_000
+# So many kinds of executors are told apart.
+MOST_EXECUTORS = 8
 # So many jobs are kept with their arguments at most.
 MOST_KEPT = 16_384
 # A range this large may be all of one key, which is worth asking.
@@ -55,6 +58,8 @@ class OwnedPartition:
     ownership: Ownership
     roster: Roster
     is_fair: bool
+    # What the roster is told of a job of a task of which several are taken together: in a batch, or in a run.
+    marks: Mapping[str, int] = field(default_factory=dict)
     # So many jobs may start in one slot: those of a batch.
     most_in_slot: int = 1
     read_to: list[int] = field(default_factory=lambda: [0] * 10)
@@ -111,17 +116,19 @@ class OwnedPartition:
 class Owner:
     """Used by one thread."""
 
-    def __init__(self, queues: Mapping[int, Container[str]], batch_sizes: BatchSizes = NO_BATCH_SIZES) -> None:
-        # By queue: the tasks this worker has handlers for, and those of which several jobs are started together.
+    def __init__(
+        self,
+        queues: Mapping[int, Container[str]],
+        batch_sizes: BatchSizes = NO_BATCH_SIZES,
+        executors: Executors = NO_EXECUTORS,
+    ) -> None:
+        # By queue: the tasks this worker has handlers for, those of which several jobs are started together, and what
+        # runs the others.
         self._tasks = queues
         self._batch_sizes = batch_sizes
-        # What a roster is told of a job of one of those.
-        self._batch_marks = {
-            queue: {
-                task: HAS_HANDLER | number << BATCH_SHIFT for number, task in enumerate(islice(sizes, BATCH_MASK), 1)
-            }
-            for queue, sizes in batch_sizes.items()
-        }
+        self._executors = executors
+        # So many jobs of a run may be taken now, where the queue allows as many.
+        self.most_in_run = 1
         self._partitions: dict[int, OwnedPartition] = {}
         # Under which number it owns them.
         self._worker = 0
@@ -175,17 +182,35 @@ class Owner:
                 continue
             known = self._partitions.get(partition_id)
             now_rules, is_refused = rules[ownership.queue_id]
+            if known is not None and known.roster.rules.has_runs != now_rules.has_runs:
+                # Of what was read is not known what may be in a run.
+                known = None
+                self.look_again()
             if known is None:
-                sizes = list(self._batch_sizes.get(ownership.queue_id, {}).values())
+                sizes = list(self._batches_of(ownership.queue_id).values())
                 roster = Roster(now_rules, partition_id, now, sizes)
                 most = max((size.jobs for size in sizes), default=1)
-                self._partitions[partition_id] = OwnedPartition(ownership, roster, now_rules.is_fair, most)
+                marks = self._marks(ownership.queue_id, has_runs=now_rules.has_runs)
+                self._partitions[partition_id] = OwnedPartition(ownership, roster, now_rules.is_fair, marks, most)
             else:
                 known.ownership = ownership
                 known.roster.rules = now_rules
             self._partitions[partition_id].roster.permits = ownership.permits
             self._partitions[partition_id].roster.tokens = ownership.tokens
             self._partitions[partition_id].is_withheld = now_rules.paused or is_refused
+
+    def _marks(self, queue: int, *, has_runs: bool) -> dict[str, int]:
+        """What a roster is told of a job of these tasks: batch by batch, and after them what runs the others."""
+        batches = self._batches_of(queue)
+        numbers = {task: number for number, task in enumerate(batches, 1)}
+        if has_runs:
+            others = self._executors.get(queue, {})
+            numbers = {task: len(batches) + 1 + executor for task, executor in others.items()} | numbers
+        return {task: HAS_HANDLER | number << BATCH_SHIFT for task, number in numbers.items()}
+
+    def _batches_of(self, queue: int) -> dict[str, BatchSize]:
+        """The tasks of which several jobs are started together, as many as a mark can tell apart."""
+        return dict(islice(self._batch_sizes.get(queue, {}).items(), BATCH_MASK - MOST_EXECUTORS))
 
     @property
     def ownerships(self) -> list[Ownership]:
@@ -255,24 +280,38 @@ class Owner:
         left = dict(self.left)
         for each in self._partitions_in_turn():
             wanted = slots + ahead
-            if wanted <= 0:
-                break
             queue = each.ownership.queue_id
-            if not self._takes_from(each) or left.get(queue, 1) <= 0:
+            if (wanted <= 0 and not each.roster.has_runs) or not self._takes_from(each):
                 continue
-            if each.is_fair:
-                # What waits here was chosen by the shares as they were: a tenant that comes now waits behind all of it.
-                wanted = max((wanted + waiting) // FAIR_DIVISOR - waiting, slots)
-            jobs = self._pick(each, slots, min(wanted, left.get(queue, wanted)), now)
-            if jobs:
+            each.roster.most_in_run = self.most_in_run
+            # What follows at the tail of a run takes no slot.
+            more = each.roster.extend_runs(now)
+            jobs: list[int] = []
+            if wanted > 0 and left.get(queue, 1) > 0:
+                if each.is_fair:
+                    # What waits here was chosen by the shares as they were: a tenant that comes now waits behind all of
+                    # it.
+                    wanted = max((wanted + waiting) // FAIR_DIVISOR - waiting, slots)
+                jobs = self._pick(each, slots, min(wanted, left.get(queue, wanted)), now)
+            if jobs or more:
                 if queue in left:
                     left[queue] -= len(jobs)
                 each.is_noted_idle = False
-                choices.append(self._make_choice(each, jobs, slots))
+                choices.append(self._make_choice(each, jobs, slots, more))
                 used = min(slots, len(jobs))
                 slots -= used
                 ahead -= len(jobs) - used
         return choices
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether jobs may follow at the tail of a run."""
+        return any(each.roster.has_runs for each in self._partitions.values())
+
+    @property
+    def has_startable(self) -> bool:
+        """Whether a job could start that was not chosen, as far as was read."""
+        return any(each.roster.startable > 0 and self._takes_from(each) for each in self._partitions.values())
 
     def _partitions_in_turn(self) -> list[OwnedPartition]:
         """Each time begin with another queue, and with another partition of it: none waits behind a full one."""
@@ -286,10 +325,26 @@ class Owner:
             ordered += _turned(partitions, self._turn // len(queues))
         return ordered
 
-    def _make_choice(self, partition: OwnedPartition, jobs: Sequence[int], slots: int) -> ChosenJobs:
+    def _make_choice(
+        self, partition: OwnedPartition, jobs: Sequence[int], slots: int, more: Sequence[int]
+    ) -> ChosenJobs:
         known = partition.roster.batches
-        batches = {job: known.pop(job) for job in jobs if job in known} if known else {}
-        return ChosenJobs.of(self._worker, partition.ownership, self._server, jobs, slots, batches)
+        together = {job: known.pop(job) for job in jobs if job in known} if known else {}
+        runs = {job: jobs for job, jobs in together.items() if partition.roster.is_run(job)}
+        batches = {job: jobs for job, jobs in together.items() if job not in runs} if runs else together
+        return ChosenJobs.of(self._worker, partition.ownership, self._server, jobs, slots, batches, runs, more)
+
+    def close_runs(self, keys: Iterable[tuple[int, bytes]]) -> None:
+        """Let no more follow in the runs of these keys, by partition: they are over."""
+        for partition_id, key in keys:
+            partition = self._partitions.get(partition_id)
+            if partition is not None:
+                partition.roster.close_run(key)
+
+    def may_have_runs(self, partition_id: int) -> bool:
+        """Whether jobs of a key that are leased from a partition start one after the other, in one slot."""
+        partition = self._partitions.get(partition_id)
+        return partition is None or partition.roster.rules.has_runs
 
     def _takes_from(self, partition: OwnedPartition) -> bool:
         """Whether jobs of it are to be started: its queue is not withheld, and it is no surplus."""
@@ -385,7 +440,7 @@ class Owner:
         jobs, partition.postponed = partition.postponed[:wanted], partition.postponed[wanted:]
         if tokens is not None:
             partition.roster.tokens = max(tokens - partition.count(jobs), 0)
-        jobs = jobs + partition.roster.take(max(wanted - len(jobs), 0), now)
+        jobs = jobs + partition.roster.take(max(wanted - len(jobs), 0), now, max(slots - len(jobs), 0))
         if (permits := partition.roster.permits) is not None:
             # What was put off counts as out in the roster, and runs nowhere.
             chosen = partition.count(jobs)
@@ -435,7 +490,7 @@ class Owner:
         # A whole range of one key costs no more than a job.
         read = len(facts) + (self._add_mixed(connection, partition, mixed) if mixed else 0)
         tasks = self._tasks[partition.ownership.queue_id]
-        batch_marks = self._batch_marks.get(partition.ownership.queue_id, {})
+        marks = partition.marks
         for row in seen.rows:
             if partition.postponed:
                 # A postponed job that was written anew meanwhile is in the roster again.
@@ -447,7 +502,7 @@ class Owner:
             if only is not None:
                 rank = row.ready_at + 60.0 * row.priority
                 key, tenant, is_known = only.key, only.tenant or "", only.task in tasks
-                mark = batch_marks.get(only.task, is_known) if row.is_fresh else is_known
+                mark = marks.get(only.task, is_known) if row.is_fresh else is_known
                 jobs = range(row.range * RANGE + row.low, row.range * RANGE + row.high)
                 partition.roster.add_run(jobs, key, row.priority, row.pos, rank, tenant, row.epoch, mark)
                 if not is_known:
@@ -506,14 +561,14 @@ class Owner:
         by_range = {row.range: row for row in rows}
         row_of = by_range if len(by_range) == len(rows) else None
         of_job = {} if row_of else {row.range * RANGE + p: row for row in rows for p in row.positions}
-        batch_marks = self._batch_marks.get(partition.ownership.queue_id)
+        marks = partition.marks
         waiting = []
         for job, _, key, _, task, tenant in stored.values():
             row = row_of[job // RANGE] if row_of else of_job[job]
             rank = row.ready_at + 60.0 * row.priority
             is_known: int = task in tasks
-            if batch_marks and row.is_fresh:
-                is_known = batch_marks.get(task, is_known)
+            if marks and row.is_fresh:
+                is_known = marks.get(task, is_known)
             waiting.append((job, key, row.priority, row.pos, rank, tenant or "", row.epoch, is_known))
             if task not in tasks:
                 partition.unknown[job] = (*waiting[-1][:7], True)

@@ -90,6 +90,20 @@ class PlainSource:
             self._suspect = None
         return Wish(ClaimWish(taken_from, starts, slots, ahead, self._suspect is not None, caps, self._batches))
 
+    def expect(self, job_seconds: float | None) -> None:
+        pass  # It has no runs.
+
+    @property
+    def has_runs(self) -> bool:
+        return False
+
+    def close_runs(self, keys: Iterable[tuple[int, bytes]]) -> None:
+        pass
+
+    @property
+    def has_startable(self) -> bool:
+        return True  # Only a claim would tell.
+
     def learn(self, wish: Wish, turn: Turn, now: float) -> list[Lease]:
         for lease in turn.leases:
             starts = self._starts.get(lease.partition_id)

@@ -18,11 +18,15 @@ from penstock.storage.work.exchange import ClaimWish, Turn
 from penstock.storage.work.leases import Lease, LeasedJob
 from penstock.storage.work.owner import ChosenJobs
 
-__all__ = ["NOTHING", "NO_BATCH_SIZES", "BatchSizes", "Source", "Wish"]
+__all__ = ["NOTHING", "NO_BATCH_SIZES", "NO_EXECUTORS", "BatchSizes", "Executors", "Source", "Wish"]
 
 # By queue and task: how many jobs of it are started together.
 BatchSizes: TypeAlias = Mapping[int, Mapping[str, BatchSize]]
 NO_BATCH_SIZES: BatchSizes = MappingProxyType({})
+# By queue and task, for whoever starts the jobs of a run one after the other: the number of what runs it, from 0 on. A
+# run has jobs of one such number.
+Executors: TypeAlias = Mapping[int, Mapping[str, int]]
+NO_EXECUTORS: Executors = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,20 @@ class Source(Protocol):
 
     def wish(self, slots: int, ahead: int, waiting: int, now: float) -> Wish:
         """What to take for so many free slots, and to follow that soon; so many wait already. A batch counts as one."""
+
+    def expect(self, job_seconds: float | None) -> None:
+        """How long jobs took of late: of a run no more is taken than starts within a second."""
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether jobs may follow at the tail of a run, though no slot is free."""
+
+    def close_runs(self, keys: Iterable[tuple[int, bytes]]) -> None:
+        """Let no more follow in the runs of these keys, by partition: they are over."""
+
+    @property
+    def has_startable(self) -> bool:
+        """Whether a job could start that has no slot, as far as is known."""
 
     def learn(self, wish: Wish, turn: Turn, now: float) -> list[Lease]:
         """Learn what came of a wish; the new leases."""

@@ -24,6 +24,10 @@ from penstock.model.rate import starts_a_second
 
 __all__ = ["LIVE_OPTIONS", "MUST_KNOW", "QueueRules", "options_of", "refuse_unknown_rules"]
 
+# So many jobs of a key are leased together at most.
+LONGEST_RUN = 1_000
+# With these the jobs of a key are not taken one after the other by one slot: `run` is refused beside them.
+NOT_WITH_RUN = ("limit", "total_limit", "rate", "total_rate", "per_key_rate")
 # Beside the options in the stored object: the names of those that a program must know to work on the queue.
 MUST_KNOW = "must_know"
 
@@ -38,6 +42,7 @@ class QueueRules:
 
     order: Literal["key"] | None = None
     per_key: int | None = option(Kind.STRUCTURAL, partial(checked_count, most=MOST_RUNNING))
+    run: int | None = option(Kind.LIVE, partial(checked_count, most=LONGEST_RUN), may_be_ignored=True, usual=1)
     limit: int | None = option(Kind.LIVE, partial(checked_count, most=MOST_RUNNING))
     total_limit: int | None = option(Kind.LIVE, partial(checked_count, most=MOST_RUNNING))
     rate: str | None = rate_option(Kind.LIVE)
@@ -57,6 +62,8 @@ class QueueRules:
             object.__setattr__(self, "per_key", 1)
         object.__setattr__(self, "order", None if self.per_key is None else "key")
         options = options_of(type(self))
+        if self.run in (None, 1):
+            object.__setattr__(self, "run", None if self.per_key is None else 1)
         for name in ("on_retry", "on_dead"):
             usual = options[name].usual
             if getattr(self, name) in (None, usual):
@@ -79,6 +86,7 @@ class QueueRules:
                     f"{given[name]!r} is about keys, and queue {queue!r} has no rule about them; "
                     f"give order='key', per_key or per_key_rate, or leave {name} out",
                 )
+        rules._refuse_run(queue)
         return rules
 
     def changed(self, queue: str, given: Mapping[str, Any]) -> Self:
@@ -100,7 +108,26 @@ class QueueRules:
                 f"queue {queue!r} was declared without fair_by, which weights are for, and that stays; "
                 "declare a queue of another name with fair_by='tenant'",
             )
+        rules._refuse_run(queue)
         return rules
+
+    def _refuse_run(self, queue: str) -> None:
+        """Raise `InvalidInput` where jobs of a key are to follow each other in a run, and another rule forbids it."""
+        if not self.has_runs:
+            return
+        if self.per_key is None:
+            raise InvalidInput(
+                "run", f"queue {queue!r} has no order that a run could keep; give order='key', or no run"
+            )
+        if self.per_key > 1:
+            raise InvalidInput(
+                "run", f"a run has one job of a key at a time, and queue {queue!r} has per_key={self.per_key}; give one"
+            )
+        for name in NOT_WITH_RUN:
+            if getattr(self, name) is not None:
+                raise InvalidInput(
+                    name, f"it counts each start, and queue {queue!r} has run={self.run}; give run=1, or no {name}"
+                )
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any], weights: Mapping[str, float] | None, *, is_paused: bool) -> Self:
@@ -161,10 +188,10 @@ class QueueRules:
 
     @classmethod
     def _checked(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Each as it is kept. What has a usual value cannot be taken away."""
+        """Each as it is kept; None: as usual."""
         options = options_of(cls)
         return {
-            name: None if value is None and options[name].usual is None else options[name].check(name, value)
+            name: options[name].usual if value is None else options[name].check(name, value)
             for name, value in given.items()
         }
 
@@ -187,6 +214,11 @@ class QueueRules:
     def has_key_rule(self) -> bool:
         """Whether keys mean anything to this queue beyond where a job goes."""
         return self.per_key is not None or self.per_key_rate is not None
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether several jobs of a key may be leased together, to run one after the other."""
+        return self.run is not None and self.run > 1
 
     @property
     def is_fair(self) -> bool:

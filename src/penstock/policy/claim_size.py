@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["ClaimSize", "Wanted"]
+__all__ = ["ClaimSize", "Wanted", "most_in_run"]
 
 HORIZON_SECONDS = 0.025
+# What is taken of a run starts within this time: pauses, other priorities and hand-overs wait so long.
+RUN_SECONDS = 1.0
 MOST_AHEAD = 8_192
 # Of each new run time this much enters the mean: some thirty jobs after a change the old is forgotten.
 WEIGHT = 1 / 16
@@ -26,6 +28,13 @@ class Wanted(NamedTuple):
 
     slots: int
     ahead: int
+
+
+def most_in_run(job_seconds: float | None) -> int:
+    """How many jobs of a run to take that are expected to take so long each; one, where nothing is known."""
+    if job_seconds is None:
+        return 1
+    return MOST_AHEAD if job_seconds <= 0 else max(min(int(RUN_SECONDS / job_seconds), MOST_AHEAD), 1)
 
 
 class ClaimSize:

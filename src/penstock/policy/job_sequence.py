@@ -74,6 +74,10 @@ class JobSequence:
             return BEHIND
         return self._insert(pos, job, rank, mark)
 
+    def is_like(self, other: JobSequence) -> bool:
+        """Whether jobs of the same priority and key map wait in both: one may have been emptied before the other."""
+        return self.priority == other.priority and self.epoch == other.epoch
+
     def ends_before(self, pos: int, job: int) -> bool:
         """Whether a job comes after all that wait here."""
         last = self.later[-1] if self.later else self.first

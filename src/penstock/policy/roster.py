@@ -13,6 +13,9 @@ one of them is held, or the key is halted or waits for an older key map, none st
 Where a task's handler is given several jobs together, those that follow each other in a key start as one *batch*: it is
 out until the last of them has ended, and counts as one for `per_key`, as its jobs for limits, rates and shares.
 
+Where the queue has *runs*, jobs that follow each other in a key are taken out together too, to start one after the
+other in one slot. As those at its head end, more of the key follow at its tail, as long as none is on its way back.
+
 Nothing here asks for the time or for the database. After each read of one snapshot the owner passes on what the tables
 say: `add` first, then `set_elsewhere`, `set_held`, `set_halted` and `set_key_maps`. Before it reads the next snapshot
 it has leased what it took and passed on what ended: a job in `ready` is one that waits.
@@ -21,7 +24,7 @@ it has leased what it took and passed on what ended: a job in `ready` is one tha
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from penstock.model.rules import QueueRules
 from penstock.policy.allowance import Allowance
@@ -51,6 +54,13 @@ RETURNING_ENDS = frozenset({"retry", "snooze"})
 FINAL_ENDS = frozenset({"succeeded", "failed", "cancelled", "discarded", "expired", "gone"})
 
 
+class Run(NamedTuple):
+    """A run that is out: its mark and how many of it are out, and where its jobs stood."""
+
+    together: list[int]
+    sequence: JobSequence
+
+
 class Roster:
     """The jobs of one owned partition. Used by one thread at a time.
 
@@ -63,10 +73,13 @@ class Roster:
         # Those of the task with number 1, number 2, and so on; whether any has to wait for a fuller batch.
         self._batch_sizes = batch_sizes
         self._has_batch_waits = any(size.wait_seconds for size in batch_sizes)
-        # By their first job: the batches that were given out, until the owner takes them from here.
+        # By their first job: the batches and runs that were given out, until the owner takes them from here.
         self.batches: dict[int, list[int]] = {}
-        # Of each job that is out in a batch: how many of that are. Of keys that wait for a fuller one: since which job
-        # was next, and until when.
+        # The runs that are out. So many jobs one may have, where the queue allows as many: those that start soon.
+        self._runs: dict[Key, Run] = {}
+        self.most_in_run = 1
+        # Of each job that is out in a batch or a run: how many of that are. Of keys that wait for a fuller batch: since
+        # which job was next, and until when.
         self._out_with: dict[int, list[int]] = {}
         self._fuller_at: dict[Key, tuple[int, float]] = {}
         self._is_fair = rules.is_fair
@@ -186,8 +199,10 @@ class Roster:
         if key is not self._unhandled:
             self._reclassify(key)
 
-    def take(self, wanted: int, now: float) -> list[int]:
-        """Give out at most so many jobs, in the order in which they start; of a batch the first: `batches` has all."""
+    def take(self, wanted: int, now: float, slots: int | None = None) -> list[int]:
+        """Give out at most so many jobs, in the order in which they start; of a batch or a run the first: `batches` has
+        all. A batch counts as one, and so does a run that has one of the `slots`; of the other runs every job counts.
+        """
         allowance = self._allowance_at(now)
         room = allowance.room(self.running, self.permits, now)
         if self.tokens is not None:
@@ -196,7 +211,8 @@ class Roster:
         taken: list[int] = []
         # Jobs of batches but for the first of each.
         further = 0
-        is_fair, is_single, has_batches = self._is_fair, self._rules.per_key == 1, bool(self._batch_sizes)
+        is_fair, is_single = self._is_fair, self._rules.per_key == 1
+        has_batches = bool(self._batch_sizes) or self._rules.has_runs
         has_waits = allowance.has_key_rate or self._has_batch_waits
         while len(taken) < most:
             key = self._next(now) if has_waits else self._ready_keys.next()
@@ -213,6 +229,8 @@ class Roster:
                     jobs = self._fill_batch(job, key, left - len(taken) - further + 1, now)
                     further += jobs - 1
                     most = min(most, left - further)
+                    if slots is not None and key in self._runs and len(taken) > slots:
+                        most -= jobs - 1
                 if is_fair:
                     self._ready_keys.note_start(jobs)
             if is_single and key.out and key.name is not None:
@@ -226,6 +244,37 @@ class Roster:
         if self.tokens is not None:
             self.tokens -= len(taken) + further
         return taken
+
+    def extend_runs(self, now: float) -> list[int]:
+        """Give out the jobs that follow at the tail of runs that have room."""
+        extended: list[int] = []
+        most = min(self._rules.run or 1, self.most_in_run)
+        for key, run in list(self._runs.items()):
+            if not run.together[1]:
+                del self._runs[key]
+            # Half of it at a time. In a fair queue every start is a tenant's turn.
+            elif 2 * run.together[1] <= most and not self._is_fair and self._may_follow(key):
+                followers = self._take_followers(key, run.together, run.sequence, most - run.together[1], now)
+                if followers:
+                    run.together[1] += len(followers)
+                    extended += followers
+                    self._reclassify(key)
+        return extended
+
+    def close_run(self, name: bytes) -> None:
+        """Let no more follow in the run of a key, which is over: the next of it starts when all of that have ended."""
+        if (key := self._keys.get(name)) is not None:
+            self._runs.pop(key, None)
+
+    def is_run(self, job: int) -> bool:
+        """Whether a job that is out with others is in a run; else they are a batch."""
+        together = self._out_with.get(job)
+        return together is not None and (together[0] >> BATCH_SHIFT & BATCH_MASK) > len(self._batch_sizes)
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether any run is out that more jobs could follow."""
+        return bool(self._runs)
 
     @property
     def running(self) -> int:
@@ -444,14 +493,27 @@ class Roster:
         """Take out with a job, which has just been, those that follow it in its key and are of the same task, tenant,
         priority and key map; how many are out together.
         """
-        together = self._out_with[job]
-        mark, _ = together
-        most = min(most, self._batch_sizes[(mark >> BATCH_SHIFT & BATCH_MASK) - 1].jobs)
-        batch, sequence = [job], self._started_from
-        while len(batch) < most and (
-            key.sequence is sequence
-            and sequence is not None
-            and sequence.first[sequence.at + MARK] == mark
+        together, sequence = self._out_with[job], self._started_from
+        assert sequence is not None  # noqa: S101 - the job came from there
+        number = (together[0] >> BATCH_SHIFT & BATCH_MASK) - 1
+        if number < len(self._batch_sizes):
+            most = min(most, self._batch_sizes[number].jobs)
+        else:
+            most = min(most, self._rules.run or 1, self.most_in_run)
+            self._runs[key] = Run(together, sequence)
+        batch = [job, *self._take_followers(key, together, sequence, most - 1, now)]
+        together[1] = len(batch)
+        if len(batch) > 1:
+            self.batches[job] = batch
+        return len(batch)
+
+    def _take_followers(self, key: Key, together: list[int], sequence: JobSequence, most: int, now: float) -> list[int]:
+        """Take out the next jobs of a key, as far as they bear the same mark, priority and key map."""
+        mark, followers = together[0], list[int]()
+        while len(followers) < most and (
+            (following := key.sequence) is not None
+            and (following is sequence or following.is_like(sequence))
+            and following.first[following.at + MARK] == mark
             and self._allowance.has_token(key, now)
         ):
             follower = key.pop()
@@ -461,13 +523,14 @@ class Roster:
             if follower not in self._out:
                 self._out[follower] = key
                 self._out_with[follower] = together
-                batch.append(follower)
+                followers.append(follower)
                 if self._allowance.has_key_rate:
                     self._allowance.spend_of_key(key, now)
-        together[1] = len(batch)
-        if len(batch) > 1:
-            self.batches[job] = batch
-        return len(batch)
+        return followers
+
+    def _may_follow(self, key: Key) -> bool:
+        """Whether more of a key may follow at the tail of its run: nothing of it waits for something else."""
+        return not (key.holds or key.elsewhere or key.name in self._halts.names)
 
     def _note_back(self, job: int, key: Key) -> None:
         """Note that a job is no longer out: nor is its key, once that holds for all of its batch."""
@@ -495,7 +558,9 @@ class Roster:
             if job not in self._out:
                 self._out[job] = key
                 key.out += 1
-                if mark >> BATCH_SHIFT & BATCH_MASK:
+                number = mark >> BATCH_SHIFT & BATCH_MASK
+                # Jobs without a key follow nobody.
+                if number and (number <= len(self._batch_sizes) or key.name is not None):
                     self._out_with[job] = [mark, 1]
                     self._started_from = sequence
                     self._fuller_at.pop(key, None)

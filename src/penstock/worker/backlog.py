@@ -12,6 +12,7 @@ from penstock.clock import system
 from penstock.errors import PenstockError
 from penstock.policy.slot_shares import Share
 from penstock.worker.claimed_job import ClaimedBatch, ClaimedJob
+from penstock.worker.claimed_run import ClaimedRun
 from penstock.worker.context import Registration
 from penstock.worker.slot_pool import SlotPool
 from penstock.worker.split_leases import SplitLeases
@@ -48,20 +49,34 @@ class Backlog:
         self.asked_to_stop: set[int] = set()
         # Jobs that ended and await settling; appended by slots, drained by the conductor.
         self.done: deque[ClaimedJob] = deque()
+        # Jobs of runs that are over, which go back unstarted; drained by the conductor.
+        self.returned: deque[ClaimedJob] = deque()
         # Jobs and batches taken from handlers that do not come back, why, and where those were; drained by the
         # conductor.
         self.taken_away: deque[tuple[ClaimedJob, BaseException, str]] = deque()
         self.split_leases = SplitLeases(registration, self.end)
+        # Whether a queue that is served has runs, or had.
+        self.has_runs = False
         # While handlers are fast, slots take several jobs at once, and ends wake the conductor only when none waits.
         self.is_fast = False
         # Guarded by the pool's lock.
         self.waiting: deque[ClaimedJob] = deque()
+        # The runs that wait or have a slot, and those that are over and may get more jobs all the same.
+        self.runs: dict[tuple[int, bytes], ClaimedRun] = {}
         self._lock = slot_pool.lock
         self.share: Share
         slot_pool.join(self)
 
     def __len__(self) -> int:
         return len(self.waiting)
+
+    @property
+    def waiting_jobs(self) -> int:
+        """How many jobs wait; of a run each counts, of a batch one."""
+        if not self.has_runs:
+            return len(self.waiting)
+        with self._lock:
+            return sum(len(job.members) if isinstance(job, ClaimedRun) else 1 for job in self.waiting)
 
     @property
     def running(self) -> int:
@@ -95,14 +110,32 @@ class Backlog:
     def feed(self, jobs: Iterable[ClaimedJob], threads: int) -> None:
         """Add jobs at the end and wake so many idle threads."""
         with self._lock:
+            if self.has_runs:
+                jobs = self._feed_runs(jobs)
             self.waiting.extend(jobs)
             self.slot_pool.wake(self, threads)
+
+    def _feed_runs(self, jobs: Iterable[ClaimedJob]) -> list[ClaimedJob]:
+        """Let the jobs of runs that are here follow those they have; the others."""
+        others: list[ClaimedJob] = []
+        for job in jobs:
+            if not isinstance(job, ClaimedRun):
+                others.append(job)
+            elif (known := self.runs.get(job.number)) is None:
+                self.runs[job.number] = job
+                others.append(job)
+            elif known.is_over:
+                self.returned.extend(job.take_unstarted())
+                self.signal()
+            else:
+                known.add(job.take_unstarted())
+        return others
 
     def take_back_bunches(self) -> None:
         """Slots at work are too slow for the jobs they took along: put those back, and wake idle threads for them."""
         with self._lock:
             for slot in self.slot_pool.slots:
-                while slot.bunch and slot.backlog is self:
+                while slot.bunch and slot.backlog is self and slot.run is None:
                     try:
                         self.waiting.appendleft(slot.bunch.pop())
                     except IndexError:
@@ -110,10 +143,46 @@ class Backlog:
             self.slot_pool.wake(self, len(self.waiting))
 
     def end(self, job: ClaimedJob) -> None:
-        """Hand in a job that ended."""
+        """Hand in a job that ended. Where its run is over by that, the rest goes back."""
+        run = job.run
+        if run is not None:
+            run.unsettled.add(job.id)
         self.done.append(job)
-        if not self.is_fast or not self.waiting or len(self.done) == SETTLED_TOGETHER:
+        if run is not None and not run.goes_on(job):
+            self.end_run(run)
+        has_more = self.waiting or (run is not None and not run.is_half_empty)
+        if not self.is_fast or not has_more or len(self.done) == SETTLED_TOGETHER:
             self.signal()
+
+    def end_run(self, run: ClaimedRun) -> None:
+        """Let nothing of a run start any more: what has not goes back."""
+        with self._lock:
+            if not run.is_over:
+                self.returned.extend(run.take_unstarted())
+
+    def take_over_runs(self) -> list[tuple[int, bytes]]:
+        """By the conductor, before it takes more: the keys of runs that are over, by partition. All that was taken for
+        them has come by then, and nothing more is taken.
+        """
+        if not self.runs:
+            return []
+        with self._lock:
+            over = [number for number, run in self.runs.items() if run.is_over]
+            for number in over:
+                del self.runs[number]
+            return over
+
+    def forget_runs(self) -> None:
+        """All leases are lost: nothing more of a run comes, and nothing of it can be given back."""
+        with self._lock:
+            self.runs.clear()
+            self.returned.clear()
+
+    def note_settled(self, jobs: Iterable[ClaimedJob]) -> None:
+        """By the conductor: the ends of these are written."""
+        for job in jobs:
+            if job.run is not None:
+                job.run.note_settled(job.id)
 
     def end_batch(self, batch: ClaimedBatch) -> None:
         """Hand in the jobs of a batch that ended."""
@@ -121,23 +190,57 @@ class Backlog:
         self.signal()
 
     def put_back(self, job: ClaimedJob) -> None:
-        """Return a job that could not start to the head."""
+        """Return a job that could not start to the head; with what follows it in its run."""
         with self._lock:
-            self.waiting.appendleft(job)
+            run = job.run
+            if run is None:
+                self.waiting.appendleft(job)
+            elif run.slot is not None and not run.is_over:
+                slot = run.slot
+                with slot.lock:
+                    run.members = [job, *slot.bunch]
+                    slot.bunch.clear()
+                run.slot = slot.run = None
+                self.waiting.appendleft(run)
+            else:
+                self.returned.append(job)
+                self.signal()
 
     def withdraw(self, which: Callable[[ClaimedJob], bool] = lambda _: True) -> list[ClaimedJob]:
         """Take back jobs that have not started; those of a batch, each for itself."""
         self.take_back_bunches()
         with self._lock:
-            taken = [job for job in _list_jobs(self.waiting) if which(job)]
+            taken = self._cut_runs(which) if self.has_runs else []
+            plain = [job for job in _list_jobs(self.waiting) if job.run is None and which(job)]
+            taken += plain
             if taken:
-                gone = set(map(id, taken))
+                gone = set(map(id, plain))
                 for job in self.waiting:
-                    if job.members is not None:
+                    if job.members is not None and not isinstance(job, ClaimedRun):
                         job.members = [member for member in job.members if id(member) not in gone]
                 self.waiting = deque(job for job in self.waiting if id(job) not in gone and job.members != [])
                 self.slot_pool.signal_hungry()
             return taken
+
+    def withdraw_runs(self, began_before: int) -> list[ClaimedJob]:
+        """Take back what has not started of runs that have had their slot since before that tick."""
+        taken: list[ClaimedJob] = []
+        with self._lock:
+            for run in list(self.runs.values()):
+                if run.slot is not None and not run.is_over and run.slot.began < began_before:
+                    taken += run.take_unstarted()
+        return taken
+
+    def _cut_runs(self, which: Callable[[ClaimedJob], bool]) -> list[ClaimedJob]:
+        """Take back what has not started of runs that have such a job: none may pass it."""
+        taken: list[ClaimedJob] = []
+        for run in list(self.runs.values()):
+            if run.is_over or not any(which(job) for job in run.unstarted):
+                continue
+            jobs = run.take_unstarted()
+            taken += [job for job in jobs if which(job)]
+            self.returned.extend(job for job in jobs if not which(job))
+        return taken
 
     def withdraw_late(self, taken_before: float) -> list[ClaimedJob]:
         """Take back what has waited since before then; where starts have an order, also what would pass it."""
@@ -151,6 +254,17 @@ class Backlog:
             return lease.starts_in_order and lease.partition_id in partitions
 
         return self.withdraw(is_late)
+
+    def beside_in_runs(self) -> list[tuple[int, int]]:
+        """By partition: how many jobs of a run it has, but for one."""
+        if not self.runs:
+            return []
+        with self._lock:
+            return [
+                (run.lease.partition_id, len(run.unsettled) + len(run.unstarted) - (run.slot is None))
+                for run in self.runs.values()
+                if not run.is_over
+            ]
 
     def _bunches(self) -> list[deque[ClaimedJob]]:
         return [slot.bunch for slot in list(self.slot_pool.slots) if slot.bunch and slot.backlog is self]

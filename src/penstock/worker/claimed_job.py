@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.clock import ticks
 from penstock.storage.work.leases import Lease, LeasedJob, Stored
 from penstock.task.definition import TaskDefinition
 from penstock.task.verdict import Verdict
+
+if TYPE_CHECKING:
+    from penstock.worker.claimed_run import ClaimedRun
 
 __all__ = ["ClaimedBatch", "ClaimedJob", "form_batches", "jobs_of"]
 
@@ -45,8 +48,10 @@ class ClaimedJob:
     is_late = False
     # Stops a handler that can be stopped: an async one, one in a process.
     interrupt: Callable[[], None] | None = None
-    # The jobs that are given to the handler together, where this stands for a batch of them.
+    # The jobs that this stands for: a batch, which the handler is given together, or a run.
     members: list[ClaimedJob] | None = None
+    # The run it is in.
+    run: ClaimedRun | None = None
 
     def __init__(self, lease: Lease, task: TaskDefinition, stored: LeasedJob) -> None:
         self.lease = lease

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import TypeVar
 
-from penstock.clock import system
+from penstock.clock import system, ticks
 from penstock.engine.conversation import Attempts, Conversation, Holder, Settlement
 from penstock.engine.leased_jobs import read_leased
 from penstock.engine.link import Link
@@ -29,6 +29,7 @@ from penstock.storage.work.leases import Lease
 from penstock.storage.work.settle import End, note_started
 from penstock.worker.backlog import SETTLED_TOGETHER, Backlog
 from penstock.worker.claimed_job import ClaimedJob, form_batches, jobs_of
+from penstock.worker.claimed_run import form_runs
 from penstock.worker.ended_jobs import EndedJobs, collect_ended, end_taken_away
 from penstock.worker.queue_caps import DatabaseCaps
 from penstock.worker.reporting import Reports
@@ -41,6 +42,8 @@ __all__ = ["Conductor", "DatabaseAway"]
 
 T = TypeVar("T")
 
+# So long a run keeps its slot while other keys have none.
+RUN_NANOSECONDS = 50_000_000
 # A job that has waited here for so long goes back unstarted: others may have it.
 LONGEST_WAIT_SECONDS = 1.0
 # Where no job ended for so long, all slots are busy: nothing is taken ahead.
@@ -117,6 +120,7 @@ class Conductor:
         self._source.note_ends(((job.lease.partition_id, job.id, job.end) for job in ended.jobs), now)
         self._queues.note_freed(ended.jobs)
         ended.ends += self._withdraw(surplus, now)
+        self._source.close_runs(self._backlog.take_over_runs())
         if self._heartbeat.has_server_changed():
             self._leases.doubt()
             self._conversation.doubt()
@@ -127,7 +131,10 @@ class Conductor:
         slots, ahead = self._wanted(self._backlog.slot_pool.ask(self._backlog)) if takes else (0, 0)
         if self._caps is not None and takes:
             self._source.cap(self._caps.ask(self._leases.count(self._source.queue_of), now))
-        wish = self._source.wish(slots, ahead, len(self._backlog), now) if slots + ahead > 0 else NOTHING
+        wish = NOTHING
+        if slots + ahead > 0 or (takes and self._source.has_runs):
+            self._source.expect(self._claim_size.mean_seconds)
+            wish = self._source.wish(slots, ahead, len(self._backlog), now)
         if not wish:
             # While it is in doubt what a claim brought, that stays reserved.
             if not finds_out:
@@ -142,6 +149,7 @@ class Conductor:
         for lease in ended.leases.values():
             self._remove_if_empty(lease)
         self._reports.report(ended, turn, self._conversation)
+        self._backlog.note_settled(ended.jobs)
         leases = self._source.learn(wish, turn, now)
         taken = self._take_in(leases, wish.order())
         self._note_caps()
@@ -154,7 +162,9 @@ class Conductor:
 
     def wait(self) -> None:
         """Sleep until something happens that a turn should follow."""
-        if len(self._backlog.done) >= (1 if not self._backlog.is_fast or not len(self._backlog) else SETTLED_TOGETHER):
+        backlog = self._backlog
+        has_more = len(backlog) or any(not run.is_half_empty for run in list(backlog.runs.values()))
+        if len(backlog.done) >= (SETTLED_TOGETHER if backlog.is_fast and has_more else 1) or backlog.returned:
             return
         if self._is_dry and not self._is_asleep and not self._stop_request.is_made:
             self._fall_asleep()
@@ -243,7 +253,7 @@ class Conductor:
 
     def _wanted(self, grant: Grant) -> tuple[int, int]:
         """How many jobs to take for the slots granted, and how many more to follow them."""
-        waiting = len(self._backlog)
+        waiting = self._backlog.waiting_jobs
         entitled = max(grant.entitled, 1)
         slots, ahead = self._claim_size.wanted(grant.slots, entitled)
         total = slots + ahead - max(waiting - max(entitled - self._backlog.running, 0), 0)
@@ -273,6 +283,9 @@ class Conductor:
                 jobs += members
         if order:
             jobs.sort(key=lambda job: order.get(job.id, -1))
+        if any(lease.may_have_runs for lease in leases):
+            jobs = form_runs(jobs, self._queues.halts_on_dead)
+            self._backlog.has_runs = True
         if self._queues.batch_sizes:
             jobs = form_batches(jobs)
         mean = self._claim_size.mean_seconds
@@ -329,17 +342,9 @@ class Conductor:
         """What goes back unstarted: all when stopping, jobs of queues that are paused or of partitions that others
         should have, those that waited for too long.
         """
-        if not self._backlog.unstarted:
-            return []
-        if self._stop_request.is_made:
-            jobs = self._backlog.withdraw()
-        elif now - self._backlog.oldest() > LONGEST_WAIT_SECONDS:
-            jobs = self._backlog.withdraw_late(now - LONGEST_WAIT_SECONDS)
-        elif self._queues.has_withheld or surplus:
-            jobs = self._backlog.withdraw(
-                lambda job: job.lease.partition_id in surplus or self._queues.is_withheld(job)
-            )
-        else:
+        jobs = self._unwanted(surplus, now) if self._backlog.unstarted else []
+        jobs += [self._backlog.returned.popleft() for _ in range(len(self._backlog.returned))]
+        if not jobs:
             return []
         self._queues.note_freed(jobs)
         self._source.note_ends(((job.lease.partition_id, job.id, "release") for job in jobs), now)
@@ -347,6 +352,24 @@ class Conductor:
             job.lease.unsettled -= 1
             self._remove_if_empty(job.lease)
         return [End(job.lease.id, job.lease.token, job.position, job.lease.range, "release") for job in jobs]
+
+    def _unwanted(self, surplus: list[int], now: float) -> list[ClaimedJob]:
+        if self._stop_request.is_made:
+            return self._backlog.withdraw()
+        if now - self._backlog.oldest() > LONGEST_WAIT_SECONDS:
+            return self._backlog.withdraw_late(now - LONGEST_WAIT_SECONDS)
+        if self._queues.has_withheld or surplus:
+            return self._backlog.withdraw(
+                lambda job: job.lease.partition_id in surplus or self._queues.is_withheld(job)
+            )
+        pool = self._backlog.slot_pool
+        if (
+            self._backlog.runs
+            and pool.running >= pool.concurrency
+            and (len(self._backlog) or self._source.has_startable)
+        ):
+            return self._backlog.withdraw_runs(ticks() - RUN_NANOSECONDS)
+        return []
 
     def _note_started(self, now: float) -> None:
         """Have it noted, once a second, which leases claimed ahead have nothing left in them that has not started."""

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Registration", "WorkerContext"]
 
+# How often a handler that waits looks whether its job is still this worker's.
+LOST_SECONDS = 0.2
+
 
 class Registration:
     """Under which row of `worker`, on which database, jobs run here; who takes their progress; and who says stop."""
@@ -127,6 +130,7 @@ class WorkerContext:
                 raise self._lost()
             if job.split_lease is not None:
                 return job.split_lease
+            self._wait_for_run()
             own = self._registration.database.run(
                 lambda connection: split_lease(connection, worker, job.lease.id, job.lease.token, job.id)
             )
@@ -136,6 +140,19 @@ class WorkerContext:
             return own
         finally:
             job.is_splitting = False
+
+    def _wait_for_run(self) -> None:
+        """In a run every end before is settled first, and nothing of it follows: a crash would run those again, after
+        this one is settled for good.
+        """
+        run = self._job.run
+        slot = None if run is None else run.slot
+        if run is not None and slot is not None:
+            slot.backlog.end_run(run)
+            slot.backlog.signal()
+            while not run.wait_until_settled(LOST_SECONDS):
+                if self._job.is_abandoned:
+                    raise self._lost()
 
     def _not_found(self, lease: int) -> PenstockError:
         """The error where a transaction does not find the lease: its snapshot may be older, its database another."""

@@ -30,6 +30,7 @@ class ServedQueue:
     tasks: dict[str, TaskDefinition] = field(default_factory=dict)
     is_owned: bool = False
     is_limited: bool = False
+    halts_on_dead: bool = False
     # How many of its jobs the worker may have at once; None: as many as it has slots.
     cap: int | None = None
 
@@ -67,7 +68,8 @@ class ServedQueues:
         if not owned:
             return claims
         tasks = {queue.queue_id: frozenset(queue.tasks) for queue in owned}
-        choices = OwnedSource(worker, tasks, _partitions(owned), self.batch_sizes)
+        executors = {queue.queue_id: {name: _executor(task) for name, task in queue.tasks.items()} for queue in owned}
+        choices = OwnedSource(worker, tasks, _partitions(owned), self.batch_sizes, executors)
         return MixedSource(claims, choices) if plain else choices
 
     def read_limits(self, connection: Connection) -> None:
@@ -89,6 +91,10 @@ class ServedQueues:
         """Whether a job that waits here has to go back."""
         return self._numbers[job.task.queue] in self._withheld
 
+    def halts_on_dead(self, job: ClaimedJob) -> bool:
+        """Whether a key of a job's queue waits for a person when one of its jobs runs out of attempts."""
+        return self.by_id[self._numbers[job.task.queue]].halts_on_dead
+
     def note_freed(self, jobs: Iterable[ClaimedJob]) -> None:
         """Keep in mind in which partitions with a limit these jobs no longer run: others may wait to."""
         if self._limited:
@@ -102,3 +108,8 @@ class ServedQueues:
 
 def _partitions(served: Sequence[ServedQueue]) -> dict[int, int]:
     return {partition: queue.queue_id for queue in served for partition in queue.partition_ids}
+
+
+def _executor(task: TaskDefinition) -> int:
+    """Tells apart what runs a task: threads, the event loop, processes."""
+    return 2 if task.runs_in_process else int(task.is_async)

@@ -5,7 +5,8 @@ Never more than `concurrency` slots are at work, whatever runs them. Where sever
 the one with the fewest slots at work comes first.
 
 A slot takes a small bunch at once when handlers are fast, so that the lock is not paid for each job. If the handler of
-one then takes long after all, the rest of its bunch is put back at the head.
+one then takes long after all, the rest of its bunch is put back at the head. A run is a bunch that no other slot gets
+anything of: its jobs are of one key, and only one of them may run.
 
 A slot whose handler does not come back is retired: its job is taken away, and another thread or runner is started. The
 one that had it is left behind, and ends when its handler returns, if ever.
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 from penstock.clock import system, ticks
 from penstock.policy.slot_shares import Grant, SlotShares
 from penstock.worker.claimed_job import ClaimedJob
+from penstock.worker.claimed_run import ClaimedRun
 
 if TYPE_CHECKING:
     from penstock.worker.backlog import Backlog
@@ -36,7 +38,7 @@ class Slot:
     Made by the thread that uses it. `replace` starts another thread or runner when the slot is retired.
     """
 
-    __slots__ = ("backlog", "bunch", "current", "is_retired", "lock", "replace", "thread_id")
+    __slots__ = ("backlog", "began", "bunch", "current", "is_retired", "lock", "replace", "run", "thread_id")
 
     # Unset before its first bunch.
     backlog: Backlog
@@ -44,6 +46,9 @@ class Slot:
     def __init__(self, replace: Callable[[], None]) -> None:
         self.current: ClaimedJob | None = None
         self.bunch: deque[ClaimedJob] = deque()
+        # The run that its bunch is, and since when.
+        self.run: ClaimedRun | None = None
+        self.began = 0
         self.replace = replace
         self.thread_id = threading.get_ident()
         self.is_retired = False
@@ -130,9 +135,13 @@ class SlotPool:
         slot.is_retired = True
         self.slots.remove(slot)
         if slot.current is not None:
-            self._mark_idle(slot)
-            slot.backlog.waiting.extendleft(reversed(slot.bunch))
+            if slot.run is not None:
+                slot.run.is_over = True
+                slot.backlog.returned.extend(slot.bunch)
+            else:
+                slot.backlog.waiting.extendleft(reversed(slot.bunch))
             slot.bunch.clear()
+            self._mark_idle(slot)
             self.wake(slot.backlog, len(slot.backlog))
 
     def take(self, slot: Slot) -> bool:
@@ -143,6 +152,8 @@ class SlotPool:
             if slot.is_retired:
                 self.left_behind.discard(slot)
                 return False
+            if slot.bunch:
+                return True  # More of its run came just now.
             self._mark_idle(slot)
             while not self._is_closed:
                 for backlog in self._startable():
@@ -161,6 +172,8 @@ class SlotPool:
             if slot.is_retired:
                 self.left_behind.discard(slot)
                 return False
+            if slot.bunch:
+                return True  # More of its run came just now.
             self._mark_idle(slot)
             if not self._is_closed:
                 for backlog in self._startable():
@@ -235,6 +248,12 @@ class SlotPool:
         return backlogs
 
     def _mark_idle(self, slot: Slot) -> None:
+        if slot.run is not None:
+            if not slot.run.is_over:
+                # What of it still comes is a run of its own: everything before has ended.
+                slot.backlog.runs.pop(slot.run.number, None)
+            slot.run.slot = None
+            slot.run = None
         if slot.current is not None:
             slot.current = None
             self.running -= 1
@@ -250,12 +269,24 @@ class SlotPool:
         slot.backlog = backlog
         # Not more than a fair share: the other slots want something too.
         share = min(BUNCH, len(waiting) // self.concurrency) if backlog.is_fast else 1
-        bunch.append(waiting.popleft())
-        is_async = bunch[0].task.is_async
+        first = waiting.popleft()
+        if isinstance(first, ClaimedRun):
+            bunch.extend(first.members)
+            first.members = []
+            slot.run, slot.began, first.slot = first, ticks(), slot
+            slot.current = bunch[0]
+            return
+        bunch.append(first)
+        is_async = first.task.is_async
         # Where starts have an order, one in a bunch would start after those that another slot takes.
-        if bunch[0].lease.starts_in_order:
+        if first.lease.starts_in_order:
             share = 1
-        while len(bunch) < share and waiting[0].task.is_async == is_async and not waiting[0].lease.starts_in_order:
+        while (
+            len(bunch) < share
+            and waiting[0].task.is_async == is_async
+            and not waiting[0].lease.starts_in_order
+            and not isinstance(waiting[0], ClaimedRun)
+        ):
             bunch.append(waiting.popleft())
         # A slot with a current job counts as at work. Set now: the bunch may be taken back before its first job starts.
         slot.current = bunch[0]

@@ -43,7 +43,7 @@ class WorkerLeases:
         return lease.is_in_doubt
 
     def count(self, queue_of: Callable[[int], int]) -> Counter[int]:
-        """How many jobs that have not ended they hold, by queue; a batch counts as one."""
+        """How many jobs that have not ended they hold, by queue; a batch counts as one, and so does a run."""
         held: Counter[int] = Counter()
         batches: set[tuple[int, int]] = set()
         for lease in self._leases.values():
@@ -53,6 +53,8 @@ class WorkerLeases:
                 batches.add((lease.partition_id, lease.batch))
         for partition, _ in batches:
             held[queue_of(partition)] += 1
+        for partition, beside in self._backlog.beside_in_runs():
+            held[queue_of(partition)] -= beside
         return held
 
     def doubt(self) -> None:
@@ -74,6 +76,7 @@ class WorkerLeases:
     def abandon_all(self) -> None:
         """Abandon all of them: the worker was declared dead, and others have them."""
         self._backlog.withdraw()
+        self._backlog.forget_runs()
         for job in (*self._backlog.active(), *self._backlog.split_leases.open):
             job.is_abandoned = True
         if self._leases:

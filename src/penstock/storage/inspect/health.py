@@ -106,8 +106,9 @@ class HolderFacts:
     is_gone: bool
     silent_seconds: float | None
     workers_alive: int
-    # The other jobs of its batch.
+    # The other jobs of its batch; of a run, the first that has not ended, where it is not that.
     batch: list[int]
+    behind: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +204,9 @@ def is_asked_to_stop(connection: Connection, job_id: int) -> bool:
     return bool(_row(connection, "is_asked_to_stop", {"id": job_id})[0])
 
 
-def holder_of_job(connection: Connection, job_id: int) -> HolderFacts | None:
+def holder_of_job(connection: Connection, job_id: int, key: bytes | None = None) -> HolderFacts | None:
     """How it is with the worker that has a job under its lease; None where none has."""
-    row = connection.execute(query("holder_of_job"), {"id": job_id}).fetchone()
+    row = connection.execute(query("holder_of_job"), {"id": job_id, "key": key}).fetchone()
     return None if row is None else HolderFacts(*row)
 
 

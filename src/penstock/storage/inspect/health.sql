@@ -73,7 +73,8 @@ select exists (select from @schema@.cancellation where job_id = %(id)s)
 
 -- name: holder_of_job
 -- Of a job under a lease: whether its worker has left or was declared dead, for how long it has not been heard of (null
--- where that is within its lease), how many workers are alive, and the other jobs of its batch. Index: lease_of_range.
+-- where that is within its lease), how many workers are alive, the other jobs of its batch, and in a run the first that has
+-- not ended, where it is behind that. Index: lease_of_range; `lease` is read as a whole.
 select w.id is null,
        case when w.renewed_at <= now() - make_interval(secs => w.lease_seconds)
             then extract(epoch from now() - greatest(w.renewed_at, w.started_at))::double precision end,
@@ -82,7 +83,15 @@ select w.id is null,
               cross join lateral unnest(@schema@.positions(b.low, b.high, b.members)) as m
               where b.batch = l.batch and b.worker_id = l.worker_id and b.partition_id = l.partition_id
                 and b.range * 1024 + m <> %(id)s
-              order by 1)
+              order by 1),
+       (select j.id from @schema@.lease as b
+         cross join lateral unnest(@schema@.positions(b.low, b.high, b.members)) as m
+         cross join lateral (select id, key from @schema@.job_stored where id = b.range * 1024 + m limit 1) as j
+         where l.is_ahead and l.batch is null and b.worker_id = l.worker_id and b.partition_id = l.partition_id
+           and j.key = %(key)s and (b.pos, j.id) < (l.pos, %(id)s)
+           and exists (select from @schema@.partition as p join @schema@.queue as q on q.id = p.queue_id
+                        where p.id = l.partition_id and q.per_key = 1)
+         order by b.pos, j.id limit 1)
   from @schema@.lease as l left join @schema@.worker as w on w.id = l.worker_id
  where l.range = %(id)s / 1024 and @schema@.has_member(l.low, l.high, l.members, (%(id)s %% 1024)::int)
 

@@ -65,6 +65,8 @@ class Lease:
     token: int = 0
     # Whether its jobs must start one after the other, also beside those of other leases of the partition.
     starts_in_order: bool = False
+    # Whether jobs of it that have the same key start one after the other in one slot.
+    may_have_runs: bool = False
     # The job, where there is one and it came with the claim.
     only_job: LeasedJob | None = None
     # Jobs of it that have not been settled; kept by the worker.

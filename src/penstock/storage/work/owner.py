@@ -156,12 +156,17 @@ class ChosenJobs:
         jobs: Sequence[int],
         slots: int,
         batches: Mapping[int, Sequence[int]] = NO_BATCHES,
+        runs: Mapping[int, Sequence[int]] = NO_BATCHES,
+        more: Sequence[int] = (),
     ) -> ChosenJobs:
         """The first `slots` of the jobs start at once, the others within moments; with some of them, by `batches`, all
-        the jobs of the batch that they are the first of.
+        the jobs of the batch that they are the first of. After those of `runs` start, one after the other, the jobs of
+        their run, and `more` after those of runs that have begun.
         """
         members: list[tuple[int, str, bool, int | None]] = []
-        for is_ahead, some in ((False, jobs[:slots]), (True, jobs[slots:])):
+        followers = [follower for job in jobs for follower in runs.get(job, ())[1:]] if runs else []
+        followers += more
+        for is_ahead, some in ((False, jobs[:slots]), (True, [*jobs[slots:], *followers])):
             alone = [job for job in some if job not in batches] if batches else some
             members += [(*each, is_ahead, None) for each in _by_range(alone)]
             if batches:
@@ -169,7 +174,7 @@ class ChosenJobs:
                     (*each, is_ahead, job) for job in some if job in batches for each in _by_range(batches[job])
                 ]
         every = [member for job in jobs for member in batches.get(job, (job,))] if batches else list(jobs)
-        return cls(owner, ownership.partition_id, ownership.owner_epoch, server, every, members)
+        return cls(owner, ownership.partition_id, ownership.owner_epoch, server, every + followers, members)
 
     @property
     def has_batches(self) -> bool:
