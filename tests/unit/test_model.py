@@ -151,7 +151,7 @@ def test_the_kind_of_a_queue_follows_from_its_rules(
     [
         (
             "limt",
-            "app.limit has no option 'limt' \\(did you mean 'limit'\\?\\); the options are run, limit, total_limit, rate",
+            "app.limit has no option 'limt' \\(did you mean 'limit'\\?\\); the options are run, limit, total_limit",
         ),
         ("partitions", "app.limit does not change it; app.resize\\('x', partitions=...\\) does"),
         (
