@@ -14,6 +14,8 @@ from tests.system.conftest import Execute, MakeApp, Working
 from tests.system.facts import eventually
 
 from penstock import App, Context, Discard, Retry, Snooze
+from penstock.worker import conductor
+from penstock.worker.claimed_run import ClaimedRun
 
 JOBS = 60
 
@@ -227,11 +229,19 @@ def holds_jobs(url: str) -> bool:
 
 
 def test_context_settle_waits_for_what_ended_before_and_ends_the_run(
-    make_app: MakeApp, working: Working, urls: list[str]
+    make_app: MakeApp, working: Working, urls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, app = Log(), make_app()
     # At the time of each settle: which of its key are not settled.
     unsettled: list[int] = []
+    waits: list[bool] = []
+    wait = ClaimedRun.wait_until_settled
+
+    def waited(run: ClaimedRun, seconds: float) -> bool:
+        waits.append(run.is_over)
+        return wait(run, seconds)
+
+    monkeypatch.setattr(ClaimedRun, "wait_until_settled", waited)
     open_before = (
         "select count(*) from penstock.lease as l"
         " cross join lateral unnest(penstock.positions(l.low, l.high, l.members)) as m where l.range * 1024 + m < %s"
@@ -250,6 +260,9 @@ def test_context_settle_waits_for_what_ended_before_and_ends_the_run(
         wait_for_all(app, JOBS)
     assert log.started["a"] == list(range(JOBS))
     assert unsettled == [0] * 6
+    # Mostly that is so by itself: it was waited for, when nothing of the run could start any more.
+    assert len(waits) >= 6
+    assert all(waits)
 
 
 async def on_the_loop(key: str, n: int) -> int:
@@ -272,20 +285,49 @@ def test_runs_in_the_event_loop_and_in_processes(app: App, working: Working, han
     assert [n for _, n in starts] == list(range(40))
 
 
-def test_a_run_leaves_its_slot_to_other_keys(app: App, working: Working) -> None:
-    log = Log()
+def test_a_run_leaves_its_slot_to_other_keys(app: App, working: Working, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What has waited for long goes back too, and is not what is meant here.
+    monkeypatch.setattr(conductor, "LONGEST_WAIT_SECONDS", 3600.0)
+    log, is_over = Log(), threading.Event()
 
-    def act(_context: Context, _key: str, _n: int) -> None:
-        time.sleep(0.005)
+    def act(_context: Context, key: str, _n: int) -> None:
+        if key == "a" and not is_over.is_set():
+            time.sleep(0.02)
 
     task = declare(app, log, act, run=1000)
-    enqueue(task, "a", 400)
-    enqueue(task, "b", 3)
+    enqueue(task, "a", 1000)
     with working(app, concurrency=1):
+        eventually(lambda: len(log.started["a"]) > 5, "it runs")
+        enqueue(task, "b", 3)
         eventually(lambda: len(log.started["b"]) == 3, "the other key has run")
-        assert len(log.started["a"]) < 400
-        wait_for_all(app, 403)
-    assert log.started["a"] == list(range(400))
+        assert len(log.started["a"]) < 1000
+        is_over.set()
+        wait_for_all(app, 1003)
+    assert log.started["a"] == list(range(1000))
+    assert log.most == 1
+
+
+def test_nothing_of_a_run_that_was_cut_passes_the_job_that_still_runs(app: App, working: Working) -> None:
+    log, go = Log(), threading.Event()
+
+    def act(_context: Context, key: str, n: int) -> None:
+        if (key, n) == ("a", 5):
+            assert go.wait(100)
+
+    task = declare(app, log, act, partitions=1)
+    enqueue(task, "a")
+    with working(app, concurrency=2):
+        eventually(lambda: 5 in log.started["a"], "it runs")
+        app.pause("q")
+        eventually(lambda: len(app.jobs(queue="q", key="a", state="ready", limit=1000)) == JOBS - 6, "it is given back")
+        app.resume("q")
+        enqueue(task, "b", 40)
+        eventually(lambda: len(log.started["b"]) == 40, "the others have the slot that is free")
+        assert log.started["a"] == list(range(6))
+        go.set()
+        wait_for_all(app, JOBS + 40)
+    assert log.started["a"] == list(range(JOBS))
+    assert log.most == 1
 
 
 def test_run_is_changed_while_the_queue_runs(app: App, working: Working, execute: Execute) -> None:
