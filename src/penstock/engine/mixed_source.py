@@ -37,9 +37,11 @@ class MixedSource:
     def wish(self, slots: int, ahead: int, waiting: int, now: float) -> Wish:
         self._slots = slots
         self._is_owners_turn = not self._is_owners_turn
-        if self._is_owners_turn or self._was_short or self._owned.has_runs:
+        # Where no slot is free, only runs that have begun get more.
+        is_for_runs = slots + ahead == 0
+        if self._is_owners_turn or self._was_short or is_for_runs:
             wish = self._owned.wish(slots, ahead, waiting, now)
-            if wish or slots + ahead == 0:
+            if wish or is_for_runs:
                 return wish
         return self._plain.wish(slots, ahead, waiting, now)
 

@@ -76,7 +76,7 @@ class OwnedSource:
         for lease in leases:
             if not lease.task:
                 lease.starts_in_order = self._owner.starts_in_order(lease.partition_id)
-                lease.may_have_runs = self._owner.may_have_runs(lease.partition_id)
+                lease.may_have_runs = self._owner.may_have_runs(self._queue_of.get(lease.partition_id, 0))
         return leases
 
     def read_ahead(self, leases: Iterable[Lease]) -> dict[int, LeasedJob]:

@@ -127,6 +127,8 @@ class Owner:
         self._tasks = queues
         self._batch_sizes = batch_sizes
         self._executors = executors
+        # The queues that have runs, or had.
+        self._with_runs: set[int] = set()
         # So many jobs of a run may be taken now, where the queue allows as many.
         self.most_in_run = 1
         self._partitions: dict[int, OwnedPartition] = {}
@@ -173,6 +175,7 @@ class Owner:
         self._worker = worker
         ownerships = {each.partition_id: each for each in storage.share(connection, worker)}
         rules = storage.read_queue_rules(connection, self._tasks)
+        self._with_runs |= {queue for queue, (each, _) in rules.items() if each.has_runs}
         for partition_id in list(self._partitions):
             owned = ownerships.get(partition_id)
             if owned is None or owned.owner_epoch != self._partitions[partition_id].ownership.owner_epoch:
@@ -341,10 +344,9 @@ class Owner:
             if partition is not None:
                 partition.roster.close_run(key)
 
-    def may_have_runs(self, partition_id: int) -> bool:
-        """Whether jobs of a key that are leased from a partition start one after the other, in one slot."""
-        partition = self._partitions.get(partition_id)
-        return partition is None or partition.roster.rules.has_runs
+    def may_have_runs(self, queue: int) -> bool:
+        """Whether jobs of a key that are leased start one after the other, in one slot: its queue has runs, or had."""
+        return queue in self._with_runs
 
     def _takes_from(self, partition: OwnedPartition) -> bool:
         """Whether jobs of it are to be started: its queue is not withheld, and it is no surplus."""
