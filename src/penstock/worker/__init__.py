@@ -15,6 +15,7 @@ database_worker     that registers there, and has a
   stop_request        whether it was told to stop, and until when it may wait
 slot_pool           the slots, which run the jobs of all database workers:
   claimed_job         a job, from claim to settled end
+  claimed_run         jobs of a key that one slot runs one after the other
   running             calls its handler
   batch_run           calls one that is given several jobs together
   threads             run plain handlers
