@@ -35,7 +35,7 @@ def test_a_sequence_is_a_sorted_set(acts: list[tuple[int, int] | int | None]) ->
             # A run of jobs at the end, where no other is.
             end += 1
             assert sequence.ends_before(end, 0)
-            sequence.append_run(end, range(act), step, step)
+            sequence.append_alike(end, range(act), step, step)
             expected += [(end, number) for number in range(act)]
         elif expected:
             pos, job = expected.pop(0)

@@ -506,7 +506,7 @@ class Owner:
                 key, tenant, is_known = only.key, only.tenant or "", only.task in tasks
                 mark = marks.get(only.task, is_known) if row.is_fresh else is_known
                 jobs = range(row.range * RANGE + row.low, row.range * RANGE + row.high)
-                partition.roster.add_run(jobs, key, row.priority, row.pos, rank, tenant, row.epoch, mark)
+                partition.roster.add_alike(jobs, key, row.priority, row.pos, rank, tenant, row.epoch, mark)
                 if not is_known:
                     partition.unknown |= {
                         job: (job, key, row.priority, row.pos, rank, tenant, row.epoch, True) for job in jobs

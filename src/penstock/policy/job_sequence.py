@@ -83,7 +83,7 @@ class JobSequence:
         last = self.later[-1] if self.later else self.first
         return not last or (last[-FIELDS], last[ID - FIELDS]) < (pos, job)
 
-    def append_run(self, pos: int, jobs: range, rank: int, mark: int) -> None:
+    def append_alike(self, pos: int, jobs: range, rank: int, mark: int) -> None:
         """Put many that are alike at the end, where they belong."""
         for begin in range(0, len(jobs), MOST_FIELDS // FIELDS):
             some = jobs[begin : begin + MOST_FIELDS // FIELDS]

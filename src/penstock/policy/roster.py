@@ -173,7 +173,7 @@ class Roster:
             if key is not self._unhandled:
                 self._reclassify(key)
 
-    def add_run(
+    def add_alike(
         self,
         jobs: range,
         name: bytes | None,
@@ -193,7 +193,7 @@ class Roster:
             self.add((job, name, priority, pos, rank, tenant, epoch, is_known) for job in jobs)
             return
         mark = self._ready_keys.add_jobs(tenant, len(jobs)) << TENANT_SHIFT | is_known
-        sequence.append_run(pos, jobs, int(rank * 1_000_000), mark)
+        sequence.append_alike(pos, jobs, int(rank * 1_000_000), mark)
         key.waiting += len(jobs)
         self.waiting += len(jobs)
         if key is not self._unhandled:

@@ -1,4 +1,4 @@
-"""Jobs added by the run are as if they had been added one by one."""
+"""Jobs that are alike but for their ids, added at once, are as if they had been added one by one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def jobs_by_tenant(roster: Roster) -> dict[str, int]:
 def test_a_run_is_taken_over_as_its_jobs_one_by_one_would_be(seed: int) -> None:
     random = Random(seed)
     rules = random.choice(RULES)
-    by_run, singly = Roster(rules, 0, 0.0), Roster(rules, 0, 0.0)
+    at_once, singly = Roster(rules, 0, 0.0), Roster(rules, 0, 0.0)
     facts: dict[int, tuple[bytes | None, int, int, float, str, int, bool]] = {}
     out: list[int] = []
     pos = 0
@@ -57,28 +57,28 @@ def test_a_run_is_taken_over_as_its_jobs_one_by_one_would_be(seed: int) -> None:
             out = [job for job in out if job not in jobs]
         else:
             wanted = random.choice([1, 3, 20])
-            taken = by_run.take(wanted, float(step))
+            taken = at_once.take(wanted, float(step))
             assert taken == singly.take(wanted, float(step))
             out += taken
             for job in random.sample(out, len(out) // 2):
                 out.remove(job)
                 end = random.choice(ENDS)
-                by_run.note_end(job, end, float(step))
+                at_once.note_end(job, end, float(step))
                 singly.note_end(job, end, float(step))
             continue
-        by_run.add_run(jobs, *fact)
+        at_once.add_alike(jobs, *fact)
         singly.add((job, *fact) for job in jobs)
-        assert (by_run.waiting, by_run.startable) == (singly.waiting, singly.startable)
-        assert by_run.is_idle(float(step)) == singly.is_idle(float(step))
-        assert by_run._keys.keys() == singly._keys.keys()
-        assert jobs_by_tenant(by_run) == jobs_by_tenant(singly)
+        assert (at_once.waiting, at_once.startable) == (singly.waiting, singly.startable)
+        assert at_once.is_idle(float(step)) == singly.is_idle(float(step))
+        assert at_once._keys.keys() == singly._keys.keys()
+        assert jobs_by_tenant(at_once) == jobs_by_tenant(singly)
 
 
 def test_runs_of_any_length_are_kept_in_arrays_that_stay_short() -> None:
     sequence = JobSequence(1, 5)
     begin = 0
     for length in (1, 5_000, 1_024, 1_024, 2_047, 2_048, 2_049, 3):
-        sequence.append_run(0, range(begin, begin + length), 0, 1)
+        sequence.append_alike(0, range(begin, begin + length), 0, 1)
         begin += length
     assert all(0 < len(chunk) <= MOST_FIELDS for chunk in (sequence.first, *(sequence.later or ())))
     assert [sequence.pop() for _ in range(begin)] == list(range(begin))
@@ -87,11 +87,11 @@ def test_runs_of_any_length_are_kept_in_arrays_that_stay_short() -> None:
 
 def test_jobs_of_a_run_that_are_out_or_held_come_back_into_their_place() -> None:
     roster = Roster(QueueRules(per_key=2), 0, 0.0)
-    run = (b"a", 5, 0, 0.0, "", 1, True)
-    roster.add_run(range(4), *run)
+    alike = (b"a", 5, 0, 0.0, "", 1, True)
+    roster.add_alike(range(4), *alike)
     assert roster.take(9, 0.0) == [0, 1]
     roster.note_end(1, "retry", 0.0)
     assert roster.take(9, 0.0) == []
-    roster.add_run(range(2), *run)
+    roster.add_alike(range(2), *alike)
     assert roster.waiting == 4
     assert roster.take(9, 0.0) == [0, 1]
