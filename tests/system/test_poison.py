@@ -83,7 +83,7 @@ def test_jobs_that_never_started_are_never_dead_lettered(urls: list[str], tmp_pa
     final = read_snapshot(*urls)
     slots = 4
     assert ids[500] in dead(final)
-    # Each worker that dies is charged with what its slots had, be it that some of that had ended and was not settled yet.
+    # Each worker that dies is charged with what its slots had, though some of that may have ended and not been settled.
     assert len(dead(final)) <= slots * died
     assert final.states["succeeded"] + len(dead(final)) == 1000
 
