@@ -180,9 +180,10 @@ class Backlog:
 
     def note_settled(self, jobs: Iterable[ClaimedJob]) -> None:
         """By the conductor: the ends of these are written."""
-        for job in jobs:
-            if job.run is not None:
-                job.run.note_settled(job.id)
+        if self.has_runs:
+            for job in jobs:
+                if job.run is not None:
+                    job.run.note_settled(job.id)
 
     def end_batch(self, batch: ClaimedBatch) -> None:
         """Hand in the jobs of a batch that ended."""
