@@ -6,6 +6,7 @@ each of its processes has a server of its own.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -44,6 +45,33 @@ class KeptTogether(LoadScopeScheduling):
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> KeptTogether:
     return KeptTogether(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("PENSTOCK_FAULT") == "full":
+        return
+    left_out = [item for item in items if item.get_closest_marker("long_run")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long_run")]
+
+
+class ToldAtOnce:
+    """Shows what failed when it failed: a run that is cut off has said it."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._terminal.write_line(f"\nFAILED {report.nodeid}\n{report.longreprtext}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(ToldAtOnce(terminal))
 
 
 @pytest.fixture(scope="session")

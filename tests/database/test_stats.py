@@ -109,7 +109,7 @@ def test_the_rules_of_a_queue_are_told_as_they_are_declared_and_as_they_are_now(
     }  # fmt: skip
     scene.declare("ruled", **options)
     ruled = {each.queue: each.rules for each in all_stats(scene.databases)}["ruled"]
-    assert dataclasses.asdict(ruled) == {**options, "paused": False}
+    assert dataclasses.asdict(ruled) == {**options, "run": 1, "paused": False}
     with pytest.raises(dataclasses.FrozenInstanceError):
         ruled.rate = None  # type: ignore[misc]
     set_limits(scene.connection, "ruled", {"rate": None, "limit": 8})

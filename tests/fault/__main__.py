@@ -1,10 +1,10 @@
 """The long run: `make fault`, or `python -m tests.fault`.
 
-Every test of this folder is a round. Several processes run rounds, each with a seed of its own, until every fault has
-been brought about as often as `tally.FAULTS` asks. A run that was stopped goes on where it was when it is called again
-on the same commit; `--fresh` begins anew. `--replay SEED` runs one round again, alone. A round that fails keeps its
-history and what its workers said in `.fault/COMMIT/SEED/`; the run goes on and ends red. At its end the run writes what
-it did into the manual.
+Every test of this folder is a round, and so is every other that is too long for `make test`. Several processes run
+rounds, each with a seed of its own, until every fault has been brought about as often as `tally.FAULTS` asks. A run
+that was stopped goes on where it was when it is called again on the same commit; `--fresh` begins anew. `--replay SEED`
+runs one round again, alone. A round that fails keeps its history and what its workers said in `.fault/COMMIT/SEED/`;
+the run goes on and ends red. At its end the run writes what it did into the manual.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def main() -> None:
     ledger = Ledger(folder, given.seed, given.processes)
     said = "goes on" if ledger.is_resumed else "begins"
     print(f"a run on {commit} with seed {ledger.seed} {said}: {len(ledger.rounds)} rounds are done", flush=True)
-    arguments = ["tests/fault", *(["-k", given.only] if given.only else [])]
+    arguments = ["-m", "fault or long_run", *(["-k", given.only] if given.only else [])]
     run = Run(ledger, given.processes, given.minutes, arguments)
     signal.signal(signal.SIGTERM, lambda *_: run.stop())
     signal.signal(signal.SIGINT, lambda *_: run.stop())

@@ -13,26 +13,21 @@ import psycopg
 import pytest
 from psycopg import sql
 from tests.fault.own_server import OwnServer
-from tests.fault.stage import MakeStage, Stage, is_long_run
+from tests.fault.stage import MakeStage, Stage
 from tests.fault.tally import tally
 from tests.servers import created_database, started_server
 
 from penstock.storage.schema import migrate
 
 # What most faults are brought about on: every kind of queue, on one database or on two.
+ONE_OR_TWO = [1, pytest.param(2, marks=pytest.mark.long_run)]
 MIXED: dict[str, Any] = {"ordered": 4, "limit": 3, "work_seconds": 0.003, "lease": 1.0}
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out = []
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.fault)
-            if item.get_closest_marker("long_run") and not is_long_run():
-                left_out.append(item)
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +72,7 @@ def stage(make_stage: MakeStage, database_url: str) -> Stage:
     return make_stage(database_url)
 
 
-@pytest.fixture(params=[1, 2], ids=["one database", "two shards"])
+@pytest.fixture(params=ONE_OR_TWO, ids=["one database", "two shards"])
 def mixed_stage(
     request: pytest.FixtureRequest, make_stage: MakeStage, server_url: str, template_database: str, seed: int
 ) -> Iterator[Stage]:
@@ -89,7 +84,7 @@ def mixed_stage(
         stage.close()
 
 
-@pytest.fixture(params=[1, 2], ids=["one database", "two shards"])
+@pytest.fixture(params=ONE_OR_TWO, ids=["one database", "two shards"])
 def killed_server_stage(
     request: pytest.FixtureRequest, make_stage: MakeStage, own_server: OwnServer, seed: int
 ) -> Stage:

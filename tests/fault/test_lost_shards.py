@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
@@ -17,7 +18,14 @@ from tests.fault.tally import brought
 from penstock.errors import PenstockError
 
 FAULT = "one of two shards down, hanging, slow or read-only"
-KINDS = ["down", "hangs", "slow", "read-only"]
+
+
+def kinds(*in_the_long_run: str) -> list[Any]:
+    """What befalls a shard: it hangs, in every run; the others in the long one."""
+    return ["hangs", *(pytest.param(kind, marks=pytest.mark.long_run) for kind in in_the_long_run)]
+
+
+KINDS = kinds("down", "slow", "read-only")
 
 
 @dataclass(slots=True)
@@ -103,7 +111,7 @@ def test_g11_one_shard_in_trouble_costs_only_its_own_partitions(trouble: Trouble
     stage.verdict().require("a settle")
 
 
-@pytest.mark.parametrize("kind", ["down", "hangs", "read-only"])
+@pytest.mark.parametrize("kind", kinds("down", "read-only"))
 def test_g11_a_call_without_keys_is_written_whole_and_once_elsewhere(trouble: Trouble, kind: str) -> None:
     stage = trouble.stage
     for _ in range(10):

@@ -88,6 +88,7 @@ def assert_loaded_once(app: App, loads: int = 1) -> None:
     assert rows == (ROWS, loads, loads)
 
 
+@pytest.mark.long_run
 def test_a_task_that_fails_after_it_staged_is_run_again_and_counts_once_g8(app: App, tmp_path: Path) -> None:
     names = [f"l-{n}" for n in range(times(1, 5))]
     orders = Orders(app.url, names, str(tmp_path), troubles={1: "raise"})
@@ -127,6 +128,7 @@ def test_a_killed_executor_s_tasks_are_run_again_and_count_once_g8(app: App, tmp
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"met-{name}-0" for name in names]
 
 
+@pytest.mark.long_run
 def test_a_driver_killed_between_stage_and_commit_is_run_again_under_its_name_g8(app: App, tmp_path: Path) -> None:
     orders = Orders(app.url, ["l"], str(tmp_path), troubles={1: "hang"})
     driver = Driver(orders)
@@ -138,6 +140,7 @@ def test_a_driver_killed_between_stage_and_commit_is_run_again_under_its_name_g8
     assert_loaded_once(app)
 
 
+@pytest.mark.long_run
 def test_a_driver_killed_at_any_time_has_loaded_all_or_nothing_g8(app: App, tmp_path: Path, seed: int) -> None:
     orders = Orders(app.url, ["l"], str(tmp_path))
     chosen = random.Random(seed)

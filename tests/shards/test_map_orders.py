@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 import pytest
+from tests.fault.stage import times
 
 from penstock import App
 from penstock.policy.key_maps import KeyMaps
@@ -184,7 +185,8 @@ def steps_of_move(stage: Stage, to: int) -> list[Act]:
 
 
 def orders(n_a: int, n_b: int) -> Iterator[str]:
-    for places in combinations(range(n_a + n_b), n_a):
+    """All of them in the long run, one in six by `make test`."""
+    for places in list(combinations(range(n_a + n_b), n_a))[:: times(6, 1)]:
         yield "".join("A" if place in places else "B" for place in range(n_a + n_b))
 
 
@@ -193,7 +195,7 @@ def test_jobs_written_beside_a_move_in_every_order_start_in_theirs(stage: Stage,
     """One is there before. One is written where the lead says, by whichever map is open; one by a producer that knows
     only what its shard knows, and whose transaction is open for a while.
     """
-    count = 0
+    runs = count = 0
     for order in orders(3, 8):
         stage.jobs, stage.done, stage.step = [], [], 0
         here = stage.shard
@@ -205,9 +207,10 @@ def test_jobs_written_beside_a_move_in_every_order_start_in_theirs(stage: Stage,
             for who in order:
                 stage.do((writer if who == "A" else move).pop(0))
             stage.settle()
+        runs += 1
         count += len(stage.jobs)
     # In some orders the late one was refused by the old map.
-    assert 2 * 165 < count <= 3 * 165
+    assert 2 * runs < count <= 3 * runs
 
 
 def test_a_delayed_job_that_becomes_ready_beside_a_move_in_every_order_is_nowhere_twice(stage: Stage) -> None:

@@ -267,6 +267,7 @@ def test_what_cannot_be_loaded_is_refused_before_anything_runs(spark: SparkSessi
         ps.load(frame, app, "other", "t", load="one")
 
 
+@pytest.mark.long_run
 def test_empty_frames_full_queues_and_very_many_partitions(spark: SparkSession, app: App) -> None:
     app.queue("q", max_length=5_000)
     app.migrate()

@@ -92,6 +92,7 @@ def test_a_load_lies_on_both_shards_and_is_loaded_once_g8(spark: SparkSession, a
     assert rows(shard_urls[1], "select count(*) from penstock.load_range where load_id is null") == [(0,)]
 
 
+@pytest.mark.long_run
 def test_an_idempotency_key_is_found_again_whichever_shard_it_lies_on_g7(
     spark: SparkSession, app: App, shard_urls: list[str]
 ) -> None:
@@ -130,6 +131,7 @@ def test_the_jobs_of_a_key_run_in_the_order_of_the_data_on_any_shard_g5(spark: S
     assert all(sorted(times) == times for times in folder_of.values())
 
 
+@pytest.mark.long_run
 def test_a_task_that_fails_after_it_staged_on_both_shards_is_run_again_and_counts_once_g8(
     spark: SparkSession, app: App, shard_urls: list[str], tmp_path: Path
 ) -> None:
@@ -233,6 +235,7 @@ def test_a_stream_in_writes_to_both_shards_batch_by_batch_g8(
     assert rows(shard_urls[0], "select count(*) from penstock.load_share where published_at is null") == [(0,)]
 
 
+@pytest.mark.long_run
 def test_tables_history_and_advice_cover_both_shards_and_name_one_that_is_away(
     spark: SparkSession, app: App, second: Proxy
 ) -> None:
@@ -258,6 +261,7 @@ def test_tables_history_and_advice_cover_both_shards_and_name_one_that_is_away(
     second.come_up()
 
 
+@pytest.mark.long_run
 def test_an_archive_covers_both_shards_and_may_be_killed_between_them(
     spark: SparkSession, app: App, second: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,6 +323,7 @@ def test_a_dead_shard_does_not_keep_slots_from_the_jobs_of_the_other(
     assert app.stats(queue).total_completed == 1_000
 
 
+@pytest.mark.long_run
 def test_slots_go_on_with_a_shard_that_comes_back(spark: SparkSession, app: App, second: Proxy) -> None:
     load(spark, app, "orders", 1_000)
     second.go_down()

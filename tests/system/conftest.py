@@ -1,7 +1,8 @@
 """An app on a fresh database or on two shards, worked in the test's own process, and facts to wait for.
 
 What the engine promises does not depend on how many databases there are: what uses these fixtures runs once on one
-database and once on two shards, where a queue has a partition on each unless the test says how many.
+database and once on two shards, where a queue has a partition on each unless the test says how many. `make test` runs
+on two shards only what is most about them; `make fault` runs all.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -21,6 +23,22 @@ from penstock.client.task import Queue
 MakeApp = Callable[..., App]
 Working = Callable[..., Any]
 Execute = Callable[..., list[tuple[Any, ...]]]
+
+
+ON_SHARDS_IN_EVERY_RUN = {
+    "test_deleting", "test_ends", "test_limits", "test_once", "test_order", "test_total_limits", "test_total_rates",
+    "test_working",
+}  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if (
+            Path(__file__).parent in item.path.parents
+            and "two shards" in item.name
+            and item.path.stem not in ON_SHARDS_IN_EVERY_RUN
+        ):
+            item.add_marker(pytest.mark.long_run)
 
 
 class SpreadApp(App):
