@@ -20,6 +20,7 @@ from penstock.spark.reporting.figures import (
     WaitingQueue,
     WorkerFigures,
 )
+from penstock.spark.reporting.key_time import KeyTime
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 MOMENTS = 60
@@ -62,7 +63,13 @@ def figures(name: str = "orders") -> Figures:
         attempt_causes=[Cause(cause, 654, ["ship"], NOW)],
         keys=[
             KeySkew(
-                name, ended, 900, 0.4321, [HotKey(name, 9_876, 9_876 / ended)], [(0.0, 0.0), (0.5, 0.1), (1.0, 1.0)]
+                name,
+                ended,
+                900,
+                0.4321,
+                [HotKey(name, 9_876, 9_876 / ended, KeyTime(9_876, 0.001, 0.004, True))],
+                [(0.0, 0.0), (0.5, 0.1), (1.0, 1.0)],
+                advised_run=100,
             )
         ],
         partitions=[PartitionFigures(name, f"{name}__p{number}", ended // 4, 120.0) for number in range(4)],

@@ -9,9 +9,11 @@ from playwright.sync_api import Page
 from tests.browser.conftest import Open
 from tests.browser.example import NOW, figures
 
+from penstock.model.rules import QueueRules
 from penstock.spark.advising.advice import Weights, build_advice
 from penstock.spark.advising.advice_page import build_advice_page
-from penstock.spark.reporting.figures import Figures
+from penstock.spark.reporting.figures import Figures, HotKey
+from penstock.spark.reporting.key_time import KeyTime
 from penstock.spark.reporting.page import build_page
 
 SCREENS = [(1240, "light"), (1240, "dark"), (390, "light"), (320, "dark")]
@@ -50,6 +52,9 @@ def test_the_page_shows_the_figures_on_any_screen(open_page: Open, width: int, s
         assert shown.locator(f"#{name}").is_visible()
     assert "9,876" in text_of(shown, "#keys")
     assert "0.43" in text_of(shown, "#keys")
+    assert "1 ms each and 4 ms until the next starts: it needs 49 s for them" in text_of(shown, "#keys header")
+    assert "With run=100 it would need 10 s" in text_of(shown, "#keys header")
+    assert "49 s" in text_of(shown, "#keys .spaced")
     assert f"{given.outcomes['succeeded']:,}" in text_of(shown, "#throughput")
     assert "ValueError: orders" in text_of(shown, "#failures")
     assert "6 or more" in text_of(shown, "#retries")
@@ -97,11 +102,17 @@ def test_the_picture_of_an_advice_shows_its_figures(open_page: Open, width: int,
     jobs = {
         number: [700, *([300 // (number - 1)] * (number - 1))] if number > 1 else [1_000] for number in range(1, 65)
     }
-    weights = Weights(1_000, 0, 300, HOSTILE, 700, jobs)
-    found = build_advice("orders", 4, True, weights)
+    hot = HotKey(HOSTILE, 700, 0.7, KeyTime(700, 0.001, 0.004, True))
+    weights = Weights(1_000, 0, 300, HOSTILE, 700, jobs, [hot], 0.001, 1_000)
+    found = build_advice("orders", 4, QueueRules(order="key"), weights)
     shown = open_page(build_advice_page(found, weights), width=width, scheme=scheme)
     assert fits(shown)
     assert text_of(shown, '[data-figure="best"] dd') == str(found.best)
-    assert text_of(shown, '[data-figure="hottest"] dd') == "70 %"
+    assert text_of(shown, '[data-figure="hottest"] dd') == "3.5 s"
+    assert text_of(shown, '[data-figure="hottest"] small').startswith("700 jobs: <script>")
+    assert "run=100" in text_of(shown, '[data-figure="ceiling"] small')
+    cells = text_of(shown, "#slowest tbody tr").split("\t")
+    assert cells[1:] == ["700", "70 %", "1 ms", "4 ms", "3.5 s", "728 ms"]
+    assert "app.limit('orders', run=100)" in text_of(shown, "#slowest header")
     assert shown.locator("#curve tr.chosen td").first.inner_text() == str(found.best)
     assert shown.locator("script").count() == 0

@@ -85,6 +85,34 @@ def test_the_report_is_the_same_before_and_after_the_archive(
     assert "has no keys" in ps.advise(spark, app, "mails").sentence
 
 
+def test_a_key_that_bounds_a_queue_is_named_with_what_runs_would_make_of_it(
+    spark: SparkSession, app: App, penstock: Callable[..., Run], tmp_path: Path
+) -> None:
+    orders = app.queue("orders", partitions=2, order="key")
+
+    @orders.task(key="customer")
+    def ship(customer: str, number: int) -> None: ...
+
+    ship.enqueue_many([{"customer": "hot", "number": number} for number in range(200)])
+    app.work(until_idle=True)
+    found = ps.advise(spark, app, "orders")
+    assert found.slowest_key is not None
+    assert (found.slowest_key.key, found.slowest_key.jobs, found.run) == ("hot", 200, 100)
+    assert found.slowest_key.time is not None
+    assert found.slowest_key.time.is_turn_measured
+    assert found.least_seconds == found.slowest_key.time.seconds
+    assert "key 'hot' needs " in found.sentence
+    assert "app.limit('orders', run=100)" in found.sentence
+    report = ps.report(spark, app, None, tmp_path / "report.html", queue="orders")
+    assert report.figures.keys[0].advised_run == 100
+    assert "run=100" in report.path.read_text(encoding="utf-8")
+    assert penstock("advise", "orders", "--json").json["slowest_key"]["time"]["jobs"] == 200
+    run = penstock("advise", "orders")
+    assert run.out.splitlines()[0].split() == ["partitions", "speed-up", "run=100", "balance", "fullest"]
+    app.limit("orders", run=50)
+    assert ps.advise(spark, app, "orders").run is None
+
+
 def test_what_cannot_be_reported_is_refused(spark: SparkSession, app: App, tmp_path: Path) -> None:
     app.queue("orders")
     with pytest.raises(NotFound, match="nope"):

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from penstock.model.rules import QueueRules
 from penstock.spark.reporting.figures import Figures, Percentiles
 from penstock.spark.reporting.job_times import cause_of
 from penstock.spark.reporting.measure import measure
@@ -192,6 +193,34 @@ def test_every_figure_is_what_plain_python_counts(measured: Callable[..., Figure
     ]
     assert [(each.queue, each.jobs) for each in figures.waiting.queues] == [("orders", 4), ("mails", 2)]
     assert figures.waiting.oldest_seconds == pytest.approx(900_000)
+
+
+def test_the_keys_of_a_queue_that_keeps_order_have_the_time_they_need(measured: Callable[..., Figures]) -> None:
+    rows = made_up(200)
+    first = next(row for row in rows if row.queue == "orders" and row.outcome == "succeeded")
+    begin = NOW - timedelta(seconds=500)
+    for number in range(1_000):
+        started = begin + timedelta(milliseconds=7 * number)
+        finished = started + timedelta(milliseconds=2)
+        job = first._replace(id=1_000 + number, key="hot", attempt=1, enqueued_at=begin)
+        rows.append(job._replace(started_at=started, finished_at=finished))
+    figures = measured(rows, ordered={"orders": QueueRules(order="key")})
+    orders, ledger = figures.keys
+    hot = orders.hottest[0]
+    assert (orders.queue, hot.key, orders.slowest, orders.advised_run) == ("orders", "hot", hot, 100)
+    assert hot.time is not None
+    assert (hot.time.jobs, hot.time.is_turn_measured) == (1_000, True)
+    assert (hot.time.run_seconds, hot.time.turn_seconds) == pytest.approx((0.002, 0.005), abs=1e-5)
+    assert hot.time.seconds == pytest.approx(7, rel=0.01)
+    # Others of the queue were seen too seldom: theirs is the run of all, and a stated turn.
+    other = orders.hottest[-1]
+    runs = [row.run for row in rows if row.queue == "orders" and row.key is not None and row.run is not None]
+    assert other.time is not None
+    assert (other.time.run_seconds, other.time.turn_seconds) == pytest.approx((sum(runs) / len(runs), 0.005))
+    assert not other.time.is_turn_measured
+    assert (ledger.slowest, ledger.advised_run) == (None, None)
+    limited = measured(rows, ordered={"orders": QueueRules(order="key", limit=2)}).keys[0]
+    assert (limited.slowest is not None, limited.advised_run) == (True, None)
 
 
 def test_since_and_queue_leave_out_all_others(measured: Callable[..., Figures]) -> None:

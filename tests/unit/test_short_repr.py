@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.model import Failure, Job, PartitionStats, State, Stats
+from penstock.model.rules import QueueRules
 from penstock.model.short_repr import MOST_CHARACTERS
 from penstock.spark.advising.advice import Weights, build_advice
 from penstock.spark.lake.archive import Archived
@@ -47,7 +48,7 @@ def test_a_repr_has_what_was_given_and_not_the_defaults() -> None:
         Stats.of("q", [PartitionStats(name=f"q__p{n}", shard="1", dead=n) for n in range(64)]),
         Figures(made_at=NOON, moments=[Moment(NOON + timedelta(seconds=n)) for n in range(500)]),
         Report(Path("/tmp/report.html"), Figures(made_at=NOON, moments=[Moment(NOON)] * 500)),
-        build_advice("q", 1, True, Weights(64, 0, 64, "k", 1, {n: [1] * n for n in range(1, 65)})),
+        build_advice("q", 1, QueueRules(order="key"), Weights(64, 0, 64, "k", 1, {n: [1] * n for n in range(1, 65)})),
         Archived(slices=[(1, n) for n in range(1_000)], rows=1),
     ],
     ids=lambda value: type(value).__name__,

@@ -76,7 +76,7 @@ def advise(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how many partitions suit a queue, by the keys it really has."""
+    """Say how many partitions suit a queue, by the keys it really has, and which key needs the longest."""
     if lake is not None:
         checked_lake(lake)
     with open_answering_app(url) as app, spark_session(master) as spark:
@@ -92,9 +92,11 @@ def advise(
     if found.choices:
         top = max(choice.speed_up for choice in found.choices)
         shown = [each for each in found.choices if each.partitions in {*SHOWN, found.best, found.partitions}]
+        has_runs = found.run is not None
         columns = [
             Column("partitions", "right"),
             Column("speed-up", "right"),
+            *([Column(f"run={found.run}", "right")] if has_runs else []),
             Column("balance", "right"),
             Column("fullest", "right"),
             Column("", is_spared=True),
@@ -104,6 +106,7 @@ def advise(
             [
                 each.partitions,
                 f"{each.speed_up:.2f}",
+                *([f"{each.speed_up_in_runs:.2f}"] if has_runs else []),
                 f"{each.balance:.2f}",
                 f"{each.fullest_jobs:,}",
                 "█" * round(BAR_CELLS * each.speed_up / top),

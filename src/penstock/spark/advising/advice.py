@@ -1,4 +1,4 @@
-"""Advice on a number of partitions: plain arithmetic on how many jobs each partition would have."""
+"""Advice on a number of partitions: plain arithmetic on how many jobs each would have, and how long a key needs."""
 
 from __future__ import annotations
 
@@ -6,20 +6,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp2, log2
 
+from penstock.model.rules import QueueRules
 from penstock.model.short_repr import ShortRepr
+from penstock.spark.advising.sentences import advise_in_words
+from penstock.spark.reporting.figures import HotKey
+from penstock.spark.reporting.key_time import KeyTime, find_run
 
 __all__ = ["MOST_PARTITIONS", "Advice", "Choice", "Weights", "build_advice"]
 
 MOST_PARTITIONS = 64
 # Each doubling of the partitions must gain a quarter, or it does not pay.
 WORTH = 1.25
-# A queue that comes as near to the best number is left as it is.
-NEAR = 0.9
+# A key that takes so much of the fullest partition's time is what a queue waits for.
+BOUND = 0.8
+# No time is shorter: what is divided by it stays a number.
+_LEAST_SECONDS = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What was counted: jobs, keys, the hottest of them, and the jobs of each partition for 1 to 64 partitions."""
+    """What was counted: jobs, keys, the hottest of them, and the jobs of each partition for 1 to 64 partitions.
+
+    `slowest` are the keys that need the longest for their jobs, the longest first. `run_seconds` is how long a job
+    runs, None where none has; `jobs_a_second` how many a partition ended in the second of the median job.
+    """
 
     jobs: int = 0
     unkeyed_jobs: int = 0
@@ -27,21 +37,32 @@ class Weights:
     hottest_key: str | None = None
     hottest_jobs: int = 0
     partitions: Mapping[int, Sequence[int]] | None = None
+    slowest: Sequence[HotKey] = ()
+    run_seconds: float | None = None
+    jobs_a_second: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A number of partitions. `balance` is 1 where all would have as many jobs, `speed_up` is against one partition."""
+    """A number of partitions. `balance` is 1 where all would have as many jobs, `speed_up` is against one partition.
+
+    `speed_up_in_runs` is that with the `run` that is advised, where one is.
+    """
 
     partitions: int
     fullest_jobs: int
     balance: float
     speed_up: float
+    speed_up_in_runs: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Advice(ShortRepr):
-    """What was found about a queue, and what to do. `best` is None where the number of partitions does not matter."""
+    """What was found about a queue, and what to do. `best` is None where the number of partitions does not matter.
+
+    `least_seconds` is what the slowest key needs alone, and with it the queue, on any number of partitions; None where
+    the jobs of a key need not wait for each other. `run` is advised where it would shorten that to `seconds_in_runs`.
+    """
 
     queue: str
     partitions: int
@@ -49,29 +70,40 @@ class Advice(ShortRepr):
     keys: int
     hottest_key: str | None
     hottest_share: float
+    slowest_key: HotKey | None = None
+    least_seconds: float | None = None
+    run: int | None = None
+    seconds_in_runs: float | None = None
     choices: list[Choice] = field(repr=False)
     best: int | None
+    ceiling: float | None
     sentence: str
-
-    @property
-    def ceiling(self) -> float | None:
-        """What the speed-up cannot pass, since a key's jobs stay together."""
-        return 1 / self.hottest_share if self.hottest_share else None
 
     def choice(self, partitions: int) -> Choice | None:
         """The figures of a number of partitions, where it was looked at."""
         return next((choice for choice in self.choices if choice.partitions == partitions), None)
 
 
-def build_advice(queue: str, partitions: int, is_ordered: bool, weights: Weights) -> Advice:
-    """What the weights say about a queue that has this many partitions now."""
+def build_advice(queue: str, partitions: int, rules: QueueRules, weights: Weights) -> Advice:
+    """What the weights say about a queue that has so many partitions and these rules now."""
     keyed = weights.jobs - weights.unkeyed_jobs
+    times = [hot.time for hot in weights.slowest if hot.time is not None]
+    least = max((_find_least(time, rules) for time in times), default=None)
+    job = _find_job_seconds(weights)
+    one = max(keyed * job, least or 0.0)
     choices = [
-        Choice(number, max(jobs), keyed / number / max(jobs), keyed / max(jobs))
+        Choice(number, max(jobs), keyed / number / max(jobs), one / max(max(jobs) * job, least or 0.0))
         for number, jobs in sorted((weights.partitions or {}).items())
         if keyed
     ]
-    best = _best(choices) if is_ordered else None
+    best = _best(choices) if rules.is_owned else None
+    run, in_runs = find_run(rules, times), None
+    if run is not None and least is not None and best is not None:
+        if least < BOUND * choices[best - 1].fullest_jobs * job:
+            run = None
+        else:
+            in_runs = max(time.seconds_in_runs(run) for time in times)
+            choices = [_add_runs(each, one, _find_job_seconds(weights, run), in_runs) for each in choices]
     found = Advice(
         queue=queue,
         partitions=partitions,
@@ -79,11 +111,38 @@ def build_advice(queue: str, partitions: int, is_ordered: bool, weights: Weights
         keys=weights.keys,
         hottest_key=weights.hottest_key,
         hottest_share=weights.hottest_jobs / keyed if keyed else 0.0,
+        slowest_key=weights.slowest[0] if weights.slowest else None,
+        least_seconds=least,
+        run=run,
+        seconds_in_runs=in_runs,
         choices=choices,
         best=best,
+        ceiling=one / max(weights.hottest_jobs * job, least or 0.0) if keyed else None,
         sentence="",
     )
-    return replace(found, sentence=_sentence(found, is_ordered))
+    return replace(found, sentence=advise_in_words(found, rules, weights.run_seconds is not None))
+
+
+def _add_runs(choice: Choice, one: float, job: float, least: float) -> Choice:
+    """With what it would gain in runs: against one partition without."""
+    return replace(choice, speed_up_in_runs=one / max(choice.fullest_jobs * job, least))
+
+
+def _find_least(time: KeyTime, rules: QueueRules) -> float:
+    """What a key needs at least: several of its jobs may run at once, or its rate may let them start more slowly."""
+    rate = rules.starts_of_key_a_second
+    return max(time.seconds / (rules.per_key or 1), 0.0 if rate is None else time.jobs / rate)
+
+
+def _find_job_seconds(weights: Weights, run: int = 1) -> float:
+    """What a job takes of a busy partition's time: as was seen, and no more than if they ran there one by one.
+
+    Where no partition was seen faster than that, turns were what it waited for, and of those a run leaves a part.
+    """
+    time = weights.slowest[0].time if weights.slowest else None
+    each = KeyTime(1, weights.run_seconds or 0.0, time.turn_seconds if time is not None else 0.0, False)
+    seen = 1 / weights.jobs_a_second if weights.jobs_a_second else each.seconds
+    return max(seen if seen < each.seconds else each.seconds_in_runs(run), _LEAST_SECONDS)
 
 
 def _best(choices: Sequence[Choice]) -> int | None:
@@ -100,37 +159,3 @@ def _best(choices: Sequence[Choice]) -> int | None:
         ),
         None,
     )
-
-
-def _sentence(found: Advice, is_ordered: bool) -> str:
-    name = f"queue {found.queue!r}"
-    if not found.jobs:
-        return f"{name} has no jobs to learn from: enqueue or load some, or name the lake that holds its history."
-    if not found.choices:
-        return f"{name} has no keys, so any number of workers serves each of its partitions: more of them gain nothing."
-    if not is_ordered:
-        return (
-            f"{name} keeps no order of keys, so any number of workers serves each of its partitions: "
-            "more of them gain nothing, and the figures are those it would have with order='key'."
-        )
-    last, now = found.choices[-1], found.choice(found.partitions)
-    best = found.choice(found.best or 1) or last
-    if 2 * best.partitions > last.partitions:
-        return (
-            f"Give {name} as many partitions as it will have workers ({found.partitions} now): its keys are so even "
-            f"that each one helps, up to {last.speed_up:.1f} times as fast with {last.partitions}."
-        )
-    is_kept = now is not None and now.speed_up >= NEAR * best.speed_up
-    taken = now if now is not None and is_kept else best
-    act = f"Keep {_partitions(taken.partitions)}"
-    if not is_kept:
-        act = f"Resize {name} from {found.partitions} to {_partitions(taken.partitions)}"
-    return (
-        f"{act}: that is {taken.speed_up:.1f} times as fast as one, and more would gain little: key "
-        f"{found.hottest_key!r} alone has {found.hottest_share * 100:.0f} % of the jobs, so that no number passes "
-        f"{found.ceiling or 1:.1f} times."
-    )
-
-
-def _partitions(number: int) -> str:
-    return "one partition" if number == 1 else f"{number} partitions"

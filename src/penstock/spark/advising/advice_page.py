@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from penstock.clock import system
 from penstock.spark.advising.advice import Advice, Choice, Weights
+from penstock.spark.advising.slow_keys import slow_keys_section
 from penstock.spark.reporting.axis import round_top
 from penstock.spark.reporting.charts import Stack, bar, columns, curve, legend
-from penstock.spark.reporting.formatting import count, instant, percent, word
+from penstock.spark.reporting.formatting import count, duration, instant, percent, word
 from penstock.spark.reporting.html_parts import document, nothing, section, table, tile
 
 __all__ = ["SHOWN", "build_advice_page"]
@@ -24,7 +25,7 @@ def build_advice_page(found: Advice, weights: Weights) -> str:
         f"<p>From <b>{count(found.jobs)}</b> jobs, waiting and ended, with <b>{count(found.keys)}</b> keys. "
         f"The queue has <b>{count(found.partitions)}</b> now.</p>"
     )
-    body = f'<section class="advice"><p>{word(found.sentence, 600)}</p></section>'
+    body = f'<section class="advice"><p>{word(found.sentence, 1_000)}</p></section>'
     body += (
         _figures(found, weights) if found.choices else section("none", "Nothing to weigh", nothing("No job has a key."))
     )
@@ -43,10 +44,8 @@ def _figures(found: Advice, weights: Weights) -> str:
             f"{(best or top).speed_up:.1f} times",
             "against one partition" if now is None else f"{now.speed_up:.1f} times with {now.partitions} now",
         ),
-        tile("hottest", "hottest key", percent(found.hottest_share), found.hottest_key or "", "bad"),
-        tile(
-            "ceiling", "no more than", f"{found.ceiling or 0:.1f} times", "with any number: a key stays whole", "quiet"
-        ),
+        _hottest_tile(found),
+        tile("ceiling", "no more than", f"{found.ceiling or 0:.1f} times", _ceiling_note(found), "quiet"),
     )
     parts = weights.partitions or {}
     compared = [choice for choice in (now, best) if choice is not None]
@@ -65,6 +64,7 @@ def _figures(found: Advice, weights: Weights) -> str:
             _table(found),
             "</div>",
         )
+        + slow_keys_section(found, weights)
         + section(
             "fill",
             "How full each partition would be",
@@ -76,17 +76,38 @@ def _figures(found: Advice, weights: Weights) -> str:
     )
 
 
-def _finding(found: Advice) -> str:
-    return (
-        "A queue that keeps order is done when its fullest partition is: the speed-up is all jobs by those of the "
-        f"fullest. The hottest key, <b>{word(found.hottest_key, 60)}</b>, is never divided, so that nothing passes "
-        f"<b>{found.ceiling or 0:.1f} times</b>."
+def _hottest_tile(found: Advice) -> str:
+    if found.slowest_key is None or found.least_seconds is None:
+        return tile("hottest", "hottest key", percent(found.hottest_share), found.hottest_key or "", "bad")
+    needs = duration(found.least_seconds)
+    return tile(
+        "hottest", "hottest key, alone", needs, f"{count(found.slowest_key.jobs)} jobs: {found.slowest_key.key}", "bad"
     )
+
+
+def _ceiling_note(found: Advice) -> str:
+    if found.run is None:
+        return "with any number: a key stays whole"
+    most = max(choice.speed_up_in_runs or 0.0 for choice in found.choices)
+    return f"with any number; {most:.1f} times with run={found.run}"
+
+
+def _finding(found: Advice) -> str:
+    said = "A queue that keeps order is done when its fullest partition is. "
+    if found.slowest_key is None:
+        hottest = f"The hottest key, <b>{word(found.hottest_key, 60)}</b>, is never divided"
+    else:
+        hottest = (
+            f"Nor is it done before the key that needs the longest, <b>{word(found.slowest_key.key, 60)}</b>, "
+            f"which takes <b>{duration(found.least_seconds)}</b> however many there are"
+        )
+    return f"{said}{hottest}, so that nothing passes <b>{found.ceiling or 0:.1f} times</b>."
 
 
 def _curve(found: Advice) -> str:
     last = found.choices[-1].partitions
-    high = round_top(max(2.0, *(choice.speed_up for choice in found.choices), min(found.ceiling or 1.0, last)))
+    tops = [choice.speed_up_in_runs or choice.speed_up for choice in found.choices]
+    high = round_top(max(2.0, *tops, min(found.ceiling or 1.0, last)))
 
     def at(partitions: float, speed_up: float) -> tuple[float, float]:
         return (partitions - 1) / (last - 1), speed_up / high
@@ -96,6 +117,9 @@ def _curve(found: Advice) -> str:
         ("curve0", [at(choice.partitions, choice.speed_up) for choice in found.choices]),
     ]
     entries = [("curve0", "speed-up"), ("even-line", "ideal")]
+    if found.run is not None:
+        lines.append(("curve1", [at(choice.partitions, choice.speed_up_in_runs or 0.0) for choice in found.choices]))
+        entries.insert(1, ("curve1", f"with run={found.run}"))
     if found.ceiling is not None and found.ceiling <= high:
         lines.append(("ceiling", [at(1, found.ceiling), at(last, found.ceiling)]))
         entries.append(("ceiling", "the hottest key's bound"))
@@ -107,7 +131,7 @@ def _curve(found: Advice) -> str:
         (
             max(0.0, (c.partitions - 1.5) * width),
             width,
-            f"{c.partitions} partitions\n{c.speed_up:.2f} times\nbalance {c.balance:.2f}",
+            f"{c.partitions} partitions\n{c.speed_up:.2f} times{_in_runs(found, c)}\nbalance {c.balance:.2f}",
         )
         for c in found.choices
     ]
@@ -117,6 +141,10 @@ def _curve(found: Advice) -> str:
     return legend(*entries, unit="times one partition") + curve(lines, marks, labels, says, kind="tall", hovers=hovers)
 
 
+def _in_runs(found: Advice, choice: Choice) -> str:
+    return "" if choice.speed_up_in_runs is None else f"\n{choice.speed_up_in_runs:.2f} times with run={found.run}"
+
+
 def _table(found: Advice) -> str:
     shown = [c for c in found.choices if c.partitions in {*SHOWN, found.best, found.partitions}]
     top = max(choice.speed_up for choice in found.choices)
@@ -124,14 +152,15 @@ def _table(found: Advice) -> str:
         (
             f"{c.partitions}{' now' if c.partitions == found.partitions else ''}",
             f"{c.speed_up:.2f}",
-            bar(c.speed_up / top),
+            bar(c.speed_up / top) if c.speed_up_in_runs is None else f"{c.speed_up_in_runs:.2f}",
             percent(c.balance),
             count(c.fullest_jobs),
         )
         for c in shown
     ]
     classes = ["chosen" if choice.partitions == found.best else "" for choice in shown]
-    return table(["partitions", "speed-up", "", "balance", "fullest"], rows, ["n", "n", "w", "n", "n"], classes)
+    third, kind = ("", "w") if found.run is None else (f"run={found.run}", "n")
+    return table(["partitions", "speed-up", third, "balance", "fullest"], rows, ["n", "n", kind, "n", "n"], classes)
 
 
 def _fill(choice: Choice, jobs: Sequence[int], is_now: bool) -> str:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["advise"]
 
-_COLUMNS = ("key", "key_bytes")
+_KEYS = ("key", "key_bytes")
+_TIMES = ("partition", "attempt", "enqueued_at", "started_at", "finished_at")
 
 
 def advise(
@@ -31,7 +32,8 @@ def advise(
     *,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Advice:
-    """How a queue's jobs would lie on 1 to 64 partitions, by the keys of those that wait and those that ended.
+    """How a queue's jobs would lie on 1 to 64 partitions, by the keys of those that wait and those that ended, and how
+    long the hottest key needs: where that bounds the speed-up, what `run` would make of it.
 
     With a lake the history in it counts too; with a path the picture is written there as an HTML page.
     """
@@ -39,9 +41,10 @@ def advise(
 
     entry = app.databases.read(lambda connection: find_queue(connection, queue))
     on_progress("reading the keys")
-    waiting = read_table(spark, app, "jobs", ("queue", *_COLUMNS)).where(f.col("queue") == queue).select(*_COLUMNS)
-    weights = weigh(waiting.unionByName(history(spark, app, lake, columns=_COLUMNS, queue=queue)))
-    found = build_advice(queue, entry.partition_count, entry.is_owned, weights)
+    waiting = read_table(spark, app, "jobs", ("queue", *_KEYS)).where(f.col("queue") == queue).select(*_KEYS)
+    ended = history(spark, app, lake, columns=(*_KEYS, *_TIMES), queue=queue)
+    weights = weigh(ended.unionByName(waiting, allowMissingColumns=True), entry.rules)
+    found = build_advice(queue, entry.partition_count, entry.rules, weights)
     if path is not None:
         on_progress("drawing")
         write_page(path, build_advice_page(found, weights))

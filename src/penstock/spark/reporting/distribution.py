@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
+from penstock.model.rules import QueueRules
 from penstock.spark.reporting.axis import AGES_SECONDS
 from penstock.spark.reporting.figures import (
     Age,
@@ -21,7 +23,9 @@ from penstock.spark.reporting.figures import (
     WorkerFigures,
 )
 from penstock.spark.reporting.job_times import to_instant
+from penstock.spark.reporting.key_time import find_run
 from penstock.spark.reporting.skew import gini, lorenz
+from penstock.spark.reporting.turns import count_runs, find_mean_run, measure_turns, time_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,25 +38,49 @@ MOST_WORKERS = 24
 MOST_LOADS = 20
 
 
-def measure_keys(jobs: DataFrame) -> list[KeySkew]:
-    """The skew of each queue with keys, most jobs first."""
-    per_key = jobs.where(f.col("key").isNotNull()).groupBy("queue", "key").agg(f.count("*").alias("jobs")).persist()
+def measure_keys(jobs: DataFrame, ordered: Mapping[str, QueueRules]) -> list[KeySkew]:
+    """The skew of each queue with keys, most jobs first; `ordered`: those that run the jobs of a key one by one."""
+    keyed = jobs.where(f.col("key").isNotNull())
+    per_key = keyed.groupBy("queue", "key").agg(f.count("*").alias("jobs"), *count_runs()).persist()
     try:
         sizes: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for row in per_key.groupBy("queue", "jobs").agg(f.count("*").alias("keys")).collect():
+        ran: dict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
+        counted = per_key.groupBy("queue", "jobs").agg(
+            f.count("*").alias("keys"), f.sum("ran").alias("ran"), f.sum("runs").alias("runs")
+        )
+        for row in counted.collect():
             sizes[row["queue"]].append((row["jobs"], row["keys"]))
+            ran[row["queue"]] = (ran[row["queue"]][0] + row["ran"], ran[row["queue"]][1] + row["runs"])
         total = {queue: sum(size * number for size, number in pairs) for queue, pairs in sizes.items()}
         rank = f.row_number().over(Window.partitionBy("queue").orderBy(f.desc("jobs"), "key"))
-        hottest: dict[str, list[HotKey]] = defaultdict(list)
         top = per_key.withColumn("rank", rank).where(f.col("rank") <= MOST_HOT_KEYS)
+        turns = measure_turns(keyed, top.where(f.col("queue").isin(list(ordered))), "queue", "key") if ordered else {}
+        hottest: dict[str, list[HotKey]] = defaultdict(list)
         for row in sorted(top.collect(), key=lambda row: row["rank"]):
-            hottest[row["queue"]].append(HotKey(row["key"], row["jobs"], row["jobs"] / total[row["queue"]]))
+            queue, time = row["queue"], None
+            if queue in ordered:
+                usual = ran[queue][0] / max(1, ran[queue][1])
+                mean = find_mean_run(row["ran"], row["runs"], usual)
+                time = time_key(row["jobs"], mean, turns.get((queue, row["key"])), ordered[queue].run or 1)
+            hottest[queue].append(HotKey(row["key"], row["jobs"], row["jobs"] / total[queue], time))
     finally:
         per_key.unpersist()
     return [
-        KeySkew(queue, total[queue], sum(number for _, number in pairs), gini(pairs), hottest[queue], lorenz(pairs))
+        KeySkew(
+            queue,
+            total[queue],
+            sum(number for _, number in pairs),
+            gini(pairs),
+            hottest[queue],
+            lorenz(pairs),
+            _find_run(ordered.get(queue), hottest[queue]),
+        )
         for queue, pairs in sorted(sizes.items(), key=lambda item: (-total[item[0]], item[0]))
     ]
+
+
+def _find_run(rules: QueueRules | None, hottest: Sequence[HotKey]) -> int | None:
+    return None if rules is None else find_run(rules, [hot.time for hot in hottest if hot.time is not None])
 
 
 def measure_partitions(jobs: DataFrame) -> list[PartitionFigures]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from penstock.model.short_repr import ShortRepr
+from penstock.spark.reporting.key_time import KeyTime
 
 __all__ = [
     "LAST_ATTEMPT",
@@ -99,11 +100,12 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class HotKey:
-    """A key and its jobs."""
+    """A key and its jobs; what it needs for them alone, where its queue runs them one after the other."""
 
     key: str
     jobs: int
     share: float
+    time: KeyTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,8 @@ class KeySkew:
     """How unevenly a queue's jobs lie on its keys.
 
     `gini` is 0 where every key has as many jobs as any other and nears 1 where one has them all. `lorenz` holds points
-    of the curve: the share of jobs that the coldest share of keys has.
+    of the curve: the share of jobs that the coldest share of keys has. `advised_run` is told where its
+    hottest keys would be done much sooner with it.
     """
 
     queue: str
@@ -120,10 +123,18 @@ class KeySkew:
     gini: float
     hottest: list[HotKey]
     lorenz: list[tuple[float, float]]
+    advised_run: int | None = None
 
     @property
     def hottest_share(self) -> float:
         return self.hottest[0].share if self.hottest else 0.0
+
+    @property
+    def slowest(self) -> HotKey | None:
+        """Of the hottest, the key that needs the longest."""
+        return max(
+            (hot for hot in self.hottest if hot.time), key=lambda hot: hot.time.seconds if hot.time else 0, default=None
+        )
 
 
 @dataclass(frozen=True, slots=True)

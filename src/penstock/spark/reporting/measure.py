@@ -6,13 +6,14 @@ speak of the same jobs however many end meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
 from pyspark.sql import functions as f
 
+from penstock.model.rules import QueueRules
 from penstock.spark.reporting import distribution
 from penstock.spark.reporting.axis import moment_seconds, moment_start
 from penstock.spark.reporting.failure_causes import count_attempt_causes, count_causes, count_causes_by_moment
@@ -41,9 +42,13 @@ def measure(
     now: datetime,
     since: datetime | None = None,
     queue: str | None = None,
+    ordered: Mapping[str, QueueRules] | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Figures:
-    """The figures of a history and of jobs that have not ended; of each the columns above are needed."""
+    """The figures of a history and of jobs that have not ended; of each the columns above are needed.
+
+    `ordered` has the rules of the queues that run the jobs of a key one by one.
+    """
     if queue is not None:
         history, waiting = (frame.where(f.col("queue") == queue) for frame in (history, waiting))
     if since is not None:
@@ -58,13 +63,17 @@ def measure(
         about: dict[str, Any] = {"made_at": now, "since": since, "queue": queue, "waiting": has_not_ended}
         if first is None:
             return Figures(**about)
-        return Figures(**about, **_measure_ended(jobs, to_instant(first), to_instant(last), on_progress))
+        return Figures(**about, **_measure_ended(jobs, to_instant(first), to_instant(last), ordered or {}, on_progress))
     finally:
         jobs.unpersist()
 
 
 def _measure_ended(
-    jobs: DataFrame, first: datetime, last: datetime, on_progress: Callable[[str], None]
+    jobs: DataFrame,
+    first: datetime,
+    last: datetime,
+    ordered: Mapping[str, QueueRules],
+    on_progress: Callable[[str], None],
 ) -> dict[str, Any]:
     """The figures of what ended."""
     step = moment_seconds((last - first).total_seconds())
@@ -104,7 +113,7 @@ def _measure_ended(
         "attempts": counts.attempts(),
         "causes": reasons,
         "attempt_causes": attempts_failed,
-        "keys": distribution.measure_keys(jobs),
+        "keys": distribution.measure_keys(jobs, ordered),
         "partitions": distribution.measure_partitions(jobs),
         "workers": distribution.measure_workers(jobs, moment_count),
         "worker_count": counts.workers,

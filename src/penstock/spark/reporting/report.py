@@ -13,7 +13,7 @@ from penstock.errors import InvalidInput, PenstockError
 from penstock.spark.reporting.figures import Figures
 from penstock.spark.reporting.measure import HISTORY_COLUMNS, WAITING_COLUMNS, measure
 from penstock.spark.reporting.page import build_page
-from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.catalogue.queues import find_queue, read_queues
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,12 +50,14 @@ def report(
     since = checked_since(since)
     if queue is not None:
         app.databases.read(lambda connection: find_queue(connection, queue))
+    entries = app.databases.read(lambda connection: read_queues(connection, queue))
     figures = measure(
         history(spark, app, lake, columns=HISTORY_COLUMNS, queue=queue, since=since),
         read_table(spark, app, "jobs", WAITING_COLUMNS),
         now=system.now(),
         since=since,
         queue=queue,
+        ordered={entry.name: entry.rules for entry in entries if entry.rules.per_key == 1},
         on_progress=on_progress,
     )
     return Report(write_page(path, build_page(figures)), figures)

@@ -60,11 +60,7 @@ def keys(figures: Figures) -> str:
     if not figures.keys:
         return section("keys", "Keys", "No job that ended had a key.")
     shown = figures.keys[:SHOWN_QUEUES]
-    worst = max(shown, key=lambda skew: skew.hottest_share)
-    finding = (
-        f"The hottest key of {word(worst.queue)} is <b>{word(worst.hottest[0].key, 60)}</b>: it has "
-        f"<b>{percent(worst.hottest_share)}</b> of its jobs. Where order is kept per key, {_ceiling(worst)}."
-    )
+    finding = _slowest_key(shown) or _hottest_key(shown)
     lines = [("even-line", [(0.0, 0.0), (1.0, 1.0)])]
     lines += [(f"curve{number}", skew.lorenz) for number, skew in enumerate(shown)]
     marks = [(step / 4, f"{step * 25} %") for step in range(5)]
@@ -97,19 +93,49 @@ def keys(figures: Figures) -> str:
     )
 
 
-def _ceiling(skew: KeySkew) -> str:
-    if skew.hottest_share > 0.5:
-        return "workers beside the first hardly help"
-    return f"more than {1 / skew.hottest_share:,.0f} workers at a time cannot help"
+def _slowest_key(shown: list[KeySkew]) -> str | None:
+    """Of queues that keep order, the key that needs the longest."""
+    timed = [(skew, hot, hot.time) for skew in shown if (hot := skew.slowest) is not None and hot.time is not None]
+    if not timed:
+        return None
+    skew, hot, time = max(timed, key=lambda each: each[2].seconds)
+    said = (
+        f"<b>{word(hot.key, 60)}</b> of {word(skew.queue)} has <b>{count(hot.jobs)}</b> jobs, {percent(hot.share)} of "
+        f"all. They run one after the other, {duration(time.run_seconds)} each and {duration(time.turn_seconds)} until "
+        f"the next starts: it needs <b>{duration(time.seconds)}</b> for them, on any number of workers and partitions."
+    )
+    if skew.advised_run is not None:
+        said += (
+            f" With <code>run={skew.advised_run}</code> it would need "
+            f"<b>{duration(time.seconds_in_runs(skew.advised_run))}</b>, if handlers can live with seeing the last "
+            "jobs of a key again after a crash."
+        )
+    return said
+
+
+def _hottest_key(shown: list[KeySkew]) -> str:
+    worst = max(shown, key=lambda skew: skew.hottest_share)
+    return (
+        f"The hottest key of {word(worst.queue)} is <b>{word(worst.hottest[0].key, 60)}</b>: it has "
+        f"<b>{percent(worst.hottest_share)}</b> of its jobs."
+    )
 
 
 def _hottest(skew: KeySkew) -> str:
+    has_times = skew.slowest is not None
     rows = [
-        (word(hot.key, 48), count(hot.jobs), percent(hot.share), bar(hot.jobs / skew.hottest[0].jobs))
+        (
+            word(hot.key, 48),
+            count(hot.jobs),
+            percent(hot.share),
+            bar(hot.jobs / skew.hottest[0].jobs),
+            *([duration(hot.time.seconds if hot.time is not None else None)] if has_times else []),
+        )
         for hot in skew.hottest
     ]
     title = f"<h3>Hottest keys<small>{word(skew.queue)}</small></h3>"
-    return title + table(["key", "jobs", "share", ""], rows, ["name", "n", "n", "w"])
+    titles, kinds = ["key", "jobs", "share", ""], ["name", "n", "n", "w"]
+    return title + table([*titles, "needs alone"] if has_times else titles, rows, [*kinds, "n"] if has_times else kinds)
 
 
 def partitions(figures: Figures) -> str:
