@@ -1,9 +1,10 @@
 """A live run of the whole pipeline in a throw-away folder: `make demo`.
 
 Events of customers, a few of them much busier than the others, are made as Parquet and loaded by Spark into a queue
-that keeps each customer's order. Three worker processes drain it. In the middle one of them is killed with SIGKILL:
-the others notice that it is silent, and run what it held. What ended is archived to Parquet; a report is made of it.
-At the end everything is counted in the history, and against a journal that the handlers kept themselves.
+that keeps each customer's order and takes many events of a customer in one go. Three worker processes drain it. In the
+middle one of them is killed with SIGKILL: the others notice that it is silent, and run what it held. What ended is
+archived to Parquet; a report is made of it. At the end everything is counted in the history, and against a journal that
+the handlers kept themselves.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ def pipeline(spark: SparkSession, app: Any, queue: str, folder: Path) -> int:
         )
         said(f"{loaded.rows:,} jobs by Spark, visible all at once; {loaded.bad_rows:,} bad rows put aside")
     with Workers(app.url, folder) as workers:
+        started = time.monotonic()
         held = drain(app.url, workers, loaded.rows)
+        tell("drain", f"{loaded.rows:,} jobs by three workers, one of them killed, {len(held):,} jobs rescued", started)
     with step("archive", "to Parquet") as said:
         archived = ps.archive(spark, app, lake)
         size = f"{archived.files} Parquet files, {archived.bytes / 1e6:.0f} MB"
@@ -92,7 +95,12 @@ def step(name: str, doing: str) -> Iterator[Any]:
     finally:
         if status is not None:
             status.stop()
-    console.print(f"[bold]{name:<8}[/bold] {words[-1]} [dim]({time.monotonic() - started:.1f} s)[/dim]", soft_wrap=True)
+    tell(name, words[-1], started)
+
+
+def tell(name: str, said: str, started: float) -> None:
+    """What was done, and how long it took."""
+    console.print(f"[bold]{name:<8}[/bold] {said} [dim]({time.monotonic() - started:.1f} s)[/dim]", soft_wrap=True)
 
 
 def make_events(spark: SparkSession, files: str) -> None:
@@ -129,24 +137,32 @@ class Runs:
 
     @property
     def are_in_order(self) -> bool:
-        """Whether no customer's event began before an earlier one of the same customer."""
-        by_customer = self.of[np.argsort(self.of["customer"], kind="stable")]
+        """Whether the events of each customer began in their order, and those that ran again did so once more."""
+        _, first = np.unique(self.of["job"], return_index=True)
+        _, last = np.unique(self.of["job"][::-1], return_index=True)
+        return self._is_ascending(first) and self._is_ascending(len(self.of) - 1 - last)
+
+    def _is_ascending(self, which: np.ndarray[Any, Any]) -> bool:
+        runs = self.of[np.sort(which)]
+        by_customer = runs[np.argsort(runs["customer"], kind="stable")]
         is_same = by_customer["customer"][1:] == by_customer["customer"][:-1]
-        return bool((by_customer["number"][1:] >= by_customer["number"][:-1])[is_same].all())
+        return bool((by_customer["number"][1:] > by_customer["number"][:-1])[is_same].all())
 
 
 def show_figures(figures: Any, advice: str) -> None:
     """The report in short."""
-    from penstock.spark.reporting.formatting import as_text, duration, percent, rate
+    from penstock.spark.reporting.formatting import as_text, duration, rate
+    from penstock.spark.reporting.key_time import STATED_TURN_SECONDS, KeyTime
 
-    skew = figures.keys[0]
+    hot = figures.keys[0].hottest[0]
+    one_by_one = KeyTime(hot.jobs, hot.time.run_seconds, STATED_TURN_SECONDS, False).seconds
     rows = (
         (rate(figures.jobs_a_second), "throughput", f"{figures.ended:,} jobs ended, {figures.succeeded:,} succeeded"),
         (duration(figures.wait.p50), "wait, p50", f"p99 {duration(figures.wait.p99)}: they were all loaded at once"),
         (duration(figures.run.p50), "run, p50", f"p99 {duration(figures.run.p99)}"),
         (f"{figures.retried:,}", "retried", "failed, and ran again before the next of their customer"),
         (f"{figures.failed:,}", "failed", "out of attempts: kept as dead letters"),
-        (percent(skew.hottest_share), "hottest", f"key {skew.hottest[0].key}; Gini {skew.gini:.2f}"),
+        (f"{hot.jobs:,}", "hottest", f"jobs of {hot.key}, in runs: one by one they need {duration(one_by_one)}"),
     )
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(justify="right", style="bold")
@@ -180,7 +196,7 @@ def check(
         "only jobs that failed, or that the killed worker held, ran again": bool(
             np.isin(runs.jobs_run_again, expected).all()
         ),
-        "every customer's events ran in their order": runs.are_in_order,
+        "every customer's events ran in their order, those that ran again as well": runs.are_in_order,
     }
     console.print()
     for claim, is_true in checks.items():

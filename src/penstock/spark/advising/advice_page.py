@@ -93,15 +93,15 @@ def _ceiling_note(found: Advice) -> str:
 
 
 def _finding(found: Advice) -> str:
-    said = "A queue that keeps order is done when its fullest partition is. "
+    said = "A queue that keeps order is done when its fullest partition is"
     if found.slowest_key is None:
-        hottest = f"The hottest key, <b>{word(found.hottest_key, 60)}</b>, is never divided"
+        said += f". The hottest key, <b>{word(found.hottest_key, 60)}</b>, is never divided"
     else:
-        hottest = (
-            f"Nor is it done before the key that needs the longest, <b>{word(found.slowest_key.key, 60)}</b>, "
-            f"which takes <b>{duration(found.least_seconds)}</b> however many there are"
+        said += (
+            f", and not before the key that needs the longest: <b>{word(found.slowest_key.key, 60)}</b> takes "
+            f"<b>{duration(found.least_seconds)}</b> however many partitions there are"
         )
-    return f"{said}{hottest}, so that nothing passes <b>{found.ceiling or 0:.1f} times</b>."
+    return f"{said}, so that nothing passes <b>{found.ceiling or 0:.1f} times</b>."
 
 
 def _curve(found: Advice) -> str:

@@ -100,9 +100,10 @@ def _slowest_key(shown: list[KeySkew]) -> str | None:
         return None
     skew, hot, time = max(timed, key=lambda each: each[2].seconds)
     said = (
-        f"<b>{word(hot.key, 60)}</b> of {word(skew.queue)} has <b>{count(hot.jobs)}</b> jobs, {percent(hot.share)} of "
-        f"all. They run one after the other, {duration(time.run_seconds)} each and {duration(time.turn_seconds)} until "
-        f"the next starts: it needs <b>{duration(time.seconds)}</b> for them, on any number of workers and partitions."
+        f"Key <b>{word(hot.key, 60)}</b> of {word(skew.queue)} has <b>{count(hot.jobs)}</b> jobs, {percent(hot.share)} "
+        f"of all. They run one after the other, {duration(time.run_seconds)} each and {duration(time.turn_seconds)} "
+        f"until the next starts: it needs <b>{duration(time.seconds)}</b> for them, on any number of workers and "
+        "partitions."
     )
     if skew.advised_run is not None:
         said += (
