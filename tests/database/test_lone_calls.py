@@ -23,7 +23,7 @@ ARGUMENTS: dict[str, Any] = {
     "reference": "2026-000001",
     "is_express": False,
 }
-MOST_LOGGED_BYTES = 680
+MOST_LOGGED_BYTES = 664
 
 
 @pytest.fixture
@@ -58,6 +58,16 @@ def test_a_refusal_is_the_server_s_and_the_session_goes_on(scene: Scene, flow: F
     assert refused.value.diag.severity_nonlocalized == "ERROR"
     assert execute_bare(flow, "enqueue_one", values(scene)) is not None
     assert scene.one("select count(*) from penstock.job") == 1
+
+
+def test_a_rollback_that_makes_the_session_forget_its_statements_costs_no_session(scene: Scene, flow: Flow) -> None:
+    execute_bare(flow, "enqueue_one", values(scene))
+    flow.execute("select 1", prepare=True)
+    with flow.transaction(force_rollback=True):
+        flow.execute("select 2")
+    assert flow.execute("select count(*) from pg_prepared_statements").fetchone() == (0,)
+    assert execute_bare(flow, "enqueue_one", values(scene)) is not None
+    assert not flow.closed
 
 
 def test_what_the_cursor_sends_is_the_same(scene: Scene, flow: Flow) -> None:

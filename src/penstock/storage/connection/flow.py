@@ -134,6 +134,12 @@ class Flow(ForkSafeConnection):
         self.prepared: set[str] = set()
         self._look: select.poll | None = None
 
+    def _deallocate(self, name: bytes | None) -> PQGen[None]:
+        """After a rollback the driver has the session forget whatever is prepared, ours too."""
+        if name is None:
+            self.prepared.clear()
+        return super()._deallocate(name)
+
     def has_input(self) -> bool:
         """Whether the server has said something that nobody has read."""
         if self._look is None:
