@@ -1,5 +1,6 @@
-"""PgQueuer as a peer, run by its own interpreter: `peer_pgqueuer.py URL set-up|enqueue|work JOBS`. It imports nothing
-of this package. `enqueue` says how many seconds it took; `work` runs until SIGTERM.
+"""PgQueuer as a peer, run by its own interpreter: `peer_pgqueuer.py URL set-up|enqueue|enqueue-singly|work JOBS`. It
+imports nothing of this package. `enqueue` says how many seconds it took; `enqueue-singly` does so for each line that
+tells it from where to take so many jobs; `work` runs until SIGTERM.
 """
 
 from __future__ import annotations
@@ -33,6 +34,14 @@ async def main() -> None:
             payloads = [json.dumps(row).encode() for row in rows[low : low + CALL]]
             await queries.enqueue(["handle"] * CALL, payloads, [0] * CALL)
         print(time.perf_counter() - began)
+    elif act == "enqueue-singly":
+        rows = json.loads(sys.stdin.readline())
+        for line in sys.stdin:
+            low = int(line)
+            began = time.perf_counter()
+            for row in rows[low : low + jobs]:
+                await queries.enqueue("handle", json.dumps(row).encode(), 0)
+            print(time.perf_counter() - began, flush=True)
     else:
         queuer = PgQueuer(driver)
 

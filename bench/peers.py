@@ -45,14 +45,15 @@ class Peer:
     share: int
 
 
+PGQUEUER = Peer(
+    "PgQueuer",
+    ("pgqueuer", "asyncpg", "uvloop"),
+    "peer_pgqueuer.py",
+    "select count(*) from pgqueuer_log where status = 'successful'",
+    share=2,
+)
 PEERS = (
-    Peer(
-        "PgQueuer",
-        ("pgqueuer", "asyncpg", "uvloop"),
-        "peer_pgqueuer.py",
-        "select count(*) from pgqueuer_log where status = 'successful'",
-        share=2,
-    ),
+    PGQUEUER,
     Peer(
         "Procrastinate",
         ("procrastinate",),
@@ -76,8 +77,10 @@ def measure(run: Run) -> None:
     jobs = run.size(200_000, 20_000)
     ours = Rates()
     with tempfile.TemporaryDirectory(prefix="penstock-peers-") as folder:
-        installed = {peer: python for peer in PEERS if (python := _install(run, peer, Path(folder)))}
+        installed = {peer: python for peer in PEERS if (python := install(run, peer, Path(folder)))}
         theirs = {peer: Rates() for peer in installed}
+        for peer in installed:
+            run.note(f"{peer.name} is given 1/{peer.share} of Penstock's number of jobs")
         for _ in run.repeats():
             ours.enqueue.append(bulk_enqueue(run.server, jobs)[0])
             ours.drain.append(_drain(run.server, jobs))
@@ -104,7 +107,7 @@ def _drain(server: Server, jobs: int) -> float:
         return rate_between(history(connection), jobs // 10, jobs)
 
 
-def _install(run: Run, peer: Peer, folder: Path) -> Path | None:
+def install(run: Run, peer: Peer, folder: Path) -> Path | None:
     """The interpreter that has it."""
     environment = folder / peer.name
     python = environment / "bin" / "python"
@@ -121,7 +124,7 @@ def _install(run: Run, peer: Peer, folder: Path) -> Path | None:
         return None
     shown = subprocess.run([python, "-m", "pip", "show", peer.packages[0]], check=True, capture_output=True, text=True)
     version = next(line.partition(": ")[2] for line in shown.stdout.splitlines() if line.startswith("Version"))
-    run.note(f"{peer.name} {version}, 1/{peer.share} of Penstock's number of jobs")
+    run.note(f"{peer.name} {version}")
     return python
 
 
@@ -164,22 +167,24 @@ def _enqueuing(program: list[str], url: str, jobs: int) -> Iterator[subprocess.P
         json.dump(ARGUMENTS, rows)
         rows.seek(0)
         command = [*program, url, "enqueue", str(jobs)]
-        with _started(subprocess.Popen(command, stdin=rows, stdout=subprocess.PIPE, text=True)) as producer:
+        with started(subprocess.Popen(command, stdin=rows, stdout=subprocess.PIPE, text=True)) as producer:
             yield producer
 
 
 @contextmanager
 def _worker(program: list[str], url: str) -> Iterator[subprocess.Popen[str]]:
-    with _started(subprocess.Popen([*program, url, "work", "0"], text=True)) as worker:
+    with started(subprocess.Popen([*program, url, "work", "0"], text=True)) as worker:
         yield worker
 
 
 @contextmanager
-def _started(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+def started(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
         process.terminate()
+        if process.stdin is not None:
+            process.stdin.close()
         try:
             process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:

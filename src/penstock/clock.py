@@ -7,6 +7,7 @@ the database's, never these: two machines need not agree on the time for jobs to
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from datetime import UTC, datetime, timedelta
@@ -42,7 +43,7 @@ class Clock:
 
         The system's, not the program's: one that seeds its own, or is forked, would repeat them.
         """
-        return _system_random.getrandbits(63)
+        return int.from_bytes(os.urandom(8), "big") >> 1
 
 
 class ManualClock(Clock):

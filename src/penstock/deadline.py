@@ -81,7 +81,7 @@ class within:  # noqa: N801  (reads as the words it stands for: `with within(sec
         self._token: Token[Deadline | None] = _current.set(self._deadline)
         return self._deadline
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         _current.reset(self._token)
 
 

@@ -230,6 +230,14 @@ def test_enqueuing_touches_few_pages(backlog: Scene) -> None:
             "token": None, "kept_seconds": None,
         },
     )  # fmt: skip
+    assert_cheap(
+        connection,
+        "enqueue_one",
+        {
+            "queue": backlog.queue.id, "partition": backlog.queue.partition_ids[0], "priority": 5, "task": "t",
+            "key": None, "args": "{}", "attributes": None, "token": None, "kept_seconds": None,
+        },
+    )  # fmt: skip
     assert_cheap(connection, "note_written", {"token": 1, "kept_seconds": 60.0, "first_id": last})
     assert_cheap(connection, "find_or_void_receipt", {"token": 2, "kept_seconds": 60.0})
     assert_cheap(connection, "find_token", {"after": last, "token": '{"token":1}'})
@@ -243,7 +251,7 @@ def test_enqueuing_touches_few_pages(backlog: Scene) -> None:
 def one_if_mapped(queue: QueueEntry, epoch: int) -> dict[str, Any]:
     return {
         "queue": queue.id, "epoch": epoch, "partition": queue.partition_ids[0], "priority": 5, "task": "t", "key": b"k",
-        "args": "{}", "attributes": None,
+        "args": "{}", "attributes": None, "token": None, "kept_seconds": None,
     }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ParamSpec, Self, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from penstock.clock import system
 from penstock.deadline import Deadline, current_deadline, within
@@ -26,24 +26,20 @@ T = TypeVar("T")
 STEP_SECONDS = 0.1
 
 
-class Bounded:
+class Bounded(within):
     """What the block does has so many seconds; an error is one of ours, and says whether something may be written."""
 
-    __slots__ = ("_is_change", "_within", "deadline")
+    __slots__ = ("_is_change",)
 
     def __init__(self, seconds: float, *, is_change: bool = True, renews: bool = False) -> None:
-        self._within = within(seconds, renews=renews)
+        super().__init__(seconds, renews=renews)
         self._is_change = is_change
 
-    def __enter__(self) -> Self:
-        self.deadline: Deadline = self._within.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        self._within.__exit__()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        super().__exit__(kind, error, trace)
         if error is None:
             return
-        if self._is_change and self.deadline.may_have_written and isinstance(error, PartitionUnavailable):
+        if self._is_change and self._deadline.may_have_written and isinstance(error, PartitionUnavailable):
             error.outcome = "unknown"
         if (told := refusal(error)) is not None:
             raise told from error

@@ -28,8 +28,8 @@ def wait_for_result(access: Access, job_id: int | str, timeout: float | None) ->
     if timeout is None:
         return _wait(access, job_id)
     # However short it is, the job is looked at once.
-    with access.begin_call(max(timeout, LOOK_SECONDS), is_change=False) as call:
-        return _wait(access, job_id, call.deadline, max(timeout, 0.0))
+    with access.begin_call(max(timeout, LOOK_SECONDS), is_change=False) as deadline:
+        return _wait(access, job_id, deadline, max(timeout, 0.0))
 
 
 async def wait_for_result_async(access: Access, job_id: int | str, timeout: float | None) -> Any:  # noqa: ASYNC109

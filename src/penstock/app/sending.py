@@ -59,15 +59,17 @@ class AppSender:
         """Write jobs, all or nothing, on each shard by itself; their ids."""
         if self._access.testing is not None:
             return self._access.testing.enqueue(jobs)
-        with self._begin(connection, timeout):
-            return self._open_producer_for(any(map(is_bound, jobs)), len(jobs)).enqueue(jobs, connection, timeout)
+        with self._begin(connection, timeout) as deadline:
+            producer = self._open_producer_for(any(map(is_bound, jobs)), len(jobs))
+            return producer.enqueue(jobs, deadline, connection)
 
     def send_rows(self, rows: PendingRows) -> list[int]:
         """Write many jobs of one task that are alike but for their arguments and keys; their ids."""
         if self._access.testing is not None:
             return self._access.testing.enqueue(rows.to_jobs())
-        with self._begin(rows.options.connection, rows.options.request_timeout):
-            return self._open_producer_for(rows.keys is not None, len(rows.args)).enqueue_rows(rows)
+        with self._begin(rows.options.connection, rows.options.request_timeout) as deadline:
+            producer = self._open_producer_for(rows.keys is not None, len(rows.args))
+            return producer.enqueue_rows(rows, deadline)
 
     async def send_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
         """Write jobs inside an asynchronous caller's transaction; their ids."""

@@ -14,13 +14,14 @@ from penstock.client.refusals import answer_lost
 from penstock.errors import PartitionUnavailable
 from penstock.shards.databases import Databases
 from penstock.shards.former_homes import ask_former_homes
-from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.bare_statements import execute_bare
+from penstock.storage.connection.database import Database
 from penstock.storage.connection.error_meaning import ConnectionCut, DatabaseError, first_line, is_denial, is_drained
-from penstock.storage.connection.flow import session_of
+from penstock.storage.connection.flow import Flow
 from penstock.storage.connection.pool import refuse_cut
-from penstock.storage.enqueue.receipts import Receipt, look_for, newest_id_seen, note_newest
+from penstock.storage.enqueue.receipts import Receipt, look_for, newest_id_seen
 from penstock.storage.enqueue.steps import drive, drive_transaction
-from penstock.storage.enqueue.write import set_ids, write_few, write_groups
+from penstock.storage.enqueue.write import is_single, set_ids, single_statement, write_few, write_groups
 from penstock.storage.upkeep.sweep import unblock
 
 __all__ = ["Committer"]
@@ -37,7 +38,8 @@ class Committer:
         """Try once; False where a map is not its queue's, or not open yet. Raises where nothing was written."""
         database = self._databases.of(write.shard)
         receipt = Receipt()
-        ask_former_homes(self._databases, write.shard, write.groups, write.entries, call.deadline)
+        if not write.is_few:
+            ask_former_homes(self._databases, write.shard, write.groups, write.entries, call.deadline)
         try:
             with database.connection() as connection:
                 if not write.is_checked and write.has_max_length:
@@ -62,11 +64,9 @@ class Committer:
             raise
 
 
-def _prepare_receipt(
-    receipt: Receipt, call: Call, write: PlannedWrite, database: Database, connection: Connection
-) -> None:
+def _prepare_receipt(receipt: Receipt, call: Call, write: PlannedWrite, database: Database, connection: Flow) -> None:
     """Note by what the write can be looked for: see `penstock.storage.enqueue.receipts`."""
-    receipt.session = session_of(connection)
+    receipt.session = connection.session
     if database.is_pooled:
         receipt.keep(call.deadline.seconds)
         receipt.token = database.clock.random_token()
@@ -75,15 +75,21 @@ def _prepare_receipt(
         receipt.token = database.clock.random_token()
 
 
-def _send(connection: Connection, call: Call, write: PlannedWrite, receipt: Receipt) -> bool:
+def _send(connection: Flow, call: Call, write: PlannedWrite, receipt: Receipt) -> bool:
     if not write.is_few:
         return drive_transaction(connection, write_groups(write.groups, call.ids, receipt), receipt)
     (group,) = write.groups
     receipt.is_sent = True
-    is_written = drive(connection, write_few(group, call.ids, receipt))
-    if is_written:
-        note_newest(connection, call.ids[group.indexes[-1]])
-    return is_written
+    # Behind a pooler no session keeps a statement.
+    if receipt.kept_seconds is None and is_single(group):
+        first_id = execute_bare(connection, *single_statement(group, receipt))
+        if first_id is None:
+            return False
+        call.ids[group.indexes[0]] = int(first_id)
+    elif not drive(connection, write_few(group, call.ids, receipt)):
+        return False
+    connection.newest_id = call.ids[group.indexes[-1]]
+    return True
 
 
 def _was_written(call: Call, write: PlannedWrite, database: Database, receipt: Receipt) -> bool:

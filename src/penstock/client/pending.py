@@ -9,7 +9,7 @@ from penstock.client.options import Options
 from penstock.model.unique_key import unique_text
 from penstock.task.definition import TaskDefinition
 
-__all__ = ["PLAIN", "PendingJob", "PendingRows", "is_bound", "prepare"]
+__all__ = ["PLAIN", "PendingJob", "PendingRows", "encode", "is_bound", "prepare"]
 
 PLAIN = Options()
 
@@ -46,12 +46,17 @@ class PendingRows(NamedTuple):
         ]
 
 
-def prepare(task: TaskDefinition, named: dict[str, Any], options: Options) -> PendingJob:
-    """Bind and encode a job's arguments, and find its key."""
+def encode(task: TaskDefinition, named: dict[str, Any], options: Options) -> tuple[bytes, bytes | None]:
+    """A job's arguments as JSON, and its key."""
     args_json = task.arguments.encode(named)
-    key = options.key
-    if key is None and task.key is not None:
-        key = task.key_of(named)
+    if options.key is not None or task.key is None:
+        return args_json, options.key
+    return args_json, task.key_of(named)
+
+
+def prepare(task: TaskDefinition, named: dict[str, Any], options: Options) -> PendingJob:
+    """Encode a job's arguments, and find its key."""
+    args_json, key = encode(task, named, options)
     return PendingJob(task, args_json, key, options if options.unique is None else identify(options, task, args_json))
 
 

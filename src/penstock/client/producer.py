@@ -25,7 +25,7 @@ from penstock.client.map_wait import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS,
 from penstock.client.pending import PendingJob, PendingRows, is_bound
 from penstock.client.planning import Planner
 from penstock.client.refusals import WritesFailed, check_size, locked_out, merge_errors, not_taken
-from penstock.deadline import in_this_call, within
+from penstock.deadline import Deadline, in_this_call, within
 from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, RequestTimeout
 from penstock.shards.databases import Databases
 from penstock.shards.depths import Depths
@@ -58,23 +58,20 @@ class Producer:
         self._committer = Committer(databases, self._checks)
         self._callers_writer = CallersWriter(databases, self._planner, self._checks, self._map_wait)
 
-    def enqueue(self, jobs: Sequence[PendingJob], connection: Any = None, timeout: float | None = None) -> list[int]:
-        """Write a call; the jobs' ids, in order."""
+    def enqueue(self, jobs: Sequence[PendingJob], deadline: Deadline, connection: Any = None) -> list[int]:
+        """Write a call by its deadline; the jobs' ids, in order."""
         if not jobs:
             return []
         check_size(len(jobs))
-        with within(self._request_timeout if timeout is None else timeout, self._clock) as deadline:
-            return self._enqueue(Call(jobs, [0] * len(jobs), deadline), connection)
+        return self._enqueue(Call(jobs, [0] * len(jobs), deadline), connection)
 
-    def enqueue_rows(self, rows: PendingRows) -> list[int]:
-        """Write many jobs of one task; their ids, in order."""
+    def enqueue_rows(self, rows: PendingRows, deadline: Deadline) -> list[int]:
+        """Write jobs of one task by the deadline of their call; their ids, in order."""
         count = len(rows.args)
         if not count:
             return []
         check_size(count)
-        timeout = rows.options.request_timeout
-        with within(self._request_timeout if timeout is None else timeout, self._clock) as deadline:
-            return self._enqueue(Call(rows, [0] * count, deadline), rows.options.connection)
+        return self._enqueue(Call(rows, [0] * count, deadline), rows.options.connection)
 
     async def enqueue_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
         """Write a call in the transaction of an asynchronous connection."""

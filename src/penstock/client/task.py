@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from penstock.client.call_in_thread import call_in_thread
 from penstock.client.options import Options
-from penstock.client.pending import PLAIN, PendingJob, PendingRows, prepare
+from penstock.client.pending import PLAIN, PendingJob, PendingRows, encode, prepare
 from penstock.errors import InvalidInput
 from penstock.model.queue import QueueDefinition
 from penstock.model.wrong_calls import explain_wrong_calls, unknown_option
@@ -85,9 +85,9 @@ class Bound(Generic[P]):
         options = self._options
         if options.idempotency_key is not None or options.after or options.unique is not None:
             return self._send([self._prepare(args, named)])[0]
-        job = self._prepare(args, named)
-        keys: list[bytes | None] | None = None if job.key is None else [job.key]
-        return self._sender.send_rows(PendingRows(self.definition, options, [job.args_json], keys))[0]
+        encoded, key = encode(self.definition, self._bind(args, named), options)
+        keys: list[bytes | None] | None = None if key is None else [key]
+        return self._sender.send_rows(PendingRows(self.definition, options, [encoded], keys))[0]
 
     def enqueue_many(self, rows: Iterable[Any]) -> list[int]:
         """Write a job for each dict of arguments, all or nothing; their ids, in order. Of a batch task, items too."""
@@ -111,8 +111,10 @@ class Bound(Generic[P]):
         return await call_in_thread(lambda: self._sender.send_rows(pending), self._seconds)
 
     def _prepare(self, args: tuple[Any, ...], named: dict[str, Any]) -> PendingJob:
-        bound = dict(self.definition.arguments.bind(args, named)) if args else named
-        return prepare(self.definition, bound, self._options)
+        return prepare(self.definition, self._bind(args, named), self._options)
+
+    def _bind(self, args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+        return dict(self.definition.arguments.bind(args, named)) if args else named
 
     def _encode_many(self, rows: Iterable[Any]) -> PendingRows:
         """A job for each dict of arguments: as JSON, with its key."""

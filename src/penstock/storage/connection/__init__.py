@@ -11,6 +11,7 @@ listen               being woken
 callers_transaction  acts in a transaction that is not ours
 asyncpg_connection   how these are sent where asyncpg is the caller's driver
 one_transaction      statements that are one transaction without BEGIN and COMMIT
+bare_statements      statements that are sent again and again, without the driver's cursor
 error_meaning        what an error means for whoever called: lost, denied, about data, of another schema
 sqlstate, refusals   what each code means, and the names of the errors that others tell apart
 urls                 reading and checking the URLs of databases

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import threading
 from collections.abc import Callable, Generator
@@ -126,6 +127,25 @@ class Flow(ForkSafeConnection):
     _is_listening = False
     # Whether the server gave up waiting for its standby: it has committed, and only it may have what was.
     _is_alone = False
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        # The names of the statements that its session keeps, of those that are sent without a cursor.
+        self.prepared: set[str] = set()
+        self._look: select.poll | None = None
+
+    def _deallocate(self, name: bytes | None) -> PQGen[None]:
+        """After a rollback the driver has the session forget whatever is prepared, ours too."""
+        if name is None:
+            self.prepared.clear()
+        return super()._deallocate(name)
+
+    def has_input(self) -> bool:
+        """Whether the server has said something that nobody has read."""
+        if self._look is None:
+            self._look = select.poll()
+            self._look.register(self.fileno(), select.POLLIN)
+        return bool(self._look.poll(0))
 
     def use_schema(self, schema: str) -> None:
         """From here on mean that schema."""

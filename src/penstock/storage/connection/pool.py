@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import select
-from typing import Any
-
 import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
@@ -144,13 +141,11 @@ class Checkout:
             raise refusal from error
 
 
-def refuse_cut(connection: psycopg.Connection[Any]) -> None:
+def refuse_cut(connection: Flow) -> None:
     """Raise ConnectionCut where the server has closed an idle connection. Nothing was sent on it, so nothing was done.
 
     A server says nothing on a connection on which nothing was asked, except that it ends it: so any input means that.
     """
-    look = select.poll()
-    look.register(connection.fileno(), select.POLLIN)
-    if look.poll(0):
+    if connection.has_input():
         connection.close()
         raise ConnectionCut("the server closed the connection")

@@ -22,7 +22,7 @@ from penstock.storage.connection.queries import query
 from penstock.storage.connection.sessions import SessionLingers, confirm_replicated, end_session
 from penstock.storage.enqueue.job_group import RANGE
 
-__all__ = ["NOT_NOTED", "Receipt", "look_for", "newest_id", "newest_id_seen", "note_newest"]
+__all__ = ["NOT_NOTED", "Receipt", "look_for", "newest_id", "newest_id_seen"]
 
 _encode = msgspec.json.Encoder().encode
 # A call that was looked for in vain is refused for longer than any pooler keeps a statement back.
@@ -103,15 +103,8 @@ def newest_id(connection: Connection) -> int:
     return int(row[0]) * RANGE if row else 0
 
 
-def newest_id_seen(connection: Connection) -> int:
+def newest_id_seen(connection: Flow) -> int:
     """The same, of what this session has seen; the server is asked once."""
-    assert isinstance(connection, Flow)  # noqa: S101
     if connection.newest_id is None:
         connection.newest_id = newest_id(connection)
     return connection.newest_id
-
-
-def note_newest(connection: Connection, written_id: int) -> None:
-    """This session has written a job of that id."""
-    assert isinstance(connection, Flow)  # noqa: S101
-    connection.newest_id = written_id

@@ -22,7 +22,15 @@ from penstock.storage.connection.queries import query
 from penstock.storage.connection.schema_name import SCHEMA
 from penstock.storage.enqueue.receipts import Receipt
 
-__all__ = ["CopyData", "LastParameters", "Steps", "drive", "drive_in", "drive_in_async", "drive_transaction"]
+__all__ = [
+    "CopyData",
+    "LastParameters",
+    "Steps",
+    "drive",
+    "drive_in",
+    "drive_in_async",
+    "drive_transaction",
+]
 
 T = TypeVar("T")
 # The server has answered everything it was asked.

@@ -27,18 +27,11 @@ from penstock.storage.enqueue.job_group import Destination, JobGroup, NewRange, 
 from penstock.storage.enqueue.receipts import NOT_NOTED, Receipt
 from penstock.storage.enqueue.steps import CopyData, LastParameters, Steps
 
-__all__ = ["FEW", "is_few", "set_ids", "unknown_parent", "write_few", "write_groups"]
+__all__ = ["FEW", "is_few", "is_single", "set_ids", "single_statement", "unknown_parent", "write_few", "write_groups"]
 
 _encode = msgspec.json.Encoder().encode
 # Below this, one statement with the rows in it beats COPY: see bench/copy_or_insert.py.
 FEW = 100
-# Of a queue with an owner or without, and whether the call's receipt is written with it.
-_ENQUEUE_ONE = {
-    (False, False): "enqueue_one",
-    (False, True): "enqueue_one_noted",
-    (True, False): "enqueue_one_if_mapped",
-    (True, True): "enqueue_one_if_mapped_noted",
-}
 
 
 def is_few(groups: Sequence[JobGroup]) -> bool:
@@ -47,46 +40,66 @@ def is_few(groups: Sequence[JobGroup]) -> bool:
     return len(groups) == 1 and len(group.args) < FEW and group.idempotency_keys is None and not group.parents
 
 
+def is_single(group: JobGroup) -> bool:
+    """Whether a group is one job that may run now: the statement that `write_few` sends has only plain values."""
+    to = group.destination
+    return len(group.args) == 1 and to.run_at is None and to.delay is None
+
+
+def single_statement(group: JobGroup, receipt: Receipt | None) -> tuple[str, dict[str, Any]]:
+    """The query that writes such a job, and its values."""
+    queue, partition, priority, task, _, _, epoch = group.destination
+    attributes = _first_attributes(group, receipt)
+    values: dict[str, Any] = {
+        **(NOT_NOTED if receipt is None else receipt.note),
+        "queue": queue,
+        "partition": partition,
+        "priority": priority,
+        "task": group.tasks[0] if group.tasks else task,
+        "key": group.keys[0] if group.keys else None,
+        "args": group.args[0].decode(),
+        "attributes": None if attributes is None else _encode(attributes).decode(),
+    }
+    if epoch is None:
+        return "enqueue_one", values
+    values["epoch"] = epoch
+    return "enqueue_one_if_mapped", values
+
+
 def write_few(group: JobGroup, ids: list[int], receipt: Receipt | None = None) -> Steps[bool]:
     """Write fewer than FEW plain jobs of one group in a single statement, and set the call's ids; False: stale map."""
-    queue, partition, priority, task, run_at, delay, epoch = group.destination
-    first = (group.attributes and group.attributes[0]) or {}
-    where: dict[str, Any] = {"queue": queue, "partition": partition, "priority": priority}
-    if epoch is not None:
-        where["epoch"] = epoch
-    is_noted = receipt is not None and receipt.kept_seconds is not None
-    if receipt is not None and not is_noted:
-        first = {**first, "token": receipt.token}
-    if len(group.args) == 1 and run_at is None and delay is None:
-        rows = yield (
-            _ENQUEUE_ONE[epoch is not None, is_noted],
-            {
-                **where,
-                **(receipt.note if receipt is not None and is_noted else {}),
-                "task": group.task_of(0),
-                "key": group.keys[0] if group.keys else None,
-                "args": group.args[0].decode(),
-                "attributes": _encode(first).decode() if first else None,
-            },
-        )
+    if is_single(group):
+        rows = yield single_statement(group, receipt)
     else:
+        queue, partition, priority, task, run_at, delay, epoch = group.destination
         rows = yield (
             "enqueue_few" if epoch is None else "enqueue_few_if_mapped",
             {
-                **where,
                 **(NOT_NOTED if receipt is None else receipt.note),
-                **({"task": task} if epoch is None else {"tasks": group.tasks}),
+                "queue": queue,
+                "partition": partition,
+                "priority": priority,
+                **({"task": task} if epoch is None else {"tasks": group.tasks, "epoch": epoch}),
                 "run_at": run_at,
                 "delay": delay,
                 "args": (b"[" + b",".join(group.args) + b"]").decode(),
                 "keys": group.keys,
-                "attributes": _encode([first or None, *(group.attributes or [])[1:]]).decode(),
+                "attributes": _encode([_first_attributes(group, receipt), *(group.attributes or [])[1:]]).decode(),
             },
         )
     if rows[0][0] is None:
         return False
     set_ids(group.indexes, ids, rows[0][0])
     return True
+
+
+def _first_attributes(group: JobGroup, receipt: Receipt | None) -> dict[str, Any] | None:
+    """The attributes of a group's first job: on a direct connection the call's token is among them."""
+    given = group.attributes[0] if group.attributes else None
+    if receipt is None or receipt.kept_seconds is not None:
+        return given
+    token = {"token": receipt.token}
+    return {**given, **token} if given else token
 
 
 def write_groups(groups: Sequence[JobGroup], ids: list[int], receipt: Receipt | None = None) -> Steps[bool]:

@@ -1,8 +1,22 @@
 -- name: enqueue_one
 -- Writes one job that may run now, in one round trip and one transaction: what most producers do most of the time.
--- Locks: none that another producer wants.
-select @schema@.enqueue_one(%(queue)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s::json,
-           %(attributes)s::jsonb)
+-- Locks: none that another producer wants. Every 64th looks whether tables run out (@schema@.draw_range). Behind a pooler
+-- the call's receipt is written with it; elsewhere its token is null. See @schema@.note_written.
+with written as (
+    insert into @schema@.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
+    values (nextval('@schema@.range_number') * 1024, now(), %(partition)s, %(priority)s, %(task)s, %(key)s,
+            %(args)s::json, %(attributes)s::jsonb)
+    returning id >> 10 as range
+), counted as (
+    insert into @schema@.tally (partition_id, enqueued, opened) values (%(partition)s, 1, 1)
+)
+insert into @schema@.ready (partition_id, priority, pos, range, low, high, task)
+select %(partition)s, %(priority)s, range, range, 0, 1, %(task)s from written
+returning case when %(token)s::bigint is null then range * 1024
+               else @schema@.note_written(%(token)s::bigint, %(kept_seconds)s, range * 1024) end,
+          case when (range >> 10) & 63::bigint = 0 then @schema@.note_shortage(range) end,
+          case when exists (select from @schema@.sleeper where queue_id = %(queue)s)
+               then pg_notify('@schema@_' || %(queue)s::int, '') end
 
 -- name: enqueue_few
 -- Writes one range of a few jobs and makes it visible, in one round trip and one transaction.
@@ -38,20 +52,10 @@ select case when %(token)s::bigint is null then range * 1024
 -- name: enqueue_one_if_mapped
 -- The same on a queue with an owner; null where the map is not the queue's any more, and then nothing was written.
 -- Locks: the map, shared with all producers.
-select @schema@.enqueue_one_if_mapped(%(queue)s, %(epoch)s, %(partition)s, %(priority)s, %(task)s, %(key)s,
-                                      %(args)s::json, %(attributes)s::jsonb)
-
--- name: enqueue_one_noted
--- The same as enqueue_one behind a pooler: the call's receipt is written with it. See @schema@.note_written.
-select @schema@.note_written(%(token)s, %(kept_seconds)s, @schema@.enqueue_one(
-           %(queue)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s::json,
-           %(attributes)s::jsonb))
-
--- name: enqueue_one_if_mapped_noted
--- The same, and the call's receipt with it: the answer may be lost behind a pooler.
-select @schema@.note_written(%(token)s, %(kept_seconds)s, @schema@.enqueue_one_if_mapped(
-           %(queue)s, %(epoch)s, %(partition)s, %(priority)s, %(task)s, %(key)s, %(args)s::json,
-           %(attributes)s::jsonb))
+select case when %(token)s::bigint is null then first_id
+            else @schema@.note_written(%(token)s::bigint, %(kept_seconds)s, first_id) end
+  from @schema@.enqueue_one_if_mapped(%(queue)s, %(epoch)s, %(partition)s, %(priority)s, %(task)s, %(key)s,
+           %(args)s::json, %(attributes)s::jsonb) as written(first_id)
 
 -- name: enqueue_few_if_mapped
 -- See enqueue_few and enqueue_one_if_mapped.

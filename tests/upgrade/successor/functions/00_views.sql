@@ -5,10 +5,11 @@ create view @schema@.waited_for as
 
 create view @schema@.depth as
     select partition_id,
-           sum(opened)::bigint as opened, sum(scheduled)::bigint as scheduled, sum(blocked)::bigint as blocked,
-           sum(dead)::bigint as dead, sum(enqueued)::bigint as enqueued, sum(completed)::bigint as completed,
-           sum(failed)::bigint as failed, sum(cancelled)::bigint as cancelled, sum(discarded)::bigint as discarded,
-           sum(expired)::bigint as expired
+           coalesce(sum(opened), 0)::bigint as opened, coalesce(sum(scheduled), 0)::bigint as scheduled,
+           coalesce(sum(blocked), 0)::bigint as blocked, coalesce(sum(dead), 0)::bigint as dead,
+           coalesce(sum(enqueued), 0)::bigint as enqueued, coalesce(sum(completed), 0)::bigint as completed,
+           coalesce(sum(failed), 0)::bigint as failed, coalesce(sum(cancelled), 0)::bigint as cancelled,
+           coalesce(sum(discarded), 0)::bigint as discarded, coalesce(sum(expired), 0)::bigint as expired
       from (select partition_id, opened, scheduled, blocked, dead, enqueued, completed, failed, cancelled, discarded, expired
               from @schema@.total
             union all

@@ -29,29 +29,8 @@ begin
     perform @schema@.wake(queue_id) from (select distinct unnest(p_queues)) as q(queue_id);
 end $$;
 
--- Writes one job that may run now. Statement by statement: a single statement of three writes takes longer to set up.
-create or replace function @schema@.enqueue_one(
-    p_queue int, p_partition int, p_priority smallint, p_task text, p_key bytea, p_args json, p_attributes jsonb)
-returns bigint
-language plpgsql set search_path = pg_catalog, pg_temp as $$
-declare
-    v_range bigint := nextval('@schema@.range_number');
-begin
-    if (v_range >> 10) % 64 = 0 then
-        perform @schema@.note_shortage(v_range);
-    end if;
-    insert into @schema@.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
-    values (v_range * 1024, now(), p_partition, p_priority, p_task, p_key, p_args, p_attributes);
-    insert into @schema@.ready (partition_id, priority, pos, range, low, high, task)
-    values (p_partition, p_priority, v_range, v_range, 0, 1, p_task);
-    insert into @schema@.tally (partition_id, enqueued, opened) values (p_partition, 1, 1);
-    if exists (select from @schema@.sleeper where queue_id = p_queue) then
-        perform pg_notify('@schema@_' || p_queue, '');
-    end if;
-    return v_range * 1024;
-end $$;
-
--- The same on a queue with an owner; null, and nothing written, where the queue has another map by now.
+-- Writes one job that may run now on a queue with an owner; null, and nothing written, where the queue has another map by
+-- now. Statement by statement: one of three writes that depends on the lock takes longer to set up.
 create or replace function @schema@.enqueue_one_if_mapped(
     p_queue int, p_epoch int, p_partition int, p_priority smallint, p_task text, p_key bytea, p_args json,
     p_attributes jsonb) returns bigint

@@ -51,8 +51,9 @@ begin
     ), folded as (
         insert into @schema@.total as t (partition_id, opened, scheduled, blocked, dead, enqueued, completed, failed,
                                         cancelled, discarded, expired)
-        select partition_id, sum(opened), sum(scheduled), sum(blocked), sum(dead), sum(enqueued), sum(completed), sum(failed),
-               sum(cancelled), sum(discarded), sum(expired)
+        select partition_id, coalesce(sum(opened), 0), coalesce(sum(scheduled), 0), coalesce(sum(blocked), 0),
+               coalesce(sum(dead), 0), coalesce(sum(enqueued), 0), coalesce(sum(completed), 0), coalesce(sum(failed), 0),
+               coalesce(sum(cancelled), 0), coalesce(sum(discarded), 0), coalesce(sum(expired), 0)
           from gone group by partition_id order by partition_id
         on conflict (partition_id) do update set
             opened = t.opened + excluded.opened, scheduled = t.scheduled + excluded.scheduled,

@@ -3,22 +3,23 @@
 create sequence @schema@.lease_number as bigint cache 1 no cycle;
 
 -- What may run now. `pos` gives the order: the range number for new rows, kept by split and rescue. Spans lie within
--- 0 to 1,024; no CHECK says so here and on `lease`: it would cost each enqueue and claim a tenth of their time.
+-- 0 to 1,024; no CHECK says so here and on `lease`: it would cost each enqueue and claim a tenth of their time. Columns go
+-- from wide to narrow: each lone call writes a row, and would write what lies between them too.
 create table @schema@.ready (
-    partition_id int not null,
-    priority     smallint not null,
     pos          bigint not null,
     range        bigint not null,
+    -- Not now(): a caller's transaction may have begun long ago, and max_wait counts from here.
+    ready_at     timestamptz not null default clock_timestamp(),
+    partition_id int not null,
+    priority     smallint not null,
     low          smallint not null,
     high         smallint not null,
-    members      bit(1024),
     attempt      smallint not null default 1,
     rescues      smallint not null default 0,
     is_parked    boolean not null default false,
+    members      bit(1024),
     -- Of one job that was set aside: why it cannot be read, or its end not be written. It waits for a person.
     reason       text,
-    -- Not now(): a caller's transaction may have begun long ago, and max_wait counts from here.
-    ready_at     timestamptz not null default clock_timestamp(),
     -- On queues with an owner: the transaction that wrote the row, by which the owner finds what is new, and the map
     -- its jobs were routed by; such a range holds jobs of any task, and `task` is empty.
     changed      xid8,

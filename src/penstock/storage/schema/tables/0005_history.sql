@@ -88,19 +88,20 @@ create table @schema@.halted (
     primary key (queue_id, key)
 );
 
--- Depth and lifetime totals: one appended row a transaction, folded by upkeep. No counter row on anybody's path.
+-- Depth and lifetime totals: one appended row a transaction, folded by upkeep. No counter row on anybody's path. Null is
+-- nothing, and takes no room: most rows have two figures.
 create table @schema@.tally (
     partition_id int not null,
-    opened       int not null default 0,
-    scheduled    int not null default 0,
-    blocked      int not null default 0,
-    dead         int not null default 0,
-    enqueued     int not null default 0,
-    completed    int not null default 0,
-    failed       int not null default 0,
-    cancelled    int not null default 0,
-    discarded    int not null default 0,
-    expired      int not null default 0
+    opened       int,
+    scheduled    int,
+    blocked      int,
+    dead         int,
+    enqueued     int,
+    completed    int,
+    failed       int,
+    cancelled    int,
+    discarded    int,
+    expired      int
 );
 
 create table @schema@.total (
