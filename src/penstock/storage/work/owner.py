@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from penstock.model.rules import QueueRules
+from penstock.policy.claim_order import PlacedPartition
 from penstock.storage.catalogue.queues import rules_of
 from penstock.storage.catalogue.resize import UndrainedKeyMaps
 from penstock.storage.connection.arrays import array_text, members_text
@@ -331,10 +332,14 @@ def read_queue_rules(connection: Connection, queues: Iterable[int]) -> dict[int,
     return found
 
 
-def read_partitions(connection: Connection, queues: Iterable[int]) -> list[tuple[int, int]]:
-    """Every partition of these queues, with its queue."""
-    rows = connection.execute(query("read_partitions"), {"queues": array_text(queues)}).fetchall()
-    return [(partition, queue) for partition, queue in rows]
+def read_partitions(
+    connection: Connection, queues: Iterable[int], known: int = -1
+) -> tuple[int, list[PlacedPartition]]:
+    """Every partition of these queues, and the version of the catalogue that is as of; none, where it is the one that
+    is known.
+    """
+    rows = connection.execute(query("read_partitions"), {"queues": array_text(queues), "known": known}).fetchall()
+    return rows[0][0], [PlacedPartition(*each) for _, *each in rows if each[0] is not None]
 
 
 def still_ready(connection: Connection, partition: int, jobs: Iterable[int]) -> set[int]:

@@ -112,8 +112,16 @@ select q.id, q.rules::text, q.weights::text, q.is_paused
   from @schema@.queue as q where q.id = any (%(queues)s::int[])
 
 -- name: read_partitions
--- Every partition of these queues on this shard, those too that a resize removed or has just added.
-select id, queue_id from @schema@.partition where queue_id = any (%(queues)s::int[]) and shard = @schema@.here() order by id
+-- Every partition of these queues on this shard, those too that a resize removed or has just added, how many of whichever
+-- queues there are up to each, and the version of the catalogue; that alone, where it is the one that is known.
+select c.version, p.id, p.queue_id, p.place
+  from @schema@.catalogue as c
+  left join lateral (
+       select id, queue_id, place
+         from (select id, queue_id, row_number() over (order by id) as place
+                 from @schema@.partition where shard = c.number and c.version <> %(known)s) as here
+        where queue_id = any (%(queues)s::int[])) as p on true
+ order by p.id
 
 -- name: still_ready
 -- Which of these jobs are ready in a partition. Index: ready_of_range.
