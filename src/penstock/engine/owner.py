@@ -540,9 +540,10 @@ class Owner:
         if roster.startable > 0 or partition.postponed or roster.has_runs:
             self._watch.stock(ownership.queue_id, ownership.partition_id)
         is_counted = ownership.permits is not None or ownership.tokens is not None
-        is_held = partition.has_outside_holds or partition.leased_to_others or partition.unknown
-        is_held = bool(is_held or (is_counted and roster.waiting > 0))
-        self._watch.note_held(ownership.partition_id, is_held=is_held)
+        is_held = partition.has_outside_holds or (is_counted and roster.waiting > 0)
+        self._watch.note_held(
+            ownership.partition_id, is_held=is_held or bool(partition.leased_to_others or partition.unknown)
+        )
         self._note_hunger(partition)
 
     def _note_hunger(self, partition: OwnedPartition) -> None:

@@ -85,13 +85,12 @@ select not exists (select from @schema@.worker where id = %(worker)s)
            select from @schema@.ready as r
             where r.partition_id = p.id and not r.is_parked and r.priority = level.priority and r.task = t.task
             order by r.pos limit 1) as head)
-  or exists (
-    select from (select partition_id, task from @schema@.scheduled where due_at <= now() order by due_at offset 0) as s
-     cross join lateral (select queue_id from @schema@.partition where id = s.partition_id offset 0) as p
-     cross join lateral (select id from @schema@.queue where id = p.queue_id and not is_paused offset 0) as q
-     cross join lateral (
-           select from @schema@.worker_task
-            where worker_id = %(worker)s and queue_id = q.id and s.task in (task, '') limit 1) as t)
+  or (coalesce((select min(due_at) from @schema@.scheduled) <= now(), false) and exists (
+    select from @schema@.scheduled as s
+      join @schema@.partition as p on p.id = s.partition_id
+      join @schema@.queue as q on q.id = p.queue_id and not q.is_paused
+      join @schema@.worker_task as t on t.worker_id = %(worker)s and t.queue_id = p.queue_id and s.task in (t.task, '')
+     where s.due_at <= now()))
 
 -- name: report_progress_if_leased
 -- Of jobs that the worker still holds. Index: lease_of_range.
