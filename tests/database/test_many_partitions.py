@@ -145,6 +145,8 @@ def test_news_are_told_of_a_transaction_that_commits_late(many: Scene) -> None:
     late = many.connect()
     with late.transaction():
         late.execute("select pg_current_xact_id()")
+        # One that began later has ended: the first is among those in progress.
+        many.connection.execute("select pg_current_xact_id()")
         news = storage.read_news(many.connection, None)
         late.execute(
             "insert into penstock.ready (partition_id, priority, pos, range, low, high, task, epoch, changed)"
