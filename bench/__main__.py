@@ -24,6 +24,7 @@ QUESTIONS = (
     "single_enqueue",
     "copy_or_insert",
     "backlog",
+    "many_partitions",
     "held_transaction",
     "producers",
     "pickup",

@@ -5,39 +5,41 @@ same for both. What counts is a fixed number of jobs in the middle of each pass,
 wrote. Filling up two million jobs one by one would take half an hour, so one statement writes for many jobs exactly the
 rows that `enqueue` writes for each: the job with its token in a range of its own, the ready row, the row of the tally.
 After filling, the tally is folded and the tables vacuumed, as upkeep and autovacuum do in life.
+
+What single acts take is compared in `backlog_acts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from bench.backlog_acts import SMALL, Fill, fill_one_by_one, measure_acts, settle_down
 from bench.completion import completed, history, rate_between, wait_for_completed
 from bench.processes import running, work
 from bench.run import Run
 from bench.server import Connection, Server, connect
-from bench.workload import TASK, calls_of, declare
-from penstock.storage.upkeep.sweep import fold
+from bench.workload import calls_of, declare
 
-QUESTION = "Does a worker drain slower when two million jobs wait?"
+QUESTION = "Does a worker drain slower when two million jobs wait, and does anything take longer when ten million do?"
 
 CALL = 1_000
-SMALL = 20_000
 # Of each pass: drained before the clock starts, and while it runs.
 WARM_UP = 4_000
 COUNTED = 12_000
-FILL_CHUNK = 10_000
-TABLES = ("job", "ready", "tally", "total")
-
-Fill = Callable[[Connection, Any, int], None]
 
 
 def measure(run: Run) -> None:
+    measure_drain(run)
+    measure_acts(run)
+
+
+def measure_drain(run: Run) -> None:
+    """Compare the rates."""
     large = run.size(2_000_000, 100_000)
     passes = run.size(5, 2)
     kinds: tuple[tuple[str, Fill, float], ...] = (
         ("in calls of 1,000", _fill_in_calls, 0.85),
-        ("one by one", _fill_one_by_one, 0.75),
+        ("one by one", fill_one_by_one, 0.75),
     )
     for name, fill, bar in kinds:
         rates: dict[int, list[float]] = {SMALL: [], large: []}
@@ -73,40 +75,3 @@ def _fill_in_calls(connection: Connection, task: Any, count: int) -> None:
     calls = calls_of(CALL)
     for number in range(count // CALL):
         task.enqueue_many(calls[number % len(calls)])
-
-
-def _fill_one_by_one(connection: Connection, task: Any, count: int) -> None:
-    partition = connection.execute("select id from penstock.partition").fetchone()[0]
-    rows = calls_of(1)
-    for low in range(0, count, FILL_CHUNK):
-        size = min(FILL_CHUNK, count - low)
-        args = [task.definition.arguments.encode(rows[number % len(rows)][0]).decode() for number in range(size)]
-        ranges = [
-            row[0]
-            for row in connection.execute("select penstock.draw_range() from generate_series(1, %s)", [size]).fetchall()
-        ]
-        connection.execute(
-            """
-            with given as materialized (
-                select * from unnest(%(ranges)s::bigint[], %(args)s::text[]) as g(range, args)
-            ), jobs as (
-                insert into penstock.job (id, enqueued_at, partition_id, priority, task, args, attributes)
-                select range * 1024, clock_timestamp(), %(partition)s, 5, %(task)s, args::json,
-                       jsonb_build_object('token', (random() * 9e18)::bigint)
-                  from given
-            ), tallied as (
-                insert into penstock.tally (partition_id, enqueued, opened) select %(partition)s, 1, 1 from given
-            )
-            insert into penstock.ready (partition_id, priority, pos, range, low, high, task)
-            select %(partition)s, 5, range, range, 0, 1, %(task)s from given
-            """,
-            {"ranges": ranges, "args": args, "partition": partition, "task": TASK},
-        )
-
-
-def settle_down(connection: Connection) -> None:
-    """As upkeep and autovacuum leave it."""
-    fold(connection)
-    for table in TABLES:
-        connection.execute(f"vacuum (analyze) penstock.{table}")
-    connection.execute("checkpoint")

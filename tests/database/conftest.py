@@ -97,7 +97,7 @@ class Scene:
                 worker or self.worker,
                 TOKEN,
                 list(self.queue.partition_ids),
-                [0] * 10 * len(self.queue.partition_ids),
+                list(self.queue.partition_ids),
                 slots,
                 ahead,
             ),

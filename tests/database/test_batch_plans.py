@@ -55,8 +55,9 @@ def test_a_claim_with_batches_looks_at_few_rows_of_a_large_backlog(scene: Scene,
     if is_analyzed:
         connection.execute("vacuum analyze penstock.ready")
     wish = {
-        "worker": worker, "token": TOKEN, "partitions": array_text(scene.queue.partition_ids[:1]),
-        "starts": array_text([0] * 10), "slots": SLOTS, "ahead": 0, "has_suspect": False, "freed": "{}", "caps": None,
+        "worker": worker, "token": TOKEN, "firsts": array_text(scene.queue.partition_ids[:1]),
+        "lasts": array_text(scene.queue.partition_ids[:1]), "started": None, "starts": None,
+        "slots": SLOTS, "ahead": 0, "has_suspect": False, "freed": "{}", "caps": None,
         "batch_sizes": msgspec.json.encode({str(scene.queue.id): {"together": [BATCH, wait]}}).decode(),
     }  # fmt: skip
     with connection.transaction():

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from tests.database.conftest import TOKEN, Scene
 
-from penstock.storage.work.exchange import FROM_THE_START, ClaimWish, exchange
+from penstock.storage.work.exchange import ClaimWish, exchange
 from penstock.storage.work.settle import Succeeded
 
 
@@ -22,7 +22,7 @@ def test_a_turn_whose_claim_fails_has_settled_nothing(scene: Scene) -> None:
     ((lease, job),) = scene.claim(1)
     scene.connection.execute("update penstock.queue set rules = '{\"limit\": 2}'")
     scene.connection.execute("set lock_timeout = '10ms'")
-    wish = ClaimWish(scene.queue.partition_ids, [0] * 10, 1, 0)
+    wish = ClaimWish(scene.queue.partition_ids, scene.queue.partition_ids, 1, 0)
     with scene.connect() as other, other.transaction():
         other.execute("select from penstock.partition for update")
         with pytest.raises(psycopg.errors.LockNotAvailable):
@@ -44,7 +44,7 @@ def test_a_claim_that_is_refused_costs_no_end(scene: Scene) -> None:
 
 def test_a_claim_alone_is_committed(scene: Scene) -> None:
     scene.enqueue(1)
-    wish = ClaimWish(scene.queue.partition_ids, [0] * 10, 1, 0)
+    wish = ClaimWish(scene.queue.partition_ids, scene.queue.partition_ids, 1, 0)
     (lease,) = exchange(scene.connection, scene.worker, "w", [], [], wish).leases
     with scene.connect() as other:
         assert other.execute("select id from penstock.lease").fetchall() == [(lease.id,)]
@@ -60,13 +60,14 @@ def test_a_batch_counts_as_one_where_slots_and_caps_are_counted(scene: Scene) ->
     scene.enqueue(20)
     batches = msgspec.json.encode({scene.queue.id: {"t": (3, 0.0)}}).decode()
 
-    def batch_sizes(slots: int, caps: list[int] | None = None) -> list[int]:
-        wish = ClaimWish(scene.queue.partition_ids[:1], FROM_THE_START, slots, 0, caps=caps, batch_sizes=batches)
+    def batch_sizes(slots: int, caps: dict[int, int] | None = None) -> list[int]:
+        partitions = scene.queue.partition_ids[:1]
+        wish = ClaimWish(partitions, partitions, slots, 0, caps=caps, batch_sizes=batches)
         sizes = Counter[int | None]()
         for lease in exchange(scene.connection, scene.worker, "w", [], [], wish).leases:
             sizes[lease.batch] += len(lease.positions)
         return sorted(sizes.values())
 
     assert batch_sizes(2) == [3, 3]
-    assert batch_sizes(4, caps=[1]) == [3]
+    assert batch_sizes(4, caps={scene.queue.id: 1}) == [3]
     assert batch_sizes(16) == [2, 3, 3, 3]

@@ -51,7 +51,7 @@ class Restored:
     def _claim(self, connection: Connection) -> list[Lease]:
         _enqueue(connection, self.queue, 5)
         if not self.queue.is_owned:
-            wish = ClaimWish(self.queue.partition_ids, [0] * 10, 5, 0)
+            wish = ClaimWish(self.queue.partition_ids, self.queue.partition_ids, 5, 0)
             return exchange(connection, self.worker, "w", [], [], wish).leases
         owner = Owner({self.queue.id: ("t",)})
         owner.share(connection, self.worker, 10.0)

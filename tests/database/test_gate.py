@@ -34,7 +34,7 @@ def jobs(claimed: Sequence[tuple[int, int]]) -> list[int]:
 def wait_seconds(scene: Scene, slots: int = 10, partitions: Sequence[int] | None = None) -> float | None:
     """Claim; how long until a rate lets more start, or None where nothing is said of it."""
     ids = list(partitions or scene.queue.partition_ids)
-    turn = exchange(scene.connection, scene.worker, "w", [], [], ClaimWish(ids, [0] * 10 * len(ids), slots, 0))
+    turn = exchange(scene.connection, scene.worker, "w", [], [], ClaimWish(ids, ids, slots, 0))
     return turn.opens_in
 
 
@@ -162,7 +162,7 @@ def test_no_plain_partition_waits_behind_a_closed_gate_nor_the_other_way(scene: 
     both = [*gated.partition_ids, *plain.partition_ids]
 
     def claim(partitions: Sequence[int], slots: int, ahead: int) -> list[tuple[int, bool]]:
-        wish = ClaimWish(partitions, [0] * 20, slots, ahead)
+        wish = ClaimWish(partitions, partitions, slots, ahead)
         turn = exchange(scene.connection, scene.worker, "w", [], [], wish)
         return [(lease.partition_id, lease.is_ahead) for lease in turn.leases for _ in lease.positions]
 
@@ -181,7 +181,7 @@ def test_a_rate_lets_a_second_s_worth_start_at_once_and_then_says_when_the_next_
     opens_at = [
         scene.connection.execute(
             "select id is null, ready_at from penstock.claim(%s, 1, %s, %s, 10, 0) order by id nulls last",
-            [scene.worker, list(scene.queue.partition_ids), [0] * 10],
+            [scene.worker, list(scene.queue.partition_ids), list(scene.queue.partition_ids)],
         ).fetchall()
         for _ in range(2)
     ]
@@ -295,7 +295,7 @@ def test_two_workers_that_go_through_two_gates_in_opposite_order_do_not_wait_for
         def act(connection: Connection) -> list[tuple[Any, ...]]:
             return connection.execute(
                 "select partition_id, ready_at <= clock_timestamp() from penstock.claim(%s, 1, %s, %s, 10, 0)",
-                [scene.worker, list(partitions), [0] * 20],
+                [scene.worker, list(partitions), list(partitions)],
             ).fetchall()
 
         return act
@@ -326,7 +326,7 @@ def test_a_limit_holds_where_the_database_s_default_is_repeatable_read(scene: Sc
     scene.connection.execute(
         sql.SQL("alter database {} set default_transaction_isolation = 'repeatable read'").format(sql.Identifier(name))
     )
-    wish = ClaimWish(scene.queue.partition_ids, [0] * 10, 1, 0)
+    wish = ClaimWish(scene.queue.partition_ids, scene.queue.partition_ids, 1, 0)
     with scene.connect() as first, scene.connect() as second:
         actor = Actor("second", second)
         with first.transaction():
@@ -361,7 +361,7 @@ def test_a_place_that_the_settling_worker_takes_again_wakes_nobody(scene: Scene,
     scene.enqueue(3)
     held = scene.claim()
     is_woken(listening)
-    assert len(settle(scene, held, ClaimWish(scene.queue.partition_ids, [0] * 10, 5, 0)).leases) == 1
+    assert len(settle(scene, held, ClaimWish(scene.queue.partition_ids, scene.queue.partition_ids, 5, 0)).leases) == 1
     assert not is_woken(listening)
 
 
@@ -383,7 +383,7 @@ def test_a_place_that_the_settling_worker_has_no_slot_for_wakes_the_others(scene
     held = scene.claim()
     is_woken(listening)
     both = [*plain.partition_ids, *scene.queue.partition_ids]
-    (lease,) = settle(scene, held, ClaimWish(both, [0] * 20, 1, 0)).leases
+    (lease,) = settle(scene, held, ClaimWish(both, both, 1, 0)).leases
     assert lease.partition_id == plain.partition_ids[0]
     assert is_woken(listening)
 
@@ -425,7 +425,7 @@ def test_the_order_of_the_partitions_in_a_wish_is_kept_where_no_gate_is(scene: S
         scene.enqueue(2, partition=partition)
     a, b, c = queue.partition_ids
     rows = scene.connection.execute(
-        "select partition_id from penstock.claim(%s, 1, %s::int[], %s, 6, 0)",
-        [scene.worker, array_text([c, a, b]), [0] * 30],
+        "select partition_id from penstock.claim(%s, 1, %s::int[], %s::int[], 6, 0)",
+        [scene.worker, array_text([c, a, b]), array_text([c, a, b])],
     )
     assert [row[0] for row in rows] == [c, a, b]

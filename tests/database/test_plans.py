@@ -134,12 +134,14 @@ def assert_cheap(connection: Connection, name: str, parameters: dict[str, Any], 
         assert cost.pages <= pages, f"{name} touched {cost.pages} pages"
 
 
-def wish(scene: Scene, partition: int, slots: int, ahead: int, start: int = 0) -> dict[str, Any]:
+def wish(scene: Scene, partition: int, slots: int, ahead: int, start: int | None = None) -> dict[str, Any]:
     return {
         "worker": scene.worker,
         "token": TOKEN,
-        "partitions": array_text([scene.queue.partition_ids[partition]]),
-        "starts": array_text([start] * 10),
+        "firsts": array_text([scene.queue.partition_ids[partition]]),
+        "lasts": array_text([scene.queue.partition_ids[partition]]),
+        "started": None if start is None else array_text([scene.queue.partition_ids[partition]]),
+        "starts": None if start is None else array_text([start] * 10),
         "slots": slots,
         "ahead": ahead,
         "has_suspect": False,
@@ -153,7 +155,7 @@ def wish(scene: Scene, partition: int, slots: int, ahead: int, start: int = 0) -
 def test_a_claim_touches_only_the_head(backlog: Scene, slots: int, ahead: int, pages: int) -> None:
     for partition in (0, 1):
         assert_cheap(backlog.connection, "claim", wish(backlog, partition, slots, ahead), pages)
-        capped = wish(backlog, partition, slots, ahead) | {"caps": "{1}"}
+        capped = wish(backlog, partition, slots, ahead) | {"caps": f'{{"{backlog.queue.id}": 1}}'}
         assert_cheap(backlog.connection, "claim", capped, pages)
 
 

@@ -146,7 +146,9 @@ def test_g14_a_settle_that_only_the_primary_has_is_not_told(replicas: Replicas) 
         lease_seconds=600.0,
         tasks=[(entry.id, "run")],
     )
-    (lease,) = exchange(connection, worker, "w", [], [], ClaimWish(entry.partition_ids, [0] * 10, 1, 0)).leases
+    (lease,) = exchange(
+        connection, worker, "w", [], [], ClaimWish(entry.partition_ids, entry.partition_ids, 1, 0)
+    ).leases
     replicas.join(is_synchronous=True)
     replicas.part()
     done = Succeeded(lease.id, lease.token, lease.range, True, [job % 1024], [1], [1])

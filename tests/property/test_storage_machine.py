@@ -209,7 +209,7 @@ class StorageMachine(RuleBasedStateMachine):
     @rule(slots=st.integers(1, 40), ahead=st.sampled_from([0, 0, 7, 1200]))
     def claim(self, slots: int, ahead: int) -> None:
         rescued = self.connection.execute("select count(*) from penstock.ready where rescues > 0").fetchone()
-        wish = ClaimWish(self.entry.partition_ids, [0] * 10 * len(self.entry.partition_ids), slots, ahead)
+        wish = ClaimWish(self.entry.partition_ids, self.entry.partition_ids, slots, ahead)
         turn = exchange(self.connection, self.worker.id, "w", [], [], wish)
         claimed = [(lease, lease.range * 1024 + position) for lease in turn.leases for position in lease.positions]
         open_jobs = [job for job in self._of("ready") if self.jobs[job].is_known]

@@ -10,7 +10,7 @@ import psycopg
 from penstock import App
 from penstock.storage import Database
 from penstock.storage.connection.queries import query
-from penstock.storage.work.exchange import FROM_THE_START, exchange
+from penstock.storage.work.exchange import exchange
 from penstock.storage.work.settle import End, Succeeded, succeeded_parameters
 from penstock.storage.work.workers import register
 
@@ -116,6 +116,6 @@ class Place:
             rows = connection.execute(
                 "select id, range * 1024 + m from penstock.claim(%s, 7, %s, %s, %s, 0) as l,"
                 " unnest(penstock.positions(l.low, l.high, l.members)) as m order by 2",
-                (self.worker, partitions, [*FROM_THE_START] * len(partitions), slots),
+                (self.worker, partitions, partitions, slots),
             ).fetchall()
         return [(row[0], row[1]) for row in rows]

@@ -226,7 +226,7 @@ def test_a_task_that_no_worker_knows_does_not_hold_the_new_place_up(make: Callab
     q.enqueue(1)
     ((unknown,),) = q.execute(1, "select penstock.enqueue('q', 'nobody', '{}')")
     assert len(q.succeed(1)) == 1
-    q.execute(1, "select penstock.park()")
+    q.execute(1, "select moved from penstock.park()")
     q.move(2)
     after = q.enqueue(2)
     q.go_on()

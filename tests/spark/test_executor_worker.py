@@ -219,7 +219,7 @@ def test_g14_a_slot_ends_no_job_with_the_result_of_one_that_had_its_id_and_lease
             (number, worker), entry = leases[0], app.database.run(lambda c: find_queue(c, "mails"))
             with app.database.connect() as connection:
                 if order is None:
-                    wish = ClaimWish(entry.partition_ids, [0] * 10, 1, 0)
+                    wish = ClaimWish(entry.partition_ids, entry.partition_ids, 1, 0)
                     (lease,) = exchange(connection, worker, "w", [], [], wish).leases
                 else:
                     owner = Owner({entry.id: ("send",)})
@@ -311,7 +311,7 @@ def test_a_slot_is_not_idle_before_what_another_of_its_run_held_was_rescued(app:
             connection, name="spark/test/dead", host="", pid=0, version="", concurrency=1, lease_seconds=1.0,
             tasks=[(queue.id, "send")],
         )  # fmt: skip
-        wish = ClaimWish(queue.partition_ids, [0] * 10, 10, 0)
+        wish = ClaimWish(queue.partition_ids, queue.partition_ids, 10, 0)
         assert exchange(connection, dead, "dead", [], [], wish).leases
 
     app.database.run(die_with_all)

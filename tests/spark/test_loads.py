@@ -201,8 +201,8 @@ def test_a_cancel_waits_for_what_a_worker_may_be_about_to_start(loader: Loader) 
             [entry.id],
         )
         connection.execute(
-            "select penstock.claim((select max(id) from penstock.worker), 1, %s, array_fill(0::bigint, '{20}'), 0, 1)",
-            [list(entry.partition_ids)],
+            "select penstock.claim((select max(id) from penstock.worker), 1, %s, %s, 0, 1)",
+            [list(entry.partition_ids), list(entry.partition_ids)],
         )
         assert connection.execute("select is_ahead from penstock.lease").fetchall() == [(True,)]
         cancel = threading.Thread(target=lambda: loader.app.cancel_load("l"))

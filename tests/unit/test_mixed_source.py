@@ -13,7 +13,7 @@ class Plain:
     """Always finds something to claim."""
 
     def wish(self, slots: int, ahead: int, waiting: int, now: float) -> Wish:
-        return Wish(ClaimWish([1], [0] * 10, slots, ahead))
+        return Wish(ClaimWish([1], [1], slots, ahead))
 
     def learn(self, wish: Wish, turn: Turn, now: float) -> list[Any]:
         return []

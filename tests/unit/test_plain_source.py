@@ -1,30 +1,67 @@
-"""Where a claim begins: with another queue each time, and with another partition of it."""
+"""What a source of plain queues wishes for."""
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+import pytest
+
+from penstock.engine import plain_source
 from penstock.engine.plain_source import PlainSource
+from penstock.policy.claim_order import PlacedPartition
+from penstock.storage.work.exchange import ClaimWish, Turn
+from penstock.storage.work.leases import Lease
+
+PARTITIONS = [PlacedPartition(11, 1, 1), PlacedPartition(12, 1, 2), PlacedPartition(21, 2, 3)]
 
 
-def _first_partitions(source: PlainSource, wishes: int) -> list[int]:
-    claims = [source.wish(1, 0, 0, float(number)).claim for number in range(wishes)]
-    return [claim.partitions[0] for claim in claims if claim is not None]
+@pytest.fixture
+def source(monkeypatch: pytest.MonkeyPatch) -> PlainSource:
+    """A worker of two queues, one with two partitions."""
+    monkeypatch.setattr(plain_source, "read_partitions", lambda connection, queues, known: (1, PARTITIONS))
+    source = PlainSource(1, [1, 2])
+    source.look(cast(Any, None), 1, 0.0)
+    return source
 
 
-def test_queues_take_turns_however_many_partitions_one_has() -> None:
-    source = PlainSource(1, [1, 2], {11: 1, 12: 1, 13: 1, 14: 1, 21: 2})
-    assert _first_partitions(source, 8) == [21, 12, 21, 13, 21, 14, 21, 11]
-
-
-def test_a_queue_that_is_at_its_cap_is_passed_over_and_the_others_are_told_theirs() -> None:
-    source = PlainSource(1, [1, 2], {11: 1, 12: 1, 21: 2})
-    source.cap({1: 0})
-    assert _first_partitions(source, 3) == [21, 21, 21]
-    source.cap({1: 3})
-    claim = source.wish(8, 0, 0, 9.0).claim
+def claim_of(source: PlainSource, now: float = 0.0) -> ClaimWish:
+    claim = source.wish(8, 0, 0, now).claim
     assert claim is not None
-    assert claim.caps is not None
-    told = dict(zip(claim.partitions, claim.caps, strict=True))
-    assert told[11] == told[12] == 3
-    assert told[21] > 1_000
+    return claim
+
+
+def give(source: PlainSource, partition: int, count: int, pos: int = 1, now: float = 0.0) -> None:
+    """Let a claim have given so many leases, of one row each."""
+    wish = source.wish(8, 0, 0, now)
+    leases = [Lease(n, partition, 5, pos + n, pos + n, 0, 1, None, 1, 0, False, "t", 0.0) for n in range(count)]
+    source.learn(wish, Turn(leases=leases), now)
+
+
+def test_a_queue_that_is_at_its_cap_is_passed_over_and_the_claim_is_told_the_others(source: PlainSource) -> None:
+    source.cap({1: 0})
+    assert [(claim_of(source).firsts, claim_of(source).lasts) for _ in range(3)] == [((21,), (21,))] * 3
+    source.cap({1: 3})
+    assert claim_of(source).caps == {1: 3}
     source.cap({1: 0, 2: 0})
-    assert not source.wish(8, 0, 0, 10.0)
+    assert not source.wish(8, 0, 0, 0.0)
+
+
+def test_nothing_is_claimed_of_queues_that_are_withheld(source: PlainSource) -> None:
+    source.withhold({1}, frozenset())
+    assert claim_of(source).firsts == (21,)
+    source.withhold({1}, {2})
+    assert not source.wish(8, 0, 0, 0.0)
+
+
+def test_where_to_begin_is_told_only_of_partitions_that_gave_much_and_until_the_next_sweep(source: PlainSource) -> None:
+    assert not claim_of(source).starts
+    give(source, 11, plain_source.MANY_LEASES - 1)
+    assert not claim_of(source).starts
+    give(source, 12, 1)
+    give(source, 11, 1, pos=700)
+    starts = claim_of(source).starts
+    assert starts is not None
+    assert list(starts) == [11]
+    assert starts[11][5] == 700
+    assert max(starts[11][:5]) < 0
+    assert not claim_of(source, now=5.0).starts

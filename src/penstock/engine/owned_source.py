@@ -43,10 +43,10 @@ class OwnedSource:
         return True
 
     def look(self, connection: Connection, wanted: int, now: float) -> None:
-        self._owner.share(connection, self._worker, now)
-        for ownership in self._owner.ownerships:
-            # A resize may have added it.
-            self._queue_of[ownership.partition_id] = ownership.queue_id
+        if self._owner.share(connection, self._worker, now):
+            for ownership in self._owner.ownerships:
+                # A resize may have added it.
+                self._queue_of[ownership.partition_id] = ownership.queue_id
         if wanted > 0:
             self._owner.look(connection, wanted, now)
         else:

@@ -8,11 +8,13 @@ of it keeps its keys busy until it has ended.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
+from penstock.clock import system
+from penstock.engine.partition_watch import PartitionWatch
 from penstock.engine.source import NO_BATCH_SIZES, NO_EXECUTORS, BatchSizes, Executors
 from penstock.policy.batch_size import BatchSize
 from penstock.policy.job_sequence import BATCH_MASK, BATCH_SHIFT, HAS_HANDLER
@@ -30,6 +32,12 @@ __all__ = ["OwnedPartition", "Owner"]
 T = TypeVar("T")
 
 SHARE_SECONDS = 0.5
+# With very many partitions that takes long, and is done so rarely that it takes a twentieth of the time.
+SHARE_PART = 20
+# With more partitions than this the owner does not go through all of them in each turn.
+MANY_PARTITIONS = 64
+# Nor does it then read so far ahead in each of them, while there is enough to start in others.
+READ_OF_MANY = 128
 # While jobs end and others follow, how often the owner looks for new jobs.
 LOOK_SECONDS = 0.01
 # The same where enough could start as it is: what is new may go before all of that.
@@ -135,6 +143,11 @@ class Owner:
         # Under which number it owns them.
         self._worker = 0
         self._shared_at = 0.0
+        self._share_seconds = SHARE_SECONDS
+        self._surplus: list[int] = []
+        # The queues whose jobs may wait for a time: they have a rate, or batches.
+        self._timed: set[int] = set()
+        self._watch = PartitionWatch()
         self._must_look = True
         self._suspect: int | None = None
         self.has_left = False
@@ -154,28 +167,55 @@ class Owner:
     @property
     def surplus(self) -> list[int]:
         """Partitions that others should have."""
-        return [each.ownership.partition_id for each in self._partitions.values() if each.ownership.is_surplus]
+        return [each for each in self._surplus if each in self._partitions]
 
     def look_again(self) -> None:
         """Look at everything at the next turn."""
         self._must_look = True
+        if not self._has_many:
+            self._shared_at = 0.0
+
+    def _read_anew(self, partition: int) -> None:
+        """Forget a partition, and read it anew if it is still this owner's."""
+        del self._partitions[partition]
+        self._must_look = True
         self._shared_at = 0.0
+
+    @property
+    def _has_many(self) -> bool:
+        return len(self._partitions) > MANY_PARTITIONS
 
     def forget(self) -> None:
         """Forget every partition, since nothing is certain any more: what it owns is read anew."""
         self._partitions.clear()
+        self._watch = PartitionWatch()
         self._suspect = None
         self.look_again()
 
-    def share(self, connection: Connection, worker: int, now: float) -> None:
-        """Take or keep this worker's share of the partitions, and learn the rules as they are now."""
-        if now - self._shared_at < SHARE_SECONDS:
-            return
+    def share(self, connection: Connection, worker: int, now: float) -> bool:
+        """Take or keep this worker's share of the partitions, and learn the rules as they are now; whether it was time
+        to.
+        """
+        if now - self._shared_at < self._share_seconds:
+            return False
         self._shared_at = now
+        started_at = system.monotonic()
+        self._share(connection, worker, now)
+        self._share_seconds = max(SHARE_SECONDS, SHARE_PART * (system.monotonic() - started_at))
+        return True
+
+    def _share(self, connection: Connection, worker: int, now: float) -> None:
         self._worker = worker
         ownerships = {each.partition_id: each for each in storage.share(connection, worker)}
         rules = storage.read_queue_rules(connection, self._tasks)
         self._with_runs |= {queue for queue, (each, _) in rules.items() if each.has_runs}
+        self._timed = {
+            queue
+            for queue, (each, _) in rules.items()
+            if each.rate or each.per_key_rate or each.total_rate or queue in self._batch_sizes
+        }
+        self._surplus = [each.partition_id for each in ownerships.values() if each.is_surplus]
+        new: list[int] = []
         for partition_id in list(self._partitions):
             owned = ownerships.get(partition_id)
             if owned is None or owned.owner_epoch != self._partitions[partition_id].ownership.owner_epoch:
@@ -190,6 +230,7 @@ class Owner:
                 known = None
                 self.look_again()
             if known is None:
+                new.append(partition_id)
                 sizes = list(self._batches_of(ownership.queue_id).values())
                 roster = Roster(now_rules, partition_id, now, sizes)
                 most = max((size.jobs for size in sizes), default=1)
@@ -201,6 +242,18 @@ class Owner:
             self._partitions[partition_id].roster.permits = ownership.permits
             self._partitions[partition_id].roster.tokens = ownership.tokens
             self._partitions[partition_id].is_withheld = now_rules.paused or is_refused
+        if not self._has_many:
+            self._watch = PartitionWatch()
+        else:
+            for each in self._partitions.values():
+                if each.as_of is not None:
+                    self._note_change(each)
+            self._watch.note_taken_from_again()
+            self._watch.set_partitions(self._partitions)
+            if len(new) > MANY_PARTITIONS:
+                self._watch.list_anew()
+            else:
+                self._watch.add_fresh(new)
 
     def _marks(self, queue: int, *, has_runs: bool) -> dict[str, int]:
         """What a roster is told of a job of these tasks: batch by batch, and after them what runs the others."""
@@ -237,20 +290,8 @@ class Owner:
 
     def look(self, connection: Connection, wanted: int, now: float) -> None:
         """Read ahead where fewer jobs could start than are wanted, and see what others do."""
-        due = []
-        for each in self._partitions.values():
-            if not self._takes_from(each):
-                continue
-            with_others = now - each.others_at >= (OTHERS_SECONDS if each.has_outside_holds else SWEEP_SECONDS)
-            wants_more = each.lacks(wanted) or each.is_fair
-            seconds = NEWS_SECONDS if not wants_more else LOOK_SECONDS if each.is_read else 0.0
-            if self._must_look or with_others or now - each.looked_at >= seconds:
-                due.append((each, with_others or self._must_look or each.as_of is None))
-                if each.most_in_slot > 1:
-                    # What is chosen next is to find batches that are full.
-                    each.rows = max(each.rows, min(wanted * each.most_in_slot, JOBS_A_LOOK))
+        due = self._find_due_of_many(connection, wanted, now) if self._has_many else self._find_due(wanted, now)
         self._must_look = False
-        self._is_reading = any(each.lacks(wanted) for each in self._partitions.values())
         if not due:
             return
         wishes = [LookWish(p.ownership, p.as_of, p.read_to, p.rows, with_others) for p, with_others in due]
@@ -264,6 +305,66 @@ class Owner:
                 return
         for (partition, _), seen in zip(due, looks, strict=True):
             self._note_look(connection, partition, seen, now)
+
+    def _find_due(self, wanted: int, now: float) -> list[tuple[OwnedPartition, bool]]:
+        """The partitions to look at, and whether to see what others do there."""
+        due = []
+        for each in self._partitions.values():
+            if not self._takes_from(each):
+                continue
+            with_others = self._is_time_for_others(each, now)
+            wants_more = each.lacks(wanted) or each.is_fair
+            seconds = NEWS_SECONDS if not wants_more else LOOK_SECONDS if each.is_read else 0.0
+            if self._must_look or with_others or now - each.looked_at >= seconds:
+                due.append((each, with_others or self._must_look or each.as_of is None))
+                if each.most_in_slot > 1:
+                    # What is chosen next is to find batches that are full.
+                    each.rows = max(each.rows, min(wanted * each.most_in_slot, JOBS_A_LOOK))
+        self._is_reading = any(each.lacks(wanted) for each in self._partitions.values())
+        return due
+
+    def _find_due_of_many(self, connection: Connection, wanted: int, now: float) -> list[tuple[OwnedPartition, bool]]:
+        """The same of very many: where something came, as one question tells; where hardly anything is left of what was
+        read; where others keep jobs back; and some of the rest in turn.
+        """
+        watch = self._watch
+        if self._must_look or now - watch.asked_at >= LOOK_SECONDS:
+            watch.asked_at = now
+            news = storage.read_news(connection, watch.as_of)
+            if self._server not in ("", news.server):
+                self._server = news.server
+                self.forget()
+                return []
+            self._server, watch.as_of = news.server, news.as_of
+            watch.add_fresh(each for each in news.partitions if each in self._partitions)
+        # Whether to see what others do, by partition.
+        numbers = dict.fromkeys(watch.take_due(), False)
+        is_sweep_due = self._must_look or now - watch.swept_at >= NEWS_SECONDS
+        for each in (*watch.take_held(), *watch.take_swept()) if is_sweep_due else ():
+            partition = self._partitions.get(each)
+            if partition is not None and partition.as_of is not None:
+                ownership = partition.ownership
+                is_counted = ownership.permits is not None or ownership.tokens is not None
+                with_others = self._is_time_for_others(partition, now)
+                if is_counted or with_others:
+                    numbers[each] = with_others
+        if is_sweep_due:
+            watch.swept_at = now
+        due = []
+        for number, with_others in numbers.items():
+            partition = self._partitions.get(number)
+            if partition is not None and self._takes_from(partition):
+                due.append((partition, with_others or partition.as_of is None))
+                if partition.most_in_slot > 1:
+                    partition.rows = max(partition.rows, min(wanted * partition.most_in_slot, JOBS_A_LOOK))
+            elif partition is not None:
+                watch.put_off(number)
+        self._is_reading = watch.has_unread
+        return due
+
+    def _is_time_for_others(self, partition: OwnedPartition, now: float) -> bool:
+        """Whether to see again what others do in a partition."""
+        return now - partition.others_at >= (OTHERS_SECONDS if partition.has_outside_holds else SWEEP_SECONDS)
 
     def stop_reading(self) -> None:
         """Do not hurry to read on: nothing more could be started."""
@@ -284,6 +385,8 @@ class Owner:
         for each in self._partitions_in_turn():
             wanted = slots + ahead
             queue = each.ownership.queue_id
+            if wanted <= 0 and not self._with_runs and self._has_many:
+                break
             if (wanted <= 0 and not each.roster.has_runs) or not self._takes_from(each):
                 continue
             each.roster.most_in_run = self.most_in_run
@@ -304,11 +407,15 @@ class Owner:
                 used = min(slots, len(jobs))
                 slots -= used
                 ahead -= len(jobs) - used
+            if self._has_many:
+                self._note_picked(each)
         return choices
 
     @property
     def has_runs(self) -> bool:
         """Whether jobs may follow at the tail of a run."""
+        if self._has_many and not self._with_runs:
+            return False
         return any(each.roster.has_runs for each in self._partitions.values())
 
     @property
@@ -316,8 +423,11 @@ class Owner:
         """Whether a job could start that was not chosen, as far as was read."""
         return any(each.roster.startable > 0 and self._takes_from(each) for each in self._partitions.values())
 
-    def _partitions_in_turn(self) -> list[OwnedPartition]:
+    def _partitions_in_turn(self) -> Iterable[OwnedPartition]:
         """Each time begin with another queue, and with another partition of it: none waits behind a full one."""
+        if self._has_many:
+            self._watch.turn()
+            return self._stocked_partitions()
         by_queue: dict[int, list[OwnedPartition]] = {}
         for each in self._partitions.values():
             by_queue.setdefault(each.ownership.queue_id, []).append(each)
@@ -327,6 +437,20 @@ class Owner:
         for partitions in _turned(queues, self._turn):
             ordered += _turned(partitions, self._turn // len(queues))
         return ordered
+
+    def _stocked_partitions(self, queues: Iterable[int] | None = None) -> Iterator[OwnedPartition]:
+        """Of very many, those in which something may start."""
+        for number in self._watch.stocked(queues):
+            partition = self._partitions.get(number)
+            if partition is not None:
+                yield partition
+
+    def _note_picked(self, partition: OwnedPartition) -> None:
+        """After jobs were picked from one of very many: whether it has more, and whether more is to be read."""
+        roster, ownership = partition.roster, partition.ownership
+        if not (roster.startable > 0 or partition.postponed or roster.has_runs) or not self._takes_from(partition):
+            self._watch.unstock(ownership.queue_id, ownership.partition_id)
+        self._note_hunger(partition)
 
     def _make_choice(
         self, partition: OwnedPartition, jobs: Sequence[int], slots: int, more: Sequence[int]
@@ -367,17 +491,18 @@ class Owner:
             partition.out |= leased
             if turn.holder != self._worker:
                 partition.leased_to_others |= leased
+                self._note_change(partition)
             if choice.partition_id in turn.short_of_permits and not choice.has_batches:
                 # Fewer may run than it had seen: all of them are still ready, and are chosen again when there is room.
                 partition.postponed = choice.jobs + partition.postponed
+                self._note_change(partition)
                 self._shared_at = 0.0
             elif not leased.issuperset(choice.jobs):
                 # The partition is another's by now; or somebody took jobs out of the order: cancelled one, paused a
                 # load. Which others are gone is not known, and what comes back stands elsewhere in the order. So the
                 # partition is forgotten, and read anew if it is still this owner's. So it is where there are fewer
                 # permits than a batch has jobs: a smaller one is made then.
-                del self._partitions[choice.partition_id]
-                self.look_again()
+                self._read_anew(choice.partition_id)
 
     def take_read_ahead(self, leases: Iterable[Lease]) -> dict[int, LeasedJob]:
         """Give out the jobs of these leases that were read ahead with their arguments."""
@@ -405,26 +530,62 @@ class Owner:
             partition.roster.note_end(job, end, now)
             if end in ("retry", "snooze"):
                 partition.has_outside_holds = True
+            self._note_change(partition)
+
+    def _note_change(self, partition: OwnedPartition) -> None:
+        """Something about a partition is another than it was: with very many, it is noted that something may start."""
+        if not self._has_many:
+            return
+        roster, ownership = partition.roster, partition.ownership
+        if roster.startable > 0 or partition.postponed or roster.has_runs:
+            self._watch.stock(ownership.queue_id, ownership.partition_id)
+        is_counted = ownership.permits is not None or ownership.tokens is not None
+        is_held = partition.has_outside_holds or (is_counted and roster.waiting > 0)
+        self._watch.note_held(
+            ownership.partition_id, is_held=is_held or bool(partition.leased_to_others or partition.unknown)
+        )
+        self._note_hunger(partition)
+
+    def _note_hunger(self, partition: OwnedPartition) -> None:
+        """Of very many: whether to read on in one. A fair one is read to its end, for the sake of all tenants."""
+        is_low = self._watch.is_short or partition.roster.waiting < READ_OF_MANY
+        if not partition.is_read and (partition.is_fair or (is_low and partition.lacks(FEWEST_ROWS))):
+            self._watch.note_hungry(partition.ownership.partition_id)
 
     def is_idle(self, now: float) -> bool:
         """Whether nothing of its partitions could start, now or after a moment."""
-        return not self._must_look and all(
-            each.is_withheld
-            or (each.as_of is not None and each.is_read and not each.postponed and each.roster.is_idle(now))
-            for each in self._partitions.values()
+        return not (self._must_look or self._watch.has_unread) and all(
+            each.is_withheld or self._is_without_work(each, now) for each in self._partitions.values()
         )
+
+    def _is_without_work(self, partition: OwnedPartition, now: float) -> bool:
+        """Whether nothing of a partition could start; of very many, one is not even looked at where nothing is."""
+        if partition.as_of is None:
+            return self._has_many and self._watch.as_of is not None
+        return partition.is_read and not partition.postponed and partition.roster.is_idle(now)
 
     def note_idle(self, connection: Connection, worker: int, now: float) -> None:
         """Note in the database which partitions have nothing that could start: other workers go by it."""
+        idle: list[tuple[Ownership, str]] = []
         for each in self._partitions.values():
-            if each.as_of is not None and each.is_read and not each.is_noted_idle and each.roster.is_idle(now):
-                storage.note_idle(connection, worker, each.ownership, each.as_of, self._server)
+            as_of = each.as_of or self._watch.as_of
+            if as_of is not None and not each.is_noted_idle and self._is_without_work(each, now):
+                idle.append((each.ownership, as_of))
                 each.is_noted_idle = True
+        if idle:
+            storage.note_idle(connection, worker, idle, self._server)
 
     def patience(self, now: float) -> float:
         """Seconds after which to look again, whatever happens."""
         patience = SHARE_SECONDS
-        for each in self._partitions.values():
+        partitions: Iterable[OwnedPartition] = self._partitions.values()
+        if self._has_many:
+            if self._is_reading:
+                return 0.0
+            if self._watch.has_held:
+                patience = OTHERS_SECONDS
+            partitions = self._stocked_partitions(self._timed)
+        for each in partitions:
             if not self._takes_from(each):
                 continue
             if self._is_reading and not each.is_read:
@@ -449,8 +610,7 @@ class Owner:
             room = max(permits - partition.roster.running + chosen + partition.count(partition.postponed), 0)
             if chosen > room and partition.roster.batches:
                 # There are fewer permits than when a batch was made: read anew, it is made smaller.
-                del self._partitions[partition.ownership.partition_id]
-                self.look_again()
+                self._read_anew(partition.ownership.partition_id)
                 return []
             jobs, partition.postponed = jobs[:room], jobs[room:] + partition.postponed
         if not partition.rescued:
@@ -482,8 +642,7 @@ class Owner:
         ):
             # Somebody else wrote their ends, or rescued them from a holder that died. What became of them is not known:
             # the partition is read anew.
-            del self._partitions[partition.ownership.partition_id]
-            self.look_again()
+            self._read_anew(partition.ownership.partition_id)
             return
         facts = storage.read_single_keys(
             connection, [row for row in seen.rows if row.members is None and row.high - row.low >= WORTH_ASKING]
@@ -538,6 +697,7 @@ class Owner:
             partition.has_outside_holds |= len(seen.key_maps.partitions) > 1
         if any(row.epoch > partition.newest_key_map for row in seen.rows):
             partition.has_outside_holds, partition.others_at = True, 0.0
+        self._note_change(partition)
 
     def _look_for_unknown(self, connection: Connection, partition: OwnedPartition) -> None:
         """See whether jobs without a handler here still wait: one that does not is let go, and found gone."""

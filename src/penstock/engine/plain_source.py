@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from itertools import chain
 from math import inf
 
 import msgspec
 
 from penstock.engine.source import NO_BATCH_SIZES, NOTHING, BatchSizes, Wish
+from penstock.policy.claim_order import ClaimOrder
 from penstock.storage.connection.database import Connection
 from penstock.storage.work import workers
 from penstock.storage.work.exchange import FROM_THE_START, ClaimWish, Turn
@@ -17,11 +18,11 @@ from penstock.storage.work.owner import read_partitions
 
 __all__ = ["PlainSource"]
 
-# So often the source reads which partitions there are, and lets claims begin at the head again. Between, each begins
-# where the last one ended, so that dead rows at the head are not walked again; a row that appeared before that waits.
+# So often the source asks whether there are other partitions, and lets claims begin at the head again.
 SWEEP_SECONDS = 1.0
-# What stands for no cap: more than any claim takes.
-UNCAPPED = 1_000_000
+# In a partition that gave so many leases since then, a claim begins where the last one ended, so that dead rows at
+# the head are not walked again; a row that appeared before that waits.
+MANY_LEASES = 32
 
 
 class PlainSource:
@@ -41,19 +42,20 @@ class PlainSource:
         self._with_batches = batch_sizes.keys()
         self._batches = msgspec.json.encode(batch_sizes).decode() if batch_sizes else None
         self._queues = list(queues)
-        self._queue_of: dict[int, int] = {}
-        # By partition and priority, the `pos` at which the next claim begins.
+        self._queue_of: dict[int, int] = dict(partitions or {})
+        self._order = ClaimOrder()
+        # Since the last sweep: how many leases each partition gave, and of those that gave many, by priority, the `pos`
+        # at which the next claim begins.
+        self._given: Counter[int] = Counter()
         self._starts: dict[int, list[int]] = {}
-        # The queues in the order to try, each with its partitions in theirs.
-        self._in_turn: dict[int, list[int]] = {}
         self._left: Mapping[int, int] = {}
         self._withheld: Set[int] = frozenset()
         # The lease of a job that was rescued twice, while it runs here: it may be the one that kills workers.
         self._suspect: Lease | None = None
+        # As of which version of the catalogue the partitions were read.
+        self._version = -1
         self._read_at = -inf
         self._swept_at = -inf
-        if partitions is not None:
-            self._add(partitions)
 
     def is_look_due(self, now: float) -> bool:
         return bool(self._queues) and now - self._read_at > SWEEP_SECONDS
@@ -61,34 +63,25 @@ class PlainSource:
     def look(self, connection: Connection, wanted: int, now: float) -> None:
         if self.is_look_due(now):
             self._read_at = now
-            self._add(dict(read_partitions(connection, self._queues)))
+            self._version, partitions = read_partitions(connection, self._queues, self._version)
+            if partitions:
+                self._queue_of.update((each.id, each.queue) for each in partitions)
+                self._order.set_partitions(partitions)
 
     def wish(self, slots: int, ahead: int, waiting: int, now: float) -> Wish:
         if now - self._swept_at > SWEEP_SECONDS:
             self._swept_at = now
-            for starts in self._starts.values():
-                starts[:] = FROM_THE_START
-        if not self._starts:
+            self._given.clear()
+            self._starts.clear()
+        full = {queue for queue, left in self._left.items() if left <= 0} if self._left else None
+        spans = self._order.next(self._withheld | full if full else self._withheld)
+        if not spans:
             return NOTHING
-        # Begin each time with another queue, and with another partition of it: none waits behind a full one.
-        first = next(iter(self._in_turn))
-        partition, *others = self._in_turn.pop(first)
-        self._in_turn[first] = [*others, partition]
-        left = self._left
-        taken_from = list(
-            chain.from_iterable(
-                partitions
-                for queue, partitions in self._in_turn.items()
-                if queue not in self._withheld and left.get(queue, 1) > 0
-            )
-        )
-        if not taken_from:
-            return NOTHING
-        caps = [left.get(self._queue_of[each], UNCAPPED) for each in taken_from] if left else None
-        starts = [pos for each in taken_from for pos in self._starts[each]]
         if self._suspect is not None and self._suspect.unsettled <= 0:
             self._suspect = None
-        return Wish(ClaimWish(taken_from, starts, slots, ahead, self._suspect is not None, caps, self._batches))
+        firsts, lasts = zip(*spans, strict=True)
+        has_suspect = self._suspect is not None
+        return Wish(ClaimWish(firsts, lasts, slots, ahead, has_suspect, self._left, self._batches, self._starts))
 
     def expect(self, job_seconds: float | None) -> None:
         pass  # It has no runs.
@@ -105,10 +98,14 @@ class PlainSource:
         return True  # Only a claim would tell.
 
     def learn(self, wish: Wish, turn: Turn, now: float) -> list[Lease]:
+        if wish.claim is not None:
+            self._order.learn(lease.partition_id for lease in turn.leases)
         for lease in turn.leases:
-            starts = self._starts.get(lease.partition_id)
+            partition = lease.partition_id
+            self._given[partition] += 1
             # What a batch passed over waits before it.
-            if starts is not None and self._queue_of[lease.partition_id] not in self._with_batches:
+            if self._given[partition] >= MANY_LEASES and self._queue_of[partition] not in self._with_batches:
+                starts = self._starts.setdefault(partition, list(FROM_THE_START))
                 starts[lease.priority] = max(starts[lease.priority], lease.pos)
         for lease in (*turn.leases, *turn.chosen):
             if lease.rescues > 1:
@@ -159,10 +156,3 @@ class PlainSource:
 
     def forget(self) -> None:
         self.look_again()
-
-    def _add(self, partitions: Mapping[int, int]) -> None:
-        for partition, queue in partitions.items():
-            if partition not in self._starts:
-                self._queue_of[partition] = queue
-                self._starts[partition] = list(FROM_THE_START)
-                self._in_turn.setdefault(queue, []).append(partition)

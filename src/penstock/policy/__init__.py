@@ -3,6 +3,7 @@
 backoff       how long a failed job waits before its next attempt
 cron          when a cron is due
 claim_size    how many jobs a worker claims at once
+claim_order   in which order a claim tries partitions
 batch_rows    how many jobs a batch handler of Spark is given at once
 batch_size    how many one in a worker is, and how long they wait for each other
 slot_shares   who may claim for a worker's slots, where it serves several databases

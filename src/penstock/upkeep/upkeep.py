@@ -85,6 +85,7 @@ class Upkeep:
         self._unblock_seconds = SWEEP_SECONDS
         self._list_seconds = SWEEP_SECONDS
         self._note_at = 0.0
+        self._parked_to = 0
         self._thread = threading.Thread(target=self._run, name="penstock-upkeep", daemon=True)
         self._last: dict[str, float] = {}
         # Children that are to be looked at, appended by any thread; the lock is held while some of them are.
@@ -136,9 +137,9 @@ class Upkeep:
                 self._wake.set()
             if self._is_time("sweep", SWEEP_SECONDS):
                 self._rescue()
+                self._park()
                 for act in (
                     sweep.expire,
-                    sweep.park,
                     resize.drain,
                     load.suspend_paused_loads,
                     end_deleted,
@@ -177,6 +178,17 @@ class Upkeep:
             )
         if rescued is not None and rescued.jobs:
             self._on_rescued(rescued.jobs)
+
+    def _park(self) -> None:
+        # Where very many partitions have something ready, each round looks at some of them.
+        after = self._parked_to
+
+        def park(connection: Connection) -> tuple[int, int | None]:
+            return sweep.park_some(connection, after)
+
+        found = self._do(park)
+        if found is not None:
+            self._parked_to = found[1] or 0
 
     def _unblock(self) -> None:
         # A child whose parents had ended before it was committed waits for this, so it comes often; with very many

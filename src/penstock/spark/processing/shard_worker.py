@@ -233,7 +233,7 @@ class ShardWorker:
         if now - self._refreshed_at >= REFRESH_SECONDS:
             self._refreshed_at = now
             self._is_gated = spark_workers.is_gated(connection, self._plan.queue_id)
-            self._partitions = [each for each, _ in read_partitions(connection, [self._plan.queue_id])]
+            self._partitions = [each.id for each in read_partitions(connection, [self._plan.queue_id])[1]]
             if new := self.tasks.refresh(connection, self._plan.queue_id):
                 workers.add_tasks(connection, self._worker, [(self._plan.queue_id, task) for task in new])
         self._source.look(connection, wanted, now)

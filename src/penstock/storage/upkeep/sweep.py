@@ -24,6 +24,7 @@ __all__ = [
     "note_minute",
     "note_trouble",
     "park",
+    "park_some",
     "promote",
     "rescue",
     "unblock",
@@ -144,7 +145,20 @@ def expire(connection: Connection) -> int:
 
 def park(connection: Connection) -> int:
     """Take out of the order what no live worker knows, and bring back what one does."""
-    return _count(connection, "park")
+    count, last = park_some(connection, 0)
+    while last is not None:
+        more, last = park_some(connection, last)
+        count += more
+    return count
+
+
+def park_some(connection: Connection, after: int) -> tuple[int, int | None]:
+    """The same, looking at some of the partitions only, those behind one; how many, and the last of the partitions, or
+    None where there are no more.
+    """
+    row = connection.execute(query("park"), {"after": after}).fetchone()
+    assert row is not None  # noqa: S101
+    return row[0], row[1]
 
 
 def fold(connection: Connection) -> int:

@@ -15,13 +15,16 @@ select @schema@.promote(%(limit)s)
 select looked_at, changed, last_id, told from @schema@.unblock(%(children)s::bigint[], %(after)s, %(limit)s)
 
 -- name: expire
--- Ends what has waited longer than its queue allows, at the head of every partition that has a limit.
+-- Ends what has waited longer than its queue allows, at the head of every partition of such a queue in which anything is ready.
+-- Index: ready_in_order.
 select coalesce(sum(@schema@.expire_head(p.id, make_interval(secs => q.max_wait_seconds))), 0)
-  from @schema@.queue as q join @schema@.partition as p on p.queue_id = q.id where q.max_wait_seconds is not null
+  from @schema@.queue as q join @schema@.partition as p on p.queue_id = q.id
+ where q.max_wait_seconds is not null
+   and (select true from @schema@.ready as r where r.partition_id = p.id and not r.is_parked order by r.priority, r.pos limit 1)
 
 -- name: park
 -- Park what no worker has the task for, and bring back what one has. See @schema@.park.
-select @schema@.park()
+select moved, last_id from @schema@.park(%(after)s)
 
 -- name: fold
 -- Add up the figures of `tally` into `total`. See @schema@.fold.

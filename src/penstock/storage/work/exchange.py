@@ -8,8 +8,9 @@ down to the end that is refused alone: that job is set aside, and costs neither 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import msgspec
 
@@ -37,22 +38,23 @@ FROM_THE_START = (-(1 << 62),) * 10
 
 @dataclass(slots=True)
 class ClaimWish:
-    """What a worker would take: partitions in the order to try, and how much.
+    """What a worker would take: from which partitions, in the order to try, and how much.
 
-    `starts` are ten for each partition, one a priority: the `pos` from which ready rows are looked for.
+    The partitions are those between each of `firsts` and its counterpart in `lasts`, by number.
     """
 
-    partitions: Sequence[int]
-    starts: Sequence[int]
+    firsts: Sequence[int]
+    lasts: Sequence[int]
     slots: int
     ahead: int
     # Whether the worker holds a job that was rescued twice: until it has ended, it is given no second one.
     has_suspect: bool = False
-    # By partition, how many more jobs of its queue may be taken, where the worker has caps: then the partitions of a
-    # queue stand together.
-    caps: Sequence[int] | None = None
+    # By queue, how many more of its jobs may be taken, where the worker has caps.
+    caps: Mapping[int, int] | None = None
     # By queue and task, as JSON: how many jobs a handler is given together, and how many seconds they wait for more.
     batch_sizes: str | None = None
+    # Partitions that much was taken from: ten for each, one a priority, the `pos` from which ready rows are looked for.
+    starts: Mapping[int, Sequence[int]] | None = None
 
 
 @dataclass(slots=True)
@@ -201,14 +203,16 @@ def _exchange(
                 {
                     "worker": worker,
                     "token": token,
-                    "partitions": array_text(wish.partitions),
-                    "starts": array_text(wish.starts),
+                    "firsts": array_text(wish.firsts),
+                    "lasts": array_text(wish.lasts),
                     "slots": wish.slots,
                     "ahead": wish.ahead,
                     "has_suspect": wish.has_suspect,
                     "freed": array_text(freed),
-                    "caps": None if wish.caps is None else array_text(wish.caps),
+                    "caps": msgspec.json.encode(wish.caps).decode() if wish.caps else None,
                     "batch_sizes": wish.batch_sizes,
+                    "started": array_text(wish.starts) if wish.starts else None,
+                    "starts": array_text(chain.from_iterable(wish.starts.values())) if wish.starts else None,
                 },
             )
         elif freed:

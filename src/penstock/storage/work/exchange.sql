@@ -11,8 +11,8 @@ select id, partition_id, priority, pos, range, low, high, members::text, attempt
 -- job that is alone in its lease comes with it: who waits for single jobs is spared a second question.
 select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.members::text, l.attempt, l.rescues, l.is_ahead,
        l.task, extract(epoch from now() - l.ready_at)::double precision, l.batch, j.id, j.args::text, j.key, j.attributes::text
-  from @schema@.claim(%(worker)s, %(token)s, %(partitions)s::int[], %(starts)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
-                      %(freed)s::int[], %(caps)s::int[], %(batch_sizes)s::jsonb) as l
+  from @schema@.claim(%(worker)s, %(token)s, %(firsts)s::int[], %(lasts)s::int[], %(slots)s, %(ahead)s, %(has_suspect)s,
+                      %(freed)s::int[], %(caps)s::jsonb, %(batch_sizes)s::jsonb, %(started)s::int[], %(starts)s::bigint[]) as l
   left join lateral (
        select id, args, key, attributes from @schema@.job
         where id = l.range * 1024 + l.low and l.high - l.low = 1 offset 0) as j on true
@@ -21,8 +21,8 @@ select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.member
 -- The same without the job, for whoever cannot read one of them.
 select l.id, l.partition_id, l.priority, l.pos, l.range, l.low, l.high, l.members::text, l.attempt, l.rescues, l.is_ahead,
        l.task, extract(epoch from now() - l.ready_at)::double precision, l.batch, null, null, null, null
-  from @schema@.claim(%(worker)s, %(token)s, %(partitions)s::int[], %(starts)s::bigint[], %(slots)s, %(ahead)s, %(has_suspect)s,
-                      %(freed)s::int[], %(caps)s::int[], %(batch_sizes)s::jsonb) as l
+  from @schema@.claim(%(worker)s, %(token)s, %(firsts)s::int[], %(lasts)s::int[], %(slots)s, %(ahead)s, %(has_suspect)s,
+                      %(freed)s::int[], %(caps)s::jsonb, %(batch_sizes)s::jsonb, %(started)s::int[], %(starts)s::bigint[]) as l
 
 -- name: wake_gates
 -- Wake who waits for room under a limit. See @schema@.wake_gates.

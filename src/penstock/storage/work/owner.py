@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from penstock.model.rules import QueueRules
+from penstock.policy.claim_order import PlacedPartition
 from penstock.storage.catalogue.queues import rules_of
 from penstock.storage.catalogue.resize import UndrainedKeyMaps
 from penstock.storage.connection.arrays import array_text, members_text
@@ -30,6 +31,7 @@ __all__ = [
     "JobFacts",
     "Look",
     "LookWish",
+    "News",
     "Ownership",
     "ReadyRow",
     "give_up",
@@ -38,6 +40,7 @@ __all__ = [
     "leave_crews",
     "look",
     "note_idle",
+    "read_news",
     "read_partitions",
     "read_queue_rules",
     "read_single_keys",
@@ -61,6 +64,14 @@ class Ownership(NamedTuple):
     # How many jobs may run there, where its queue has a total_limit, and may start, where it has a total_rate.
     permits: int | None = None
     tokens: int | None = None
+
+
+class News(NamedTuple):
+    """The partitions that something came to, of whomever, and the snapshot and the server that say so."""
+
+    as_of: str
+    server: str
+    partitions: list[int]
 
 
 class ReadyRow(NamedTuple):
@@ -246,6 +257,13 @@ def look(connection: Connection, wishes: Sequence[LookWish]) -> list[Look]:
     return looks
 
 
+def read_news(connection: Connection, before: str | None) -> News:
+    """Where something came since a snapshot; without one, where anything is ready."""
+    row = connection.execute(query("read_news" if before else "list_ready"), {"before": before}).fetchone()
+    assert row is not None  # noqa: S101
+    return News(*row)
+
+
 def _send_look(connection: Connection, wish: LookWish) -> dict[str, Cursor]:
     ownership = wish.ownership
     where = {"partition": ownership.partition_id, "queue": ownership.queue_id, "starts": array_text(wish.starts)}
@@ -301,15 +319,15 @@ def read_waiting(connection: Connection, rows: Sequence[ReadyRow], *, with_args:
     return read_facts(connection, "read_waiting_jobs", rows, with_args=with_args, with_tenant=with_tenant)
 
 
-def note_idle(connection: Connection, worker: int, ownership: Ownership, as_of: str, server: str) -> None:
-    """Say that nothing of a partition could start, as of a snapshot of this server."""
+def note_idle(connection: Connection, worker: int, idle: Sequence[tuple[Ownership, str]], server: str) -> None:
+    """Say that nothing of these partitions could start, each as of a snapshot of this server."""
     connection.execute(
         query("note_idle"),
         {
             "worker": worker,
-            "partition": ownership.partition_id,
-            "owner_epoch": ownership.owner_epoch,
-            "as_of": as_of,
+            "partitions": array_text([ownership.partition_id for ownership, _ in idle]),
+            "owner_epochs": array_text([ownership.owner_epoch for ownership, _ in idle]),
+            "as_of": [as_of for _, as_of in idle],
             "server": server,
         },
     )
@@ -331,10 +349,14 @@ def read_queue_rules(connection: Connection, queues: Iterable[int]) -> dict[int,
     return found
 
 
-def read_partitions(connection: Connection, queues: Iterable[int]) -> list[tuple[int, int]]:
-    """Every partition of these queues, with its queue."""
-    rows = connection.execute(query("read_partitions"), {"queues": array_text(queues)}).fetchall()
-    return [(partition, queue) for partition, queue in rows]
+def read_partitions(
+    connection: Connection, queues: Iterable[int], known: int = -1
+) -> tuple[int, list[PlacedPartition]]:
+    """Every partition of these queues, and the version of the catalogue that is as of; none, where it is the one that
+    is known.
+    """
+    rows = connection.execute(query("read_partitions"), {"queues": array_text(queues), "known": known}).fetchall()
+    return rows[0][0], [PlacedPartition(*each) for _, *each in rows if each[0] is not None]
 
 
 def still_ready(connection: Connection, partition: int, jobs: Iterable[int]) -> set[int]:

@@ -33,6 +33,22 @@ select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.
  where r.pos < (%(starts)s::bigint[])[r.priority + 1]
    and r.changed < pg_snapshot_xmax(pg_current_snapshot())
 
+-- name: read_news
+-- See @schema@.news_since: the partitions that something came to, and the snapshot of now. Index: ready_news.
+select pg_current_snapshot()::text, @schema@.this_server(), @schema@.news_since(%(before)s::pg_snapshot)
+
+-- name: list_ready
+-- The same without a snapshot before: the partitions in which anything is ready, each found behind the one before. Index:
+-- ready_in_order.
+with recursive found(id) as (
+    (select partition_id from @schema@.ready where not is_parked order by partition_id, priority, pos limit 1)
+    union all
+    select (select r.partition_id from @schema@.ready as r where not r.is_parked and r.partition_id > f.id
+             order by r.partition_id, r.priority, r.pos limit 1)
+      from found as f where f.id is not null
+)
+select pg_current_snapshot()::text, @schema@.this_server(), array(select id from found where id is not null)
+
 -- name: read_next_rows
 -- The next rows of a partition, by priority and `pos`, from where the owner's last look ended. Index: ready_in_order.
 select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.rescues, r.epoch,
@@ -72,10 +88,12 @@ select s.range * 1024 + m, j.key
 select key from @schema@.halted where queue_id = %(queue)s
 
 -- name: note_idle
--- As of a snapshot nothing in this partition can start, if it is still this owner's. Locks: the row of `idle_partition`.
+-- As of a snapshot each, nothing in these partitions can start, of those that are still this owner's. Locks: the rows of the
+-- partitions for share, then of `idle_partition`, by id.
 insert into @schema@.idle_partition (partition_id, as_of, server)
-select %(partition)s, %(as_of)s::pg_snapshot, %(server)s
- where @schema@.owned_partitions(%(worker)s, %(server)s, array[%(partition)s::int], array[%(owner_epoch)s::bigint]) <> '{}'
+select g.id, g.as_of::pg_snapshot, %(server)s from unnest(%(partitions)s::int[], %(as_of)s::text[]) as g(id, as_of)
+ where g.id = any (@schema@.owned_partitions(%(worker)s, %(server)s, %(partitions)s::int[], %(owner_epochs)s::bigint[]))
+ order by g.id
 on conflict (partition_id) do update set as_of = excluded.as_of, server = excluded.server
 
 -- name: has_work_of_others
@@ -112,8 +130,16 @@ select q.id, q.rules::text, q.weights::text, q.is_paused
   from @schema@.queue as q where q.id = any (%(queues)s::int[])
 
 -- name: read_partitions
--- Every partition of these queues on this shard, those too that a resize removed or has just added.
-select id, queue_id from @schema@.partition where queue_id = any (%(queues)s::int[]) and shard = @schema@.here() order by id
+-- Every partition of these queues on this shard, those too that a resize removed or has just added, how many of whichever
+-- queues there are up to each, and the version of the catalogue; that alone, where it is the one that is known.
+select c.version, p.id, p.queue_id, p.place
+  from @schema@.catalogue as c
+  left join lateral (
+       select id, queue_id, place
+         from (select id, queue_id, row_number() over (order by id) as place
+                 from @schema@.partition where shard = c.number and c.version <> %(known)s) as here
+        where queue_id = any (%(queues)s::int[])) as p on true
+ order by p.id
 
 -- name: still_ready
 -- Which of these jobs are ready in a partition. Index: ready_of_range.

@@ -62,26 +62,35 @@ select (select extract(epoch from min(due_at) - now())::double precision from @s
 
 -- name: has_work
 -- Whether any job a worker has a handler for is ready in queues that are not paused, or due. Index: ready_in_order
--- (asked for in its order, so that another queue's backlog is never walked through), scheduled_by_due_time. Blocked
+-- (partitions with anything ready, each found behind the one before, and asked for in its order, so that another queue's
+-- backlog is never walked through), scheduled_by_due_time. Blocked
 -- children whose parents have ended were made ready by upkeep just before. A worker that was declared dead knows
 -- nothing here, and must find that out before it says that nothing is left to do.
 select not exists (select from @schema@.worker where id = %(worker)s)
   or exists (
-    select from @schema@.worker_task as t
-      join @schema@.queue as q on q.id = t.queue_id and not q.is_paused
-      join @schema@.partition as p on p.queue_id = q.id
+    with recursive found(id) as (
+        (select partition_id from @schema@.ready where not is_parked order by partition_id, priority, pos limit 1)
+        union all
+        select (select r.partition_id from @schema@.ready as r where not r.is_parked and r.partition_id > f.id
+                 order by r.partition_id, r.priority, r.pos limit 1)
+          from found as f where f.id is not null
+    )
+    select from found as f
+     cross join lateral (select id, queue_id from @schema@.partition where id = f.id offset 0) as p
+     cross join lateral (select id from @schema@.queue where id = p.queue_id and not is_paused offset 0) as q
+     cross join lateral (
+           select task from @schema@.worker_task where worker_id = %(worker)s and queue_id = q.id offset 0) as t
      cross join generate_series(0, 9) as level(priority)
      cross join lateral (
            select from @schema@.ready as r
             where r.partition_id = p.id and not r.is_parked and r.priority = level.priority and r.task = t.task
-            order by r.pos limit 1) as head
-     where t.worker_id = %(worker)s)
-  or exists (
+            order by r.pos limit 1) as head)
+  or (coalesce((select min(due_at) from @schema@.scheduled) <= now(), false) and exists (
     select from @schema@.scheduled as s
       join @schema@.partition as p on p.id = s.partition_id
       join @schema@.queue as q on q.id = p.queue_id and not q.is_paused
       join @schema@.worker_task as t on t.worker_id = %(worker)s and t.queue_id = p.queue_id and s.task in (t.task, '')
-     where s.due_at <= now())
+     where s.due_at <= now()))
 
 -- name: report_progress_if_leased
 -- Of jobs that the worker still holds. Index: lease_of_range.

@@ -86,16 +86,16 @@ begin
 end $$;
 
 -- Claims up to p_slots jobs that start at once and p_ahead more that start within moments, from the
--- partitions in the order given; the leases bear p_token, and only who names it can end them. p_starts holds ten values of
--- `pos` a partition, one a priority: where the last claim ended, so that dead rows at the head are not walked again. A
+-- partitions between each of p_firsts and its p_lasts, by number, in the order given; the leases bear p_token, and only who names it can end them.
+-- Partitions in which nothing is ready are not looked at: it costs what there is to do, not what is declared. p_starts holds ten values of
+-- `pos` for each of p_started, one a priority: where the last claim ended in partitions that much was taken from, so that dead rows at the head are not walked again. A
 -- waiting job rises one priority a minute: the priority whose head has the least ready_at + priority * 60 s goes first. p_has_suspect: the worker
 -- has a job that was rescued twice, and is given no other of that kind.
 -- A partition with a limit, a rate, permits or a total_rate's tokens gives what its gate lets through, and nothing ahead; only to a worker whose slots
 -- other queues keep busy it gives ahead when it is first in turn. p_freed are partitions where the same transaction
 -- ended jobs: room that is not taken again is offered to others. A last row without a number is no lease: it
 -- says by its ready_at from when on more may start (a rate, a gate somebody is in, or a batch that waits to be fuller).
--- p_caps says of each partition how many more jobs of its queue the worker may take; the partitions of a queue stand together
--- then, and share that.
+-- p_caps says, by queue, how many more jobs of it the worker may take.
 -- p_batch_sizes: by queue and task, how many jobs the worker's handler is given together, and how many seconds the first
 -- of them waits for the others. A batch counts as one job where slots and caps are counted, and as its jobs at a gate. It is of
 -- one partition, priority and task, and passes over what is of others. What failed or was rescued is in no batch: if it was
@@ -103,15 +103,21 @@ end $$;
 -- a large backlog a batch is of what stands near its first job. One that waits to be fuller is passed over as far as it
 -- was looked for; what stands behind that is looked at as if it were not there.
 -- Partitions with an owner are passed over. Locks: gates, then ready rows in order, skipping those that others have locked.
+-- Index: ready_in_order, the primary key of partition.
 create or replace function @schema@.claim(
-    p_worker bigint, p_token bigint, p_partitions int[], p_starts bigint[], p_slots int, p_ahead int,
-    p_has_suspect boolean default false, p_freed int[] default null, p_caps int[] default null,
-    p_batch_sizes jsonb default null)
+    p_worker bigint, p_token bigint, p_firsts int[], p_lasts int[], p_slots int, p_ahead int,
+    p_has_suspect boolean default false, p_freed int[] default null, p_caps jsonb default null,
+    p_batch_sizes jsonb default null, p_started int[] default null, p_starts bigint[] default null)
 returns setof @schema@.claimed
 language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp as $$
 declare
+    -- Which of the spans is looked at, from which partition on; the next with anything ready, or that much was taken from.
+    v_span      int := 1;
+    v_next      int := p_firsts[1];
+    v_id        int;
     v_partition record;
+    v_is_first  boolean := true;
     v_first     record;
     v_second    timestamptz;
     v_lease     @schema@.claimed;
@@ -133,8 +139,8 @@ declare
     v_gates     int[] := '{}';
     v_offered   int[] := p_freed;
     v_opens_at  timestamptz;
-    -- The queue of the last partition, and how many more of it may be taken; null where it has no cap.
-    v_queue     int;
+    -- By queue, how many more of it may be taken, and of the partition's own; null where it has no cap.
+    v_caps      jsonb := p_caps;
     v_left      int;
     -- The tasks to look for, and of them what is taken next: whether only what is fresh of it, and as which batch.
     v_known     text[];
@@ -154,39 +160,54 @@ declare
     v_waiting   text[];
     v_seen      bigint[];
 begin
-    for v_partition in
+    loop
+        -- In the order of the spans, as they are joined one by one: to sort them, all would have to be looked at.
+        select g.n, coalesce(r.partition_id, k.id) into v_span, v_id
+          from unnest(p_firsts, p_lasts) with ordinality as g(first, last, n)
+         cross join lateral (select case when g.n = v_span then v_next else g.first end as next) as f
+         cross join lateral (select min(s) as id from unnest(p_started) as s where s between f.next and g.last) as k
+          left join lateral (
+               select partition_id from @schema@.ready
+                where not is_parked and partition_id between f.next and coalesce(k.id - 1, g.last)
+                order by partition_id, priority, pos limit 1) as r on true
+         where g.n >= v_span and coalesce(r.partition_id, k.id) is not null
+         limit 1;
+        exit when not found;
+        v_next := v_id + 1;
         select p.id, q.id as queue_id, q.max_wait_seconds, p_batch_sizes -> q.id::text as batches,
                q.running_limit is not null or q.rate is not null or q.total_limit is not null
-               or q.total_rate is not null as is_gated, g.n,
+               or q.total_rate is not null as is_gated, q.is_paused or q.is_owned as is_withheld, p.state = 'shut' as is_shut,
                array(select t.task from @schema@.worker_task as t where t.worker_id = p_worker and t.queue_id = q.id) as tasks
-          from unnest(p_partitions) with ordinality as g(id, n)
-          join @schema@.partition as p on p.id = g.id
-          join @schema@.queue as q on q.id = p.queue_id
-         where not q.is_paused and not q.is_owned and p.state <> 'shut'
-         order by g.n
-    loop
-        v_most := p_slots + p_ahead;
+          into v_partition
+          from @schema@.partition as p join @schema@.queue as q on q.id = p.queue_id
+         where p.id = v_id;
+        continue when v_partition.id is null or v_partition.is_shut;
+        v_left := v_caps ->> v_partition.queue_id::text;
+        v_most := case when not v_partition.is_gated then p_slots + p_ahead
+                       when p_slots = 0 and v_is_first and (cardinality(p_firsts) > 1 or p_firsts <> p_lasts) then p_ahead
+                       else p_slots end;
+        if v_partition.is_withheld or v_partition.tasks = '{}' or v_left <= 0 or v_taken >= v_most then
+            -- So it is with the others of its queue: on to the next of another.
+            v_next := coalesce((select p.id from @schema@.partition as p
+                                 where p.id >= v_next and p.queue_id <> v_partition.queue_id order by p.id limit 1), p_lasts[v_span] + 1);
+            continue;
+        end if;
+        v_is_first := false;
         v_before := v_taken;
         v_jobs := 0;
         v_room := null;
         v_known := v_partition.tasks;
         v_is_inside := false;
-        if v_queue is distinct from v_partition.queue_id then
-            v_queue := v_partition.queue_id;
-            v_left := p_caps[v_partition.n];
-        end if;
-        continue when v_left <= 0;
-        if v_partition.is_gated then
-            v_most := case when p_slots = 0 and v_partition.n = 1 and cardinality(p_partitions) > 1 then p_ahead else p_slots end;
-            continue when v_taken >= v_most;
-        end if;
         v_most := least(v_most, v_taken + v_left);
         if v_partition.max_wait_seconds is not null then
             while @schema@.expire_head(v_partition.id, make_interval(secs => v_partition.max_wait_seconds)) > 0 loop
             end loop;
         end if;
         v_levels := '{0,1,2,3,4,5,6,7,8,9}';
-        v_starts := p_starts[(v_partition.n - 1) * 10 + 1 : v_partition.n * 10];
+        v_starts := array_fill(-4611686018427387904, '{10}');
+        if v_id = any (p_started) then
+            v_starts := p_starts[(array_position(p_started, v_id) - 1) * 10 + 1 : array_position(p_started, v_id) * 10];
+        end if;
         v_waiting := '{}';
         v_seen := array_fill(0::bigint, '{10}');
         loop
@@ -318,6 +339,9 @@ begin
             end if;
         end loop;
         v_left := v_left - (v_taken - v_before);
+        if v_left is not null then
+            v_caps := v_caps || jsonb_build_object(v_partition.queue_id, v_left);
+        end if;
         if v_is_inside then
             v_got := v_jobs;
             if v_gate.rate is not null then

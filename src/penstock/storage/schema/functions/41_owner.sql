@@ -82,6 +82,18 @@ begin atomic
       from pg_database as d where d.datname = current_database();
 end;
 
+-- The partitions, of whichever owner, in which rows were written since a snapshot. An owner of very many looks only at
+-- these. What a restored dump brought along bears numbers that may lie ahead: it is not new. Index: ready_news.
+create or replace function @schema@.news_since(p_before pg_snapshot) returns int[]
+language plpgsql stable set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
+begin
+    return array(
+        select partition_id from @schema@.ready
+         where changed >= pg_snapshot_xmax(p_before) and changed < pg_snapshot_xmax(pg_current_snapshot())
+        union
+        select partition_id from @schema@.ready where changed = any (array(select pg_snapshot_xip(p_before))));
+end $$;
+
 -- Which of these partitions a worker owns, in these owner epochs, and goes on owning until this transaction ends; without
 -- those of a queue that is paused, and those that have not as many permits as jobs are to start there (p_counts), where the
 -- queue has a total_limit, or tokens, where it has a total_rate: these are spent. None, if it looked at them on another server.

@@ -31,6 +31,7 @@ create index ready_in_order on @schema@.ready (partition_id, priority, pos) wher
 create index ready_of_range on @schema@.ready (range);
 create index ready_parked on @schema@.ready (partition_id, task) where is_parked;
 create index ready_changed on @schema@.ready (partition_id, changed) where changed is not null;
+create index ready_news on @schema@.ready (changed, partition_id) where changed is not null;
 create index ready_of_epoch on @schema@.ready (partition_id, epoch) where epoch is not null;
 
 -- For a person's looks at one queue. The first holds only rows that are not where they were enqueued (retried,
