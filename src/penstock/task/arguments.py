@@ -17,7 +17,14 @@ import msgspec
 
 from penstock.errors import InvalidInput
 from penstock.model.checks import shown
-from penstock.model.encoding import encode_arguments, encode_result, encode_scalars, have_names, have_scalars
+from penstock.model.encoding import (
+    encode_arguments,
+    encode_result,
+    encode_scalars,
+    have_length,
+    have_names,
+    have_scalars,
+)
 from penstock.model.wrong_calls import meant_by
 from penstock.task.conversion import Fit, Misfit, find_fit, is_context, resolved
 from penstock.task.order import DecodeInOrder, find_order
@@ -114,26 +121,38 @@ class Arguments:
 
     def encode_many(self, rows: Sequence[Mapping[str, Any]]) -> list[bytes]:
         """The same for many jobs; a refusal names the row too."""
-        if type(rows) is list and have_names(rows, self.names):
-            fits = self._fits
-            if fits is None:
-                fits = self._prepare()
-            # Column by column, which is quick; single values are looked at only where that does not do.
-            inexact = [
-                name for name, fit in fits.items() if not fit.exact.issuperset(map(type, map(itemgetter(name), rows)))
-            ]
-            if (not inexact and len(fits) == len(self.names)) or have_scalars(rows):
-                encoded = encode_scalars(rows)
-                if encoded is not None:
-                    for name in inexact:
-                        self._check_column(name, fits[name], rows, encoded)
-                    return encoded
+        quickly_encoded = self._encode_quickly(rows)
+        if quickly_encoded is not None:
+            return quickly_encoded
         encoded = []
         try:
             for row in rows:
-                encoded.append(self.encode(row))
+                encoded.append(self.encode(row))  # noqa: PERF401  (its length names the row)
         except InvalidInput as error:
             raise _in_row(len(encoded), error) from error
+        return encoded
+
+    def _encode_quickly(self, rows: Sequence[Mapping[str, Any]]) -> list[bytes] | None:
+        """Column by column; single values are looked at only where that does not do. None: they are not alike."""
+        fits = self._prepare() if self._fits is None else self._fits
+        has_all_fits = len(fits) == len(self.names)
+        # Where each column is looked at, one that is missing shows by that.
+        if type(rows) is not list or not (
+            have_length(rows, len(fits)) if has_all_fits else have_names(rows, self.names)
+        ):
+            return None
+        try:
+            inexact = [
+                name for name, fit in fits.items() if not fit.exact.issuperset(map(type, map(itemgetter(name), rows)))
+            ]
+        except KeyError:
+            return None
+        if (inexact or not has_all_fits) and not have_scalars(rows):
+            return None
+        encoded = encode_scalars(rows)
+        if encoded is not None:
+            for name in inexact:
+                self._check_column(name, fits[name], rows, encoded)
         return encoded
 
     def decode(self, raw: bytes | str) -> dict[str, Any]:
