@@ -27,6 +27,7 @@ QUESTIONS = (
     "held_transaction",
     "producers",
     "pickup",
+    "worker_cost",
     "middleware",
     "batches",
     "memory",
