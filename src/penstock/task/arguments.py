@@ -27,7 +27,7 @@ from penstock.model.encoding import (
 )
 from penstock.model.wrong_calls import meant_by
 from penstock.task.conversion import Fit, Misfit, find_fit, is_context, resolved
-from penstock.task.order import DecodeInOrder, find_order
+from penstock.task.positional import DecodePositional, find_positional
 
 __all__ = ["Arguments", "encode_result"]
 
@@ -80,7 +80,7 @@ class Arguments:
         self._any_name_fit: Fit | None = None
         # For a handler that can be called by position: its arguments in order, or None where `decode` has to look at
         # them. Not known before the first job either.
-        self.decode_in_order: DecodeInOrder | None = None
+        self.decode_positional: DecodePositional | None = None
         # Whether an annotation could not be resolved when the first job was enqueued: the worker tries once more.
         self._has_unresolved = False
 
@@ -193,7 +193,7 @@ class Arguments:
             self._any_name_fit = self._resolve(self._any_name)
         self._converting = {name: fit for name, fit in fits.items() if fit.convert is not None}
         may_pass = not self._converting and not self._has_unresolved and self._any_name is None
-        self.decode_in_order = find_order(self._function, self.names, self.defaults) if may_pass else None
+        self.decode_positional = find_positional(self._function, self.names, self.defaults) if may_pass else None
         self._fits = fits
         return fits
 

@@ -32,7 +32,7 @@ def run_quickly(slot: Slot, hooks: Hooks) -> ClaimedJob | None:
     registration, done, take_next = backlog.registration, backlog.done, slot.next
     while (job := take_next()) is not None:
         task = job.task
-        decode = task.arguments.decode_in_order
+        decode = task.arguments.decode_positional
         if (
             decode is None
             or task.middleware.functions

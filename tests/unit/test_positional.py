@@ -1,4 +1,4 @@
-"""Arguments in order: what a call by position gets is what a call by name would."""
+"""Arguments by position: what a call by position gets is what a call by name would."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def with_context(context: Any, to: str) -> Any:
     return to
 
 
-def order_of(function: Callable[..., Any]) -> Any:
+def positional_of(function: Callable[..., Any]) -> Any:
     arguments = Arguments(function)
     with pytest.raises(InvalidInput):
         arguments.decode("[]")
-    return arguments.decode_in_order
+    return arguments.decode_positional
 
 
 @given(st.fixed_dictionaries({"to": st.text()}, optional={"amount": JSON, "note": st.none() | st.text()}))
@@ -45,15 +45,15 @@ def test_by_position_and_by_name_are_the_same(named: dict[str, Any]) -> None:
     arguments = Arguments(handle)
     raw = arguments.encode(named)
     by_name = arguments.decode(raw)
-    assert arguments.decode_in_order is not None
+    assert arguments.decode_positional is not None
     for form in (raw, raw.decode()):
-        values = arguments.decode_in_order(form)
+        values = arguments.decode_positional(form)
         assert values is not None
         assert repr(handle(*values)) == repr(handle(**by_name))
 
 
 def test_the_context_is_not_among_them() -> None:
-    assert order_of(with_context)('{"to":"a"}') == ("a",)
+    assert positional_of(with_context)('{"to":"a"}') == ("a",)
 
 
 @pytest.mark.parametrize("raw", ['{"amount":1}', '{"to":"a","more":1}', '{"to":"a"', "[]", "", "[" * 100_000])
@@ -61,8 +61,8 @@ def test_what_does_not_fit_is_left_to_decode(raw: str) -> None:
     arguments = Arguments(handle)
     with pytest.raises(InvalidInput):
         arguments.decode(raw)
-    assert arguments.decode_in_order is not None
-    assert arguments.decode_in_order(raw) is None
+    assert arguments.decode_positional is not None
+    assert arguments.decode_positional(raw) is None
 
 
 @functools.wraps(handle)
@@ -99,4 +99,4 @@ def shared_default(to: list[str] = []) -> None: ...  # noqa: B006
     ],
 )
 def test_what_may_want_names_or_other_values_is_called_by_name(function: Callable[..., Any]) -> None:
-    assert order_of(function) is None
+    assert positional_of(function) is None

@@ -1,4 +1,4 @@
-"""Arguments in the order of a handler's parameters: read from JSON straight into a tuple, for a call by position.
+"""Positional arguments: read from JSON straight into a tuple, in the order of a handler's parameters.
 
 A dict of them, its names compared with the parameters', and a call by name take three times as long, which is more than
 all else that a worker does around a handler that does little. Only a function itself is called like this, not what was
@@ -15,19 +15,19 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-__all__ = ["DecodeInOrder", "find_order"]
+__all__ = ["DecodePositional", "find_positional"]
 
 # The arguments in order; None: they have to be decoded by name.
-DecodeInOrder: TypeAlias = Callable[[bytes | str], tuple[Any, ...] | None]
+DecodePositional: TypeAlias = Callable[[bytes | str], tuple[Any, ...] | None]
 
 # Defaults of these types are the same for every call, whoever passes them.
 _CONSTANTS = (str, int, float, bool, type(None))
 _OPEN = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
-def find_order(
+def find_positional(
     function: Callable[..., Any], names: Collection[str], defaults: Mapping[str, Any]
-) -> DecodeInOrder | None:
+) -> DecodePositional | None:
     """How the arguments of these names are read for a call by position, after the context where the function takes
     one; None where it cannot be called like that.
     """
@@ -48,10 +48,10 @@ def find_order(
     decode = msgspec.json.Decoder(struct).decode
     as_tuple = msgspec.structs.astuple
 
-    def decode_in_order(raw: bytes | str) -> tuple[Any, ...] | None:
+    def decode_positional(raw: bytes | str) -> tuple[Any, ...] | None:
         try:
             return as_tuple(decode(raw))
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
 
-    return decode_in_order
+    return decode_positional
