@@ -70,6 +70,11 @@ def wrapped(**named: Any) -> Any:
     return handle(**named)
 
 
+@functools.wraps(handle)
+def with_another_default(to: str, amount: Any = 5, note: str | None = None) -> Any:
+    return handle(to, amount, note)
+
+
 class Called:
     def __call__(self, to: str) -> None: ...
 
@@ -94,7 +99,16 @@ def shared_default(to: list[str] = []) -> None: ...  # noqa: B006
 @pytest.mark.parametrize(
     "function",
     [
-        *(wrapped, functools.partial(handle, amount=1), Called(), Called().method, only_by_name, any_names, converted),
+        *(
+            wrapped,
+            with_another_default,
+            functools.partial(handle, amount=1),
+            Called(),
+            Called().method,
+            only_by_name,
+            any_names,
+            converted,
+        ),
         *(context_later, shared_default),
     ],
 )
