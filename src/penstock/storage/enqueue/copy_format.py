@@ -18,7 +18,7 @@ _NULL = b"\\N"
 def copy_lines(ranges: Sequence[NewRange], ids: Sequence[int], now: datetime) -> bytes:
     """A line for each job that is written; `ids` are those of the whole call, for children's parents. When they were
     enqueued is left to the server, which is at that time, `now`, for the whole transaction: to read it from each line
-    would cost a tenth of the COPY.
+    would cost about a tenth of the COPY.
     """
     lines: list[bytes] = []
     for new in ranges:
