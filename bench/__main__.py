@@ -28,6 +28,7 @@ QUESTIONS = (
     "held_transaction",
     "producers",
     "pickup",
+    "worker_cost",
     "middleware",
     "batches",
     "memory",

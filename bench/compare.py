@@ -13,12 +13,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from pathlib import Path
@@ -27,6 +24,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from bench.commits import commit_of, git, in_worktree, run_in
 
 __all__ = ["Ratio", "main"]
 
@@ -117,10 +116,10 @@ def main(arguments: Sequence[str], repository: Path = Path(__file__).parents[1])
     """Measure, print and write; 1 where something is worse."""
     options = _options(arguments)
     console = Console(width=None if sys.stdout.isatty() else 160)
-    before, now = _commit(repository, options.commit), _here(repository)
+    before, now = commit_of(repository, options.commit), _here(repository)
     _warn(console, repository, before, now)
     found: list[Finding] = []
-    with _worktree(repository, before) as old, _worktree(repository, now) as new:
+    with in_worktree(repository, before) as old, in_worktree(repository, now) as new:
         for name in options.names or QUESTIONS:
             found += _measure(console, name, old, new, options)
     _print(console, found, before, now)
@@ -169,21 +168,10 @@ def _measure(console: Console, name: str, old: Path, new: Path, options: argpars
 
 def _run(worktree: Path, name: str, *, quick: bool) -> Values:
     """One repeat of a question by the bench of a worktree, in a process of its own."""
-    paths = [str(worktree / "src"), str(worktree)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     with tempfile.TemporaryDirectory(prefix="penstock-compare-") as folder:
         command = [sys.executable, "-m", "bench", name, "--repeats", "1", "--output", folder]
-        ended = subprocess.run(
-            [*command, "--quick"] if quick else command,
-            cwd=worktree,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        if ended.returncode != 0:
-            said = "\n".join(ended.stdout.strip().splitlines()[-15:])
-            raise SystemExit(f"bench {name} failed in {_git(worktree, 'rev-parse', '--short', 'HEAD')}:\n{said}")
+        command = [*command, "--quick"] if quick else command
+        run_in(f"bench {name}", command, worktree, [worktree / "src", worktree])
         report: dict[str, Any] = json.loads((Path(folder) / f"{name}.json").read_text(encoding="utf-8"))
     return {
         (figure["name"], figure["unit"]): median(figure["values"])
@@ -192,38 +180,16 @@ def _run(worktree: Path, name: str, *, quick: bool) -> Values:
     }
 
 
-def _git(repository: Path, *arguments: str) -> str:
-    ended = subprocess.run(["git", *arguments], cwd=repository, capture_output=True, text=True)
-    if ended.returncode != 0:
-        raise SystemExit(f"git {' '.join(arguments)}: {ended.stderr.strip()}")
-    return ended.stdout.strip()
-
-
-def _commit(repository: Path, name: str) -> str:
-    return _git(repository, "rev-parse", "--verify", f"{name}^{{commit}}")
-
-
 def _here(repository: Path) -> str:
     """What is here as a commit, with changes that were not committed; files that git does not know are left out."""
-    return _git(repository, "stash", "create") or _commit(repository, "HEAD")
+    return git(repository, "stash", "create") or commit_of(repository, "HEAD")
 
 
 def _warn(console: Console, repository: Path, before: str, now: str) -> None:
-    if now != _commit(repository, "HEAD"):
+    if now != commit_of(repository, "HEAD"):
         console.print("changes that are not committed are measured too", style="yellow")
-    if _git(repository, "diff", "--name-only", before, now, "--", "requirements"):
+    if git(repository, "diff", "--name-only", before, now, "--", "requirements"):
         console.print("both sides are measured with the packages installed here, not with those locked then")
-
-
-@contextmanager
-def _worktree(repository: Path, commit: str) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="penstock-compare-") as folder:
-        path = Path(folder) / commit[:12]
-        _git(repository, "worktree", "add", "--detach", str(path), commit)
-        try:
-            yield path
-        finally:
-            _git(repository, "worktree", "remove", "--force", str(path))
 
 
 def _print(console: Console, found: Sequence[Finding], before: str, now: str) -> None:

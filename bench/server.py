@@ -9,7 +9,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from psycopg import sql
 from penstock import embedded
 from penstock.storage.schema import migrate
 
-__all__ = ["DURABILITY", "Connection", "Server", "connect", "started_server", "wal_position"]
+__all__ = ["DURABILITY", "Connection", "Server", "connect", "cpu_seconds", "started_server", "wal_position"]
 
 Connection = psycopg.Connection[tuple]
 
@@ -36,6 +36,12 @@ def connect(url: str) -> Connection:
 def wal_position(connection: Connection) -> int:
     """How many bytes of WAL have been written so far."""
     return int(connection.execute("select pg_current_wal_insert_lsn() - '0/0'::pg_lsn").fetchone()[0])
+
+
+def cpu_seconds(process: int) -> float:
+    """How much CPU a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Server:
@@ -82,6 +88,16 @@ class Server:
         """What the figures depend on."""
         with connect(self._url) as connection:
             return {name: connection.execute("select current_setting(%s)", [name]).fetchone()[0] for name in STATED}
+
+    def cpu_seconds(self) -> dict[int, float]:
+        """How much CPU each of its processes has used, by their numbers."""
+        postmaster = (self._home / "data" / "postmaster.pid").read_text().split()[0]
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        found = {}
+        for process in map(int, (postmaster, *children)):
+            with suppress(OSError):  # It has ended meanwhile.
+                found[process] = cpu_seconds(process)
+        return found
 
     def kill(self) -> None:
         """SIGKILL, as if the machine were gone; it is started again at once, unless it was told to stay down."""

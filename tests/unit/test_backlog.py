@@ -16,7 +16,7 @@ def claimed(number: int, partition: int, taken_at: float, *, starts_in_order: bo
     lease = Lease(number, partition, 5, number, number, 0, 1, None, 1, 0, False, "", 0.0)
     lease.taken_at, lease.starts_in_order = taken_at, starts_in_order
     task = define("q", lambda: None, name="t")
-    return ClaimedJob(lease, task, (number * 1024, "{}", None, None, "t"))
+    return ClaimedJob(lease, task, number * 1024, "{}", None, None)
 
 
 def test_what_waited_for_long_goes_back_and_where_starts_have_an_order_what_is_behind_it() -> None:

@@ -30,7 +30,7 @@ class WatchedJob(ClaimedJob):
 
 def watched(number: int) -> WatchedJob:
     lease = Lease(number, 1, 5, number, number, 0, 1, None, 1, 0, False, "", 0.0)
-    return WatchedJob(lease, define("q", lambda items: None, name="t"), (number * 1024, "{}", None, None, "t"))
+    return WatchedJob(lease, define("q", lambda items: None, name="t"), number * 1024, "{}", None, None)
 
 
 def test_a_batch_that_ends_while_it_is_taken_away_times_out_as_a_whole_or_not_at_all() -> None:
@@ -39,7 +39,7 @@ def test_a_batch_that_ends_while_it_is_taken_away_times_out_as_a_whole_or_not_at
     backlog = Backlog(pool, registration, lambda: None)
     backlog.valid_until = ticks() + 3_600 * 10**9
     jobs = [watched(number) for number in (1, 2, 3)]
-    backlog.feed([ClaimedBatch([*jobs])], 0)
+    backlog.feed([ClaimedBatch.of([*jobs])], 0)
     slot = pool.add_slot(lambda: None)
     assert pool.take(slot)
     batch = slot.next()

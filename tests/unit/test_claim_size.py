@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.policy import ClaimSize
+from penstock.policy.claim_size import bunch_size
 
 
 def test_until_something_has_run_the_free_slots_are_wanted() -> None:
@@ -85,3 +86,7 @@ def test_what_is_wanted_stays_within_bounds(runs: list[tuple[str, float, int]], 
     wanted = batch.wanted(free, concurrency)
     assert wanted.slots == free
     assert 0 <= wanted.ahead <= 8_192
+
+
+def test_a_slot_takes_about_a_millisecond_of_fast_jobs_at_once() -> None:
+    assert [bunch_size(seconds) for seconds in (0.0, 1e-6, 1e-5, 2e-5, 1e-4, 9e-4)] == [128, 128, 100, 50, 32, 32]

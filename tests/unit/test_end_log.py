@@ -20,7 +20,7 @@ TASK = define("q", print, name="t", max_attempts=3)
 
 def ended(job: int, end: Any = "failed") -> ClaimedJob:
     lease: Any = SimpleNamespace(attempt=1)
-    claimed = ClaimedJob(lease, TASK, (job, "{}", None, None, "t"))
+    claimed = ClaimedJob(lease, TASK, job, "{}", None, None)
     claimed.verdict = Verdict(end, f"ValueError: {job}\nFile", 2.0)
     return claimed
 

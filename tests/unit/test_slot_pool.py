@@ -24,7 +24,7 @@ def scene(jobs: int) -> tuple[SlotPool, Backlog, list[ClaimedJob]]:
         slot_pool, Registration(Database("postgresql://nowhere"), "", lambda *_: None, StopRequest()), lambda: None
     )
     backlog.valid_until = ticks() + 3_600 * 10**9
-    backlog.is_fast = True
+    backlog.expect(0.0001)
     claimed_jobs = [claimed(number, 1, 0.0, starts_in_order=False) for number in range(1, jobs + 1)]
     backlog.feed(claimed_jobs, 0)
     return slot_pool, backlog, claimed_jobs

@@ -33,6 +33,7 @@ __all__ = [
     "encode_result",
     "encode_scalars",
     "encode_value",
+    "have_length",
     "have_names",
     "have_scalars",
 ]
@@ -69,6 +70,11 @@ def encode_many_scalars(rows: list[dict[str, Any]], names: frozenset[str]) -> li
     The fast way for what is most common: every row has just these names and plain values, none of them null.
     """
     return encode_scalars(rows) if have_names(rows, names) and have_scalars(rows) else None
+
+
+def have_length(rows: list[dict[str, Any]], length: int) -> bool:
+    """Whether all rows are dicts of so many values."""
+    return set(map(type, rows)) == {dict} and set(map(len, rows)) == {length}
 
 
 def have_names(rows: list[dict[str, Any]], names: frozenset[str]) -> bool:

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["ClaimSize", "Wanted", "most_in_run"]
+__all__ = ["ClaimSize", "Wanted", "bunch_size", "most_in_run"]
 
 HORIZON_SECONDS = 0.025
 # What is taken of a run starts within this time: pauses, other priorities and hand-overs wait so long.
 RUN_SECONDS = 1.0
 MOST_AHEAD = 8_192
+# What a slot takes at once is about this long; not fewer nor more jobs than these.
+BUNCH_SECONDS = 0.001
+FEWEST_IN_BUNCH = 32
+MOST_IN_BUNCH = 128
 # Of each new run time this much enters the mean: some thirty jobs after a change the old is forgotten.
 WEIGHT = 1 / 16
 # A task with a smaller share of the recent jobs than this no longer counts.
@@ -35,6 +39,13 @@ def most_in_run(job_seconds: float | None) -> int:
     if job_seconds is None:
         return 1
     return MOST_AHEAD if job_seconds <= 0 else max(min(int(RUN_SECONDS / job_seconds), MOST_AHEAD), 1)
+
+
+def bunch_size(job_seconds: float) -> int:
+    """How many fast jobs that are expected to take so long each a slot takes at once."""
+    if job_seconds * MOST_IN_BUNCH <= BUNCH_SECONDS:
+        return MOST_IN_BUNCH
+    return max(int(BUNCH_SECONDS / job_seconds), FEWEST_IN_BUNCH)
 
 
 class ClaimSize:

@@ -17,9 +17,17 @@ import msgspec
 
 from penstock.errors import InvalidInput
 from penstock.model.checks import shown
-from penstock.model.encoding import encode_arguments, encode_result, encode_scalars, have_names, have_scalars
+from penstock.model.encoding import (
+    encode_arguments,
+    encode_result,
+    encode_scalars,
+    have_length,
+    have_names,
+    have_scalars,
+)
 from penstock.model.wrong_calls import meant_by
 from penstock.task.conversion import Fit, Misfit, find_fit, is_context, resolved
+from penstock.task.positional import DecodePositional, find_positional
 
 __all__ = ["Arguments", "encode_result"]
 
@@ -70,6 +78,9 @@ class Arguments:
         self._fits: dict[str, Fit] | None = None
         self._converting: dict[str, Fit] = {}
         self._any_name_fit: Fit | None = None
+        # For a handler that can be called by position: its arguments in order, or None where `decode` has to look at
+        # them. Not known before the first job either.
+        self.decode_positional: DecodePositional | None = None
         # Whether an annotation could not be resolved when the first job was enqueued: the worker tries once more.
         self._has_unresolved = False
 
@@ -110,26 +121,38 @@ class Arguments:
 
     def encode_many(self, rows: Sequence[Mapping[str, Any]]) -> list[bytes]:
         """The same for many jobs; a refusal names the row too."""
-        if type(rows) is list and have_names(rows, self.names):
-            fits = self._fits
-            if fits is None:
-                fits = self._prepare()
-            # Column by column, which is quick; single values are looked at only where that does not do.
-            inexact = [
-                name for name, fit in fits.items() if not fit.exact.issuperset(map(type, map(itemgetter(name), rows)))
-            ]
-            if (not inexact and len(fits) == len(self.names)) or have_scalars(rows):
-                encoded = encode_scalars(rows)
-                if encoded is not None:
-                    for name in inexact:
-                        self._check_column(name, fits[name], rows, encoded)
-                    return encoded
+        quickly_encoded = self._encode_quickly(rows)
+        if quickly_encoded is not None:
+            return quickly_encoded
         encoded = []
         try:
             for row in rows:
-                encoded.append(self.encode(row))
+                encoded.append(self.encode(row))  # noqa: PERF401  (its length names the row)
         except InvalidInput as error:
             raise _in_row(len(encoded), error) from error
+        return encoded
+
+    def _encode_quickly(self, rows: Sequence[Mapping[str, Any]]) -> list[bytes] | None:
+        """Column by column; single values are looked at only where that does not do. None: they are not alike."""
+        fits = self._prepare() if self._fits is None else self._fits
+        has_all_fits = len(fits) == len(self.names)
+        # Where each column is looked at, one that is missing shows by that.
+        if type(rows) is not list or not (
+            have_length(rows, len(fits)) if has_all_fits else have_names(rows, self.names)
+        ):
+            return None
+        try:
+            inexact = [
+                name for name, fit in fits.items() if not fit.exact.issuperset(map(type, map(itemgetter(name), rows)))
+            ]
+        except KeyError:
+            return None
+        if (inexact or not has_all_fits) and not have_scalars(rows):
+            return None
+        encoded = encode_scalars(rows)
+        if encoded is not None:
+            for name in inexact:
+                self._check_column(name, fits[name], rows, encoded)
         return encoded
 
     def decode(self, raw: bytes | str) -> dict[str, Any]:
@@ -169,6 +192,8 @@ class Arguments:
         if self._any_name is not None:
             self._any_name_fit = self._resolve(self._any_name)
         self._converting = {name: fit for name, fit in fits.items() if fit.convert is not None}
+        may_pass = not self._converting and not self._has_unresolved and self._any_name is None
+        self.decode_positional = find_positional(self._function, self.names, self.defaults) if may_pass else None
         self._fits = fits
         return fits
 

@@ -17,6 +17,7 @@ slot_pool           the slots, which run the jobs of all database workers:
   claimed_job         a job, from claim to settled end
   claimed_run         jobs of a key that one slot runs one after the other
   running             calls its handler
+  quick_run           the same for jobs that need nothing else, many in a row
   batch_run           calls one that is given several jobs together
   threads             run plain handlers
   event_loop          runs async ones

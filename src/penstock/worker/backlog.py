@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from math import inf
 
 from penstock.clock import system
 from penstock.errors import PenstockError
+from penstock.policy.claim_size import bunch_size
 from penstock.policy.slot_shares import Share
 from penstock.worker.claimed_job import ClaimedBatch, ClaimedJob
 from penstock.worker.claimed_run import ClaimedRun
@@ -21,6 +23,8 @@ __all__ = ["SETTLED_TOGETHER", "Backlog"]
 
 # While handlers are fast and more jobs wait, a turn begins when so many have ended.
 SETTLED_TOGETHER = 4096
+# Handlers that take less are fast.
+FAST_SECONDS = 0.001
 
 
 def _raise(error: PenstockError) -> None:
@@ -59,6 +63,8 @@ class Backlog:
         self.has_runs = False
         # While handlers are fast, slots take several jobs at once, and ends wake the conductor only when none waits.
         self.is_fast = False
+        # How many jobs a slot takes at once.
+        self.bunch = 1
         # Guarded by the pool's lock.
         self.waiting: deque[ClaimedJob] = deque()
         # The runs that wait or have a slot, and those that are over and may get more jobs all the same.
@@ -69,6 +75,12 @@ class Backlog:
 
     def __len__(self) -> int:
         return len(self.waiting)
+
+    def expect(self, job_seconds: float | None) -> None:
+        """By the conductor: how long jobs took of late; None where none has run yet."""
+        self.share.job_seconds = inf if job_seconds is None else job_seconds
+        self.is_fast = job_seconds is not None and job_seconds < FAST_SECONDS
+        self.bunch = bunch_size(job_seconds) if self.is_fast and job_seconds is not None else 1
 
     @property
     def waiting_jobs(self) -> int:
@@ -135,23 +147,23 @@ class Backlog:
         """Slots at work are too slow for the jobs they took along: put those back, and wake idle threads for them."""
         with self._lock:
             for slot in self.slot_pool.slots:
-                while slot.bunch and slot.backlog is self and slot.run is None:
-                    try:
-                        self.waiting.appendleft(slot.bunch.pop())
-                    except IndexError:
-                        break
+                if slot.bunch and slot.backlog is self and slot.run is None:
+                    self.waiting.extendleft(reversed(slot.take_back()))
             self.slot_pool.wake(self, len(self.waiting))
 
     def end(self, job: ClaimedJob) -> None:
         """Hand in a job that ended. Where its run is over by that, the rest goes back."""
         run = job.run
-        if run is not None:
+        if run is None:
+            self.done.append(job)
+            has_more = bool(self.waiting)
+        else:
             run.unsettled.add(job.id)
-        self.done.append(job)
-        if run is not None and not run.goes_on(job):
-            self.end_run(run)
-        has_more = self.waiting or (run is not None and not run.is_half_empty)
-        if not self.is_fast or not has_more or len(self.done) == SETTLED_TOGETHER:
+            self.done.append(job)
+            if not run.goes_on(job):
+                self.end_run(run)
+            has_more = bool(self.waiting) or not run.is_half_empty
+        if not has_more or not self.is_fast or len(self.done) == SETTLED_TOGETHER:
             self.signal()
 
     def end_run(self, run: ClaimedRun) -> None:
@@ -198,9 +210,7 @@ class Backlog:
                 self.waiting.appendleft(job)
             elif run.slot is not None and not run.is_over:
                 slot = run.slot
-                with slot.lock:
-                    run.members = [job, *slot.bunch]
-                    slot.bunch.clear()
+                run.members = [job, *slot.take_back()]
                 run.slot = slot.run = None
                 self.waiting.appendleft(run)
             else:
@@ -267,8 +277,10 @@ class Backlog:
                 if not run.is_over
             ]
 
-    def _bunches(self) -> list[deque[ClaimedJob]]:
-        return [slot.bunch for slot in list(self.slot_pool.slots) if slot.bunch and slot.backlog is self]
+    def _bunches(self) -> list[list[ClaimedJob]]:
+        """Copies: slots go on taking from their bunches."""
+        bunches = [list(slot.bunch) for slot in list(self.slot_pool.slots) if slot.bunch and slot.backlog is self]
+        return [bunch for bunch in bunches if bunch]
 
 
 def _list_jobs(jobs: Iterable[ClaimedJob]) -> list[ClaimedJob]:

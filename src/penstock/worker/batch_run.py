@@ -44,7 +44,7 @@ def run_batch_inline(batch: ClaimedBatch, backlog: Backlog, hooks: Hooks, submit
     items, jobs = decode_members(batch)
     if jobs:
         try:
-            if hooks.wants("started"):
+            if hooks.wants_started:
                 for job in jobs:
                     hooks.call(started(job))
             context, call = begin_batch(batch, items, jobs, backlog.registration)

@@ -6,8 +6,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
+
 from penstock.clock import ticks
-from penstock.storage.work.leases import Lease, LeasedJob, Stored
+from penstock.storage.work.leases import Lease, Stored
 from penstock.task.definition import TaskDefinition
 from penstock.task.verdict import Verdict
 
@@ -17,58 +19,50 @@ if TYPE_CHECKING:
 __all__ = ["ClaimedBatch", "ClaimedJob", "form_batches", "jobs_of"]
 
 
-class ClaimedJob:
+class ClaimedJob(msgspec.Struct, gc=False, eq=False):
     """Written by one thread at a time: the conductor, then whoever runs it, then the conductor again.
 
-    Most jobs end well and fast: what they share are attributes of the class, so that making one costs little.
+    There are many thousands a second, and most end well. A struct is made quickly, and reading what it has costs no
+    search. The garbage collector does not look at it, which would cost more than making it: what refers to a job that
+    the job refers to (what interrupts it, its run) lets go of it when it has ended.
     """
 
+    lease: Lease
+    task: TaskDefinition
+    # As it is stored.
+    id: int
+    args: str
+    key: bytes | None
+    attributes: str | None
     # Nanoseconds of the performance counter; 0 while it has not started.
-    started = 0
-    ended = 0
+    started: int = 0
+    ended: int = 0
     # Nanoseconds after which it must not start any more; 0 where its queue has no max_wait.
-    expires_at = 0
+    expires_at: int = 0
     result: bytes | None = None
     # None once ended: it succeeded.
     verdict: Verdict | None = None
-    is_cancelled = False
+    is_cancelled: bool = False
     # Taken away from its handler (timed out, lease lost): nothing that the handler still does counts.
-    is_abandoned = False
+    is_abandoned: bool = False
     # Settled already, in its handler's transaction.
-    is_settled = False
+    is_settled: bool = False
     # Whether context.settle asked to split the job off into a lease of its own, which may be done from then on; whether
     # it waits for the answer; and that lease, once it is known.
-    is_split = False
-    is_splitting = False
+    is_split: bool = False
+    is_splitting: bool = False
     split_lease: int | None = None
     # Locked while a job is taken away, or asks for that lease: only one of them is done. One lock for all jobs, as both
     # are rare.
     taking_away: ClassVar[threading.Lock] = threading.Lock()
     # Ran past its timeout after it was split off: its end is written without waiting for its handler.
-    is_late = False
+    is_late: bool = False
     # Stops a handler that can be stopped: an async one, one in a process.
     interrupt: Callable[[], None] | None = None
     # The jobs that this stands for: a batch, which the handler is given together, or a run.
     members: list[ClaimedJob] | None = None
     # The run it is in.
     run: ClaimedRun | None = None
-
-    def __init__(self, lease: Lease, task: TaskDefinition, stored: LeasedJob) -> None:
-        self.lease = lease
-        self.task = task
-        self.id: int = stored[0]
-        self.args: str = stored[1]
-        self._stored = stored
-
-    @property
-    def key(self) -> bytes | None:
-        key: bytes | None = self._stored[2]
-        return key
-
-    @property
-    def attributes(self) -> str | None:
-        attributes: str | None = self._stored[3]
-        return attributes
 
     @property
     def end(self) -> str:
@@ -96,19 +90,20 @@ class ClaimedJob:
         return self.id & 1023
 
 
-class ClaimedBatch(ClaimedJob):
+class ClaimedBatch(ClaimedJob, gc=True):
     """Stands for jobs of one task that their handler is given together, in a backlog and in a slot: it is taken,
     started and timed as one job is. Each of its members has an end of its own. Id and lease are the first one's.
     """
 
-    members: list[ClaimedJob]
+    members: list[ClaimedJob] = msgspec.field(default_factory=list)
 
-    def __init__(self, members: list[ClaimedJob]) -> None:
+    @classmethod
+    def of(cls, members: list[ClaimedJob]) -> ClaimedBatch:
+        """A batch of these."""
         first = members[0]
-        super().__init__(first.lease, first.task, first._stored)
-        self.members = members
         for job in members:
             job.lease.together = len(members)
+        return cls(first.lease, first.task, first.id, first.args, first.key, first.attributes, members=members)
 
     @property
     def log_fields(self) -> dict[str, Any]:
@@ -140,9 +135,9 @@ def form_batches(jobs: Sequence[ClaimedJob]) -> list[ClaimedJob]:
         if job.task.batch is None:
             formed.append(job)
         elif lease.batch is None:
-            formed.append(ClaimedBatch([job]))
+            formed.append(ClaimedBatch.of([job]))
         elif members := leased.pop((lease.partition_id, lease.batch, job.task.name), None):
-            formed.append(ClaimedBatch(members))
+            formed.append(ClaimedBatch.of(members))
     return formed
 
 
@@ -150,12 +145,16 @@ def jobs_of(
     lease: Lease, rows: Stored, tasks: Mapping[str, TaskDefinition], max_wait: float | None
 ) -> list[ClaimedJob]:
     """The jobs of a new lease, as they were read."""
-    stored = [rows[lease.range * 1024 + position] for position in lease.positions]
+    base = lease.range * 1024
     if lease.task:
         task = tasks[lease.task]
-        jobs = [ClaimedJob(lease, task, row) for row in stored]
+        jobs = [
+            ClaimedJob(lease, task, row[0], row[1], row[2], row[3])
+            for row in [rows[base + position] for position in lease.positions]
+        ]
     else:
-        jobs = [ClaimedJob(lease, tasks[row[4]], row) for row in stored]
+        stored = [rows[base + position] for position in lease.positions]
+        jobs = [ClaimedJob(lease, tasks[row[4]], *row[:4]) for row in stored]
     if max_wait is not None and lease.attempt == 1 and lease.rescues == 0:
         expires_at = ticks() + int((max_wait - lease.waited_seconds) * 1e9)
         for job in jobs:

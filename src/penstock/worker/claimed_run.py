@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
+
 from penstock.worker.claimed_job import ClaimedJob
 
 if TYPE_CHECKING:
@@ -23,24 +25,28 @@ __all__ = ["ClaimedRun", "form_runs"]
 GOING_ON = frozenset({"succeeded", "expired", "cancelled", "discarded"})
 
 
-class ClaimedRun(ClaimedJob):
+class ClaimedRun(ClaimedJob, gc=True):
     """Id, task and lease are its first job's. Guarded by the pool's lock, but for what says otherwise."""
 
-    members: list[ClaimedJob]
+    members: list[ClaimedJob] = msgspec.field(default_factory=list)
+    # Whether its key waits for a person when one of its jobs runs out of attempts.
+    halts_on_dead: bool = False
+    # The slot that has it.
+    slot: Slot | None = None
+    is_over: bool = False
+    # Jobs that have ended and are not settled. Slots add to it, the conductor removes.
+    unsettled: set[int] = msgspec.field(default_factory=set)
+    size: int = 0
     _settled: ClassVar[threading.Condition] = threading.Condition()
 
-    def __init__(self, members: list[ClaimedJob], *, halts_on_dead: bool) -> None:
+    @classmethod
+    def of(cls, members: list[ClaimedJob], *, halts_on_dead: bool) -> ClaimedRun:
+        """A run of these."""
         first = members[0]
-        super().__init__(first.lease, first.task, first._stored)
-        self.members = []
-        self._halts_on_dead = halts_on_dead
-        # The slot that has it.
-        self.slot: Slot | None = None
-        self.is_over = False
-        # Jobs that have ended and are not settled. Slots add to it, the conductor removes.
-        self.unsettled: set[int] = set()
-        self.size = 0
-        self.add(members)
+        facts = (first.lease, first.task, first.id, first.args, first.key, first.attributes)
+        run = cls(*facts, halts_on_dead=halts_on_dead)
+        run.add(members)
+        return run
 
     @property
     def number(self) -> tuple[int, bytes]:
@@ -56,9 +62,8 @@ class ClaimedRun(ClaimedJob):
             self.members += members
             self.size = len(self.members)
         else:
-            with self.slot.lock:
-                self.slot.bunch.extend(members)
-                self.size = len(self.slot.bunch)
+            self.slot.bunch.extend(members)
+            self.size = len(self.slot.bunch)
 
     @property
     def unstarted(self) -> list[ClaimedJob]:
@@ -71,15 +76,12 @@ class ClaimedRun(ClaimedJob):
         if self.slot is None:
             members, self.members = self.members, []
             return members
-        with self.slot.lock:
-            members = list(self.slot.bunch)
-            self.slot.bunch.clear()
-            return members
+        return self.slot.take_back()
 
     def goes_on(self, job: ClaimedJob) -> bool:
         """From the slot's thread: whether the next may start, after one has ended."""
         end = job.end
-        return not job.is_split and (end in GOING_ON or (end == "failed" and not self._halts_on_dead))
+        return not job.is_split and (end in GOING_ON or (end == "failed" and not self.halts_on_dead))
 
     @property
     def is_half_empty(self) -> bool:
@@ -117,4 +119,4 @@ def form_runs(jobs: Sequence[ClaimedJob], halts_on_dead: Callable[[ClaimedJob], 
 
 def _run_of(members: list[ClaimedJob], halts_on_dead: bool) -> ClaimedRun:
     members.sort(key=lambda each: (each.lease.pos, each.id))
-    return ClaimedRun(members, halts_on_dead=halts_on_dead)
+    return ClaimedRun.of(members, halts_on_dead=halts_on_dead)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from math import inf
 from typing import TypeVar
 
 from penstock.clock import system, ticks
@@ -52,7 +51,6 @@ SLOW_SECONDS = 0.05
 LIMITS_SECONDS = 1.0
 # A worker that has found work for so long needs no waking.
 AWAKE_SECONDS = 0.25
-FAST_SECONDS = 0.001
 FAST_TICK_SECONDS = 0.005
 SLOWEST_POLL_SECONDS = 1.0
 
@@ -288,10 +286,8 @@ class Conductor:
             self._backlog.has_runs = True
         if self._queues.batch_sizes:
             jobs = form_batches(jobs)
-        mean = self._claim_size.mean_seconds
-        is_fast = mean is not None and mean < FAST_SECONDS
-        self._backlog.is_fast = is_fast
-        self._backlog.share.job_seconds = inf if mean is None else mean
+        self._backlog.expect(self._claim_size.mean_seconds)
+        is_fast = self._backlog.is_fast
         threads = 1 if is_fast else len(jobs)
         if any(not task.is_async for task in {job.task for job in jobs}):
             self._start_threads(threads if is_fast else self._backlog.slot_pool.in_hand + len(jobs))

@@ -44,23 +44,24 @@ def collect_ended(backlog: Backlog, claim_size: ClaimSize, taken_away: list[Clai
         return ended
     groups = ended.succeeded
     now = ticks()
-    handed_in = [done.popleft() for _ in range(len(done))]
-    ended.jobs = jobs = [job for job in handed_in if not job.is_abandoned]
+    pop = done.popleft
+    ended.jobs = jobs = [job for _ in range(len(done)) if not (job := pop()).is_abandoned]
     for lease, members in groupby(jobs, _lease_of):
-        plain = []
-        for job in members:
-            if job.verdict is None and not job.is_settled:
-                plain.append(job)
-            else:
-                _note_end(ended, job, now, claim_size)
-        if not plain:
-            continue
+        of_lease = list(members)
+        plain = [job for job in of_lease if job.verdict is None and not job.is_settled]
+        if len(plain) < len(of_lease):
+            for job in of_lease:
+                if job.verdict is not None or job.is_settled:
+                    _note_end(ended, job, now, claim_size)
+            if not plain:
+                continue
         group = groups.get(lease.id)
         if group is None:
             ended.leases[lease.id] = lease
             group = groups[lease.id] = Succeeded(lease.id, lease.token, lease.range)
-        if group.results is not None or any(job.result is not None for job in plain):
-            group.results = (group.results or [None] * len(group.positions)) + [job.result for job in plain]
+        results = [job.result for job in plain]
+        if group.results is not None or results.count(None) < len(results):
+            group.results = (group.results or [None] * len(group.positions)) + results
         group.positions += [job.id & 1023 for job in plain]
         group.ages += [(now - job.started) // 1000 for job in plain]
         group.runs += [(job.ended - job.started) // 1000 for job in plain]

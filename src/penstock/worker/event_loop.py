@@ -212,7 +212,7 @@ class EventLoop:
         job.interrupt = functools.partial(_request_interrupt, loop, runner, job)
         limit: asyncio.Timeout | None = None
         try:
-            if self._hooks.wants("started"):
+            if self._hooks.wants_started:
                 await self._hooks.call_async(started(job))
             run = begin_async(job, backlog.registration)
             if job.task.timeout is None:
@@ -244,7 +244,7 @@ class EventLoop:
             job.interrupt = batch.interrupt_if_unwanted
         if jobs:
             try:
-                if self._hooks.wants("started"):
+                if self._hooks.wants_started:
                     for job in jobs:
                         await self._hooks.call_async(started(job))
                 context, call = begin_batch(batch, items, jobs, backlog.registration)
@@ -268,6 +268,7 @@ def _end_with(job: ClaimedJob, backlog: Backlog, error: BaseException) -> None:
         backlog.end_batch(job)
         return
     note_error(job, error)
+    job.interrupt = None
     job.ended = ticks()
     if job.is_split:
         _settle(job, backlog)

@@ -74,7 +74,7 @@ class HandlerProcess:
             return
         registration = backlog.registration
         try:
-            if self._hooks.wants("started"):
+            if self._hooks.wants_started:
                 self._hooks.call(started(job))
             facts = _facts(WorkerContext(job, registration))
             self._note_answer(job, self._converse(job, job.args, facts, registration))
@@ -89,7 +89,7 @@ class HandlerProcess:
         for job in jobs:
             job.interrupt = batch.interrupt_if_unwanted
         try:
-            if self._hooks.wants("started"):
+            if self._hooks.wants_started:
                 for job in jobs:
                     self._hooks.call(started(job))
             facts = [_facts(WorkerContext(job, registration)) for job in jobs]

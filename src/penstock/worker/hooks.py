@@ -53,6 +53,8 @@ class Hooks:
 
     def __init__(self) -> None:
         self._functions: dict[str, list[Callable[[Event], Any]]] = {}
+        # Whether anybody wants to know of starts: asked for each job.
+        self.wants_started = False
         self._waiting: deque[Event] = deque()
         self._dropped = 0
         self._thread: threading.Thread | None = None
@@ -73,6 +75,7 @@ class Hooks:
             )
         others = [each for each in self._functions.get(event, ()) if not is_declared_again(each, function)]
         self._functions[event] = [*others, function]
+        self.wants_started = "started" in self._functions
 
     def wants(self, event: EventName) -> bool:
         """Whether anybody listens: events that nobody wants are not made."""

@@ -19,7 +19,7 @@ from penstock.worker.claimed_job import ClaimedJob
 from penstock.worker.context import Registration, WorkerContext
 from penstock.worker.hooks import Event, Hooks
 
-__all__ = ["begin_async", "may_start", "note_error", "note_result", "run_inline", "started"]
+__all__ = ["arguments_of", "begin_async", "may_start", "note_error", "note_result", "run_inline", "started"]
 
 log = logging.getLogger("penstock")
 
@@ -62,16 +62,13 @@ def _has_ended(job: ClaimedJob, backlog: Backlog) -> bool:
 def run_inline(job: ClaimedJob, registration: Registration, hooks: Hooks, submit: Submit) -> None:
     """Run a plain function in this thread; what of its middleware is async runs on the loop that `submit` leads to."""
     task = job.task
-    arguments = task.arguments
     try:
-        if hooks.wants("started"):
+        if hooks.wants_started:
             hooks.call(started(job))
         if task.middleware.functions:
             result = task.middleware.run(*_within(job, registration), submit)
-        elif arguments.context_parameter is None:
-            result = task.function(**arguments.decode(job.args))
         else:
-            result = task.function(**_arguments_of(job, registration))
+            result = task.function(**arguments_of(job, registration))
         if result is not None:
             note_result(job, result)
     except (
@@ -86,7 +83,7 @@ def begin_async(job: ClaimedJob, registration: Registration) -> Awaitable[Any]:
     task = job.task
     if task.middleware.functions:
         return task.middleware.run_async(*_within(job, registration))
-    run: Awaitable[Any] = task.function(**_arguments_of(job, registration))
+    run: Awaitable[Any] = task.function(**arguments_of(job, registration))
     return run
 
 
@@ -99,7 +96,7 @@ def _within(job: ClaimedJob, registration: Registration) -> tuple[Context, dict[
     return context, args, lambda: task.function(**args, **given)
 
 
-def _arguments_of(job: ClaimedJob, registration: Registration) -> dict[str, Any]:
+def arguments_of(job: ClaimedJob, registration: Registration) -> dict[str, Any]:
     """The handler's keyword arguments, the context among them if it wants one."""
     named = job.task.arguments.decode(job.args)
     if job.task.arguments.context_parameter is not None:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Slot", "SlotPool"]
 
-BUNCH = 32
-
 
 class Slot:
     """What one thread or runner works on: the job it runs, and its bunch of those to run next, all of one backlog.
@@ -38,7 +36,7 @@ class Slot:
     Made by the thread that uses it. `replace` starts another thread or runner when the slot is retired.
     """
 
-    __slots__ = ("backlog", "began", "bunch", "current", "is_retired", "lock", "replace", "run", "thread_id")
+    __slots__ = ("backlog", "began", "bunch", "current", "is_retired", "replace", "run", "thread_id")
 
     # Unset before its first bunch.
     backlog: Backlog
@@ -52,17 +50,31 @@ class Slot:
         self.replace = replace
         self.thread_id = threading.get_ident()
         self.is_retired = False
-        # Held to take the next job, and to retire: else a job of the bunch could start here and elsewhere.
-        self.lock = threading.Lock()
 
     def next(self) -> ClaimedJob | None:
-        """The next job of the bunch; None where it is empty, or was taken back."""
-        with self.lock:
+        """The next job of the bunch; None where it is empty, or was taken back.
+
+        No lock is paid for each job. Who takes one says so before it looks whether the slot is retired, and who retires
+        a slot says so before he looks which job it has: one of them sees the other.
+        """
+        try:
+            job = self.current = self.bunch.popleft()
+        except IndexError:
+            return None
+        if self.is_retired and not self.backlog.slot_pool.may_go_on(self, job):
+            return None
+        return job
+
+    def take_back(self) -> list[ClaimedJob]:
+        """What of the bunch has not started, in order. Taken from the tail: what starts meanwhile stands before it."""
+        taken: list[ClaimedJob] = []
+        while self.bunch:
             try:
-                job = self.current = self.bunch.popleft()
+                taken.append(self.bunch.pop())
             except IndexError:
-                return None
-            return job
+                break
+        taken.reverse()
+        return taken
 
 
 class SlotPool:
@@ -112,8 +124,12 @@ class SlotPool:
 
         The job's end is written by its conductor; the rest of the bunch goes back.
         """
-        with self.lock, slot.lock:
-            if slot.is_retired or slot.current is not job or job.ended != job.started:
+        with self.lock:
+            if slot.is_retired:
+                return False
+            slot.is_retired = True
+            if slot.current is not job or job.ended != job.started:
+                slot.is_retired = False
                 return False
             slot.backlog.taken_away.append((job, error, where))
             self._retire(slot)
@@ -126,10 +142,22 @@ class SlotPool:
 
     def drop(self, slot: Slot) -> None:
         """Give up a slot whose runner is gone; the rest of its bunch goes back."""
-        with self.lock, slot.lock:
+        with self.lock:
             self.left_behind.discard(slot)
             if not slot.is_retired:
                 self._retire(slot)
+
+    def may_go_on(self, slot: Slot, job: ClaimedJob) -> bool:
+        """For whoever took a job and then saw that its slot is retired, or about to be: wait for the decision. False:
+        the job goes back.
+        """
+        with self.lock:
+            if not slot.is_retired:
+                return True
+        slot.backlog.put_back(job)
+        with self.lock:
+            self.wake(slot.backlog, 1)
+        return False
 
     def _retire(self, slot: Slot) -> None:
         slot.is_retired = True
@@ -137,10 +165,9 @@ class SlotPool:
         if slot.current is not None:
             if slot.run is not None:
                 slot.run.is_over = True
-                slot.backlog.returned.extend(slot.bunch)
+                slot.backlog.returned.extend(slot.take_back())
             else:
-                slot.backlog.waiting.extendleft(reversed(slot.bunch))
-            slot.bunch.clear()
+                slot.backlog.waiting.extendleft(reversed(slot.take_back()))
             self._mark_idle(slot)
             self.wake(slot.backlog, len(slot.backlog))
 
@@ -268,7 +295,7 @@ class SlotPool:
         waiting, bunch = backlog.waiting, slot.bunch
         slot.backlog = backlog
         # Not more than a fair share: the other slots want something too.
-        share = min(BUNCH, len(waiting) // self.concurrency) if backlog.is_fast else 1
+        share = min(backlog.bunch, len(waiting) // self.concurrency)
         first = waiting.popleft()
         if isinstance(first, ClaimedRun):
             bunch.extend(first.members)
@@ -276,20 +303,23 @@ class SlotPool:
             slot.run, slot.began, first.slot = first, ticks(), slot
             slot.current = bunch[0]
             return
-        bunch.append(first)
-        is_async = first.task.is_async
-        # Where starts have an order, one in a bunch would start after those that another slot takes.
-        if first.lease.starts_in_order:
-            share = 1
-        while (
-            len(bunch) < share
-            and waiting[0].task.is_async == is_async
-            and not waiting[0].lease.starts_in_order
-            and not isinstance(waiting[0], ClaimedRun)
-        ):
-            bunch.append(waiting.popleft())
         # A slot with a current job counts as at work. Set now: the bunch may be taken back before its first job starts.
-        slot.current = bunch[0]
+        slot.current = first
+        bunch.append(first)
+        lease, is_async = first.lease, first.task.is_async
+        # Where starts have an order, one in a bunch would start after those that another slot takes.
+        if lease.starts_in_order:
+            return
+        for _ in range(share - 1):
+            job = waiting.popleft()
+            if (
+                job.task.is_async != is_async
+                or (job.lease is not lease and job.lease.starts_in_order)
+                or (job.members is not None and isinstance(job, ClaimedRun))
+            ):
+                waiting.appendleft(job)
+                return
+            bunch.append(job)
 
     def _count_waiting(self) -> None:
         now = ticks()

@@ -17,6 +17,7 @@ from penstock.worker.batch_run import run_batch_inline
 from penstock.worker.claimed_job import ClaimedBatch
 from penstock.worker.handler_process import HandlerProcess
 from penstock.worker.hooks import Hooks
+from penstock.worker.quick_run import run_quickly
 from penstock.worker.running import may_start, run_inline
 from penstock.worker.slot_pool import SlotPool
 
@@ -72,7 +73,7 @@ class Threads:
             while slot_pool.take(slot):
                 backlog = slot.backlog
                 registration = backlog.registration
-                while (job := slot.next()) is not None:
+                while (job := run_quickly(slot, hooks)) is not None:
                     if not may_start(job, backlog):
                         continue
                     if job.task.runs_in_process:

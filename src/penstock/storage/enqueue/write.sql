@@ -76,7 +76,7 @@ select case when @schema@.lock_maps(%(queues)s::int[], %(epochs)s::int[])
 
 -- name: copy_jobs
 -- Many jobs at once; they are not seen before their ranges are opened in the same transaction.
-copy @schema@.job (id, enqueued_at, partition_id, priority, task, key, args, attributes) from stdin (encoding 'UTF8')
+copy @schema@.job (id, partition_id, priority, task, key, args, attributes) from stdin (encoding 'UTF8')
 
 -- name: make_visible
 -- Make the ranges of jobs that were copied ready or scheduled, and wake who sleeps. See @schema@.make_visible.

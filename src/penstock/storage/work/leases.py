@@ -8,7 +8,9 @@ sets it aside (see penstock.storage.work.set_aside). The others are read all the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol
 
 from psycopg import sql
@@ -159,15 +161,7 @@ def read_facts(connection: Connection, name: str, some: Sequence[RangeMembers], 
             ids += [each.range * RANGE + position for position in each.positions]
     jobs = Stored()
     reader = _Reader(connection, name, parts)
-    for low, high in bounds:
-        try:
-            rows = reader.read("job", fill("within_bounds", low=low, high=high))
-        except (DatabaseError, ValueError) as error:
-            if not is_about_data(error):
-                raise
-            reader.read_by_id("job", range(low, high), jobs)
-        else:
-            jobs.update({row[0]: row for row in rows})
+    reader.read_within("job", bounds, jobs)
     if ids:
         reader.read_by_id("job", ids, jobs)
     if len(jobs) < sum(high - low for low, high in bounds) + len(ids):
@@ -185,14 +179,39 @@ class _Reader:
     """One query about jobs, of whichever table and of whichever jobs."""
 
     def __init__(self, connection: Connection, name: str, parts: Mapping[str, object]) -> None:
-        self._cursor = connection.cursor(binary=True)
+        self._connection = connection
         self._schema = schema_of(connection)
         self._name = name
         self._parts = parts
 
-    def read(self, table: str, which: sql.Composable) -> list[tuple[Any, ...]]:
-        statement = fill(self._name, self._schema, table=sql.Identifier(table), which=which, **self._parts)
-        return self._cursor.execute(statement, prepare=False).fetchall()
+    def read(self, table: str, *which: sql.Composable) -> list[tuple[Any, ...]]:
+        """The rows of each condition, in one round trip."""
+        statements = [
+            fill(self._name, self._schema, table=sql.Identifier(table), which=each, **self._parts) for each in which
+        ]
+        with self._connection.pipeline() if len(which) > 1 else nullcontext():
+            cursors = [self._connection.cursor(binary=True).execute(each, prepare=False) for each in statements]
+        return list(chain.from_iterable([cursor.fetchall() for cursor in cursors]))
+
+    def read_within(self, table: str, bounds: Sequence[tuple[int, int]], jobs: Stored) -> None:
+        """Read those of the jobs between these bounds that a table holds; where that fails, by halves, and of one pair
+        by id.
+        """
+        if not bounds:
+            return
+        try:
+            rows = self.read(table, *[fill("within_bounds", low=low, high=high) for low, high in bounds])
+        except (DatabaseError, ValueError) as error:
+            if not is_about_data(error):
+                raise
+            if len(bounds) == 1:
+                self.read_by_id(table, range(*bounds[0]), jobs)
+                return
+            half = len(bounds) // 2
+            self.read_within(table, bounds[:half], jobs)
+            self.read_within(table, bounds[half:], jobs)
+        else:
+            jobs.update({row[0]: row for row in rows})
 
     def read_by_id(self, table: str, ids: Sequence[int], jobs: Stored) -> None:
         """Read those of these jobs that a table holds; where that fails, by halves, until the one it fails for is

@@ -6,7 +6,7 @@
 -- back byte for byte, is smaller, and costs less to write.
 create table @schema@.job (
     id           bigint not null primary key,
-    enqueued_at  timestamptz not null,
+    enqueued_at  timestamptz not null default now(),
     partition_id int not null,
     priority     smallint not null,
     task         text not null,
