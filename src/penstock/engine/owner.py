@@ -8,7 +8,7 @@ of it keeps its keys busy until it has ended.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
@@ -21,7 +21,7 @@ from penstock.storage.connection.database import Connection
 from penstock.storage.enqueue.job_group import RANGE
 from penstock.storage.work import owner as storage
 from penstock.storage.work.exchange import Turn
-from penstock.storage.work.leases import Lease, LeasedJob
+from penstock.storage.work.leases import Lease, LeasedJob, Stored
 from penstock.storage.work.owner import ChosenJobs, Look, LookWish, Ownership, ReadyRow, Stretch
 from penstock.storage.work.set_aside import set_aside
 
@@ -444,7 +444,7 @@ class Owner:
     def note_succeeded(self, partition_id: int, jobs: Sequence[int], now: float) -> None:
         """Note that these jobs of a partition succeeded."""
         partition = self._partitions.get(partition_id)
-        if self._suspect in jobs:
+        if self._suspect is not None and self._suspect in jobs:
             self._suspect = None
         if partition is not None:
             for job in jobs if partition.rescued else ():
@@ -607,12 +607,17 @@ class Owner:
             set_aside(connection, stored.unreadable)
         if with_args:
             partition.read_ahead.update(stored)
+        # One by one, as they are taken over: kept together, they would be looked through again and again for garbage.
+        partition.roster.add(self._waiting_of(partition, rows, stored))
+        return len(stored)
+
+    def _waiting_of(self, partition: OwnedPartition, rows: Sequence[ReadyRow], stored: Stored) -> Iterator[JobTuple]:
+        """What the roster is told of the jobs of these rows."""
         tasks = self._tasks[partition.ownership.queue_id]
         by_range = {row.range: row for row in rows}
         row_of = by_range if len(by_range) == len(rows) else None
         of_job = {} if row_of else {row.range * RANGE + p: row for row in rows for p in row.positions}
         marks = partition.marks
-        waiting = []
         # Most have row and task in common with the one before.
         row, before = None, None
         for job, _, key, _, task, tenant in stored.values():
@@ -625,11 +630,9 @@ class Owner:
                 is_known: int = not is_unknown
                 if marks and row.is_fresh:
                     is_known = marks.get(task, is_known)
-            waiting.append((job, key, priority, pos, rank, tenant or "", epoch, is_known))
             if is_unknown:
-                partition.unknown[job] = (*waiting[-1][:7], True)
-        partition.roster.add(waiting)
-        return len(waiting)
+                partition.unknown[job] = (job, key, priority, pos, rank, tenant or "", epoch, True)
+            yield job, key, priority, pos, rank, tenant or "", epoch, is_known
 
 
 def _bounds(row: ReadyRow) -> tuple[int, int]:

@@ -64,6 +64,11 @@ class Ownership(NamedTuple):
     permits: int | None = None
     tokens: int | None = None
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether permits or tokens are counted there."""
+        return self.permits is not None or self.tokens is not None
+
 
 class ReadyRow(NamedTuple):
     """A range, or part of one, that is ready."""
@@ -199,8 +204,10 @@ class ChosenJobs:
                     (*each, is_ahead, job) for job in some if job in batches for each in _by_range(batches[job])
                 ]
         every = [member for job in jobs for member in batches.get(job, (job,))] if batches else list(jobs)
-        is_counted = ownership.permits is not None or ownership.tokens is not None
-        return cls(owner, ownership.partition_id, ownership.owner_epoch, server, every + followers, members, is_counted)
+        return cls(
+            *(owner, ownership.partition_id, ownership.owner_epoch, server, every + followers, members),
+            is_counted=ownership.is_counted,
+        )
 
     @property
     def has_batches(self) -> bool:
@@ -253,7 +260,8 @@ def look(connection: Connection, wishes: Sequence[LookWish]) -> list[Look]:
     """Look at some partitions, at each in one snapshot; where others are looked at, at all in the same."""
     if any(wish.with_others or wish.before is None for wish in wishes):
         return _look_at_others(connection, wishes)
-    with one_transaction(connection, is_one_statement=len(wishes) == 1):
+    is_one_statement = len(wishes) == 1 and not wishes[0].ownership.is_counted
+    with one_transaction(connection, is_one_statement=is_one_statement):
         cursors = [_send_look_for_rows(connection, wish) for wish in wishes]
     return [_read_rows(*each) for each in cursors]
 
@@ -288,9 +296,7 @@ def _where(wish: LookWish) -> dict[str, Any]:
 def _send_look_for_rows(connection: Connection, wish: LookWish) -> tuple[Cursor, Cursor | None]:
     where = _where(wish)
     rows = connection.execute(query("read_rows"), {**where, "rows": wish.rows, "before": wish.before})
-    if wish.ownership.permits is None and wish.ownership.tokens is None:
-        return rows, None
-    return rows, connection.execute(query("read_permits"), where)
+    return rows, connection.execute(query("read_permits"), where) if wish.ownership.is_counted else None
 
 
 def _read_rows(cursor: Cursor, permits: Cursor | None) -> Look:
@@ -311,7 +317,7 @@ def _send_look(connection: Connection, wish: LookWish) -> dict[str, Cursor]:
     cursors = {"next": connection.execute(query("read_next_rows"), {**where, "rows": wish.rows})}
     if wish.before is not None:
         cursors["new"] = connection.execute(query("read_new_rows"), {**where, "before": wish.before})
-    if ownership.permits is not None or ownership.tokens is not None:
+    if ownership.is_counted:
         cursors["permits"] = connection.execute(query("read_permits"), where)
     if wish.with_others:
         cursors["running"] = connection.execute(query("read_running"), where)
