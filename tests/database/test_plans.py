@@ -281,6 +281,7 @@ def test_an_owner_s_look_touches_only_what_it_has_not_read(backlog: Scene) -> No
     look = {"partition": partition, "queue": queue.id, "starts": array_text([begin] * 10)}
     assert_cheap(connection, "read_next_rows", {**look, "rows": 100})
     assert_cheap(connection, "read_new_rows", {**look, "before": before})
+    assert_cheap(connection, "read_rows", {**look, "before": before, "rows": 100})
     for name in ("read_running", "read_held", "read_halted", "read_permits"):
         assert_cheap(connection, name, look)
     assert_cheap(connection, "still_ready", {"partition": partition, "jobs": array_text([begin * 1024])})
@@ -293,6 +294,15 @@ def test_an_owner_s_look_touches_only_what_it_has_not_read(backlog: Scene) -> No
         "members": array_text([members_text([0])]), "aheads": "{f}", "batches": None,
     }  # fmt: skip
     assert_cheap(connection, "lease_chosen", chosen)
+    held = connection.execute(query("lease_chosen"), {**chosen, "ranges": array_text([begin + 1024])}).fetchall()
+    one = {
+        "worker": worker, "name": "w", "lease": held[0][0], "lease_token": TOKEN, "ended": (begin + 1024) * 1024,
+        "age": 20, "run": 10, "result": None, "token": TOKEN, "server": chosen["server"], "partition": partition,
+        "owner_epoch": 0, "job": begin * 1024, "is_ahead": False,
+    }  # fmt: skip
+    assert connection.execute(query("turn_of_one"), one).fetchall() != []
+    one |= {"lease": backlog.one("select id from penstock.lease"), "ended": begin * 1024, "job": (begin + 2048) * 1024}
+    assert_cheap(connection, "turn_of_one", one)
 
 
 def test_the_maps_of_a_resized_queue_are_looked_at_through_indexes(backlog: Scene) -> None:

@@ -493,7 +493,10 @@ class World:
 
     def tell(self, row: Row, number: int, end: str) -> None:
         if row.owner is not None and self.owners.get(row.partition) is row.owner:
-            row.owner.roster.note_end(number, end, self.now)
+            if end == "succeeded" and self.random.random() < 0.5:
+                row.owner.roster.note_succeeded([number], self.now)
+            else:
+                row.owner.roster.note_end(number, end, self.now)
 
     # What is promised
 

@@ -34,7 +34,7 @@ In each turn:
     is paused an owner reads by itself.
  6. `look`, before `note_ends`: a job that was noted as ended, and is still leased in the snapshot, would count as
     running elsewhere. It would keep its key, and its room under a limit, until the next look.
- 7. `note_ends`, before `wish`: what ended makes room in the same turn.
+ 7. `note_ends`, or `note_succeeded` for many, before `wish`: what ended makes room in the same turn.
  8. `wish`, for no more than `link.at_most` says: after a turn that was cancelled for taking too long that is less.
     For nothing where the conversation is in doubt.
  9. `exchange`. Its settlement names what it has `freed`: partitions with a limit in which others may sleep that wait

@@ -27,6 +27,11 @@ def read_leased(conversation: Conversation, source: Source, leases: Sequence[Lea
     # Those of one task and those of several are read apart.
     plain = [lease for lease in leases if lease.task and lease.only_job is None]
     mixed = [lease for lease in leases if not lease.task and not _are_read(lease, rows)]
+    if mixed and source.has_unread(mixed):
+        # A key that has whole ranges to itself gets its jobs one by one, and not each by a question of its own.
+        conversation.ask(lambda connection: source.read_on(connection, mixed))
+        rows.update(source.read_ahead(mixed))
+        mixed = [lease for lease in mixed if not _are_read(lease, rows)]
     if plain:
         rows.add(conversation.ask(lambda connection: read_jobs(connection, plain)))
     if mixed:

@@ -69,6 +69,12 @@ class MixedSource:
         leases = list(leases)
         return self._plain.read_ahead(leases) | self._owned.read_ahead(leases)
 
+    def has_unread(self, leases: Iterable[Lease]) -> bool:
+        return self._owned.has_unread(leases)
+
+    def read_on(self, connection: Connection, leases: Iterable[Lease]) -> None:
+        self._owned.read_on(connection, leases)
+
     def queue_of(self, partition: int) -> int:
         try:
             return self._plain.queue_of(partition)
@@ -77,6 +83,9 @@ class MixedSource:
 
     def note_ends(self, ends: Iterable[tuple[int, int, str]], now: float) -> None:
         self._owned.note_ends(ends, now)
+
+    def note_succeeded(self, partition: int, jobs: Sequence[int], now: float) -> None:
+        self._owned.note_succeeded(partition, jobs, now)
 
     def withhold(self, paused: Set[int], blocked: Set[int]) -> None:
         self._plain.withhold(paused, blocked)

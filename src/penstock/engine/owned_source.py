@@ -82,12 +82,21 @@ class OwnedSource:
     def read_ahead(self, leases: Iterable[Lease]) -> dict[int, LeasedJob]:
         return self._owner.take_read_ahead(leases)
 
+    def has_unread(self, leases: Iterable[Lease]) -> bool:
+        return self._owner.has_unread(leases)
+
+    def read_on(self, connection: Connection, leases: Iterable[Lease]) -> None:
+        self._owner.read_on(connection, leases)
+
     def queue_of(self, partition: int) -> int:
         return self._queue_of[partition]
 
     def note_ends(self, ends: Iterable[tuple[int, int, str]], now: float) -> None:
         for partition, job, end in ends:
             self._owner.note_end(partition, job, end, now)
+
+    def note_succeeded(self, partition: int, jobs: Sequence[int], now: float) -> None:
+        self._owner.note_succeeded(partition, jobs, now)
 
     def withhold(self, paused: Set[int], blocked: Set[int]) -> None:
         # What is paused it reads with the rules.

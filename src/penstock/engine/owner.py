@@ -23,8 +23,8 @@ from penstock.storage.connection.database import Connection
 from penstock.storage.enqueue.job_group import RANGE
 from penstock.storage.work import owner as storage
 from penstock.storage.work.exchange import Turn
-from penstock.storage.work.leases import Lease, LeasedJob
-from penstock.storage.work.owner import ChosenJobs, Look, LookWish, Ownership, ReadyRow
+from penstock.storage.work.leases import Lease, LeasedJob, Stored
+from penstock.storage.work.owner import ChosenJobs, Look, LookWish, Ownership, ReadyRow, Stretch
 from penstock.storage.work.set_aside import set_aside
 
 __all__ = ["OwnedPartition", "Owner"]
@@ -55,6 +55,8 @@ MOST_UNKNOWN = 2_000
 MOST_EXECUTORS = 8
 # So many jobs are kept with their arguments at most.
 MOST_KEPT = 16_384
+# Of a range of one key so many jobs are read when the first of them starts.
+JOBS_READ_ON = 256
 # A range this large may be all of one key, which is worth asking.
 WORTH_ASKING = 64
 
@@ -86,6 +88,8 @@ class OwnedPartition:
     is_noted_idle: bool = False
     # Jobs as they were read ahead, with their arguments.
     read_ahead: dict[int, LeasedJob] = field(default_factory=dict)
+    # By range, from which position on and up to which jobs were added to the roster without reading each of them.
+    unread: dict[int, tuple[int, int]] = field(default_factory=dict)
     # Jobs of it that were leased and have not ended, as far as the owner was told.
     out: set[int] = field(default_factory=set)
     # Of those, the ones leased to another holder than the owner itself, which may not hear of their ends.
@@ -517,6 +521,37 @@ class Owner:
                         found[base + position] = read_ahead
         return found
 
+    def has_unread(self, leases: Iterable[Lease]) -> bool:
+        """Whether jobs of these leases are of ranges that were not read job by job."""
+        return any(self._next_unread(lease) is not None for lease in leases)
+
+    def read_on(self, connection: Connection, leases: Iterable[Lease]) -> None:
+        """Read jobs of such ranges ahead, from the first that is leased on."""
+        for lease in leases:
+            rest = self._next_unread(lease)
+            if rest is not None:
+                first, to, high = rest
+                partition = self._partitions[lease.partition_id]
+                if to < high:
+                    partition.unread[lease.range] = to, high
+                else:
+                    del partition.unread[lease.range]
+                stretch = Stretch(lease.range, first, to)
+                partition.read_ahead.update(
+                    storage.read_waiting(connection, [stretch], with_args=True, with_tenant=False)
+                )
+
+    def _next_unread(self, lease: Lease) -> tuple[int, int, int] | None:
+        """What to read of the lease's range: from where, up to where, and where it ends."""
+        partition = self._partitions.get(lease.partition_id)
+        unread = None if partition is None else partition.unread.get(lease.range)
+        if partition is None or unread is None or len(partition.read_ahead) >= MOST_KEPT:
+            return None
+        first, (low, high) = lease.positions[0], unread
+        if not low <= first < high:
+            return None
+        return first, min(max(first + JOBS_READ_ON, lease.positions[-1] + 1), high), high
+
     def note_end(self, partition_id: int, job: int, end: str, now: float) -> None:
         """Note how a job ended, or that it went back."""
         partition = self._partitions.get(partition_id)
@@ -551,6 +586,19 @@ class Owner:
         is_low = self._watch.is_short or partition.roster.waiting < READ_OF_MANY
         if not partition.is_read and (partition.is_fair or (is_low and partition.lacks(FEWEST_ROWS))):
             self._watch.note_hungry(partition.ownership.partition_id)
+
+    def note_succeeded(self, partition_id: int, jobs: Sequence[int], now: float) -> None:
+        """Note that these jobs of a partition succeeded."""
+        partition = self._partitions.get(partition_id)
+        if self._suspect is not None and self._suspect in jobs:
+            self._suspect = None
+        if partition is not None:
+            for job in jobs if partition.rescued else ():
+                partition.rescued.pop(job, None)
+            partition.out.difference_update(jobs)
+            partition.leased_to_others.difference_update(jobs)
+            partition.roster.note_succeeded(jobs, now)
+            self._note_change(partition)
 
     def is_idle(self, now: float) -> bool:
         """Whether nothing of its partitions could start, now or after a moment."""
@@ -665,6 +713,7 @@ class Owner:
                 key, tenant, is_known = only.key, only.tenant or "", only.task in tasks
                 mark = marks.get(only.task, is_known) if row.is_fresh else is_known
                 jobs = range(row.range * RANGE + row.low, row.range * RANGE + row.high)
+                partition.unread[row.range] = row.low, row.high
                 partition.roster.add_alike(jobs, key, row.priority, row.pos, rank, tenant, row.epoch, mark)
                 if not is_known:
                     partition.unknown |= {
@@ -719,23 +768,32 @@ class Owner:
             set_aside(connection, stored.unreadable)
         if with_args:
             partition.read_ahead.update(stored)
+        # One by one, as they are taken over: kept together, they would be looked through again and again for garbage.
+        partition.roster.add(self._waiting_of(partition, rows, stored))
+        return len(stored)
+
+    def _waiting_of(self, partition: OwnedPartition, rows: Sequence[ReadyRow], stored: Stored) -> Iterator[JobTuple]:
+        """What the roster is told of the jobs of these rows."""
         tasks = self._tasks[partition.ownership.queue_id]
         by_range = {row.range: row for row in rows}
         row_of = by_range if len(by_range) == len(rows) else None
         of_job = {} if row_of else {row.range * RANGE + p: row for row in rows for p in row.positions}
         marks = partition.marks
-        waiting = []
+        # Most have row and task in common with the one before.
+        row, before = None, None
         for job, _, key, _, task, tenant in stored.values():
-            row = row_of[job // RANGE] if row_of else of_job[job]
-            rank = row.ready_at + 60.0 * row.priority
-            is_known: int = task in tasks
-            if marks and row.is_fresh:
-                is_known = marks.get(task, is_known)
-            waiting.append((job, key, row.priority, row.pos, rank, tenant or "", row.epoch, is_known))
-            if task not in tasks:
-                partition.unknown[job] = (*waiting[-1][:7], True)
-        partition.roster.add(waiting)
-        return len(waiting)
+            its_row = row_of[job // RANGE] if row_of else of_job[job]
+            if its_row is not row or task != before:
+                row, before = its_row, task
+                priority, pos, epoch = row.priority, row.pos, row.epoch
+                rank = row.ready_at + 60.0 * priority
+                is_unknown = task not in tasks
+                is_known: int = not is_unknown
+                if marks and row.is_fresh:
+                    is_known = marks.get(task, is_known)
+            if is_unknown:
+                partition.unknown[job] = (job, key, priority, pos, rank, tenant or "", epoch, True)
+            yield job, key, priority, pos, rank, tenant or "", epoch, is_known
 
 
 def _bounds(row: ReadyRow) -> tuple[int, int]:

@@ -115,10 +115,19 @@ class PlainSource:
     def read_ahead(self, leases: Iterable[Lease]) -> dict[int, LeasedJob]:
         return {lease.only_job[0]: lease.only_job for lease in leases if lease.only_job is not None}
 
+    def has_unread(self, leases: Iterable[Lease]) -> bool:
+        return False
+
+    def read_on(self, connection: Connection, leases: Iterable[Lease]) -> None:
+        pass
+
     def queue_of(self, partition: int) -> int:
         return self._queue_of[partition]
 
     def note_ends(self, ends: Iterable[tuple[int, int, str]], now: float) -> None:
+        pass
+
+    def note_succeeded(self, partition: int, jobs: Sequence[int], now: float) -> None:
         pass
 
     def withhold(self, paused: Set[int], blocked: Set[int]) -> None:

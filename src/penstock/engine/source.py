@@ -88,11 +88,20 @@ class Source(Protocol):
     def read_ahead(self, leases: Iterable[Lease]) -> dict[int, LeasedJob]:
         """The jobs of new leases as far as they were read already, by id; they are not kept any longer."""
 
+    def has_unread(self, leases: Iterable[Lease]) -> bool:
+        """Whether jobs of these leases, which were not read ahead, are followed by others that were not either."""
+
+    def read_on(self, connection: Connection, leases: Iterable[Lease]) -> None:
+        """Read these ahead after all, and those that follow them with them."""
+
     def queue_of(self, partition: int) -> int:
         """The queue of a partition that a lease came from."""
 
     def note_ends(self, ends: Iterable[tuple[int, int, str]], now: float) -> None:
         """Learn of which partition which jobs ended, and how; "release" and "suspect": it goes back."""
+
+    def note_succeeded(self, partition: int, jobs: Sequence[int], now: float) -> None:
+        """The same of jobs of one partition that succeeded, as most do: many at once cost less."""
 
     def withhold(self, paused: Set[int], blocked: Set[int]) -> None:
         """Take nothing of these queues: they are paused, or what would run them cannot."""

@@ -9,6 +9,7 @@ not saved up, and however many come, those that wait have their turn first.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 
@@ -22,11 +23,15 @@ FEWEST_BEFORE_A_SWEEP = 64
 class ReadyKeys:
     """Keys by the rank of their next job. Entries of keys that are not ready any more, or have another next job, stay
     until they are met.
+
+    Most enter in the order of their ranks, as jobs were enqueued: those stand in a line, and cost the same however many
+    there are. The others are in a heap.
     """
 
-    __slots__ = ("_heap", "_sweep_at_size")
+    __slots__ = ("_heap", "_line", "_sweep_at_size")
 
     def __init__(self) -> None:
+        self._line: deque[ReadyEntry] = deque()
         self._heap: list[ReadyEntry] = []
         self._sweep_at_size = FEWEST_BEFORE_A_SWEEP
 
@@ -39,25 +44,33 @@ class ReadyKeys:
 
     def enter(self, entry: ReadyEntry, number: int) -> None:
         """Add a key, whose next job is of the tenant with this number."""
-        heap = self._heap
-        heappush(heap, entry)
-        if len(heap) > self._sweep_at_size:
-            heap[:] = [entry for entry in heap if entry[2].entry is entry]
-            heapify(heap)
-            self._sweep_at_size = 2 * len(heap) + FEWEST_BEFORE_A_SWEEP
+        line = self._line
+        if not line or line[-1] <= entry:
+            line.append(entry)
+        else:
+            heappush(self._heap, entry)
+        if len(line) + len(self._heap) > self._sweep_at_size:
+            self._line = deque(entry for entry in line if entry[2].entry is entry)
+            self._heap = [entry for entry in self._heap if entry[2].entry is entry]
+            heapify(self._heap)
+            self._sweep_at_size = 2 * (len(self._line) + len(self._heap)) + FEWEST_BEFORE_A_SWEEP
 
     def first(self) -> float | None:
         """The rank of the next job of the first key."""
-        heap = self._heap
+        line, heap = self._line, self._heap
+        while line and line[0][2].entry is not line[0]:
+            line.popleft()
         while heap and heap[0][2].entry is not heap[0]:
             heappop(heap)
-        return heap[0][0] if heap else None
+        if line and heap:
+            return min(line[0], heap[0])[0]
+        return line[0][0] if line else heap[0][0] if heap else None
 
     def next(self) -> Key | None:
         """Take out the first key."""
-        heap = self._heap
-        while heap:
-            entry = heappop(heap)
+        line, heap = self._line, self._heap
+        while line or heap:
+            entry = line.popleft() if line and not (heap and heap[0] < line[0]) else heappop(heap)
             key = entry[2]
             if key.entry is entry:
                 key.entry = None

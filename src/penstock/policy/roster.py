@@ -137,7 +137,11 @@ class Roster:
         has_holds, is_single = bool(holds), self._rules.per_key == 1
         out_with, fuller_at = self._out_with, self._fuller_at
         number_of = self._ready_keys.add_jobs if self._is_fair else None
+        oldest, halted = self._key_maps.oldest, self._halts.names
+        enter = self._ready_keys.enter
         changed: set[Key] = set()
+        ready = 0
+        seconds, microseconds = 0.0, 0
         for job, name, priority, pos, rank, tenant, epoch, is_known in jobs:
             if job in out:
                 key = out.pop(job)
@@ -148,6 +152,10 @@ class Roster:
                 changed.add(key)
             if has_holds and job in holds:
                 changed.add(holds.end(job))
+            mark = number_of(tenant) << TENANT_SHIFT | is_known if number_of else is_known
+            if rank != seconds:
+                # Most come with others of their row.
+                seconds, microseconds = rank, int(rank * 1_000_000)
             if name is None and not is_known:
                 key = self._unhandled
             else:
@@ -155,9 +163,35 @@ class Roster:
                 known = keys.get(name_or_tenant)
                 if known is None:
                     known = keys[name_or_tenant] = Key(name, tenant)
+                    if (
+                        name is not None
+                        and is_single
+                        and epoch <= oldest
+                        and is_known & HAS_HANDLER
+                        and name not in halted
+                    ):
+                        # What `_reclassify` would find of a key that has this job and nothing else, at less cost.
+                        known.sequence = JobSequence(epoch, priority)
+                        known.sequence.add(pos, job, microseconds, mark)
+                        known.waiting = known.startable = 1
+                        known.standing = READY
+                        entry = known.entry = (microseconds, job, known)
+                        enter(entry, mark >> TENANT_SHIFT)
+                        ready += 1
+                        continue
                 key = known
-            mark = number_of(tenant) << TENANT_SHIFT | is_known if number_of else is_known
-            where = key.add(epoch, priority, pos, job, int(rank * 1_000_000), mark)
+            sequence = key.sequence
+            if (
+                sequence is not None
+                and key.others is None
+                and sequence.priority == priority
+                and sequence.epoch == epoch
+            ):
+                where = sequence.add(pos, job, microseconds, mark)
+                if where:
+                    key.waiting += 1
+            else:
+                where = key.add(epoch, priority, pos, job, microseconds, mark)
             if where:
                 self.waiting += 1
             elif number_of:
@@ -169,6 +203,9 @@ class Roster:
                 or (fuller_at and key in fuller_at)
             ):
                 changed.add(key)
+        self.waiting += ready
+        self.startable += ready
+        self._hopeful += ready
         for key in changed:
             if key is not self._unhandled:
                 self._reclassify(key)
@@ -214,6 +251,8 @@ class Roster:
         is_fair, is_single = self._is_fair, self._rules.per_key == 1
         has_batches = bool(self._batch_sizes) or self._rules.has_runs
         has_waits = allowance.has_key_rate or self._has_batch_waits
+        if is_single and not (has_batches or has_waits or is_fair):
+            self._take_singly(taken, most)
         while len(taken) < most:
             key = self._next(now) if has_waits else self._ready_keys.next()
             if key is None:
@@ -244,6 +283,35 @@ class Roster:
         if self.tokens is not None:
             self.tokens -= len(taken) + further
         return taken
+
+    def _take_singly(self, taken: list[int], most: int) -> None:
+        """The same at less cost, for most queues: while each key that is next has one job to start, and no rate, batch,
+        run or tenant counts.
+        """
+        next_key, out = self._ready_keys.next, self._out
+        started = 0
+        while len(taken) < most and (key := next_key()) is not None:
+            sequence = key.sequence
+            # What is next of a key that is ready may start: whatever changes that, `_reclassify` is asked.
+            if sequence is None or key.name is None or (job := sequence.first[sequence.at + ID]) in out:
+                # Anything but the usual: as others are.
+                self._reclassify(key)
+                break
+            if key.waiting == 1:
+                # The last of its key that is known.
+                key.sequence = None
+                key.waiting = 0
+            else:
+                key.pop()
+            out[job] = key
+            key.out += 1
+            taken.append(job)
+            # What `_reclassify` would find: nothing more of it starts before this one has ended.
+            key.standing = BUSY
+            started += key.startable
+            key.startable = 0
+        self.waiting -= len(taken)
+        self.startable -= started
 
     def extend_runs(self, now: float) -> list[int]:
         """Give out the jobs that follow at the tail of runs that have room."""
@@ -302,6 +370,49 @@ class Roster:
         if end != "succeeded":
             self._note_unsuccessful_end(job, key, end)
         self._reclassify(key)
+
+    def note_succeeded(self, jobs: Iterable[int], now: float) -> None:
+        """Note that these jobs ended well, which most do."""
+        out, keys, oldest, halted = self._out, self._keys, self._key_maps.oldest, self._halts.names
+        enter = self._ready_keys.enter
+        is_usual = self._rules.per_key == 1 and not (self._out_with or self._fuller_at)
+        ready = gone = 0
+        for job in jobs:
+            key = out.get(job)
+            if (
+                key is None
+                or key.standing != BUSY
+                or key.out != 1
+                or key.holds
+                or key.elsewhere
+                or key.name is None
+                or not is_usual
+            ):
+                self.note_end(job, "succeeded", now)
+                continue
+            del out[job]
+            key.out = 0
+            sequence = key.sequence
+            # What `_reclassify` would find, at less cost: either there is no more of the key, or its next is ready.
+            if sequence is None:
+                key.standing = EMPTY
+                gone += 1
+                keys.pop(key.name, None)
+            elif (
+                sequence.epoch <= oldest
+                and (mark := sequence.first[sequence.at + MARK]) & HAS_HANDLER
+                and key.name not in halted
+            ):
+                key.standing = READY
+                key.startable = 1
+                ready += 1
+                first, at = sequence.first, sequence.at
+                entry = key.entry = (first[at + RANK], first[at + ID], key)
+                enter(entry, mark >> TENANT_SHIFT)
+            else:
+                self._reclassify(key)
+        self._hopeful -= gone
+        self.startable += ready
 
     def set_elsewhere(self, jobs: Iterable[tuple[int, bytes | None]], unstarted: Collection[int] = ()) -> None:
         """Replace what other workers have leased of this partition; the unstarted may come back as they were."""

@@ -115,7 +115,7 @@ class Conductor:
         surplus = self._source.surplus
         ended = collect_ended(self._backlog, self._claim_size, end_taken_away(self._backlog))
         now = system.monotonic()
-        self._source.note_ends(((job.lease.partition_id, job.id, job.end) for job in ended.jobs), now)
+        self._note_ends(ended, now)
         self._queues.note_freed(ended.jobs)
         ended.ends += self._withdraw(surplus, now)
         self._source.close_runs(self._backlog.take_over_runs())
@@ -226,6 +226,18 @@ class Conductor:
         if self._source.is_look_due(now) and not self._stop_request.is_made:
             wanted = self.link.at_most(sum(self._wanted(self._backlog.slot_pool.grantable(self._backlog))))
             self._ask(lambda connection: self._source.look(connection, wanted, now))
+
+    def _note_ends(self, ended: EndedJobs, now: float) -> None:
+        """Tell the source what ended: what succeeded, by lease, and every other end by itself."""
+        succeeded = 0
+        for lease_id, group in ended.succeeded.items():
+            succeeded += len(group.positions)
+            base = group.range * 1024
+            jobs = [base + position for position in group.positions]
+            self._source.note_succeeded(ended.leases[lease_id].partition_id, jobs, now)
+        if succeeded < len(ended.jobs):
+            others = (job for job in ended.jobs if job.verdict is not None or job.is_settled)
+            self._source.note_ends(((job.lease.partition_id, job.id, job.end) for job in others), now)
 
     def _note_caps(self) -> None:
         """What a claim brought is among the leases by now."""

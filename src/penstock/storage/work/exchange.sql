@@ -6,6 +6,13 @@ select id, partition_id, priority, pos, range, low, high, members::text, attempt
                              %(owner_epochs)s::bigint[], %(counts)s::int[], %(ranges)s::bigint[], %(members)s::bit(1024)[],
                              %(aheads)s::boolean[], %(batches)s::bigint[])
 
+-- name: turn_of_one
+-- See @schema@.turn_of_one. Locks: the lease, the partition's row for share, the ready row. Index: ready_of_range.
+select lease_id, its_priority, its_pos, its_attempt, its_rescues, its_task,
+       extract(epoch from now() - its_ready_at)::double precision, children
+  from @schema@.turn_of_one(%(worker)s, %(name)s, %(lease)s, %(lease_token)s, %(ended)s, %(age)s, %(run)s, %(result)s,
+                            %(token)s, %(server)s, %(partition)s, %(owner_epoch)s, %(job)s, %(is_ahead)s)
+
 -- name: claim
 -- See @schema@.claim. Locks: gates, then ready rows in order, skipping those that are locked. Index: ready_in_order. A
 -- job that is alone in its lease comes with it: who waits for single jobs is spared a second question.

@@ -7,10 +7,10 @@ sets it aside (see penstock.storage.work.set_aside). The others are read all the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, field
+from itertools import chain, compress
 from typing import Any, Protocol
 
 from psycopg import sql
@@ -25,6 +25,7 @@ from penstock.storage.enqueue.job_group import RANGE
 __all__ = [
     "Lease",
     "LeasedJob",
+    "RangeMembers",
     "Stored",
     "count_slots",
     "leases_from",
@@ -37,6 +38,9 @@ __all__ = [
 # A range this well filled is read by its bounds; the others by their ids.
 _WORTH_BOUNDS = 8
 
+
+# From the digits of a member bitmap to their numbers.
+_BITS = bytes.maketrans(b"01", b"\0\1")
 
 NOT_STORED = "it is in no table of jobs"
 
@@ -79,11 +83,20 @@ class Lease:
     together: int = 1
     # Monotonic seconds of when the worker got it.
     taken_at: float = 0.0
+    # The positions of `members`, once somebody has asked for them.
+    _positions: Sequence[int] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def positions(self) -> Sequence[int]:
         """Which jobs of the range are meant."""
-        return members_of(self.low, self.high, self.members)
+        if self._positions is None:
+            self._positions = members_of(self.low, self.high, self.members)
+        return self._positions
+
+    def keep_only(self, positions: Collection[int]) -> None:
+        """Go on without the other jobs."""
+        self.members = "".join("1" if position in positions else "0" for position in range(RANGE))
+        self._positions = None
 
 
 class RangeMembers(Protocol):
@@ -105,7 +118,7 @@ def members_of(low: int, high: int, members: str | None) -> Sequence[int]:
     """Which positions of a range a row means: those of its member bitmap, or all between its bounds."""
     if members is None:
         return range(low, high)
-    return [position for position in range(low, high) if members[position] == "1"]
+    return list(compress(range(low, high), members[low:high].encode().translate(_BITS)))
 
 
 def count_slots(leases: Sequence[Lease]) -> int:

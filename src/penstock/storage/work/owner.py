@@ -22,9 +22,10 @@ from penstock.storage.catalogue.queues import rules_of
 from penstock.storage.catalogue.resize import UndrainedKeyMaps
 from penstock.storage.connection.arrays import array_text, members_text
 from penstock.storage.connection.database import Connection
+from penstock.storage.connection.one_transaction import one_transaction
 from penstock.storage.connection.queries import query
 from penstock.storage.enqueue.job_group import RANGE
-from penstock.storage.work.leases import Stored, members_of, read_facts
+from penstock.storage.work.leases import RangeMembers, Stored, members_of, read_facts
 
 __all__ = [
     "ChosenJobs",
@@ -34,6 +35,7 @@ __all__ = [
     "News",
     "Ownership",
     "ReadyRow",
+    "Stretch",
     "give_up",
     "has_work_of_others",
     "lease_parameters",
@@ -65,6 +67,11 @@ class Ownership(NamedTuple):
     permits: int | None = None
     tokens: int | None = None
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether permits or tokens are counted there."""
+        return self.permits is not None or self.tokens is not None
+
 
 class News(NamedTuple):
     """The partitions that something came to, of whomever, and the snapshot and the server that say so."""
@@ -93,6 +100,19 @@ class ReadyRow(NamedTuple):
     def is_fresh(self) -> bool:
         """Whether its jobs have never failed, and were never rescued: they may be given to a handler together."""
         return self.attempt == 1 and self.rescues == 0
+
+    @property
+    def positions(self) -> Sequence[int]:
+        return members_of(self.low, self.high, self.members)
+
+
+class Stretch(NamedTuple):
+    """Jobs of a range that follow each other."""
+
+    range: int
+    low: int
+    high: int
+    members: str | None = None
 
     @property
     def positions(self) -> Sequence[int]:
@@ -141,6 +161,14 @@ class Look:
     tokens: int | None = None
     key_maps: UndrainedKeyMaps | None = None
 
+    def add(self, row: ReadyRow, *, is_next: bool) -> None:
+        """Take in a row: one of those not read so far, or one that is new before them."""
+        self.rows.append(row)
+        if is_next:
+            is_first = not self.found[row.priority]
+            self.found[row.priority] += 1
+            self.ends[row.priority] = row.pos + 1 if is_first else max(self.ends[row.priority], row.pos + 1)
+
 
 @dataclass(slots=True)
 class ChosenJobs:
@@ -157,6 +185,8 @@ class ChosenJobs:
     server: str
     jobs: list[int]
     members: list[tuple[int, str, bool, int | None]]
+    # Whether permits or tokens are counted there, of a total_limit or total_rate.
+    is_counted: bool = False
 
     @classmethod
     def of(
@@ -185,7 +215,10 @@ class ChosenJobs:
                     (*each, is_ahead, job) for job in some if job in batches for each in _by_range(batches[job])
                 ]
         every = [member for job in jobs for member in batches.get(job, (job,))] if batches else list(jobs)
-        return cls(owner, ownership.partition_id, ownership.owner_epoch, server, every + followers, members)
+        return cls(
+            *(owner, ownership.partition_id, ownership.owner_epoch, server, every + followers, members),
+            is_counted=ownership.is_counted,
+        )
 
     @property
     def has_batches(self) -> bool:
@@ -235,7 +268,16 @@ def leave_crews(connection: Connection, worker: int, queues: Iterable[int]) -> N
 
 
 def look(connection: Connection, wishes: Sequence[LookWish]) -> list[Look]:
-    """Look at some partitions in one snapshot."""
+    """Look at some partitions, at each in one snapshot; where others are looked at, at all in the same."""
+    if any(wish.with_others or wish.before is None for wish in wishes):
+        return _look_at_others(connection, wishes)
+    is_one_statement = len(wishes) == 1 and not wishes[0].ownership.is_counted
+    with one_transaction(connection, is_one_statement=is_one_statement):
+        cursors = [_send_look_for_rows(connection, wish) for wish in wishes]
+    return [_read_rows(*each) for each in cursors]
+
+
+def _look_at_others(connection: Connection, wishes: Sequence[LookWish]) -> list[Look]:
     with connection.pipeline():
         connection.execute(query("begin_snapshot"))
         connection.execute(query("lock_job_tables"))
@@ -264,13 +306,36 @@ def read_news(connection: Connection, before: str | None) -> News:
     return News(*row)
 
 
-def _send_look(connection: Connection, wish: LookWish) -> dict[str, Cursor]:
+def _where(wish: LookWish) -> dict[str, Any]:
     ownership = wish.ownership
-    where = {"partition": ownership.partition_id, "queue": ownership.queue_id, "starts": array_text(wish.starts)}
+    return {"partition": ownership.partition_id, "queue": ownership.queue_id, "starts": array_text(wish.starts)}
+
+
+def _send_look_for_rows(connection: Connection, wish: LookWish) -> tuple[Cursor, Cursor | None]:
+    where = _where(wish)
+    rows = connection.execute(query("read_rows"), {**where, "rows": wish.rows, "before": wish.before})
+    return rows, connection.execute(query("read_permits"), where) if wish.ownership.is_counted else None
+
+
+def _read_rows(cursor: Cursor, permits: Cursor | None) -> Look:
+    rows = cursor.fetchall()
+    as_of, server = rows[0][:2]
+    seen = Look(as_of, server)
+    for _, _, is_next, *row in rows:
+        # One without a row says that there is none.
+        if is_next is not None:
+            seen.add(ReadyRow(*row), is_next=is_next)
+    if permits is not None:
+        ((seen.permits, seen.tokens),) = permits.fetchall()
+    return seen
+
+
+def _send_look(connection: Connection, wish: LookWish) -> dict[str, Cursor]:
+    ownership, where = wish.ownership, _where(wish)
     cursors = {"next": connection.execute(query("read_next_rows"), {**where, "rows": wish.rows})}
     if wish.before is not None:
         cursors["new"] = connection.execute(query("read_new_rows"), {**where, "before": wish.before})
-    if ownership.permits is not None or ownership.tokens is not None:
+    if ownership.is_counted:
         cursors["permits"] = connection.execute(query("read_permits"), where)
     if wish.with_others:
         cursors["running"] = connection.execute(query("read_running"), where)
@@ -282,12 +347,10 @@ def _send_look(connection: Connection, wish: LookWish) -> dict[str, Cursor]:
 def _read_look(as_of: str, server: str, cursors: dict[str, Cursor]) -> Look:
     seen = Look(as_of, server)
     if "new" in cursors:
-        seen.rows = [ReadyRow(*row) for row in cursors["new"].fetchall()]
+        for row in cursors["new"].fetchall():
+            seen.add(ReadyRow(*row), is_next=False)
     for row in cursors["next"].fetchall():
-        each = ReadyRow(*row)
-        seen.rows.append(each)
-        seen.found[each.priority] += 1
-        seen.ends[each.priority] = each.pos + 1
+        seen.add(ReadyRow(*row), is_next=True)
     if "permits" in cursors:
         ((seen.permits, seen.tokens),) = cursors["permits"].fetchall()
     if "running" in cursors:
@@ -311,7 +374,7 @@ def read_single_keys(connection: Connection, rows: Sequence[ReadyRow]) -> dict[t
     return {(low, high - 1): JobFacts(low, key, task, tenant) for low, high, key, task, tenant in found}
 
 
-def read_waiting(connection: Connection, rows: Sequence[ReadyRow], *, with_args: bool, with_tenant: bool) -> Stored:
+def read_waiting(connection: Connection, rows: Sequence[RangeMembers], *, with_args: bool, with_tenant: bool) -> Stored:
     """The jobs of these rows, by id: as a worker starts them (id, args, key, attributes, task), and the tenant.
 
     Arguments that are long are left out, to be read when the job starts.

@@ -60,6 +60,31 @@ select r.priority, r.pos, r.range, r.low, r.high, r.members::text, r.attempt, r.
           and pos >= (%(starts)s::bigint[])[level.priority + 1]
         order by pos fetch first (%(rows)s) rows with ties) as r
 
+-- name: read_rows
+-- Both, by one snapshot, which is told with each row: first what is new, then what is next. One statement has one snapshot,
+-- and needs no transaction for it. Index: ready_changed, ready_in_order.
+select pg_current_snapshot()::text, @schema@.this_server(), r.is_next, r.priority, r.pos, r.range, r.low, r.high, r.members::text,
+       r.attempt, r.rescues, r.epoch, extract(epoch from r.ready_at)::double precision
+  from (values (1)) as one
+  left join (
+       select false as is_next, n.priority, n.pos, n.range, n.low, n.high, n.members, n.attempt, n.rescues, n.epoch, n.ready_at
+         from (select priority, pos, range, low, high, members, attempt, rescues, epoch, ready_at, changed from @schema@.ready
+                where partition_id = %(partition)s and changed >= pg_snapshot_xmax(%(before)s::pg_snapshot)
+               union all
+               select priority, pos, range, low, high, members, attempt, rescues, epoch, ready_at, changed from @schema@.ready
+                where partition_id = %(partition)s
+                  and changed = any (array(select pg_snapshot_xip(%(before)s::pg_snapshot)))) as n
+        where n.pos < (%(starts)s::bigint[])[n.priority + 1]
+          and n.changed < pg_snapshot_xmax(pg_current_snapshot())
+       union all
+       select true, n.priority, n.pos, n.range, n.low, n.high, n.members, n.attempt, n.rescues, n.epoch, n.ready_at
+         from generate_series(0, 9) as level(priority)
+        cross join lateral (
+              select priority, pos, range, low, high, members, attempt, rescues, epoch, ready_at from @schema@.ready
+               where partition_id = %(partition)s and not is_parked and priority = level.priority
+                 and pos >= (%(starts)s::bigint[])[level.priority + 1]
+               order by pos fetch first (%(rows)s) rows with ties) as n) as r on true
+
 -- name: read_running
 -- The jobs of a partition that anybody holds a lease of, and which of them may come back without having started.
 select l.range * 1024 + m, j.key, l.is_ahead or not exists (select from @schema@.worker as w where w.id = l.worker_id)

@@ -65,4 +65,4 @@ def leave_unread_out(leases: Sequence[Lease], stored: Stored) -> None:
     for lease in leases:
         left = {position for position in lease.positions if lease.range * 1024 + position not in stored.unreadable}
         if len(left) < len(lease.positions):
-            lease.members = "".join("1" if position in left else "0" for position in range(1024))
+            lease.keep_only(left)

@@ -131,7 +131,8 @@ create or replace function @schema@.lease_chosen(
     p_owner bigint, p_holder bigint, p_token bigint, p_server text, p_partitions int[], p_owner_epochs bigint[],
     p_counts int[], p_ranges bigint[], p_members bit(1024)[], p_aheads boolean[], p_batches bigint[] default null)
 returns setof @schema@.claimed
-language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
+language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp as $$
 declare
     v_none constant bit(1024) := repeat('0', 1024)::bit(1024);
     v_owned int[];
