@@ -24,6 +24,12 @@ from penstock.worker.slot_pool import Slot, SlotPool
 from penstock.worker.stop_request import StopRequest
 
 
+@pytest.fixture(autouse=True)
+def nobody_wants_jobs_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have made a filter of the log, which does for good."""
+    monkeypatch.setattr(current_job, "is_wanted", False)
+
+
 class Scene:
     """A slot that has taken all jobs of a task, one for each of these arguments."""
 
