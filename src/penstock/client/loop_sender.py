@@ -1,8 +1,8 @@
 """Calls of coroutines, written by one thread for all of them.
 
 A coroutine binds its arguments on its event loop, hands the call in and awaits a future. The sender takes what was
-handed in since the last time, plans it, writes it together, and tells each loop once what became of it. While it writes,
-the next calls gather: so many tasks of a loop make few transactions, and none of them a thread.
+handed in since the last time, plans it, writes it together, and tells each loop once what became of it. Meanwhile the
+next calls gather: so many tasks of a loop make few transactions, and none of them a thread.
 
 What does not simply succeed there is gone through again call by call, each in a thread and in the context of its own
 task, as a plain call would be: it meets its own refusal, and has its own time.
@@ -84,8 +84,7 @@ class LoopSender:
     def send(self, rows: PendingRows, again: Callable[[], list[int]], seconds: float) -> asyncio.Future[int]:
         """Hand in a call of one job, on the loop that will be told its id."""
         loop = asyncio.get_running_loop()
-        with within(seconds) as deadline:
-            item = Item(rows, again, deadline, loop)
+        item = Item(rows, again, within(seconds).deadline, loop)
         with self._changed:
             self._inbox.append(item)
             if self._sender is None:
@@ -144,12 +143,14 @@ class LoopSender:
             while self._sender is me:
                 items: list[Item] = []
                 size = 0
-                while self._inbox and len(items) < RANGE and size < MOST_BYTES:
+                while self._inbox and len(items) < RANGE:
+                    size += len(self._inbox[0].rows.args[0])
+                    if items and size > MOST_BYTES:
+                        break
                     item = self._inbox.popleft()
                     # One that is done was cancelled.
                     if not item.future.done():
                         items.append(item)
-                        size += len(item.rows.args[0])
                 if items:
                     self._busy_since = system.monotonic()
                     return items
@@ -236,7 +237,7 @@ class LoopSender:
 
         def run() -> None:
             try:
-                job_id = item.context.run(act)
+                job_id = item.context.run(_act_within, item.deadline, act)
             except BaseException as error:
                 _tell([(item, error)])
             else:
@@ -245,6 +246,11 @@ class LoopSender:
         # Its task may have been cancelled meanwhile.
         if not item.future.done():
             self._threads.submit(run)
+
+
+def _act_within(deadline: Deadline, act: Callable[[], int]) -> int:
+    with keeping(deadline):
+        return act()
 
 
 def _make_again(item: Item) -> int:

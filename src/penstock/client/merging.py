@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from penstock.client.call import Call, PlannedWrite
@@ -18,6 +18,7 @@ from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import ConnectionCut, is_denial
 from penstock.storage.connection.flow import session_of
 from penstock.storage.connection.pool import refuse_cut
+from penstock.storage.enqueue.job_group import JobGroup
 from penstock.storage.enqueue.merged import first_token, look_for_ranges, merge_groups, write_merged
 from penstock.storage.enqueue.receipts import newest_id_seen, note_newest
 from penstock.storage.enqueue.write import set_ids
@@ -45,7 +46,7 @@ class Merger:
                     return self._committer.try_commit(call, write)
                 finally:
                     line.end(caller)
-            (entry,) = self._write_in_line(line, caller, call, write)
+            (entry,) = self._write_in_line(line, caller, call, write, write.groups)
         if entry.fate == "alone":
             return self._committer.try_commit(call, write)
         if entry.fate == "in doubt":
@@ -53,15 +54,19 @@ class Merger:
         return True
 
     def write_for_many(self, call: Call, write: PlannedWrite) -> list[Entry]:
-        """Write what one thread has for many callers; what became of each group."""
+        """Write what one thread has for many callers, a job for each; what became of them, by groups."""
         line = self._lines.get(write.shard) or self._open_line(write.shard)
         caller = Caller()
+        # Where a queue is bounded each job is admitted by itself.
+        groups = write.groups if not write.has_max_length else [row for group in write.groups for row in group.rows()]
         with caller.present:
-            return self._write_in_line(line, caller, call, write)
+            return self._write_in_line(line, caller, call, write, groups)
 
-    def _write_in_line(self, line: WaitingLine, caller: Caller, call: Call, write: PlannedWrite) -> list[Entry]:
-        """Have a write's groups written, by this caller or another one; what became of each."""
-        entries = [Entry(caller, call, group, write.entries[group.destination.queue_id]) for group in write.groups]
+    def _write_in_line(
+        self, line: WaitingLine, caller: Caller, call: Call, write: PlannedWrite, groups: Sequence[JobGroup]
+    ) -> list[Entry]:
+        """Have the groups of a write written, by this caller or another one; what became of each."""
+        entries = [Entry(caller, call, group, write.entries[group.destination.queue_id]) for group in groups]
         while (merged := line.lead_or_wait(caller, entries, call.deadline)) is not None:
             try:
                 self._write(merged, self._databases.of(write.shard))

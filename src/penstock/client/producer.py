@@ -12,7 +12,7 @@ an older one is planned again by the new one, and nobody notices. A map that is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -80,10 +80,10 @@ class Producer:
         with within(self._request_timeout if timeout is None else timeout, self._clock) as deadline:
             return self._enqueue(Call(rows, [0] * count, deadline), rows.options.connection)
 
-    async def enqueue_from_loop(self, rows: PendingRows, again: Callable[[], list[int]]) -> int:
+    def enqueue_from_loop(self, rows: PendingRows, again: Callable[[], list[int]]) -> Awaitable[int]:
         """Write one job, for a coroutine; its id. `again` makes it a plain call, where it comes to that."""
         timeout = rows.options.request_timeout
-        return await self._loop_sender.send(rows, again, self._request_timeout if timeout is None else timeout)
+        return self._loop_sender.send(rows, again, self._request_timeout if timeout is None else timeout)
 
     async def enqueue_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
         """Write a call in the transaction of an asynchronous connection."""

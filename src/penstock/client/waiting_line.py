@@ -156,21 +156,22 @@ class WaitingLine:
         """
         caller.get_ready_to_wait()
         try:
-            while (write := self._look(caller, entries)) is None and any(entry.fate is None for entry in entries):
+            while pending := [entry for entry in entries if entry.fate is None]:
+                if (write := self._look(caller, pending)) is not None:
+                    return write
                 left = deadline.left()
                 if left <= 0.0 or self._is_down():
-                    self._leave(entries)
+                    self._leave(pending)
                     if left <= 0.0 and all(entry.write is None for entry in entries):
                         raise StillInLine(f"{self._most} calls of this app were under way for {deadline.seconds:g} s")
                     if left <= -GRACE_SECONDS:
-                        self._doubt(entries)
-                    left = GRACE_SECONDS
-                if any(entry.fate is None for entry in entries):
-                    caller.wait(min(left, STEP_SECONDS))
+                        self._doubt(pending)
+                    left = 0.0 if all(entry.fate for entry in pending) else GRACE_SECONDS
+                caller.wait(min(left, STEP_SECONDS))
         except BaseException:
             self._leave(entries)
             raise
-        return write
+        return None
 
     def end(self, caller: Caller, write: MergedWrite | None = None) -> None:
         """This caller writes no more: another one may, and those whose calls it took go on."""
@@ -180,17 +181,17 @@ class WaitingLine:
             self._under_way.pop(caller, None)
             self._wake_next()
         if write is not None:
-            for other in {entry.caller for entry in write.entries}:
+            for other in dict.fromkeys([entry.caller for entry in write.entries]):
                 if other is not caller:
                     other.wake()
 
-    def _look(self, caller: Caller, entries: Sequence[Entry]) -> MergedWrite | None:
+    def _look(self, caller: Caller, pending: Sequence[Entry]) -> MergedWrite | None:
         """Lead where there is room; get in line otherwise. What was taken by one who is gone gets its fate."""
         with self._lock:
-            free = [entry for entry in entries if entry.write is None and entry.fate is None]
+            free = [entry for entry in pending if entry.write is None]
             if not free:
-                for entry in entries:
-                    if entry.fate is None and entry.write is not None and entry.write.leader.is_gone:
+                for entry in pending:
+                    if entry.write is not None and entry.write.leader.is_gone:
                         entry.write.end()
                 return None
             if not self._has_room():

@@ -90,12 +90,12 @@ def _parameters(ranges: Sequence[MergedRange], receipt: Receipt) -> dict[str, An
     is_noted = receipt.kept_seconds is not None
     return {
         "queues": array_text(to.queue_id for to in destinations),
-        "epochs": [to.epoch for to in destinations],
+        "epochs": _numbers([to.epoch for to in destinations]),
         "partitions": array_text(to.partition_id for to in destinations),
         "priorities": array_text(to.priority for to in destinations),
         "tasks": [to.task for to in destinations],
-        "run_ats": [to.run_at for to in destinations],
-        "delays": [to.delay for to in destinations],
+        "run_ats": _values([to.run_at for to in destinations]),
+        "delays": _values([to.delay for to in destinations]),
         "sizes": array_text(merged.size for merged in ranges),
         "job_ranges": _job_ranges(ranges),
         "job_tasks": _column(groups, [group.tasks for group in groups]),
@@ -105,6 +105,18 @@ def _parameters(ranges: Sequence[MergedRange], receipt: Receipt) -> dict[str, An
         "token": receipt.token if is_noted else None,
         "kept_seconds": receipt.kept_seconds,
     }
+
+
+def _numbers(values: Sequence[int | None]) -> str | None:
+    """An array of numbers, some of which may be missing; None where all are."""
+    if all(value is None for value in values):
+        return None
+    return array_text("null" if value is None else value for value in values)
+
+
+def _values(values: list[Any]) -> list[Any] | None:
+    """The same of other values."""
+    return None if all(value is None for value in values) else values
 
 
 def _job_ranges(ranges: Sequence[MergedRange]) -> str | None:
