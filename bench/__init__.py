@@ -8,6 +8,7 @@ with a fresh database and right after a checkpoint; sides take turns, so that a 
     cycle             whole cycles a second against raw COPY, and WAL a job
     bulk_enqueue      enqueue_many against raw COPY
     single_enqueue    enqueue against one INSERT and commit, and against PgQueuer's
+    meeting_calls     calls of threads and tasks at the same time, against one call of as many jobs
     copy_or_insert    from how many jobs on COPY beats one statement
     backlog           drain rate behind a small and a large backlog
     held_transaction  the cycle while another transaction stays open

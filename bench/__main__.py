@@ -22,6 +22,7 @@ QUESTIONS = (
     "cycle",
     "bulk_enqueue",
     "single_enqueue",
+    "meeting_calls",
     "copy_or_insert",
     "backlog",
     "many_partitions",

@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from penstock.clock import Clock, system
 
-__all__ = ["Deadline", "current_deadline", "in_this_call", "within", "without_deadline", "writing_nothing"]
+__all__ = ["Deadline", "current_deadline", "in_this_call", "keeping", "within", "without_deadline", "writing_nothing"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,18 +70,33 @@ def current_deadline() -> Deadline | None:
 class within:  # noqa: N801  (reads as the words it stands for: `with within(seconds):`)
     """Give what the block does so many seconds; less where the call around it has less."""
 
-    __slots__ = ("_deadline", "_token")
+    __slots__ = ("_token", "deadline")
 
     def __init__(self, seconds: float, clock: Clock = system, *, renews: bool = False) -> None:
         outer = _current.get()
         inner = Deadline(seconds, clock, renews=renews, outer=outer)
-        self._deadline = inner if outer is None or inner.at < outer.at else outer
+        self.deadline = inner if outer is None or inner.at < outer.at else outer
 
     def __enter__(self) -> Deadline:
-        self._token: Token[Deadline | None] = _current.set(self._deadline)
-        return self._deadline
+        self._token: Token[Deadline | None] = _current.set(self.deadline)
+        return self.deadline
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        _current.reset(self._token)
+
+
+class keeping:  # noqa: N801  (as above)
+    """What the block does ends by a deadline that is not this thread's: it acts for several calls."""
+
+    __slots__ = ("_deadline", "_token")
+
+    def __init__(self, deadline: Deadline) -> None:
+        self._deadline = deadline
+
+    def __enter__(self) -> None:
+        self._token: Token[Deadline | None] = _current.set(self._deadline)
+
+    def __exit__(self, *_: object) -> None:
         _current.reset(self._token)
 
 

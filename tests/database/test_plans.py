@@ -240,6 +240,8 @@ def test_enqueuing_touches_few_pages(backlog: Scene) -> None:
             "key": None, "args": "{}", "attributes": None, "token": None, "kept_seconds": None,
         },
     )  # fmt: skip
+    assert_cheap(connection, "enqueue_merged", merged(backlog.queue, None))
+    assert_cheap(connection, "find_tokens", {"after": last, "first": 1, "last": 5})
     assert_cheap(connection, "note_written", {"token": 1, "kept_seconds": 60.0, "first_id": last})
     assert_cheap(connection, "find_or_void_receipt", {"token": 2, "kept_seconds": 60.0})
     assert_cheap(connection, "find_token", {"after": last, "token": '{"token":1}'})
@@ -265,10 +267,20 @@ def few_if_mapped(queue: QueueEntry, epoch: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def merged(queue: QueueEntry, epoch: int | None) -> dict[str, Any]:
+    return {
+        "queues": [queue.id], "epochs": [epoch], "partitions": [queue.partition_ids[0]], "priorities": [5],
+        "tasks": ["t" if epoch is None else ""], "run_ats": None, "delays": None, "sizes": [2], "job_ranges": None,
+        "job_tasks": ["t", "t"], "keys": [b"k", b"l"], "args": "[{},{}]", "attributes": "[null,null]", "token": None,
+        "kept_seconds": None,
+    }  # fmt: skip
+
+
 def test_enqueuing_on_an_owned_queue_touches_few_pages(backlog: Scene) -> None:
     connection, queue = backlog.connection, find_queue(backlog.connection, "owned")
     assert_cheap(connection, "enqueue_one_if_mapped", one_if_mapped(queue, 1))
     assert_cheap(connection, "enqueue_few_if_mapped", few_if_mapped(queue, 1))
+    assert_cheap(connection, "enqueue_merged", merged(queue, 1))
     # By a map that is not the queue's: nothing is written.
     assert_cheap(connection, "enqueue_one_if_mapped", one_if_mapped(queue, 2), 10)
 

@@ -4,6 +4,7 @@ faults have stopped, everything has drained and the judge speaks.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import random
@@ -11,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -165,6 +167,39 @@ class Stage:
             ids += app.enqueue_many(jobs)
         return ids
 
+    def enqueue_from_threads(self, count: int) -> None:
+        """So many calls of one or two jobs at the same time, which meet."""
+        queues = ["ordered"] if self.orders.ordered else []
+
+        def call(number: int) -> None:
+            match (["plain", "lane", *queues] * count)[number]:
+                case "ordered":
+                    self.enqueue_steps("ordered", 1, keys=12)
+                case task:
+                    self.enqueue(task, 1 + number % 2)
+
+        with ThreadPoolExecutor(count) as threads:
+            calls = [threads.submit(call, number) for number in range(count)]
+        for each in calls:
+            each.result()
+
+    def enqueue_from_tasks(self, count: int) -> None:
+        """So many tasks of one event loop that enqueue a job each."""
+        definition = self.app.tasks["work"]["plain"]
+
+        async def call(label: str) -> None:
+            with self.recorder.enqueuing([label], "work") as ids:
+                args = definition.arguments.encode({"label": label})
+                ids.append(await self.app.sender.send_from_loop(PendingRows(definition, PLAIN, [args])))
+
+        async def call_all() -> list[BaseException | None]:
+            calls = (call(label) for label in self._new_labels("plain", count))
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+        for problem in asyncio.run(call_all()):
+            if problem is not None:
+                raise problem
+
     def enqueue_family(self, app: App | None = None) -> list[int]:
         """A parent and its child in one call; their ids."""
         labels = self._new_labels("family", 2)
@@ -203,13 +238,17 @@ class Stage:
 
     def enqueue_something(self) -> None:
         """One call of any kind that the stage's queues take."""
-        kinds = ["plain", "plain", "lane", "family", *(["load"] if self._loads else [])]
+        kinds = ["plain", "plain", "lane", "family", "threads", "tasks", *(["load"] if self._loads else [])]
         kinds += ["ordered"] * 3 if self.orders.ordered else []
         kinds += ["limited"] * 2 if self.orders.limit else []
         kinds += ["total", "total-ordered"] * 2 if self.orders.total else []
         match self._calls.choice(kinds):
             case "family":
                 self.enqueue_family()
+            case "threads":
+                self.enqueue_from_threads(12)
+            case "tasks":
+                self.enqueue_from_tasks(30)
             case "load":
                 self.load(self._calls.choice([3, 40]))
             case "ordered" | "limited" | "total" | "total-ordered" as queue:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import re
 import signal
@@ -16,8 +17,9 @@ from tests.fault.crew import build
 from tests.fault.proxy import Cut, Proxy
 from tests.fault.stage import Stage, eventually, times
 from tests.fault.tally import brought
+from tests.system.meeting import Meeting
 
-from penstock import App
+from penstock import App, RequestTimeout
 
 CUTS: list[Cut] = ["answered", "ended", "answered", "ended", "racing", "unsent"]
 
@@ -72,6 +74,54 @@ def test_g1_a_call_whose_answer_is_lost_is_written_once(stage: Stage, proxy: Pro
     verdict = stage.verdict()
     verdict.require("a settle")
     assert not verdict.sometimes["an enqueue of unknown outcome"]
+
+
+@pytest.mark.parametrize("cut", dict.fromkeys(CUTS))
+def test_g1_g5_calls_that_were_written_together_all_find_out_when_their_answer_is_lost(
+    stage: Stage, proxy: Proxy, distant: App, cut: Cut
+) -> None:
+    """Threads and tasks, of a plain queue and of one in order: one transaction, and nobody hears of it."""
+    spread = distant.queue("spread", partitions=4, order="key").task(name="step", key="customer", max_attempts=2)(_step)
+    plain = distant.queue("keyed").task(name="plain", max_attempts=2)(_labelled)
+    numbers = itertools.count()
+    told = [plain.enqueue(label="first"), spread.enqueue(customer="c0", label="second")]
+
+    def call_of_task() -> int:
+        return asyncio.run(plain.aenqueue(label=str(next(numbers))))
+
+    for _ in range(3 + times(2, 8)):
+        with Meeting(distant) as meeting:
+            calls = [meeting.call(plain.enqueue, label=str(next(numbers))) for _ in range(3)]
+            calls += [meeting.call(spread.enqueue, customer=f"c{n}", label=str(next(numbers))) for n in range(5)]
+            calls += [meeting.call(call_of_task) for _ in range(2)]
+            cuts = proxy.cut_count
+            proxy.cut_next(cut, is_merged_in)
+        told += [call.result() for call in calls]
+        assert proxy.cut_count == cuts + 1
+        brought("answer lost after COMMIT")
+    assert Counter(stage.snapshot().labels.values()).most_common(1)[0][1] == 1
+    assert sorted(stage.snapshot().labels) == sorted(told)
+
+
+def test_g12_whoever_was_written_together_looks_until_its_own_deadline(
+    stage: Stage, proxy: Proxy, distant: App
+) -> None:
+    plain = distant.queue("keyed").task(name="plain", max_attempts=2)(_labelled)
+    plain.enqueue(label="first")
+    proxy.goes_down_when_answered = True
+    with Meeting(distant) as meeting:
+        patient = [meeting.call(plain.enqueue, label=f"patient-{n}") for n in range(2)]
+        hasty = meeting.call(plain.options(request_timeout=2.0).enqueue, label="hasty")
+        proxy.cut_next("answered", is_merged_in)
+    error = hasty.exception()
+    assert isinstance(error, RequestTimeout)
+    assert error.outcome == "unknown"
+    assert not any(call.done() for call in patient)
+    proxy.goes_down_when_answered = False
+    proxy.come_up()
+    stored = {label: job for job, label in stage.snapshot().labels.items()}
+    assert [call.result() for call in patient] == [stored["patient-0"], stored["patient-1"]]
+    assert "hasty" in stored
 
 
 @pytest.mark.parametrize("cut", CUTS[:2])
@@ -166,6 +216,12 @@ def is_commit_in(chunk: bytes, said: bytes) -> bool:
     """Whether a client commits here, in words or by a statement it has prepared."""
     prepared = re.findall(rb"(_pg3_\d+\x00)commit\x00", said, re.IGNORECASE)
     return b"commit\x00" in chunk.lower() or any(name in chunk for name in prepared)
+
+
+def is_merged_in(chunk: bytes, said: bytes) -> bool:
+    """Whether calls that met are written here: one statement, which commits itself."""
+    prepared = re.findall(rb"(_pg3_\d+\x00)[^\x00]*penstock\.enqueue_merged\(", said)
+    return b"penstock.enqueue_merged(" in chunk or any(name in chunk for name in prepared)
 
 
 def is_turn_in(chunk: bytes, said: bytes) -> bool:

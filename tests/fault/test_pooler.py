@@ -13,6 +13,7 @@ from tests.fault.crew import build
 from tests.fault.pooler import Loss, Pooler
 from tests.fault.stage import MakeStage, Stage, eventually, is_stopped, times
 from tests.fault.tally import brought
+from tests.system.meeting import Meeting
 
 from penstock import App
 
@@ -70,6 +71,30 @@ def test_g1_g3_g11_a_call_is_written_once_though_it_arrives_after_it_was_looked_
         lost, ended = pooler.lost, pooler.ended
         pooler.lose_next(loss, lambda chunk: last in chunk)
         told += calls[kind]()
+        assert pooler.lost == lost + 1
+        pooler.send_on()
+        eventually(lambda: pooler.ended > ended, "what was late has arrived")  # noqa: B023
+        brought("answer lost behind a pooler")
+    stored = stage.snapshot().labels
+    assert Counter(stored.values()).most_common(1)[0][1] == 1
+    assert set(told) <= stored.keys()
+    stage.verdict().require("a settle")
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_g1_g3_g5_calls_that_were_written_together_are_written_once_though_they_arrive_after_they_were_looked_for(
+    pooled_stage: Stage, pooler: Pooler, distant: App, loss: Loss
+) -> None:
+    stage = pooled_stage
+    stage.enqueue("plain", 1, distant)
+    told: list[int] = []
+    for _ in range(times(5, 10)):
+        lost, ended = pooler.lost, pooler.ended
+        pooler.lose_next(loss, lambda chunk: b"penstock.enqueue_merged(" in chunk)
+        with Meeting(distant) as meeting:
+            calls = [meeting.call(stage.enqueue, "plain", n, distant) for n in (1, 1, 3)]
+            calls += [meeting.call(stage.enqueue_steps, "ordered", 1, 12, app=distant) for _ in range(4)]
+        told += [job for call in calls for job in call.result()]
         assert pooler.lost == lost + 1
         pooler.send_on()
         eventually(lambda: pooler.ended > ended, "what was late has arrived")  # noqa: B023

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Literal
 
@@ -51,7 +52,7 @@ class Recorder:
     def __init__(self, path: Path, actor: str | None = None) -> None:
         self.actor = actor or str(os.getpid())
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        self._calls = 0
+        self._calls = count(1)
 
     def note(
         self,
@@ -74,8 +75,7 @@ class Recorder:
 
         Order is promised in the group, or for each job in the group of its key.
         """
-        self._calls += 1
-        call = self._calls
+        call = next(self._calls)
         groups = keys or [group] * len(labels)
         for label, group_ in zip(labels, groups, strict=True):
             self.note("enqueue", "invoke", label=label, call=call, group=group_)

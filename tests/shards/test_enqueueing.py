@@ -16,6 +16,7 @@ import pytest
 from tests.fault.proxy import Cut, Proxy
 from tests.fault.test_lost_answers import is_commit_in
 from tests.shards.scene import becomes, entry_of, execute, key_on, set_map_state, stored, task_on, where
+from tests.system.meeting import Meeting
 
 from penstock import App, InvalidInput, PartitionUnavailable, QueueFull, RequestTimeout, SchemaMismatch
 from penstock.client import callers_writer
@@ -739,3 +740,23 @@ def home(app: App, key: str, queue: str = "q") -> int:
 def idempotency_key_on(app: App, shard: int, queue: str = "q") -> str:
     """An idempotency key that is remembered on a shard."""
     return next(key for n in range(10_000) if home(app, key := f"i{n}", queue) == shard)
+
+
+@FAILING
+def test_g11_calls_in_line_for_a_shard_that_goes_down_are_written_elsewhere_or_end_by_their_deadline(
+    scene: Scene, failing: int
+) -> None:
+    task = task_on(scene.app, partitions=2)
+    scene.prefer_failing(task)
+    key = key_on(scene.app, scene.failing)
+    bound = task.options(key=key, request_timeout=2.0)
+    with Meeting(scene.app, scene.failing) as meeting:
+        free = [meeting.call(task.enqueue, n=n) for n in range(4)]
+        of_key = meeting.call(bound.enqueue, n=10)
+        scene.proxy.go_down()
+        scene.app.databases.of(scene.failing).breaker.note_failure()
+        # Those that may go elsewhere do not wait until there is room.
+        assert {shard_of(call.result()) for call in free} == {scene.sound}
+        error = of_key.exception()
+    assert isinstance(error, PartitionUnavailable)
+    assert scene.counted() == Counter(dict.fromkeys(range(4), 1))

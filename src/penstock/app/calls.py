@@ -39,7 +39,7 @@ class Bounded(within):
         super().__exit__(kind, error, trace)
         if error is None:
             return
-        if self._is_change and self._deadline.may_have_written and isinstance(error, PartitionUnavailable):
+        if self._is_change and self.deadline.may_have_written and isinstance(error, PartitionUnavailable):
             error.outcome = "unknown"
         if (told := refusal(error)) is not None:
             raise told from error

@@ -118,6 +118,11 @@ class Declarations:
             self._crons[cron.name] = cron
             self._unwritten.append(cron)
 
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether something was declared that the database does not know yet."""
+        return bool(self._unwritten)
+
     def write_declarations(self) -> None:
         """Write what was declared since the last time."""
         if not self._unwritten:

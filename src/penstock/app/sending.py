@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from penstock.app.access import Access
@@ -70,6 +71,17 @@ class AppSender:
         with self._begin(rows.options.connection, rows.options.request_timeout) as deadline:
             producer = self._open_producer_for(rows.keys is not None, len(rows.args))
             return producer.enqueue_rows(rows, deadline)
+
+    def send_from_loop(self, rows: PendingRows) -> Awaitable[int]:
+        """Write one job for a coroutine, without a thread of its own; its id."""
+        producer = self.producer
+        if producer is not None and self._access.testing is None and not self._access.declarations.has_unwritten:
+            refuse_in_main_import("enqueue")
+            return producer.enqueue_from_loop(rows, partial(self.send_rows, rows))
+        # What it takes to begin, such as connecting, is waited for in a thread.
+        timeout = rows.options.request_timeout
+        seconds = self.request_timeout if timeout is None else timeout
+        return call_in_thread(lambda: self.send_rows(rows)[0], seconds)
 
     async def send_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
         """Write jobs inside an asynchronous caller's transaction; their ids."""

@@ -8,6 +8,9 @@ planning        which jobs of a call are written where
 grouping        from pending jobs to groups of one destination
 producer        writes a call, and keeps trying until its time is up
 committer       one try of a planned write; what became of it where the answer was lost
+waiting_line    which calls wait for others that are under way, and who writes them
+merging         several calls in one transaction
+loop_sender     calls of coroutines, written by one thread
 callers_writer  a call in the transaction of its caller
 checks          what would refuse a call, before it is written
 map_wait        waiting for a key map that is not open yet

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -11,6 +12,7 @@ from penstock.shards.databases import Databases
 from penstock.shards.depths import Depths
 from penstock.shards.parents import check_parents
 from penstock.storage.catalogue import queues as catalogue
+from penstock.storage.catalogue.queues import QueueEntry
 from penstock.storage.connection.database import Connection
 
 __all__ = ["Checks"]
@@ -46,6 +48,23 @@ class Checks:
             most = entry.rules.max_length
             if most is not None and catalogue.waiting_in(connection, partition) + count > most:
                 raise QueueFull(entry.name, most)
+
+    def admit(self, shard: int, asked: Sequence[tuple[QueueEntry, int, int]], connection: Connection) -> list[bool]:
+        """Which of several calls may be written together, the first one first; of each its queue, partition and count.
+
+        A partition does not grow longer by all of them than its queue allows.
+        """
+        self._depths.fold(shard, connection)
+        lengths: dict[int, int] = {}
+        admitted: list[bool] = []
+        for entry, partition, count in asked:
+            most = entry.rules.max_length
+            if most is not None and partition not in lengths:
+                lengths[partition] = catalogue.waiting_in(connection, partition)
+            admitted.append(most is None or lengths[partition] + count <= most)
+            if most is not None and admitted[-1]:
+                lengths[partition] += count
+        return admitted
 
     def check_parents(self, waves: Waves) -> None:
         """Refuse parents that are nowhere, as far as what writes their children does not do it."""

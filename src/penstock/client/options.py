@@ -45,6 +45,11 @@ class Options:
     connection: Any = None
     request_timeout: float | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether a call of one job with them stands by itself: it names no other job, and no caller's transaction."""
+        return self.idempotency_key is None and self.unique is None and not self.after and self.connection is None
+
     @classmethod
     def checked(
         cls,

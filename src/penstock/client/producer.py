@@ -12,7 +12,7 @@ an older one is planned again by the new one, and nobody notices. A map that is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -21,7 +21,9 @@ from penstock.client.call import Call, PlannedWrite, Waves
 from penstock.client.callers_writer import CallersWriter
 from penstock.client.checks import Checks
 from penstock.client.committer import Committer
+from penstock.client.loop_sender import LoopSender
 from penstock.client.map_wait import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, MapWait
+from penstock.client.merging import Merger
 from penstock.client.pending import PendingJob, PendingRows, is_bound
 from penstock.client.planning import Planner
 from penstock.client.refusals import WritesFailed, check_size, locked_out, merge_errors, not_taken
@@ -56,6 +58,8 @@ class Producer:
         self._checks = Checks(databases, self._depths)
         self._map_wait = MapWait(find_queue_now, self._clock)
         self._committer = Committer(databases, self._checks)
+        self._merger = Merger(databases, self._checks, self._committer)
+        self._loop_sender = LoopSender(databases, self._plan, self._merger, self._threads)
         self._callers_writer = CallersWriter(databases, self._planner, self._checks, self._map_wait)
 
     def enqueue(self, jobs: Sequence[PendingJob], deadline: Deadline, connection: Any = None) -> list[int]:
@@ -72,6 +76,11 @@ class Producer:
             return []
         check_size(count)
         return self._enqueue(Call(rows, [0] * count, deadline), rows.options.connection)
+
+    def enqueue_from_loop(self, rows: PendingRows, again: Callable[[], list[int]]) -> Awaitable[int]:
+        """Write one job, for a coroutine; its id. `again` makes it a plain call, where it comes to that."""
+        timeout = rows.options.request_timeout
+        return self._loop_sender.send(rows, again, self._request_timeout if timeout is None else timeout)
 
     async def enqueue_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
         """Write a call in the transaction of an asynchronous connection."""
@@ -133,7 +142,8 @@ class Producer:
         awaits_map = False
         while True:
             try:
-                is_written = self._committer.try_commit(call, write)
+                # What one statement writes may be written together with other calls.
+                is_written = (self._merger if write.is_few else self._committer).try_commit(call, write)
             except LockHeld as error:
                 raise locked_out(call, write, self._databases.of(write.shard), error) from error
             except DatabaseError as error:

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
@@ -45,6 +45,7 @@ class Sender(Protocol):
     def middleware(self) -> Middleware: ...
     def send(self, jobs: Sequence[PendingJob], connection: Any, timeout: float | None) -> list[int]: ...
     def send_rows(self, rows: PendingRows) -> list[int]: ...
+    def send_from_loop(self, rows: PendingRows) -> Awaitable[int]: ...
     async def send_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]: ...
     def register(self, task: TaskDefinition) -> None: ...
 
@@ -97,8 +98,12 @@ class Bound(Generic[P]):
         return self._sender.send_rows(pending)
 
     async def aenqueue(self, *args: P.args, **named: P.kwargs) -> int:
-        """`enqueue` for coroutines."""
-        return (await self._asend([self._prepare(args, named)]))[0]
+        """`enqueue` for coroutines: as many as like await theirs, and one thread writes them together."""
+        job, options = self._prepare(args, named), self._options
+        if options.is_plain:
+            keys: list[bytes | None] | None = None if job.key is None else [job.key]
+            return await self._sender.send_from_loop(PendingRows(self.definition, options, [job.args_json], keys))
+        return (await self._asend([job]))[0]
 
     async def aenqueue_many(self, rows: Iterable[Any]) -> list[int]:
         """`enqueue_many` for coroutines."""

@@ -23,6 +23,7 @@ __all__ = [
     "DatabaseDown",
     "DatabaseError",
     "LockHeld",
+    "StillInLine",
     "entry_remedy",
     "first_line",
     "is_about_data",
@@ -66,6 +67,10 @@ class DatabaseDown(psycopg.OperationalError):
 
 class ConnectionCut(psycopg.OperationalError):
     """The server has closed the connection before anything was sent."""
+
+
+class StillInLine(psycopg.OperationalError):
+    """The time of a call was up while it waited for other transactions of its app; nothing was sent."""
 
 
 class LockHeld(psycopg.OperationalError):

@@ -107,6 +107,20 @@ class JobGroup:
         """The task of one of its jobs."""
         return self.tasks[row] if self.tasks else self.destination.task
 
+    def rows(self) -> list[JobGroup]:
+        """Each of its jobs as a group of its own; they have no idempotency keys and no parents."""
+        return [
+            JobGroup(
+                self.destination,
+                [index],
+                [self.args[row]],
+                None if self.keys is None else [self.keys[row]],
+                None if self.attributes is None else [self.attributes[row]],
+                None if self.tasks is None else [self.tasks[row]],
+            )
+            for row, index in enumerate(self.indexes)
+        ]
+
     @property
     def is_ready(self) -> bool:
         """Whether its jobs wait for no time and no others."""

@@ -22,7 +22,7 @@ from penstock.storage.connection.queries import query
 from penstock.storage.connection.sessions import SessionLingers, confirm_replicated, end_session
 from penstock.storage.enqueue.job_group import RANGE
 
-__all__ = ["NOT_NOTED", "Receipt", "look_for", "newest_id", "newest_id_seen"]
+__all__ = ["NOT_NOTED", "Receipt", "find_or_end", "look_for", "newest_id", "newest_id_seen"]
 
 _encode = msgspec.json.Encoder().encode
 # A call that was looked for in vain is refused for longer than any pooler keeps a statement back.
@@ -66,16 +66,25 @@ def look_for(database: Database, receipt: Receipt) -> int | None:
     """
 
     def look(connection: Connection) -> int | None:
-        if receipt.kept_seconds is not None:
-            found = _find_or_void(connection, receipt)
-        else:
-            end_session(connection, database, receipt.session)
+        found = find_or_end(connection, database, receipt)
+        if receipt.kept_seconds is None:
             found = _find(connection, receipt)
         if found is not None:
             confirm_replicated(connection)
         return found
 
     return database.run(look, writes=False)
+
+
+def find_or_end(connection: Connection, database: Database, receipt: Receipt) -> int | None:
+    """See to it that what a lost answer was about is either written by now or never: the first id that its row tells.
+
+    Without a row, the session that sent it is ended: the jobs tell.
+    """
+    if receipt.kept_seconds is not None:
+        return _find_or_void(connection, receipt)
+    end_session(connection, database, receipt.session)
+    return None
 
 
 def _find(connection: Connection, receipt: Receipt) -> int | None:
