@@ -16,7 +16,7 @@ STAMP := .venv/.stamp
 CLASSES := .venv/spark-classes.jsa
 # Tests that have much in common, such as a JVM, are one process's (tests/conftest.py); the others are dealt as they come.
 # There are two processes more than cores, for some tests wait. Each has a server of its own.
-PARALLEL = -n $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 2, 6))') --dist load --max-worker-restart 0
+PARALLEL = -n $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 2, 6))') --dist load --max-worker-restart 0 --durations 40
 
 ifeq ($(PG),system)
 # The newest of the system's, looked up when a recipe runs: it may have just been installed.

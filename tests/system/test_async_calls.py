@@ -40,8 +40,8 @@ def execute(url: str, statement: str) -> list[tuple[Any, ...]]:
         return connection.execute(statement.encode()).fetchall()
 
 
-def enqueueing_threads() -> list[str]:
-    return [each.name for each in threading.enumerate() if each.name.startswith(("asyncio", "penstock-enqueue"))]
+def enqueueing_threads() -> set[threading.Thread]:
+    return {each for each in threading.enumerate() if each.name.startswith(("asyncio", "penstock-enqueue"))}
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
@@ -52,10 +52,12 @@ def test_g1_g3_tasks_are_written_together_without_a_thread_for_each(
     send = declare(app.queue("letters", partitions=partitions), key=key)
     send.enqueue(name="before")
     names = [f"job-{n}" for n in range(300)]
+    # Other tests' apps may have left some.
+    before = enqueueing_threads()
 
     async def call(name: str) -> int:
         job_id = await send.aenqueue(name=name)
-        assert not enqueueing_threads()
+        assert enqueueing_threads() <= before
         return job_id
 
     async def call_all() -> list[int]:
@@ -241,3 +243,22 @@ def test_calls_of_tasks_that_wait_when_the_app_is_closed_are_written_or_say_that
     told = asyncio.run(call_all(Meeting(app)))
     written = [each for each in told if isinstance(each, int)]
     assert sorted(job_id for _, job_id in execute(database_url, STORED)[1:]) == sorted(written)
+
+
+def test_the_sender_ends_with_its_app(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_sender, "IDLE_SECONDS", 3_600.0)
+
+    def senders() -> set[threading.Thread]:
+        return {each for each in threading.enumerate() if each.name == "penstock-sender"}
+
+    before = senders()
+    with App(database_url) as app:
+        send = declare(app.queue("letters"))
+        send.enqueue(name="before")
+        asyncio.run(call_once(send))
+        assert len(senders() - before) == 1
+    eventually(lambda: senders() <= before, "the sender has ended")
+
+
+async def call_once(send: Task[..., Any]) -> int:
+    return await send.aenqueue(name="one")

@@ -31,7 +31,7 @@ class AppSender:
         self.producer: Producer | None = None
         # What every task of the app runs within.
         self.middleware = Middleware()
-        renew_in_children(self, AppSender.close)
+        renew_in_children(self, AppSender._forget_producer)
 
     @property
     def request_timeout(self) -> float:
@@ -92,7 +92,13 @@ class AppSender:
         return await producer.enqueue_in_async(jobs, connection)
 
     def close(self) -> None:
-        """Forget the producer; in a forked child its threads do not run."""
+        """Let the producer go, and its threads with it."""
+        if self.producer is not None:
+            self.producer.close()
+        self.producer = None
+
+    def _forget_producer(self) -> None:
+        """In a forked child: its threads do not run, and its locks may be held by them."""
         self.producer = None
 
     def _begin(self, connection: Any, timeout: float | None) -> Bounded:

@@ -76,7 +76,7 @@ def advise(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how many partitions suit a queue, by the keys it really has, and which key needs the longest."""
+    """Say how many partitions suit a queue's keys, and which needs longest."""
     if lake is not None:
         checked_lake(lake)
     with open_answering_app(url) as app, spark_session(master) as spark:

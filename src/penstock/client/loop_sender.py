@@ -79,6 +79,7 @@ class LoopSender:
         self._sender: threading.Thread | None = None
         self._is_idle = False
         self._busy_since: float | None = None
+        self._is_closed = False
         self._looked_after: set[asyncio.AbstractEventLoop] = set()
 
     def send(self, rows: PendingRows, again: Callable[[], list[int]], seconds: float) -> asyncio.Future[int]:
@@ -96,6 +97,12 @@ class LoopSender:
                 self._looked_after.add(loop)
                 loop.call_later(LOOK_SECONDS, self._look_after, loop)
         return item.future
+
+    def close(self) -> None:
+        """Nobody is going to hand in calls: the sender ends when it has nothing to write."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
 
     def _start_sender(self) -> None:
         self._is_idle, self._busy_since = False, None
@@ -155,7 +162,7 @@ class LoopSender:
                     self._busy_since = system.monotonic()
                     return items
                 self._busy_since, self._is_idle = None, True
-                if not self._changed.wait(IDLE_SECONDS) and self._is_idle:
+                if self._is_closed or (not self._changed.wait(IDLE_SECONDS) and self._is_idle):
                     self._sender = None
             return []
 

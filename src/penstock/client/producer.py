@@ -59,7 +59,7 @@ class Producer:
         self._map_wait = MapWait(find_queue_now, self._clock)
         self._committer = Committer(databases, self._checks)
         self._merger = Merger(databases, self._checks, self._committer)
-        self._loop_sender = LoopSender(databases, self._plan, self._merger, self._threads)
+        self._loop_sender = LoopSender(databases, self._planner.plan, self._merger, self._threads)
         self._callers_writer = CallersWriter(databases, self._planner, self._checks, self._map_wait)
 
     def enqueue(self, jobs: Sequence[PendingJob], deadline: Deadline, connection: Any = None) -> list[int]:
@@ -81,6 +81,10 @@ class Producer:
         """Write one job, for a coroutine; its id. `again` makes it a plain call, where it comes to that."""
         timeout = rows.options.request_timeout
         return self._loop_sender.send(rows, again, self._request_timeout if timeout is None else timeout)
+
+    def close(self) -> None:
+        """Let the thread go that writes for coroutines, once it has nothing to write."""
+        self._loop_sender.close()
 
     async def enqueue_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
         """Write a call in the transaction of an asynchronous connection."""

@@ -85,7 +85,7 @@ end;
 -- The partitions, of whichever owner, in which rows were written since a snapshot. An owner of very many looks only at
 -- these. What a restored dump brought along bears numbers that may lie ahead: it is not new. Index: ready_news.
 create or replace function @schema@.news_since(p_before pg_snapshot) returns int[]
-language plpgsql stable set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
+language plpgsql stable set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 begin
     return array(
         select partition_id from @schema@.ready

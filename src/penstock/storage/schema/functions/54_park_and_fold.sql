@@ -6,7 +6,7 @@
 -- there are no more. Where a partition has an owner, that one knows what to do: a job it has no handler for waits, and its
 -- key with it.
 create or replace function @schema@.park(p_after int default 0, p_most int default 500, out moved int, out last_id int)
-language plpgsql set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
+language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_some int[];
 begin
