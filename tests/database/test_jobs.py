@@ -162,6 +162,22 @@ def test_ready_jobs_that_were_retried_promoted_or_parked_are_listed_in_their_pla
     assert [job.id for job in list_jobs(scene.connection, selection).jobs] == ids[::-1]
 
 
+def test_pages_are_whole_where_a_range_has_more_rows_than_a_small_look_reads(scene: Scene) -> None:
+    ids = scene.enqueue(400)
+    scene.connection.execute(
+        "with whole as (delete from penstock.ready returning *)"
+        " insert into penstock.ready (partition_id, priority, pos, range, low, high, task)"
+        " select partition_id, priority, pos, range, n, n + 1, task from whole, generate_series(low, high - 1) as n"
+    )
+    for partitions in (scene.queue.partition_ids, None):
+        for state in (State.READY, None):
+            listed: list[int] = []
+            selection = Selection(partitions=partitions, state=state)
+            while page := list_jobs(scene.connection, selection, limit=7, before=listed[-1] if listed else None).jobs:
+                listed += [job.id for job in page]
+            assert listed == ids[::-1], selection
+
+
 def test_a_job_that_moves_while_it_is_read_is_found_once(scene: Scene) -> None:
     (id_,) = scene.enqueue()
     other = scene.connect()

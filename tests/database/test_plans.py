@@ -19,11 +19,14 @@ from tests.database.conftest import TOKEN, Scene
 from tests.database.owned import Owned
 from tests.database.stepwise import lasting_scene
 
+from penstock.model.job_state import State
 from penstock.storage import Connection
 from penstock.storage.catalogue.queues import QueueEntry, find_queue
 from penstock.storage.connection.arrays import array_text, members_text
 from penstock.storage.connection.queries import query
 from penstock.storage.enqueue.job_group import Parents
+from penstock.storage.inspect.jobs import list_jobs
+from penstock.storage.inspect.selection import Selection
 from penstock.storage.work.leases import Lease, read_jobs
 from penstock.storage.work.settle import End
 
@@ -386,6 +389,35 @@ def test_a_look_at_one_partition_reads_nothing_of_the_others(backlog: Scene) -> 
     for name in ("look_at_blocked_of_partitions", "look_at_dead_of_partitions"):
         parameters = {"partitions": partitions, "before": top * 1024, "looks": 5_000, "is_cancelled": False}
         assert_cheap(backlog.connection, name, parameters)
+
+
+@pytest.mark.parametrize("state", [State.READY, None])
+@pytest.mark.parametrize("task", ["t", None])
+@pytest.mark.parametrize("queue", ["large", "owned", None])
+def test_a_page_of_jobs_reads_little_more_than_it_shows(
+    backlog: Scene, queue: str | None, task: str | None, state: State | None
+) -> None:
+    connection = backlog.connection
+    limit = 100
+    partitions = None if queue is None else find_queue(connection, queue).partition_ids
+    with connection.transaction():
+        before = _read_rows(connection)
+        listed = list_jobs(connection, Selection(partitions=partitions, task=task, state=state), limit=limit)
+        after = _read_rows(connection)
+    assert len(listed.jobs) == limit
+    read = {table: rows - before.get(table, 0) for table, rows in after.items() if rows > before.get(table, 0)}
+    # Each way of ending is looked for in all of the newest history.
+    assert read.pop("finished_1", 0) <= 100 * limit, read
+    assert sum(read.values()) <= 25 * limit, read
+
+
+def _read_rows(connection: Connection) -> dict[str, int]:
+    """How many rows this transaction has read, by table."""
+    rows = connection.execute(
+        "select relname, coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) from pg_stat_xact_user_tables"
+        " where schemaname = 'penstock'"
+    )
+    return dict(rows.fetchall())
 
 
 def lease_of(scene: Scene, number: int, size: int) -> Lease:

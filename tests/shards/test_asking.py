@@ -18,6 +18,7 @@ from penstock import App, NotFound, PartitionUnavailable
 from penstock.admin.doctor import doctor
 from penstock.errors import ResultTimeout
 from penstock.storage.connection import flow
+from penstock.storage.inspect import selection
 
 
 def test_figures_of_a_queue_are_added_up_over_all_shards(place: Place) -> None:
@@ -158,7 +159,7 @@ def test_jobs_of_all_shards_are_listed_newest_first_page_by_page(place: Place) -
 
 def test_a_page_ends_where_all_shards_have_looked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     # One look of a few jobs a shard: what is rare on one lies below what the other has looked at.
-    monkeypatch.setattr("penstock.storage.inspect.selection._JOBS", 5)
+    monkeypatch.setattr(selection, "FULL_LOOK", selection.FULL_LOOK._replace(jobs=5))
     monkeypatch.setattr("penstock.storage.inspect.jobs.MOST_LOOKS", 1)
     place.enqueue(1, 2, tags=["rare"])
     place.enqueue(1, 30)

@@ -10,15 +10,8 @@ select q.is_paused, r.is_parked, r.priority,
          where t.queue_id = q.id and w.renewed_at > now() - make_interval(secs => w.lease_seconds)),
        (select count(*) from @schema@.worker_task as t join @schema@.worker as w on w.id = t.worker_id
          where t.queue_id = q.id and t.task = %(task)s and w.renewed_at > now() - make_interval(secs => w.lease_seconds)),
-       (select coalesce(sum(n), 0)::bigint from (
-            select @schema@.members_count(a.low, a.high, a.members) as n from @schema@.ready as a
-             where a.partition_id = r.partition_id and not a.is_parked and a.priority = r.priority and a.pos < r.pos
-             order by a.pos limit 1000) as before)
-       + (select count(*) from unnest(@schema@.positions(r.low, r.high, r.members)) as m where m < %(id)s %% 1024),
-       (select count(*) from (
-            select from @schema@.ready as a
-             where a.partition_id = r.partition_id and not a.is_parked and a.priority = r.priority and a.pos < r.pos
-             limit 1001) as before) > 1000,
+       before.jobs + (select count(*) from unnest(@schema@.positions(r.low, r.high, r.members)) as m where m < %(id)s %% 1024),
+       before.is_cut,
        q.running_limit,
        case when q.running_limit is not null or q.total_limit is not null then @schema@.running_in(p.id) end,
        array(select l.range * 1024 + m from @schema@.lease as l, unnest(@schema@.positions(l.low, l.high, l.members)) as m
@@ -32,6 +25,11 @@ select q.is_paused, r.is_parked, r.priority,
   from @schema@.ready as r
   join @schema@.partition as p on p.id = r.partition_id
   join @schema@.queue as q on q.id = p.queue_id
+ cross join lateral (
+       select coalesce(sum(b.n), 0)::bigint as jobs, count(*) > 1000 as is_cut from (
+            select @schema@.members_count(a.low, a.high, a.members) as n from @schema@.ready as a
+             where a.partition_id = r.partition_id and not a.is_parked and a.priority = r.priority and a.pos < r.pos
+             order by a.pos limit 1001) as b) as before
  cross join lateral (
        select coalesce((select s.full_at from @schema@.spent as s where s.partition_id = p.id order by s.id desc limit 1),
                        now()) as full_at) as last

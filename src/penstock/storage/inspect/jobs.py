@@ -26,7 +26,8 @@ from penstock.storage.inspect.selection import Selection, looks
 
 __all__ = ["MOST_LOOKS", "Listed", "find_job", "list_jobs", "read_jobs"]
 
-# How often a listing looks before it gives what it has: at 50,000 jobs, about a second's work.
+# How often a listing looks, after the first small look, before it gives what it has: at 50,000 jobs, about a second's
+# work.
 MOST_LOOKS = 10
 _RAN = (State.SUCCEEDED, State.FAILED)
 
@@ -61,7 +62,7 @@ def list_jobs(connection: Connection, selection: Selection, *, limit: int = 100,
     """The newest jobs that match, with ids below `before`; fewer than `limit` where MOST_LOOKS did not find more."""
     jobs: list[Job] = []
     floor: int | None = None
-    for found in islice(looks(connection, selection, before), MOST_LOOKS):
+    for found in islice(looks(connection, selection, before, enough=limit), 1 + MOST_LOOKS):
         for start in range(0, len(found.ids), limit):
             batch = read_jobs(connection, found.ids[start : start + limit])
             jobs += [job for job in batch if selection.state in (None, job.state)]

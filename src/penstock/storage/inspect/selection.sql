@@ -156,26 +156,42 @@ select job_id, true from @schema@.outbox where job_id < %(before)s order by job_
 select job_id, true from @schema@.outbox where job_id < %(before)s and partition_id = any (%(partitions)s::int[])
  order by job_id desc limit %(looks)s
 
+-- The jobs of some ranges in one state. Range by range: where a table was never analyzed, the planner takes a list of
+-- ranges for most of it, and would scan all.
+
 -- name: ready_members
--- The jobs of these ranges that are ready. Index: ready_of_range.
-select range * 1024 + m
-  from @schema@.ready, unnest(case when high = low + 1 then array[low] else @schema@.positions(low, high, members) end) as m
- where range = any (%(ranges)s::bigint[]) and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]))
+-- Index: ready_of_range.
+select g.range * 1024 + m
+  from unnest(%(ranges)s::bigint[]) as g(range)
+ cross join lateral (
+       select low, high, members from @schema@.ready
+        where range = g.range and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[])) offset 0) as r
+ cross join lateral unnest(case when r.high = r.low + 1 then array[r.low] else @schema@.positions(r.low, r.high, r.members) end) as m
 
 -- name: running_members
 -- Index: lease_of_range.
-select range * 1024 + m
-  from @schema@.lease, unnest(case when high = low + 1 then array[low] else @schema@.positions(low, high, members) end) as m
- where range = any (%(ranges)s::bigint[]) and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]))
+select g.range * 1024 + m
+  from unnest(%(ranges)s::bigint[]) as g(range)
+ cross join lateral (
+       select low, high, members from @schema@.lease
+        where range = g.range and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[])) offset 0) as r
+ cross join lateral unnest(case when r.high = r.low + 1 then array[r.low] else @schema@.positions(r.low, r.high, r.members) end) as m
 
 -- name: scheduled_members
 -- Index: scheduled_of_range.
-select range * 1024 + m
-  from @schema@.scheduled, unnest(case when high = low + 1 then array[low] else @schema@.positions(low, high, members) end) as m
- where range = any (%(ranges)s::bigint[]) and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]))
+select g.range * 1024 + m
+  from unnest(%(ranges)s::bigint[]) as g(range)
+ cross join lateral (
+       select low, high, members from @schema@.scheduled
+        where range = g.range and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[])) offset 0) as r
+ cross join lateral unnest(case when r.high = r.low + 1 then array[r.low] else @schema@.positions(r.low, r.high, r.members) end) as m
 
 -- name: finished_members
 -- Index: finished_of_range.
-select range * 1024 + m from @schema@.finished, unnest(positions) as m
- where range = any (%(ranges)s::bigint[]) and outcome = %(outcome)s
-   and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]))
+select g.range * 1024 + m
+  from unnest(%(ranges)s::bigint[]) as g(range)
+ cross join lateral (
+       select positions from @schema@.finished
+        where range = g.range and outcome = %(outcome)s
+          and (%(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[])) offset 0) as f
+ cross join lateral unnest(f.positions) as m
