@@ -33,7 +33,7 @@ __all__ = ["OwnedPartition", "Owner"]
 T = TypeVar("T")
 
 SHARE_SECONDS = 0.5
-# With very many partitions that takes long, and is done so rarely that it takes a twentieth of the time; not more rarely
+# With very many partitions that takes long, and is done so rarely that it takes a twentieth of the time; not rarer
 # than this: it may have taken long for once, and what a dead worker owned waits for it.
 SHARE_PART = 20
 LONGEST_SHARE_SECONDS = 10.0

@@ -38,7 +38,7 @@ class PartitionWatch:
         # By queue, in the order of their turns: where something may start.
         self._stocked: dict[int, dict[int, None]] = {}
         self._stock = 0
-        # Whether less was found to start than was wanted: what is stocked may wait for a limit, or be of a paused queue.
+        # Whether less was found to start than was wanted: what is stocked may wait for a limit, or for its queue.
         self.has_free_slots = False
         self._all: deque[int] = deque()
 
