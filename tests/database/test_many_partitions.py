@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
+import psycopg
 import pytest
 from tests.database.conftest import TOKEN, Scene
 from tests.database.owned import Owned
 from tests.database.stepwise import lasting_scene
 from tests.database.test_plans import assert_cheap
 
+from penstock.clock import ManualClock
 from penstock.engine import owner as owner_module
+from penstock.engine import partition_watch
 from penstock.engine.owner import Owner
+from penstock.routing.key_hash import partition_of
 from penstock.storage.catalogue.queues import find_queue
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.queries import query
+from penstock.storage.repair import control
 from penstock.storage.upkeep import sweep
 from penstock.storage.work import owner as storage
 from penstock.storage.work.exchange import exchange
+from penstock.storage.work.owner import News
 
 PARTITIONS = 1_000
 # Of the catalogue, of an empty table, and of an index.
@@ -194,6 +201,10 @@ class Watched:
         self.owner.note_end(lease.partition_id, job, end, self._now)
         self.owned.end([(lease.id, job)], end, due_in=60.0)
 
+    def start_within(self, rounds: int) -> list[int]:
+        """What starts next, of so many rounds a second apart."""
+        return next((jobs for _ in range(rounds) if (jobs := self.start(1.1))), [])
+
 
 @pytest.fixture
 def watched(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Watched:
@@ -263,3 +274,169 @@ def test_an_owner_of_many_notes_all_that_is_idle_at_once(watched: Watched) -> No
     other = owned.scene.register(("t", "u"), owned.entry)
     assert storage.has_work_of_others(owned.connection, other)
     assert watched.start() == [job]
+
+
+def test_g2_what_came_to_one_of_many_is_looked_at_again_where_a_look_was_cut(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owned = watched.owned
+    watched.start()
+    (job,) = owned.enqueue([owned.key(2, 4)])
+
+    def lose(*_: object, **__: object) -> Any:
+        raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(storage, "look", lose)
+        with pytest.raises(psycopg.OperationalError):
+            watched.start()
+    assert not watched.owner.is_idle(0.0)
+    assert watched.start() == [job]
+    # The same where it was cut between the rows and their jobs.
+    (job,) = owned.enqueue([owned.key(3, 4)])
+    with monkeypatch.context() as cut:
+        cut.setattr(storage, "read_waiting", lose)
+        with pytest.raises(psycopg.OperationalError):
+            watched.start()
+    assert watched.start() == [job]
+
+
+def test_g14_what_another_server_has_not_told_is_listed_anew(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server that said where something came is gone before any partition is looked at."""
+    owned = watched.owned
+    ids = owned.entry.partition_ids
+    with monkeypatch.context() as before:
+        before.setattr(storage, "read_news", lambda *_: News("999999999:999999999:", "gone", [ids[0]]))
+        watched.start()
+    (job,) = owned.enqueue([owned.key(2, 4)])
+    assert watched.start_within(2) == [job]
+
+
+def test_g14_an_owner_of_many_is_not_idle_before_it_has_read_another_server(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owned = watched.owned
+    watched.start()
+    (job,) = owned.enqueue([owned.key(2, 4)])
+    with monkeypatch.context() as promoted:
+        promoted.setattr(storage, "read_news", lambda *_: News("3:3:", "another", []))
+        watched.owner.look_again()
+        watched.owner.look(owned.connection, 1, 1000.0)
+    assert not watched.owner.is_idle(1000.0)
+    assert watched.start_within(2) == [job]
+
+
+@pytest.mark.parametrize("lets_go", ["release_key", "retry_dead"])
+def test_a_halted_key_of_many_goes_on_when_a_person_lets_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, lets_go: str
+) -> None:
+    watched = Watched(Owned(scene, partitions=4, on_dead="halt"), monkeypatch)
+    owned, key = watched.owned, watched.owned.key(3, 4)
+    first, second = owned.enqueue([key] * 2)
+    assert watched.start() == [first]
+    watched.end(first, "failed")
+    assert watched.start_within(5) == []
+    if lets_go == "release_key":
+        assert control.release_key(owned.connection, owned.entry.id, key)
+        assert watched.start_within(3) == [second]
+    else:
+        assert control.retry_dead(owned.connection, [first]) == [first]
+        assert watched.start_within(3) == [first]
+
+
+def test_a_job_that_was_cancelled_on_its_way_back_does_not_hold_its_key_among_many(watched: Watched) -> None:
+    owned = watched.owned
+    first, second = owned.enqueue([owned.key(3, 4)] * 2)
+    assert watched.start() == [first]
+    control.cancel_job(owned.connection, first)
+    watched.end(first, "release")
+    assert watched.start_within(4) == [second]
+
+
+def test_each_of_many_is_swept_in_turn_however_often_they_are_shared_out(watched: Watched) -> None:
+    owned = watched.owned
+    jobs = [job for number in range(4) for job in owned.enqueue([owned.key(number, 4)])]
+    assert sorted(watched.start()) == sorted(jobs)
+    for job in jobs:
+        watched.end(job, "discarded")
+    swept: set[int] = set()
+    for _ in range(12):
+        watched.start(1.1)
+        swept |= set(watched.looked_at)
+    assert swept == {0, 1, 2, 3}
+
+
+def test_what_waits_for_the_event_loop_is_work_though_none_of_many_was_looked_at(watched: Watched) -> None:
+    owned = watched.owned
+    watched.start()
+    watched.owner.withheld = {owned.entry.id}
+    (job,) = owned.enqueue([owned.key(2, 4)])
+    assert watched.start() == []
+    assert not watched.owner.is_idle(0.0)
+    watched.owner.note_idle(owned.connection, owned.worker, 0.0)
+    assert owned.scene.one("select count(*) from penstock.idle_partition") == 3
+    watched.owner.withheld = frozenset()
+    assert watched.start(1.1) == [job]
+
+
+@pytest.mark.parametrize(("few", "seconds"), [(1, 10.5), (100, 0.6)])
+def test_g9_a_share_that_took_long_for_once_is_asked_for_again_soon(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, few: int, seconds: float
+) -> None:
+    """What a worker owned that died meanwhile waits for it."""
+    owned = Owned(scene, partitions=4)
+    owner = Owner({owned.entry.id: {"t"}})
+    monkeypatch.setattr(owner_module, "MANY_PARTITIONS", few)
+    clock, share = ManualClock(), storage.share
+
+    def stall(*given: Any) -> Any:
+        clock.advance(30.0)
+        return share(*given)
+
+    with monkeypatch.context() as stalled:
+        stalled.setattr(owner_module, "system", clock)
+        stalled.setattr(storage, "share", stall)
+        assert owner.share(owned.connection, owned.worker, 100.0)
+    assert owner.share(owned.connection, owned.worker, 100.0 + seconds)
+
+
+def test_what_stands_behind_a_deep_key_of_many_is_read_while_slots_are_free(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something is ready in many partitions, and can start in none of them: each is at its limit."""
+    monkeypatch.setattr(partition_watch, "MOST_LOOKS", 3)
+    monkeypatch.setattr(owner_module, "READ_OF_MANY", 2)
+    watched = Watched(Owned(scene, partitions=4, limit=2), monkeypatch)
+    owned = watched.owned
+    for number in range(3):
+        keys = (b"k%d" % n for n in range(1000))
+        owned.enqueue(list(islice((each for each in keys if partition_of(each, 4) == number), 3)))
+    deep = owned.key(3, 4)
+    (first, *_) = [job for _ in range(owner_module.FEWEST_ROWS) for job in owned.enqueue([deep])]
+    other = next(each for each in (b"o%d" % n for n in range(1000)) if partition_of(each, 4) == 3)
+    (behind,) = owned.enqueue([other])
+    started = [job for _ in range(5) for job in watched.start(1.1)]
+    assert len(started) == 8
+    assert {first, behind} <= set(started)
+
+
+def test_a_job_of_many_that_lacked_a_permit_starts_when_one_comes(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(Owned(scene, partitions=8, total_limit=8), monkeypatch)
+    owned = watched.owned
+
+    def permit(count: int) -> None:
+        owned.connection.execute("update penstock.partition set permits = %s", [count])
+
+    permit(1)
+    watched.start()
+    (job,) = owned.enqueue([owned.key(7, 8)])
+    watched.owner.look(owned.connection, 10, 100.03)
+    permit(0)
+    choices = watched.owner.choose(1, 0, 0, 100.03)
+    watched.owner.note_leased(choices, exchange(owned.connection, owned.worker, "w", [], [], None, choices), 100.03)
+    assert watched.start(0.1) == []
+    permit(1)
+    # The partitions are not shared out again so soon.
+    assert (watched.start(0.1) or watched.start(0.1)) == [job]

@@ -65,3 +65,26 @@ def test_where_to_begin_is_told_only_of_partitions_that_gave_much_and_until_the_
     assert starts[11][5] == 700
     assert max(starts[11][:5]) < 0
     assert not claim_of(source, now=5.0).starts
+
+
+def test_g13_leases_that_an_owner_chose_may_be_found_after_a_lost_answer(source: PlainSource) -> None:
+    """A worker that serves queues of both kinds is told of all that it holds."""
+    give(source, 99, 2 * plain_source.MANY_LEASES)
+    assert claim_of(source).firsts == (11,)
+    assert not claim_of(source).starts
+
+
+def test_g14_another_server_s_partitions_are_read_whatever_their_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: list[int] = []
+
+    def read(_connection: Any, _queues: Any, version: int) -> Any:
+        known.append(version)
+        return 1, PARTITIONS
+
+    monkeypatch.setattr(plain_source, "read_partitions", read)
+    source = PlainSource(1, [1, 2])
+    for now in (0.0, 2.0):
+        source.look(cast(Any, None), 1, now)
+    source.forget()
+    source.look(cast(Any, None), 1, 4.0)
+    assert known == [-1, 1, -1]

@@ -114,3 +114,25 @@ def shared_default(to: list[str] = []) -> None: ...  # noqa: B006
 )
 def test_what_may_want_names_or_other_values_is_called_by_name(function: Callable[..., Any]) -> None:
     assert positional_of(function) is None
+
+
+def test_a_function_that_was_changed_where_it_stands_is_called_by_name() -> None:
+    """So do tools that reload modules; its parameters may have another order then."""
+
+    def handler(to: str, amount: int = 3) -> Any:
+        return to, amount
+
+    def reloaded(amount: int, to: str = "b") -> Any:
+        return to, amount
+
+    decode = positional_of(handler)
+    assert decode('{"to":"a"}') == ("a", 3)
+    before = handler.__code__
+    handler.__code__ = reloaded.__code__
+    assert decode('{"to":"a"}') is None
+    handler.__code__ = before
+    arguments = Arguments(handler)
+    handler.__defaults__ = (5,)
+    assert decode('{"to":"a"}') is None
+    assert arguments.decode('{"to":"a"}') == {"to": "a"}
+    assert arguments.decode_positional is None

@@ -20,6 +20,7 @@ from penstock.policy.batch_size import BatchSize
 from penstock.policy.job_sequence import BATCH_MASK, BATCH_SHIFT, HAS_HANDLER
 from penstock.policy.roster import JobTuple, Roster
 from penstock.storage.connection.database import Connection
+from penstock.storage.connection.error_meaning import DatabaseError
 from penstock.storage.enqueue.job_group import RANGE
 from penstock.storage.work import owner as storage
 from penstock.storage.work.exchange import Turn
@@ -32,8 +33,10 @@ __all__ = ["OwnedPartition", "Owner"]
 T = TypeVar("T")
 
 SHARE_SECONDS = 0.5
-# With very many partitions that takes long, and is done so rarely that it takes a twentieth of the time.
+# With very many partitions that takes long, and is done so rarely that it takes a twentieth of the time; not rarer
+# than this: it may have taken long for once, and what a dead worker owned waits for it.
 SHARE_PART = 20
+LONGEST_SHARE_SECONDS = 10.0
 # With more partitions than this the owner does not go through all of them in each turn.
 MANY_PARTITIONS = 64
 # Nor does it then read so far ahead in each of them, while there is enough to start in others.
@@ -205,7 +208,8 @@ class Owner:
         self._shared_at = now
         started_at = system.monotonic()
         self._share(connection, worker, now)
-        self._share_seconds = max(SHARE_SECONDS, SHARE_PART * (system.monotonic() - started_at))
+        taken = SHARE_PART * (system.monotonic() - started_at) if self._has_many else 0.0
+        self._share_seconds = min(max(SHARE_SECONDS, taken), LONGEST_SHARE_SECONDS)
         return True
 
     def _share(self, connection: Connection, worker: int, now: float) -> None:
@@ -295,16 +299,27 @@ class Owner:
     def look(self, connection: Connection, wanted: int, now: float) -> None:
         """Read ahead where fewer jobs could start than are wanted, and see what others do."""
         due = self._find_due_of_many(connection, wanted, now) if self._has_many else self._find_due(wanted, now)
-        self._must_look = False
-        if not due:
+        if due is None:
             return
+        self._must_look = False
+        if due:
+            try:
+                self._look_at(connection, due, now)
+            except DatabaseError:
+                # It is asked again, and does not find by itself any more what was due.
+                self._must_look = True
+                if self._has_many:
+                    self._watch.add_fresh(each.ownership.partition_id for each, _ in due)
+                raise
+
+    def _look_at(self, connection: Connection, due: Sequence[tuple[OwnedPartition, bool]], now: float) -> None:
         wishes = [LookWish(p.ownership, p.as_of, p.read_to, p.rows, with_others) for p, with_others in due]
         looks = storage.look(connection, wishes)
         if looks[0].server != self._server:
             # A promoted standby, or a restored backup. Snapshots of another server do not show what was written since
             # the last look: everything is read anew.
             self._server = looks[0].server
-            if any(each.as_of is not None for each in self._partitions.values()):
+            if self._watch.as_of is not None or any(each.as_of is not None for each in self._partitions.values()):
                 self.forget()
                 return
         for (partition, _), seen in zip(due, looks, strict=True):
@@ -327,9 +342,11 @@ class Owner:
         self._is_reading = any(each.lacks(wanted) for each in self._partitions.values())
         return due
 
-    def _find_due_of_many(self, connection: Connection, wanted: int, now: float) -> list[tuple[OwnedPartition, bool]]:
+    def _find_due_of_many(
+        self, connection: Connection, wanted: int, now: float
+    ) -> list[tuple[OwnedPartition, bool]] | None:
         """The same of very many: where something came, as one question tells; where hardly anything is left of what was
-        read; where others keep jobs back; and some of the rest in turn.
+        read; where others keep jobs back; and some of the rest in turn. None: everything has to be read anew.
         """
         watch = self._watch
         if self._must_look or now - watch.asked_at >= LOOK_SECONDS:
@@ -338,7 +355,7 @@ class Owner:
             if self._server not in ("", news.server):
                 self._server = news.server
                 self.forget()
-                return []
+                return None
             self._server, watch.as_of = news.server, news.as_of
             watch.add_fresh(each for each in news.partitions if each in self._partitions)
         # Whether to see what others do, by partition.
@@ -413,6 +430,7 @@ class Owner:
                 ahead -= len(jobs) - used
             if self._has_many:
                 self._note_picked(each)
+        self._watch.has_free_slots = slots + ahead > 0
         return choices
 
     @property
@@ -575,7 +593,8 @@ class Owner:
         if roster.startable > 0 or partition.postponed or roster.has_runs:
             self._watch.stock(ownership.queue_id, ownership.partition_id)
         is_counted = ownership.permits is not None or ownership.tokens is not None
-        is_held = partition.has_outside_holds or (is_counted and roster.waiting > 0)
+        wants_permits = is_counted and (roster.waiting > 0 or bool(partition.postponed))
+        is_held = partition.has_outside_holds or roster.has_holds or wants_permits
         self._watch.note_held(
             ownership.partition_id, is_held=is_held or bool(partition.leased_to_others or partition.unknown)
         )
@@ -609,7 +628,7 @@ class Owner:
     def _is_without_work(self, partition: OwnedPartition, now: float) -> bool:
         """Whether nothing of a partition could start; of very many, one is not even looked at where nothing is."""
         if partition.as_of is None:
-            return self._has_many and self._watch.as_of is not None
+            return self._has_many and self._watch.is_empty(partition.ownership.partition_id)
         return partition.is_read and not partition.postponed and partition.roster.is_idle(now)
 
     def note_idle(self, connection: Connection, worker: int, now: float) -> None:

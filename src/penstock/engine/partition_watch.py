@@ -38,11 +38,15 @@ class PartitionWatch:
         # By queue, in the order of their turns: where something may start.
         self._stocked: dict[int, dict[int, None]] = {}
         self._stock = 0
+        # Whether less was found to start than was wanted: what is stocked may wait for a limit, or for its queue.
+        self.has_free_slots = False
         self._all: deque[int] = deque()
 
     def set_partitions(self, partitions: Collection[int]) -> None:
         """Let these be all that there are."""
-        self._all = deque(partitions)
+        # In the order of their turns: what was swept last is swept last again.
+        known = dict.fromkeys(each for each in self._all if each in partitions)
+        self._all = deque([*known, *(each for each in partitions if each not in known)])
         for some in (self._fresh, self._hungry, self._put_off, self._held):
             for each in [each for each in some if each not in partitions]:
                 del some[each]
@@ -55,6 +59,10 @@ class PartitionWatch:
         self.as_of = None
         self.asked_at = 0.0
 
+    def is_empty(self, partition: int) -> bool:
+        """Whether nothing was ready in one that was never looked at."""
+        return self.as_of is not None and partition not in self._fresh and partition not in self._put_off
+
     @property
     def has_unread(self) -> bool:
         """Whether jobs may be found by looking, without any more coming."""
@@ -62,8 +70,8 @@ class PartitionWatch:
 
     @property
     def is_short(self) -> bool:
-        """Whether something may start in few partitions only."""
-        return self._stock < MOST_LOOKS
+        """Whether something may start in few partitions only, or too little has."""
+        return self.has_free_slots or self._stock < MOST_LOOKS
 
     @property
     def has_held(self) -> bool:

@@ -102,9 +102,12 @@ class PlainSource:
             self._order.learn(lease.partition_id for lease in turn.leases)
         for lease in turn.leases:
             partition = lease.partition_id
+            queue = self._queue_of.get(partition)
+            if queue is None:
+                continue  # Found after a lost answer: an owner chose it.
             self._given[partition] += 1
             # What a batch passed over waits before it.
-            if self._given[partition] >= MANY_LEASES and self._queue_of[partition] not in self._with_batches:
+            if self._given[partition] >= MANY_LEASES and queue not in self._with_batches:
                 starts = self._starts.setdefault(partition, list(FROM_THE_START))
                 starts[lease.priority] = max(starts[lease.priority], lease.pos)
         for lease in (*turn.leases, *turn.chosen):
@@ -165,3 +168,5 @@ class PlainSource:
 
     def forget(self) -> None:
         self.look_again()
+        # On another server the same version may stand for others.
+        self._version = -1

@@ -94,7 +94,9 @@ class ClaimOrder:
         """Learn which partitions gave something, in the order in which they did."""
         gave: dict[int, int] = {}
         for partition in partitions:
-            gave.setdefault(self._queue_of[partition], partition)
+            # After a lost answer there may be some that no claim was told of.
+            if partition in self._queue_of:
+                gave.setdefault(self._queue_of[partition], partition)
         if self._whose not in gave and self._whose != OTHERS:
             self._turns.pop(self._whose, None)
         for number, (queue, partition) in enumerate(gave.items()):

@@ -345,6 +345,11 @@ class Roster:
         return bool(self._runs)
 
     @property
+    def has_holds(self) -> bool:
+        """Whether a key waits for a job to come back, or for a person: the tables say when that is over."""
+        return bool(self._holds or self._halts.names)
+
+    @property
     def running(self) -> int:
         """How many jobs were taken and have not ended, here or by others."""
         return len(self._out) + len(self._elsewhere)

@@ -33,8 +33,11 @@ def find_positional(
     """
     if type(function) is not FunctionType or hasattr(function, "__wrapped__") or hasattr(function, "__signature__"):
         return None
-    code = function.__code__
+    plain: FunctionType = function
+    code, own = plain.__code__, plain.__defaults__
     order = code.co_varnames[: code.co_argcount]
+    if any(defaults.get(name, value) is not value for name, value in zip(order[::-1], (own or ())[::-1], strict=False)):
+        return None  # They were changed since it was declared.
     if order[:1] == ("context",):
         order = order[1:]
     if code.co_kwonlyargcount or code.co_flags & _OPEN or set(order) != set(names):
@@ -49,6 +52,8 @@ def find_positional(
     as_tuple = msgspec.structs.astuple
 
     def decode_positional(raw: bytes | str) -> tuple[Any, ...] | None:
+        if plain.__code__ is not code or plain.__defaults__ is not own:
+            return None  # What reloads modules changes functions where they stand: the order may be another.
         try:
             return as_tuple(decode(raw))
         except (msgspec.MsgspecError, ValueError, RecursionError):
