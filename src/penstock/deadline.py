@@ -7,13 +7,22 @@ connects, asks, waits for a lock or pauses sees how much is left. Threads that w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar, Token
 from typing import ParamSpec, TypeVar
 
 from penstock.clock import Clock, system
 
-__all__ = ["Deadline", "current_deadline", "in_this_call", "keeping", "within", "without_deadline", "writing_nothing"]
+__all__ = [
+    "Deadline",
+    "current_deadline",
+    "earliest",
+    "in_this_call",
+    "keeping",
+    "within",
+    "without_deadline",
+    "writing_nothing",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -57,6 +66,11 @@ class Deadline:
         self.may_have_written = True
         if self.outer is not None:
             self.outer.note_written()
+
+
+def earliest(deadlines: Iterable[Deadline]) -> Deadline:
+    """The one that ends first."""
+    return min(deadlines, key=lambda each: each.at)
 
 
 _current: ContextVar[Deadline | None] = ContextVar("penstock_deadline", default=None)

@@ -226,3 +226,25 @@ def test_a_transaction_that_began_before_a_resize_and_cannot_see_it_is_told_to_b
         other.rollback()
         first.options(connection=other).enqueue(k="a")
     assert rows(connection, "select epoch from penstock.ready") == [3]
+
+
+def test_calls_that_met_in_a_transaction_that_cannot_see_a_resize_are_told_to_begin_again(
+    app: App, connection: psycopg.Connection[Any]
+) -> None:
+    """Where a database's transactions are so by default, the statement that writes them is, too."""
+    declare(app, partitions=2)
+    app.migrate()
+    where = rows(connection, "select queue_id, partition_ids[1] from penstock.queue_map")[0]
+    with psycopg.connect(app.url) as other:
+        other.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        other.execute("select count(*) from penstock.queue")
+        resize(connection, 3)
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            other.execute(
+                """select penstock.enqueue_merged(
+                       array[%s::int], array[1], array[%s::int], array[5::smallint], array[''], null, null,
+                       array[1::smallint], null, array['first'], null, '[{}]', '[{}]', null, null)""",
+                where,
+            )
+        other.rollback()
+    assert rows(connection, "select epoch from penstock.ready") == []

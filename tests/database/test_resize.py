@@ -514,14 +514,20 @@ def test_two_equal_resizes_at_once_are_one(stage: Owned) -> None:
         assert [row[:2] for row in maps(stage)] == [(1, 2), (2, 3)]
 
 
-def test_a_resize_that_comes_between_a_producers_snapshot_and_its_lock_is_seen(stage: Owned) -> None:
+ONE_BY_MAP = "select penstock.enqueue_one_if_mapped(%s, 1, %s, 5::smallint, 't', 'a', '{}', null)"
+MERGED_BY_MAP = """select (penstock.enqueue_merged(
+    array[%s::int], array[1], array[%s::int], array[5::smallint], array[''], null, null, array[1::smallint], null,
+    array['t'], array['a'::bytea], '[{}]', '[{}]', null, null))[1]"""
+
+
+@pytest.mark.parametrize("statement", [ONE_BY_MAP, MERGED_BY_MAP])
+def test_a_resize_that_comes_between_a_producers_snapshot_and_its_lock_is_seen(stage: Owned, statement: str) -> None:
     gate(stage.connection, "queue_map")
     where = [stage.entry.id, stage.entry.partition_ids[partition_of(b"a", 2)]]
     with stage.scene.database.connect() as late, stage.scene.database.connect() as keeper:
         late.execute("set role gated")
         keeper.execute("select pg_advisory_lock(%s)", [GATE])
         actor = Actor("late", late)
-        statement = "select penstock.enqueue_one_if_mapped(%s, 1, %s, 5::smallint, 't', 'a', '{}', null)"
         actor.start(lambda c: c.execute(statement, where).fetchone())
         assert not actor.has_ended(stage.connection), "it has not locked"
         resizer = stage.scene.connect()

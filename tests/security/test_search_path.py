@@ -103,6 +103,31 @@ def test_the_sql_function_uses_none_on_any_session(open_realm: Realm) -> None:
     assert caught(open_realm) == set()
 
 
+def test_a_call_in_a_callers_transaction_uses_none(open_realm: Realm) -> None:
+    """The path is the caller's there, and the statements of small calls are no functions: each name has one meaning."""
+    with open_realm.connect("producer") as connection:
+        connection.execute("""
+            create function public.nextval(text) returns bigint language plpgsql as
+                'begin insert into public.caught values (current_user); return pg_catalog.nextval($1::regclass); end';
+            create function public.join(text, int) returns text language plpgsql as
+                'begin insert into public.caught values (current_user); return concat($1, $2); end';
+            create operator public.|| (leftarg = text, rightarg = int, function = public.join)
+        """)
+    with App(open_realm.url("owner")) as app:
+
+        @app.queue("q").task
+        def t(n: int) -> None: ...
+
+        t.enqueue(n=0)
+        with psycopg.connect(open_realm.url(), autocommit=True) as connection:
+            connection.execute("set session_replication_role = replica")
+            connection.execute("insert into penstock.sleeper (queue_id, worker_id) select id, 1 from penstock.queue")
+        with open_realm.connect("owner") as connection, connection.transaction():
+            t.options(connection=connection).enqueue(n=1)
+            t.options(connection=connection).enqueue_many([{"n": 2}, {"n": 3}])
+    assert caught(open_realm) == set()
+
+
 def test_migrate_refuses_a_schema_of_another_role(empty_database_url: str, realm: Realm) -> None:
     name = empty_database_url.rpartition("/")[2]
     there = Realm(realm.server_url, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from math import inf
 from typing import Any, TypeVar
 
 from tests.system.facts import eventually
@@ -36,6 +37,7 @@ class Meeting:
         producer = app.sender._open_producer()
         self.line: WaitingLine = producer._merger._open_line(shard)
         self.line._waiting = self._waiting = CountingLine()
+        self.line.stuck_seconds = inf
         self._threads = ThreadPoolExecutor(MOST_CALLERS)
         self._idlers = [Caller() for _ in range(MOST_UNDER_WAY)]
 

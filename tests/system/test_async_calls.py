@@ -89,6 +89,28 @@ def test_tasks_with_other_options_are_written_as_they_say(app: App) -> None:
     assert (app.job(first).priority, app.job(first).tags) == (1, ["x"])
 
 
+def test_tasks_with_other_options_are_written_together_too(app: App, database_url: str) -> None:
+    send, other = declare(app.queue("letters")), declare(app.queue("others"))
+    send.enqueue(name="before")
+
+    async def call_all(meeting: Meeting) -> list[int]:
+        with meeting:
+            tasks = [asyncio.create_task(send.aenqueue(name="first"))]
+            await asyncio.to_thread(eventually, lambda: meeting.line._waiting, "the sender is in line")
+            tasks += [asyncio.create_task(send.options(tags=[str(n)]).aenqueue(name=f"a{n}")) for n in range(10)]
+            tasks += [asyncio.create_task(other.options(priority=n).aenqueue(name=f"b{n}")) for n in range(10)]
+            await asyncio.sleep(0)
+        return await asyncio.gather(*tasks)
+
+    ids = asyncio.run(call_all(Meeting(app)))
+    names = ["first", *(f"a{n}" for n in range(10)), *(f"b{n}" for n in range(10))]
+    assert dict(execute(database_url, STORED)[1:]) == dict(zip(names, ids, strict=True))
+    assert [app.job(job_id).tags for job_id in ids[1:11]] == [[str(n)] for n in range(10)]
+    assert [app.job(job_id).priority for job_id in ids[11:]] == list(range(10))
+    ((transactions,),) = execute(database_url, "select count(distinct xmin::text) from penstock.job")
+    assert transactions == 3
+
+
 def test_one_task_is_refused_beside_others(app: App, database_url: str) -> None:
     send, short = declare(app.queue("letters")), declare(app.queue("short", max_length=2))
     send.enqueue(name="before")
@@ -204,6 +226,96 @@ def test_g12_a_call_that_no_sender_takes_ends_by_its_deadline(app: App, database
     error = asyncio.run(call_all(Meeting(app)))
     assert (error.outcome, error.written) == ("not written", [None])
     assert [name for name, _ in execute(database_url, STORED)] == ["before", "patient"]
+
+
+def test_g12_a_call_ends_by_its_deadline_whoever_is_written_with_it(app: App, database_url: str) -> None:
+    send, other = declare(app.queue("letters")), declare(app.queue("others"))
+    send.enqueue(name="before")
+
+    async def call_all(meeting: Meeting, holder: psycopg.Connection[Any]) -> RequestTimeout:
+        with meeting:
+            first = asyncio.create_task(send.aenqueue(name="first"))
+            await asyncio.to_thread(eventually, lambda: meeting.line._waiting, "the sender is in line")
+            patient = asyncio.create_task(other.aenqueue(name="patient"))
+            hasty = asyncio.create_task(send.options(request_timeout=1.0).aenqueue(name="hasty"))
+            await asyncio.sleep(0)
+        with pytest.raises(RequestTimeout) as refused:
+            await hasty
+        assert not patient.done()
+        holder.rollback()
+        await asyncio.gather(first, patient)
+        return refused.value
+
+    with psycopg.connect(database_url) as holder:
+        holder.execute("lock table penstock.ready in share mode")
+        error = asyncio.run(call_all(Meeting(app), holder))
+    assert (error.outcome, error.written) == ("not written", [None])
+    assert sorted(name for name, _ in execute(database_url, STORED)) == ["before", "first", "patient"]
+
+
+def test_g12_a_call_that_finds_no_thread_ends_by_its_deadline_and_is_not_written_later(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_sender, "MOST_THREADS", 1)
+    released = threading.Event()
+    with App(database_url, request_timeout=60.0) as app:
+        send = declare(app.queue("short", max_length=1))
+        job_id = send.enqueue(name="before")
+        threads = app.sender._open_producer()._loop_sender._threads_for_again
+        threads.submit(released.wait)
+
+        async def call_all() -> list[int | BaseException]:
+            hasty = send.options(request_timeout=0.3)
+            # Two, for one by itself is refused where it is.
+            return await asyncio.gather(*(hasty.aenqueue(name=str(n)) for n in range(8)), return_exceptions=True)
+
+        told = asyncio.run(call_all())
+        assert any(isinstance(each, RequestTimeout) for each in told)
+        assert all(each.outcome == "not written" for each in told if isinstance(each, RequestTimeout))
+        app.cancel(job_id)
+        released.set()
+        threads.shutdown()
+    assert [name for name, _ in execute(database_url, STORED)] == ["before"]
+
+
+def test_a_call_is_answered_where_no_thread_begins_any_more(app: App, database_url: str) -> None:
+    """As when the program ends: its main thread has, and this one goes on."""
+    send = declare(app.queue("short", max_length=1))
+    send.enqueue(name="before")
+    app.sender._open_producer()._loop_sender._threads_for_again.shutdown()
+
+    async def call_all() -> list[int | BaseException]:
+        return await asyncio.gather(*(send.aenqueue(name=str(n)) for n in range(5)), return_exceptions=True)
+
+    assert all(isinstance(each, QueueFull) for each in asyncio.run(call_all()))
+
+
+def test_where_a_sender_cannot_be_started_the_next_call_starts_one(
+    app: App, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = declare(app.queue("letters"))
+    send.enqueue(name="before")
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "penstock-sender":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError):
+        asyncio.run(send.aenqueue(name="refused"))
+    monkeypatch.undo()
+    asyncio.run(send.aenqueue(name="next"))
+    assert [name for name, _ in execute(database_url, STORED)] == ["before", "next"]
+
+
+def test_loops_that_are_closed_are_forgotten(app: App) -> None:
+    send = declare(app.queue("letters"))
+    send.enqueue(name="before")
+    for n in range(20):
+        asyncio.run(send.aenqueue(name=str(n)))
+    assert len(app.sender._open_producer()._loop_sender._looked_after) <= 1
 
 
 def test_g13_a_sender_whose_connection_is_dead_is_replaced(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

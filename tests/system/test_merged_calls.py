@@ -205,6 +205,16 @@ def test_g12_the_earliest_deadline_ends_the_transaction_and_the_others_are_writt
     assert sorted(names) == ["before", "patient-0", "patient-1", "patient-2"]
 
 
+def test_g12_a_call_whose_time_is_up_before_it_is_sent_says_that_it_is_not_written(app: App, database_url: str) -> None:
+    send = declare(app.queue("letters"))
+    for name in ("before", "again"):
+        send.enqueue(name=name)
+    with pytest.raises(RequestTimeout) as refused:
+        send.options(request_timeout=1e-6).enqueue(name="hasty")
+    assert refused.value.outcome == "not written"
+    assert [name for name, _ in execute(database_url, STORED)] == ["before", "again"]
+
+
 def test_a_child_that_is_forked_while_calls_wait_has_a_line_of_its_own(app: App, database_url: str) -> None:
     send = declare(app.queue("letters"))
     with Meeting(app) as meeting:

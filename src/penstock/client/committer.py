@@ -17,7 +17,7 @@ from penstock.shards.former_homes import ask_former_homes
 from penstock.storage.connection.bare_statements import execute_bare
 from penstock.storage.connection.database import Database
 from penstock.storage.connection.error_meaning import ConnectionCut, DatabaseError, first_line, is_denial, is_drained
-from penstock.storage.connection.flow import Flow
+from penstock.storage.connection.flow import Flow, NeverSent
 from penstock.storage.connection.pool import refuse_cut
 from penstock.storage.enqueue.receipts import Receipt, look_for, newest_id_seen
 from penstock.storage.enqueue.steps import drive, drive_transaction
@@ -54,7 +54,10 @@ class Committer:
                         unblock(connection, write.child_ids(call.ids))
             return is_written
         except Exception as error:
-            # Whether it was sent decides, and whether the server itself said no: never what a connection looks like.
+            # Whether it was sent decides, and whether the server itself said no: never what a connection looks like. Of
+            # several statements some may have been sent before the time was up.
+            if isinstance(error, NeverSent) and write.is_few:
+                raise
             if receipt.is_sent and not is_denial(error):
                 if _was_written(call, write, database, receipt):
                     return True

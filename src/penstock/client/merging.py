@@ -11,14 +11,13 @@ from penstock.client.checks import Checks
 from penstock.client.committer import Committer
 from penstock.client.refusals import answer_lost
 from penstock.client.waiting_line import MOST_UNDER_WAY, Caller, Entry, MergedWrite, WaitingLine
-from penstock.deadline import keeping
+from penstock.deadline import Deadline, earliest, keeping
 from penstock.errors import PartitionUnavailable
 from penstock.shards.databases import Databases
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import ConnectionCut, is_denial
-from penstock.storage.connection.flow import Flow
+from penstock.storage.connection.flow import Flow, NeverSent
 from penstock.storage.connection.pool import refuse_cut
-from penstock.storage.enqueue.job_group import JobGroup
 from penstock.storage.enqueue.merged import first_token, look_for_ranges, merge_groups, write_merged
 from penstock.storage.enqueue.receipts import newest_id_seen
 from penstock.storage.enqueue.write import set_ids
@@ -46,33 +45,38 @@ class Merger:
                     return self._committer.try_commit(call, write)
                 finally:
                     line.end(caller)
-            (entry,) = self._write_in_line(line, caller, call, write, write.groups)
+            (group,) = write.groups
+            entry = Entry(caller, call, group, write.entries[group.destination.queue_id])
+            self._write_in_line(line, [entry], write.shard, call.deadline)
         if entry.fate == "alone":
             return self._committer.try_commit(call, write)
         if entry.fate == "in doubt":
             self.find_out(entry, write, call)
         return True
 
-    def write_for_many(self, call: Call, write: PlannedWrite) -> list[Entry]:
-        """Write what one thread has for many callers, a job for each; what became of them, by groups."""
-        line = self._lines.get(write.shard) or self._open_line(write.shard)
+    def write_for_many(self, shard: int, writes: Sequence[tuple[Call, PlannedWrite]]) -> list[Entry]:
+        """Write on a shard what one thread has for many callers, a job for each; what became of them, by groups."""
+        line = self._lines.get(shard) or self._open_line(shard)
         caller = Caller()
-        # Where a queue is bounded each job is admitted by itself.
-        groups = write.groups if not write.has_max_length else [row for group in write.groups for row in group.rows()]
+        entries = [
+            Entry(caller, call, group, write.entries[group.destination.queue_id])
+            for call, write in writes
+            for whole in write.groups
+            # Where a queue is bounded each job is admitted by itself.
+            for group in (whole.rows() if write.has_max_length else [whole])
+        ]
         with caller.present:
-            return self._write_in_line(line, caller, call, write, groups)
+            self._write_in_line(line, entries, shard, earliest(call.deadline for call, _ in writes))
+        return entries
 
-    def _write_in_line(
-        self, line: WaitingLine, caller: Caller, call: Call, write: PlannedWrite, groups: Sequence[JobGroup]
-    ) -> list[Entry]:
-        """Have the groups of a write written, by this caller or another one; what became of each."""
-        entries = [Entry(caller, call, group, write.entries[group.destination.queue_id]) for group in groups]
-        while (merged := line.lead_or_wait(caller, entries, call.deadline)) is not None:
+    def _write_in_line(self, line: WaitingLine, entries: Sequence[Entry], shard: int, deadline: Deadline) -> None:
+        """Have a caller's entries written, by itself or another one: each has a fate then."""
+        caller = entries[0].caller
+        while (merged := line.lead_or_wait(caller, entries, deadline)) is not None:
             try:
-                self._write(merged, self._databases.of(write.shard))
+                self._write(merged, self._databases.of(shard))
             finally:
                 line.end(caller, merged)
-        return entries
 
     def find_out(self, entry: Entry, write: PlannedWrite, call: Call) -> None:
         """After a lost answer, for a call whose jobs are among the entry's: set their ids. Raises where they were not
@@ -113,14 +117,22 @@ class Merger:
                 merged.ranges = merge_groups(groups)
                 _prepare_receipt(merged, database, connection)
                 receipt.is_sent = True
-                write_merged(connection, merged.ranges, receipt)
-                _share_out(merged)
+                try:
+                    write_merged(connection, merged.ranges, receipt)
+                    _share_out(merged)
+                except BaseException as error:
+                    # Whoever looks for it has to see its session end: nobody else is to be in it then.
+                    if not is_denial(error):
+                        connection.close()
+                    raise
                 receipt.is_sent = False
                 if (newest := max((each.first_id or 0 for each in merged.ranges), default=0)) > 0:
                     connection.newest_id = newest
         except Exception as error:
-            # The server's own no, which may be told in our words by now: nothing was written.
-            if is_denial(error) or (error.__cause__ is not None and is_denial(error.__cause__)):
+            # The server's own no, which may be told in our words by now: nothing was written. Nor was it where the time
+            # was up before.
+            is_denied = is_denial(error) or (error.__cause__ is not None and is_denial(error.__cause__))
+            if is_denied or isinstance(error, NeverSent):
                 receipt.is_sent = False
 
     def _admit(self, merged: MergedWrite, connection: Connection, shard: int) -> None:

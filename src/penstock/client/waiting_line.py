@@ -29,7 +29,8 @@ from queue import Empty, SimpleQueue
 from typing import Literal
 
 from penstock.client.call import Call
-from penstock.deadline import Deadline
+from penstock.clock import system
+from penstock.deadline import Deadline, earliest
 from penstock.storage.catalogue.queues import QueueEntry
 from penstock.storage.connection.error_meaning import StillInLine
 from penstock.storage.enqueue.job_group import RANGE, JobGroup
@@ -46,17 +47,21 @@ MOST_UNDER_WAY = 4
 MOST_BYTES = 1_000_000
 # How often somebody in the line looks without having been woken: what it waits for may be gone.
 STEP_SECONDS = 0.25
+# Who has been at one write for so long is not waited for: what it waits for, such as a lock, others may not need.
+STUCK_SECONDS = 1.0
 # A leader ends by the earliest deadline of its calls, or a moment later.
-GRACE_SECONDS = 1.0
+GRACE_SECONDS = 0.75
 
 
 class Caller:
     """A thread that is here for as long as it holds its lock."""
 
-    __slots__ = ("_woken", "present")
+    __slots__ = ("_woken", "present", "since")
 
     def __init__(self) -> None:
         self.present = threading.Lock()
+        # When it began to write.
+        self.since = 0.0
         self._woken: SimpleQueue[None] | None = None
 
     @property
@@ -99,8 +104,31 @@ class Entry:
         self.fate: Fate | None = None
 
     @property
+    def is_free(self) -> bool:
+        """Whether nobody has taken it, and it has not left."""
+        return self.write is None and self.fate is None
+
+    @property
     def byte_count(self) -> int:
         return sum(map(len, self.group.args))
+
+
+class _Load:
+    """How much is written together."""
+
+    __slots__ = ("jobs", "size")
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self.jobs = sum(len(entry.group.args) for entry in entries)
+        self.size = sum(entry.byte_count for entry in entries)
+
+    def takes(self, entry: Entry) -> bool:
+        """Whether there is room for this one, too."""
+        return self.jobs + len(entry.group.args) <= RANGE and self.size + entry.byte_count <= MOST_BYTES
+
+    def add(self, entry: Entry) -> None:
+        self.jobs += len(entry.group.args)
+        self.size += entry.byte_count
 
 
 class MergedWrite:
@@ -119,7 +147,7 @@ class MergedWrite:
     @property
     def deadline(self) -> Deadline:
         """The earliest of its calls'."""
-        return min((entry.call.deadline for entry in self.entries), key=lambda each: each.at)
+        return earliest(entry.call.deadline for entry in self.entries)
 
     def end(self) -> None:
         """Nobody leads it any more: what has no fate yet gets one."""
@@ -135,8 +163,9 @@ class WaitingLine:
     def __init__(self, most_under_way: int, is_down: Callable[[], bool]) -> None:
         self._most = most_under_way
         self._is_down = is_down
+        self.stuck_seconds = STUCK_SECONDS
         self._lock = threading.Lock()
-        self._numbers = count()
+        self._numbers = count(1)
         # How many calls each caller writes that writes just now.
         self._under_way: dict[Caller, int] = {}
         self._waiting: deque[Entry] = deque()
@@ -146,7 +175,7 @@ class WaitingLine:
         with self._lock:
             if self._waiting or not self._has_room():
                 return False
-            self._under_way[caller] = 1
+            self._begin(caller, 1)
             return True
 
     def lead_or_wait(self, caller: Caller, entries: Sequence[Entry], deadline: Deadline) -> MergedWrite | None:
@@ -157,16 +186,16 @@ class WaitingLine:
         caller.get_ready_to_wait()
         try:
             while pending := [entry for entry in entries if entry.fate is None]:
-                if (write := self._look(caller, pending)) is not None:
-                    return write
                 left = deadline.left()
+                if (write := self._look(caller, pending, has_time=left > 0.0)) is not None:
+                    return write
                 if left <= 0.0 or self._is_down():
                     self._leave(pending)
                     if left <= 0.0 and all(entry.write is None for entry in entries):
                         raise StillInLine(f"{self._most} calls of this app were under way for {deadline.seconds:g} s")
                     if left <= -GRACE_SECONDS:
                         self._doubt(pending)
-                    left = 0.0 if all(entry.fate for entry in pending) else GRACE_SECONDS
+                    left = 0.0 if all(entry.fate for entry in pending) else left + GRACE_SECONDS
                 caller.wait(min(left, STEP_SECONDS))
         except BaseException:
             self._leave(entries)
@@ -185,8 +214,11 @@ class WaitingLine:
                 if other is not caller:
                     other.wake()
 
-    def _look(self, caller: Caller, pending: Sequence[Entry]) -> MergedWrite | None:
-        """Lead where there is room; get in line otherwise. What was taken by one who is gone gets its fate."""
+    def _look(self, caller: Caller, pending: Sequence[Entry], *, has_time: bool) -> MergedWrite | None:
+        """Lead where there is room; get in line otherwise. What was taken by one who is gone gets its fate.
+
+        Who has no time left does neither: its transaction would end before it began, and with it those of others.
+        """
         with self._lock:
             free = [entry for entry in pending if entry.write is None]
             if not free:
@@ -194,18 +226,26 @@ class WaitingLine:
                     if entry.write is not None and entry.write.leader.is_gone:
                         entry.write.end()
                 return None
-            if not self._has_room():
+            if not has_time:
+                return None
+            for entry in free:
+                entry.number = entry.number or next(self._numbers)
+            if not self._has_room() or not self._goes_with_first(free):
                 for entry in free:
                     if entry not in self._waiting:
-                        entry.number = next(self._numbers)
                         self._waiting.append(entry)
+                self._wake_next()
                 return None
             write = MergedWrite(caller, self._take(free))
             for entry in write.entries:
                 entry.write = write
-            self._under_way[caller] = len(write.entries)
+            self._begin(caller, len(write.entries))
             self._wake_next()
             return write
+
+    def _begin(self, caller: Caller, calls: int) -> None:
+        caller.since = system.monotonic()
+        self._under_way[caller] = calls
 
     def _has_room(self) -> bool:
         """Whether so few calls are under way that the next need not wait."""
@@ -214,20 +254,32 @@ class WaitingLine:
         # Somebody who was interrupted may have left without a word.
         for caller in [caller for caller in self._under_way if caller.is_gone]:
             del self._under_way[caller]
-        return sum(self._under_way.values()) < self._most
+        before = system.monotonic() - self.stuck_seconds
+        return sum(calls for caller, calls in self._under_way.items() if caller.since > before) < self._most
 
-    def _take(self, own: list[Entry]) -> list[Entry]:
-        """A leader's own entries and as many of the line as go with them, in the order in which they came."""
-        taken = dict.fromkeys(own)
-        jobs = sum(len(entry.group.args) for entry in own)
-        size = sum(entry.byte_count for entry in own)
+    def _first(self) -> Entry | None:
+        """Who has waited longest, of those who are still there and have time."""
         while self._waiting:
             entry = self._waiting[0]
-            if entry not in taken and entry.write is None and entry.fate is None and not entry.caller.is_gone:
-                jobs += len(entry.group.args)
-                size += entry.byte_count
-                if jobs > RANGE or size > MOST_BYTES:
+            if entry.is_free and not entry.caller.is_gone and entry.call.deadline.left() > 0.0:
+                return entry
+            self._waiting.popleft()
+        return None
+
+    def _goes_with_first(self, own: Sequence[Entry]) -> bool:
+        """Whether who has waited longest is written with these: passed by, a large call would wait for ever."""
+        first = self._first()
+        return first is None or first in own or _Load(own).takes(first)
+
+    def _take(self, own: Sequence[Entry]) -> list[Entry]:
+        """A leader's own entries and as many of the line as go with them, in the order in which they came."""
+        taken = dict.fromkeys(own)
+        load = _Load(own)
+        while (entry := self._first()) is not None:
+            if entry not in taken:
+                if not load.takes(entry):
                     break
+                load.add(entry)
                 taken[entry] = None
             self._waiting.popleft()
         return sorted(taken, key=lambda entry: entry.number)
@@ -236,7 +288,7 @@ class WaitingLine:
         """Take out of the line what nobody has taken: it is not written from there."""
         with self._lock:
             for entry in entries:
-                if entry.write is None and entry.fate is None:
+                if entry.is_free:
                     entry.fate = "alone"
                     if entry in self._waiting:
                         self._waiting.remove(entry)
@@ -250,5 +302,5 @@ class WaitingLine:
 
     def _wake_next(self) -> None:
         """Whoever is first in line leads, where there is room."""
-        if self._waiting and self._has_room():
-            self._waiting[0].caller.wake()
+        if self._waiting and self._has_room() and (first := self._first()) is not None:
+            first.caller.wake()

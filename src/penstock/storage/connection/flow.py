@@ -31,6 +31,7 @@ __all__ = [
     "DeadlinePassed",
     "Flow",
     "ForkSafeConnection",
+    "NeverSent",
     "Session",
     "SessionEnded",
     "has_done",
@@ -75,6 +76,10 @@ class CommitUnsure(psycopg.OperationalError):
 
 class DeadlinePassed(psycopg.OperationalError):
     """The time of a call was up; where something had been sent, the server did not answer."""
+
+
+class NeverSent(DeadlinePassed):
+    """The time of a call was up before the next statement was sent."""
 
 
 class _CursorInSchema(psycopg.Cursor[Row]):
@@ -171,7 +176,7 @@ class Flow(ForkSafeConnection):
                 return self._hear_out(deadline, gen, interval)
             self.waiting_since = None
             self.close()
-            raise DeadlinePassed(f"{deadline.seconds:g} s were over before the next statement was sent")
+            raise NeverSent(f"{deadline.seconds:g} s were over before the next statement was sent")
         try:
             answer = self._wait(gen, interval, left)
         except psycopg.errors._WaitTimeout:

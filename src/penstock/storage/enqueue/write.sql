@@ -4,7 +4,7 @@
 -- the call's receipt is written with it; elsewhere its token is null. See @schema@.note_written.
 with written as (
     insert into @schema@.job (id, enqueued_at, partition_id, priority, task, key, args, attributes)
-    values (nextval('@schema@.range_number') * 1024, now(), %(partition)s, %(priority)s, %(task)s, %(key)s,
+    values (nextval('@schema@.range_number'::regclass) * 1024, now(), %(partition)s, %(priority)s, %(task)s, %(key)s,
             %(args)s::json, %(attributes)s::jsonb)
     returning id >> 10 as range
 ), counted as (
@@ -16,7 +16,7 @@ returning case when %(token)s::bigint is null then range * 1024
                else @schema@.note_written(%(token)s::bigint, %(kept_seconds)s, range * 1024) end,
           case when (range >> 10) & 63::bigint = 0 then @schema@.note_shortage(range) end,
           case when exists (select from @schema@.sleeper where queue_id = %(queue)s)
-               then pg_notify('@schema@_' || %(queue)s::int, '') end
+               then pg_notify('@schema@_' || %(queue)s::int::text, '') end
 
 -- name: enqueue_few
 -- Writes one range of a few jobs and makes it visible, in one round trip and one transaction.
@@ -46,7 +46,7 @@ with drawn as materialized (
 select case when %(token)s::bigint is null then range * 1024
             else @schema@.note_written(%(token)s::bigint, %(kept_seconds)s, range * 1024) end as first_id,
        case when exists (select from @schema@.sleeper where queue_id = %(queue)s)
-            then pg_notify('@schema@_' || %(queue)s::int, '') end
+            then pg_notify('@schema@_' || %(queue)s::int::text, '') end
   from drawn
 
 -- name: enqueue_one_if_mapped

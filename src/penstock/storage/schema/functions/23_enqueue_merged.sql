@@ -17,6 +17,7 @@ declare
     v_lows   int[];
     v_low    int := 0;
     v_first  bigint;
+    v_is_old boolean := current_setting('transaction_isolation') in ('repeatable read', 'serializable');
 begin
     for i in 1..cardinality(p_queues) loop
         v_lows[i] := v_low;
@@ -27,6 +28,11 @@ begin
             perform from @schema@.queue_map
               where queue_id = p_queues[i] and epoch = p_epochs[i] and state = 'open' for key share skip locked;
             continue when not found;
+            -- As in lock_map: it is what it was when the transaction began, or this is refused (40001).
+            if v_is_old then
+                perform from @schema@.queue_map where queue_id = p_queues[i] and epoch = p_epochs[i] for share skip locked;
+                continue when not found;
+            end if;
         end if;
         v_ranges[i] := @schema@.draw_range();
         v_first := coalesce(v_first, v_ranges[i] * 1024);
