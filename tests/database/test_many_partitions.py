@@ -16,6 +16,7 @@ from tests.database.test_plans import assert_cheap
 from penstock.clock import ManualClock
 from penstock.engine import owner as owner_module
 from penstock.engine import partition_watch
+from penstock.engine.owned_partition import FEWEST_ROWS
 from penstock.engine.owner import Owner
 from penstock.routing.key_hash import partition_of
 from penstock.storage.catalogue.queues import find_queue
@@ -412,7 +413,7 @@ def test_what_stands_behind_a_deep_key_of_many_is_read_while_slots_are_free(
         keys = (b"k%d" % n for n in range(1000))
         owned.enqueue(list(islice((each for each in keys if partition_of(each, 4) == number), 3)))
     deep = owned.key(3, 4)
-    (first, *_) = [job for _ in range(owner_module.FEWEST_ROWS) for job in owned.enqueue([deep])]
+    (first, *_) = [job for _ in range(FEWEST_ROWS) for job in owned.enqueue([deep])]
     other = next(each for each in (b"o%d" % n for n in range(1000)) if partition_of(each, 4) == 3)
     (behind,) = owned.enqueue([other])
     started = [job for _ in range(5) for job in watched.start(1.1)]

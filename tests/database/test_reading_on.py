@@ -10,7 +10,7 @@ import pytest
 from tests.database.conftest import Scene
 from tests.database.owned import Owned
 
-from penstock.engine import owner as owning
+from penstock.engine import owned_partition
 from penstock.engine.conversation import Conversation, Holder, Settlement
 from penstock.engine.leased_jobs import read_leased
 from penstock.engine.link import Link, wait_as_long_as_a_request
@@ -70,7 +70,7 @@ def reader(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
 
 def test_the_jobs_of_one_key_are_read_some_hundred_at_a_time(reader: Reader) -> None:
     assert [reader.start() for _ in range(JOBS)] == [(job, "{}") for job in reader.jobs]
-    assert reader.reads == -(-JOBS // owning.JOBS_READ_ON)
+    assert reader.reads == -(-JOBS // owned_partition.JOBS_READ_ON)
 
 
 def test_long_arguments_are_read_when_their_job_starts(reader: Reader) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.engine.owner import OwnedPartition, Owner
+from penstock.engine.owned_partition import OwnedPartition
+from penstock.engine.owner import Owner
 from penstock.model.rules import QueueRules
 from penstock.policy.job_sequence import HAS_HANDLER
 from penstock.policy.roster import Roster

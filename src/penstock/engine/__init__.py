@@ -3,7 +3,8 @@
 link           a connection that is made anew when it is lost, and how long that is tried
 conversation   one holder's turns over a link, and finding out what became of one whose answer was lost
 source         where the next jobs come from: plain_source claims, owned_source has its owner choose, mixed_source both
-owner          which jobs of the partitions that it owns start next; of very many, partition_watch knows where to look
+owner          which jobs of the partitions that it owns start next; owned_partition is what it has read of one,
+               and of very many partition_watch knows where to look
 leased_jobs    reading the jobs of new leases
 heartbeat      renews a holder's row
 throttled_log  the same warning at most once a minute

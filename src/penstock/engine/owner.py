@@ -9,26 +9,25 @@ of it keeps its keys busy until it has ended.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
 from penstock.clock import system
+from penstock.engine.owned_partition import FEWEST_ROWS, JOBS_A_LOOK, OwnedPartition
 from penstock.engine.partition_watch import PartitionWatch
 from penstock.engine.source import NO_BATCH_SIZES, NO_EXECUTORS, BatchSizes, Executors
 from penstock.policy.batch_size import BatchSize
 from penstock.policy.job_sequence import BATCH_MASK, BATCH_SHIFT, HAS_HANDLER
-from penstock.policy.roster import JobTuple, Roster
+from penstock.policy.roster import Roster
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.error_meaning import DatabaseError
 from penstock.storage.enqueue.job_group import RANGE
 from penstock.storage.work import owner as storage
 from penstock.storage.work.exchange import Turn
-from penstock.storage.work.leases import Lease, LeasedJob, Stored
-from penstock.storage.work.owner import ChosenJobs, Look, LookWish, Ownership, ReadyRow, Stretch
-from penstock.storage.work.set_aside import set_aside
+from penstock.storage.work.leases import Lease, LeasedJob
+from penstock.storage.work.owner import ChosenJobs, Look, LookWish, Ownership
 
-__all__ = ["OwnedPartition", "Owner"]
+__all__ = ["Owner"]
 
 T = TypeVar("T")
 
@@ -48,84 +47,10 @@ NEWS_SECONDS = 0.05
 # How often the retries, halts and leases of others are looked at while there are any, and when none was seen.
 OTHERS_SECONDS = 0.1
 SWEEP_SECONDS = 1.0
-FEWEST_ROWS, MOST_ROWS = 16, 8_192
-JOBS_A_LOOK = 4_096
 # A fair queue takes ahead only one job for so many that another queue would.
 FAIR_DIVISOR = 5
-# So many jobs without a handler are looked for at a time.
-MOST_UNKNOWN = 2_000
 # So many kinds of executors are told apart.
 MOST_EXECUTORS = 8
-# So many jobs are kept with their arguments at most.
-MOST_KEPT = 16_384
-# Of a range of one key so many jobs are read when the first of them starts.
-JOBS_READ_ON = 256
-# A range this large may be all of one key, which is worth asking.
-WORTH_ASKING = 64
-
-
-@dataclass(slots=True)
-class OwnedPartition:
-    """A partition that is the owner's, and how far it has read it."""
-
-    ownership: Ownership
-    roster: Roster
-    is_fair: bool
-    # What the roster is told of a job of a task of which several are taken together: in a batch, or in a run.
-    marks: Mapping[str, int] = field(default_factory=dict)
-    # So many jobs may start in one slot: those of a batch.
-    most_in_slot: int = 1
-    read_to: list[int] = field(default_factory=lambda: [0] * 10)
-    as_of: str | None = None
-    rows: int = FEWEST_ROWS
-    # Whether the last look found nothing beyond what it read.
-    is_read: bool = False
-    looked_at: float = 0.0
-    others_at: float = 0.0
-    # Whether anything the roster did not start keeps its jobs back: what others run, keys that are held or halted,
-    # earlier key maps.
-    has_outside_holds: bool = True
-    # The newest key map that was seen: jobs that were routed by a newer one wait until that is known.
-    newest_key_map: int = 0
-    is_withheld: bool = False
-    is_noted_idle: bool = False
-    # Jobs as they were read ahead, with their arguments.
-    read_ahead: dict[int, LeasedJob] = field(default_factory=dict)
-    # By range, from which position on and up to which jobs were added to the roster without reading each of them.
-    unread: dict[int, tuple[int, int]] = field(default_factory=dict)
-    # Jobs of it that were leased and have not ended, as far as the owner was told.
-    out: set[int] = field(default_factory=set)
-    # Of those, the ones leased to another holder than the owner itself, which may not hear of their ends.
-    leased_to_others: set[int] = field(default_factory=set)
-    # Jobs without a handler here, as they stand in the roster: one that is cancelled must not hold its key for ever.
-    unknown: dict[int, JobTuple] = field(default_factory=dict)
-    # Jobs that were rescued, and how often: they run with few beside them.
-    rescued: dict[int, int] = field(default_factory=dict)
-    # Chosen, and put off for a moment since they were rescued, or there are no permits or tokens for them.
-    postponed: list[int] = field(default_factory=list)
-
-    def lacks(self, wanted: int) -> bool:
-        """Whether fewer jobs could start, of what was read, than are wanted for so many slots."""
-        return self.roster.startable < wanted or (
-            self.most_in_slot > 1 and self.roster.waiting < wanted * self.most_in_slot
-        )
-
-    def count(self, jobs: Sequence[int]) -> int:
-        """How many jobs these are, where some stand for a batch."""
-        batches = self.roster.batches
-        return sum(len(batches.get(job, (job,))) for job in jobs) if batches else len(jobs)
-
-    def drop_postponed(self, jobs: Set[int]) -> None:
-        """Choose these no more: they wait in the roster again."""
-        batches = self.roster.batches
-        postponed = []
-        for job in self.postponed:
-            left = [each for each in batches.pop(job, (job,)) if each not in jobs]
-            if left:
-                postponed.append(left[0])
-                if len(left) > 1:
-                    batches[left[0]] = left
-        self.postponed = postponed
 
 
 class Owner:
@@ -243,7 +168,9 @@ class Owner:
                 roster = Roster(now_rules, partition_id, now, sizes)
                 most = max((size.jobs for size in sizes), default=1)
                 marks = self._marks(ownership.queue_id, has_runs=now_rules.has_runs)
-                self._partitions[partition_id] = OwnedPartition(ownership, roster, now_rules.is_fair, marks, most)
+                self._partitions[partition_id] = OwnedPartition(
+                    ownership, roster, now_rules.is_fair, self._tasks[ownership.queue_id], marks, most
+                )
             else:
                 known.ownership = ownership
                 known.roster.rules = now_rules
@@ -528,47 +455,25 @@ class Owner:
 
     def take_read_ahead(self, leases: Iterable[Lease]) -> dict[int, LeasedJob]:
         """Give out the jobs of these leases that were read ahead with their arguments."""
-        found = {}
-        for lease in leases:
-            partition = self._partitions.get(lease.partition_id)
-            if partition is not None:
-                base = lease.range * RANGE
-                for position in lease.positions:
-                    read_ahead = partition.read_ahead.pop(base + position, None)
-                    if read_ahead is not None and read_ahead[1] is not None:
-                        found[base + position] = read_ahead
+        found: dict[int, LeasedJob] = {}
+        for lease, partition in self._with_partitions(leases):
+            found |= partition.take_read_ahead(lease)
         return found
 
     def has_unread(self, leases: Iterable[Lease]) -> bool:
         """Whether jobs of these leases are of ranges that were not read job by job."""
-        return any(self._next_unread(lease) is not None for lease in leases)
+        return any(partition.has_unread(lease) for lease, partition in self._with_partitions(leases))
 
     def read_on(self, connection: Connection, leases: Iterable[Lease]) -> None:
         """Read jobs of such ranges ahead, from the first that is leased on."""
-        for lease in leases:
-            rest = self._next_unread(lease)
-            if rest is not None:
-                first, to, high = rest
-                partition = self._partitions[lease.partition_id]
-                if to < high:
-                    partition.unread[lease.range] = to, high
-                else:
-                    del partition.unread[lease.range]
-                stretch = Stretch(lease.range, first, to)
-                partition.read_ahead.update(
-                    storage.read_waiting(connection, [stretch], with_args=True, with_tenant=False)
-                )
+        for lease, partition in self._with_partitions(leases):
+            partition.read_on(connection, lease)
 
-    def _next_unread(self, lease: Lease) -> tuple[int, int, int] | None:
-        """What to read of the lease's range: from where, up to where, and where it ends."""
-        partition = self._partitions.get(lease.partition_id)
-        unread = None if partition is None else partition.unread.get(lease.range)
-        if partition is None or unread is None or len(partition.read_ahead) >= MOST_KEPT:
-            return None
-        first, (low, high) = lease.positions[0], unread
-        if not low <= first < high:
-            return None
-        return first, min(max(first + JOBS_READ_ON, lease.positions[-1] + 1), high), high
+    def _with_partitions(self, leases: Iterable[Lease]) -> Iterator[tuple[Lease, OwnedPartition]]:
+        for lease in leases:
+            partition = self._partitions.get(lease.partition_id)
+            if partition is not None:
+                yield lease, partition
 
     def note_end(self, partition_id: int, job: int, end: str, now: float) -> None:
         """Note how a job ended, or that it went back."""
@@ -711,113 +616,8 @@ class Owner:
             # the partition is read anew.
             self._read_anew(partition.ownership.partition_id)
             return
-        facts = storage.read_single_keys(
-            connection, [row for row in seen.rows if row.members is None and row.high - row.low >= WORTH_ASKING]
-        )
-        mixed = [row for row in seen.rows if row.members is not None or _bounds(row) not in facts]
-        # A whole range of one key costs no more than a job.
-        read = len(facts) + (self._add_mixed(connection, partition, mixed) if mixed else 0)
-        tasks = self._tasks[partition.ownership.queue_id]
-        marks = partition.marks
-        for row in seen.rows:
-            if partition.postponed:
-                # A postponed job that was written anew meanwhile is in the roster again.
-                partition.drop_postponed({row.range * RANGE + position for position in row.positions})
-            if row.rescues:
-                base = row.range * RANGE
-                partition.rescued.update(dict.fromkeys((base + position for position in row.positions), row.rescues))
-            only = facts.get(_bounds(row)) if row.members is None else None
-            if only is not None:
-                rank = row.ready_at + 60.0 * row.priority
-                key, tenant, is_known = only.key, only.tenant or "", only.task in tasks
-                mark = marks.get(only.task, is_known) if row.is_fresh else is_known
-                jobs = range(row.range * RANGE + row.low, row.range * RANGE + row.high)
-                partition.unread[row.range] = row.low, row.high
-                partition.roster.add_alike(jobs, key, row.priority, row.pos, rank, tenant, row.epoch, mark)
-                if not is_known:
-                    partition.unknown |= {
-                        job: (job, key, row.priority, row.pos, rank, tenant, row.epoch, True) for job in jobs
-                    }
-        for priority in range(10):
-            if seen.found[priority]:
-                partition.read_to[priority] = seen.ends[priority]
-        partition.as_of = seen.as_of
-        partition.looked_at = now
-        partition.roster.permits = seen.permits
-        partition.roster.tokens = seen.tokens
-        partition.is_read = max(seen.found) < partition.rows
-        if read < JOBS_A_LOOK // 2 and not partition.is_read:
-            partition.rows = min(partition.rows * 2, MOST_ROWS)
-        elif read > JOBS_A_LOOK * 2:
-            partition.rows = max(partition.rows // 2, FEWEST_ROWS)
-        if seen.running is not None and seen.held is not None and seen.halted is not None:
-            partition.others_at = now
-            elsewhere = [(job, key) for job, key in seen.running if job not in partition.out]
-            partition.roster.set_elsewhere(elsewhere, seen.unstarted)
-            partition.roster.set_held(seen.held)
-            partition.roster.set_halted(seen.halted)
-            partition.has_outside_holds = bool(elsewhere or seen.held or seen.halted)
-            if partition.unknown:
-                self._look_for_unknown(connection, partition)
-        if seen.key_maps is not None:
-            partition.newest_key_map = max(seen.key_maps.partitions, default=0)
-            partition.roster.set_key_maps(seen.key_maps.partitions, seen.key_maps.open, seen.key_maps.held)
-            partition.has_outside_holds |= len(seen.key_maps.partitions) > 1
-        if any(row.epoch > partition.newest_key_map for row in seen.rows):
-            partition.has_outside_holds, partition.others_at = True, 0.0
+        partition.note_look(connection, seen, now)
         self._note_change(partition)
-
-    def _look_for_unknown(self, connection: Connection, partition: OwnedPartition) -> None:
-        """See whether jobs without a handler here still wait: one that does not is let go, and found gone."""
-        some = dict(islice(partition.unknown.items(), MOST_UNKNOWN))
-        ready = storage.still_ready(connection, partition.ownership.partition_id, some)
-        partition.roster.add([each for job, each in some.items() if job not in ready])
-        for job, each in some.items():
-            del partition.unknown[job]
-            if job in ready:
-                partition.unknown[job] = each  # At the end: the others have their turn first.
-
-    def _add_mixed(self, connection: Connection, partition: OwnedPartition, rows: Sequence[ReadyRow]) -> int:
-        """Read the jobs of rows, whatever their keys, and add them to the roster; how many."""
-        # Few are kept with their arguments, to be started without reading them again: those that may start at once.
-        with_args = len(partition.read_ahead) < MOST_KEPT
-        stored = storage.read_waiting(connection, rows, with_args=with_args, with_tenant=partition.is_fair)
-        if stored.unreadable:
-            # Its key is not known, and so it holds none.
-            set_aside(connection, stored.unreadable)
-        if with_args:
-            partition.read_ahead.update(stored)
-        # One by one, as they are taken over: kept together, they would be looked through again and again for garbage.
-        partition.roster.add(self._waiting_of(partition, rows, stored))
-        return len(stored)
-
-    def _waiting_of(self, partition: OwnedPartition, rows: Sequence[ReadyRow], stored: Stored) -> Iterator[JobTuple]:
-        """What the roster is told of the jobs of these rows."""
-        tasks = self._tasks[partition.ownership.queue_id]
-        by_range = {row.range: row for row in rows}
-        row_of = by_range if len(by_range) == len(rows) else None
-        of_job = {} if row_of else {row.range * RANGE + p: row for row in rows for p in row.positions}
-        marks = partition.marks
-        # Most have row and task in common with the one before.
-        row, before = None, None
-        for job, _, key, _, task, tenant in stored.values():
-            its_row = row_of[job // RANGE] if row_of else of_job[job]
-            if its_row is not row or task != before:
-                row, before = its_row, task
-                priority, pos, epoch = row.priority, row.pos, row.epoch
-                rank = row.ready_at + 60.0 * priority
-                is_unknown = task not in tasks
-                is_known: int = not is_unknown
-                if marks and row.is_fresh:
-                    is_known = marks.get(task, is_known)
-            if is_unknown:
-                partition.unknown[job] = (job, key, priority, pos, rank, tenant or "", epoch, True)
-            yield job, key, priority, pos, rank, tenant or "", epoch, is_known
-
-
-def _bounds(row: ReadyRow) -> tuple[int, int]:
-    """The first and the last job of a row that has all jobs between them."""
-    return row.range * RANGE + row.low, row.range * RANGE + row.high - 1
 
 
 def _turned(items: list[T], number: int) -> list[T]:
