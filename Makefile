@@ -69,7 +69,7 @@ lock: setup
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
 	  --custom-compile-command "make lock" pyproject.toml --output-file requirements/runtime.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
-	  --custom-compile-command "make lock" --group dev --extra spark pyproject.toml --output-file requirements/dev.txt
+	  --custom-compile-command "make lock" --group dev --extra serve --extra spark --extra trace pyproject.toml --output-file requirements/dev.txt
 
 system-postgresql:
 	@ls -d /usr/lib/postgresql/*/bin >/dev/null 2>&1 \
