@@ -13,7 +13,8 @@ problem       what goes wrong, as an answer
 openapi       the document, made of the operations
 threads       where calls that block are made
 produce       enqueuing
-serving       the server as a program; `processes`: several of one
+serving       the server as a program; `processes`: several of one; `beside`: with a worker
+machine_token the token of whoever runs `penstock up`
 """
 
 from penstock.app import App

@@ -38,11 +38,13 @@ HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 class Application:
-    """An ASGI application. `is_local`: it is bound to loopback, and goes without tokens until there is one."""
+    """An ASGI application. `is_local`: it is bound to loopback, and goes without tokens until there is one;
+    `machine_token` is taken beside those that were made.
+    """
 
-    def __init__(self, app: App, *, is_local: bool) -> None:
+    def __init__(self, app: App, *, is_local: bool, machine_token: str | None = None) -> None:
         self.services = Services(app)
-        self._guard = Guard(NoTokens(), is_local=is_local)
+        self._guard = Guard(NoTokens(), is_local=is_local, machine_token=machine_token)
         self._router = Router(OPERATIONS)
         self._document: bytes | None = None
 

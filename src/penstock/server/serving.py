@@ -17,7 +17,7 @@ from penstock.errors import InvalidInput
 from penstock.model.checks import checked_count
 from penstock.server.application import Application
 
-__all__ = ["Address", "address_of", "bind", "serve", "take_over"]
+__all__ = ["Address", "Server", "address_of", "bind", "bind_free", "make_server", "serve", "take_over"]
 
 # A request's headers have so long, and a connection on which nothing comes.
 HEADER_SECONDS = 10.0
@@ -25,6 +25,7 @@ IDLE_SECONDS = 65
 GRACE_SECONDS = 30
 MOST_CONNECTIONS = 20_000
 BACKLOG = 2_048
+USUAL_PORT = 8_080
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,14 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def bind_free(host: str) -> socket.socket:
+    """Listen at the usual port, or at a free one where that is taken."""
+    try:
+        return bind(host, USUAL_PORT)
+    except InvalidInput:
+        return bind(host, 0)
+
+
 def take_over(descriptor: int) -> socket.socket:
     """The socket that another process of the same server listens at."""
     return socket.socket(fileno=descriptor)
@@ -99,8 +108,8 @@ def address_of(listener: socket.socket) -> Address:
     return Address(f"http://{shown}:{port}", ipaddress.ip_address(name).is_loopback)
 
 
-def serve(application: Application, listener: socket.socket) -> None:
-    """Serve until told to stop."""
+def make_server(application: Application) -> Server:
+    """A server of it, not yet running."""
     config = uvicorn.Config(
         application,
         http=BoundedProtocol,
@@ -114,4 +123,9 @@ def serve(application: Application, listener: socket.socket) -> None:
         timeout_graceful_shutdown=GRACE_SECONDS,
         limit_concurrency=MOST_CONNECTIONS,
     )
-    Server(config, application).run(sockets=[listener])
+    return Server(config, application)
+
+
+def serve(application: Application, listener: socket.socket) -> None:
+    """Serve until told to stop."""
+    make_server(application).run(sockets=[listener])
