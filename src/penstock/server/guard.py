@@ -81,20 +81,20 @@ class Guard:
                 raise ProblemError("forbidden", said)
         if self._tokens.has_any:
             raise _unauthorized("there are tokens by now, so each call needs one: send Authorization: Bearer TOKEN")
-        return Caller(token_name=None, role="admin", address=address)
+        return Caller(bearer=None, role="admin", address=address)
 
     def _of_token(self, given: str, address: str | None) -> Caller:
         if given[: len(BEARER)].lower() != BEARER:
             raise _unauthorized("write Authorization: Bearer TOKEN")
         secret = given[len(BEARER) :].strip()
         if self._machine_token is not None and compare_digest(secret.encode(), self._machine_token):
-            return Caller(token_name="of this machine", role="admin", address=address)
+            return Caller(bearer="of this machine", role="admin", address=address)
         token = self._tokens.find(secret)
         if token is None:
             # The same for one that is unknown, expired or revoked.
             raise _unauthorized("the token is unknown, expired or revoked; `penstock token list` shows those there are")
         return Caller(
-            token_name=token.name,
+            bearer=token.name,
             role=token.role,
             queues=None if token.queues is None else frozenset(token.queues),
             tenant=token.tenant,

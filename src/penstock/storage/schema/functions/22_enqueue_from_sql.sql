@@ -122,8 +122,8 @@ begin
         perform @schema@.refuse('on_parent_failure', 'must be cancel, run or wait');
     elsif octet_length(enqueue.idempotency_key) > 512 or btrim(enqueue.idempotency_key) = '' then
         perform @schema@.refuse('idempotency_key', 'must have 1 to 512 bytes and not be blank');
-    elsif starts_with(enqueue.idempotency_key, 'penstock.unique:') then
-        perform @schema@.refuse('idempotency_key', 'what begins with ''penstock.unique:'' stands for unique jobs; choose another beginning');
+    elsif starts_with(enqueue.idempotency_key, 'penstock.') then
+        perform @schema@.refuse('idempotency_key', 'what begins with ''penstock.'' is Penstock''s own; choose another beginning');
     elsif enqueue."unique" <> 'waiting' then
         perform @schema@.refuse('unique', 'must be waiting, or null');
     elsif enqueue."unique" is not null and enqueue.idempotency_key is not null then
