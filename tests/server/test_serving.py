@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -17,7 +18,6 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
-from starlette.testclient import TestClient
 from tests.server.served import serving
 from tests.system.facts import eventually
 
@@ -122,9 +122,13 @@ def test_a_port_that_is_taken_is_refused_with_a_sentence(database_url: str, tmp_
 
 
 def test_it_may_be_mounted_and_asks_for_a_token_then(app: App) -> None:
-    with TestClient(Starlette(routes=[Mount("/in/here", asgi(app))])) as client:
-        answer = client.post("/in/here/api/v1/queues/mail/jobs", json=JOB, headers={"Host": "localhost"})
-        assert answer.status_code == 401
+    async def call() -> httpx.Response:
+        transport = httpx.ASGITransport(app=Starlette(routes=[Mount("/in/here", asgi(app))]))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.post("/in/here/api/v1/queues/mail/jobs", json=JOB)
+
+    answer = asyncio.run(call())
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
 
 
 def test_headers_that_do_not_come_end_the_connection(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,8 @@ Nothing here holds logic of its own: it calls the app, and what the app calls.
 application   a request comes in and is answered
 router        which operation a path and method mean
 operation     an operation, as router, guard and document read it; `operations` lists all of them
-guard         who calls: a token's bearer, or whoever sits at this machine; `caller`: what they may
+guard         who calls: a token's bearer, or whoever sits at this machine; `caller`: what they may;
+              `call_rates`: how often
 call          what a handler knows of the request it answers
 body          reading bodies, bounded
 values        what comes over HTTP as typed values

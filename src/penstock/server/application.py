@@ -20,6 +20,7 @@ from penstock.app import App
 from penstock.errors import PenstockError
 from penstock.server.body import ClientGone, read_body
 from penstock.server.call import Call, EventStream, Services
+from penstock.server.call_rates import CallRates
 from penstock.server.caller import check_may
 from penstock.server.guard import Guard, NoTokens
 from penstock.server.openapi import describe
@@ -45,6 +46,7 @@ class Application:
     def __init__(self, app: App, *, is_local: bool, machine_token: str | None = None) -> None:
         self.services = Services(app)
         self._guard = Guard(NoTokens(), is_local=is_local, machine_token=machine_token)
+        self._rates = CallRates()
         self._router = Router(OPERATIONS)
         self._document: bytes | None = None
 
@@ -81,6 +83,8 @@ class Application:
         except PenstockError as error:
             problem = problem_of(error)
             extra = HEADERS | ({"WWW-Authenticate": "Bearer"} if problem.status == 401 else {})
+            if isinstance(error, ProblemError) and error.ends_connection:
+                extra["Connection"] = "close"
             return respond_with(problem, extra)
         except ClientGone:
             return None
@@ -95,6 +99,7 @@ class Application:
             raise ProblemError("not-found", "there is nothing at this path; the API is at /api/v1/openapi.json")
         parts = parts[2:]
         caller = await self.services.looking.run(lambda: self._guard.admit(scope, headers))
+        self._rates.count(caller)
         if parts == (b"openapi.json",) and scope["method"] == "GET":
             return self._describe()
         found = self._router.find(scope["method"], parts)

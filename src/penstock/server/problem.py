@@ -78,6 +78,9 @@ _RETRY_AFTER = {"queue-full": 1, "too-many-requests": 1, "busy": 1, "stopping": 
 class ProblemError(PenstockError):
     """A refusal that only this layer knows."""
 
+    # Whether the connection ends with it: what is left of the request would have to be read before the next.
+    ends_connection = False
+
     def __init__(self, code: str, detail: str, *, field: str | None = None) -> None:
         super().__init__(detail)
         self.code = code
