@@ -13,7 +13,7 @@ from starlette.types import Receive
 from penstock.app import App
 from penstock.server.body import stream_body
 from penstock.server.caller import Caller
-from penstock.server.threads import CallThreads
+from penstock.server.threads import LOOKING, PRODUCING, CallThreads
 
 __all__ = ["Call", "EventStream", "Services"]
 
@@ -25,8 +25,8 @@ class Services:
     """What all calls of one server share."""
 
     app: App
-    producing: CallThreads = field(default_factory=lambda: CallThreads("produce", 16))
-    looking: CallThreads = field(default_factory=lambda: CallThreads("look", 8))
+    producing: CallThreads = field(default_factory=lambda: CallThreads(PRODUCING, 16))
+    looking: CallThreads = field(default_factory=lambda: CallThreads(LOOKING, 8))
     # Set when the server is about to stop: what waits for something to happen ends.
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -14,9 +14,11 @@ from typing import TypeVar
 
 from penstock.server.problem import ProblemError
 
-__all__ = ["CallThreads"]
+__all__ = ["LOOKING", "PRODUCING", "CallThreads"]
 
 T = TypeVar("T")
+# What their threads are called.
+PRODUCING, LOOKING = "penstock-produce", "penstock-look"
 MOST_WAITING = 1_000
 
 
@@ -24,7 +26,7 @@ class CallThreads:
     """A pool of so many; its work is handed in on the event loop."""
 
     def __init__(self, name: str, count: int) -> None:
-        self._executor = ThreadPoolExecutor(count, thread_name_prefix=f"penstock-{name}")
+        self._executor = ThreadPoolExecutor(count, thread_name_prefix=name)
         self._most = count + MOST_WAITING
         self._given = 0
 
