@@ -69,6 +69,9 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
             penstock.WorkerInfo,
             penstock.Cron,
             penstock.Load,
+            penstock.Token,
+            penstock.Role,
+            penstock.AuditEntry,
             penstock.Event,
         ],
     ),
@@ -170,7 +173,7 @@ def _command(name: str, command: Any) -> list[str]:
     options = [each for each in command.params if each.param_type_name == "option"]
     usage = " ".join(["penstock", name, *(each.metavar for each in arguments), "[OPTIONS]" if options else ""])
     lines = [f"### {name}", "", "```text", usage.rstrip(), "```", "", _joined(command.help), ""]
-    lines += ["| | |", "| --- | --- |"]
+    lines += ["| | |", "| --- | --- |"] if command.params else []
     lines += [f"| `{_cell(each.metavar)}` | {_cell(each.help)} |" for each in arguments]
     lines += [f"| {_option(each)} | {_cell(each.help)}{_default(each)} |" for each in options]
     return [*lines, ""]

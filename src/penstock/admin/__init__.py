@@ -15,12 +15,17 @@ naming_partitions   how a person names a partition
 figures       stats of queues, the workers, the shards
 crons         cron entries
 roles         what other database roles may do
+tokens        access tokens: made, listed, revoked
+token_book    the same, as a server goes by them
+audit         who did what
 doctor        what is wrong with the database, and what to do about it
 """
 
+from penstock.admin.audit import audit
 from penstock.admin.blocked_keys import blocked_keys, release
 from penstock.admin.crons import (
     CronDefinition,
+    has_cron,
     pause_cron,
     read_crons,
     remove_cron,
@@ -37,19 +42,26 @@ from penstock.admin.jobs import cancel, job, jobs, pause, purge, reschedule, res
 from penstock.admin.loads import cancel_load, loads, pause_load, resume_load
 from penstock.admin.resize import move_partition, resize
 from penstock.admin.roles import grant
+from penstock.admin.token_book import TokenBook
+from penstock.admin.tokens import check_token, create_token, revoke_token, tokens
 
 __all__ = [
     "CronDefinition",
+    "TokenBook",
     "all_stats",
     "answers",
+    "audit",
     "blocked_keys",
     "cancel",
     "cancel_load",
+    "check_token",
+    "create_token",
     "delete_queue",
     "doctor",
     "drain_shard",
     "explain",
     "grant",
+    "has_cron",
     "job",
     "jobs",
     "loads",
@@ -67,10 +79,12 @@ __all__ = [
     "resume_cron",
     "resume_load",
     "retry",
+    "revoke_token",
     "run_cron",
     "shards",
     "silent_shard",
     "stats",
+    "tokens",
     "workers",
     "write_cron",
 ]

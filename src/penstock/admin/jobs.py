@@ -13,8 +13,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from penstock.acting import current_actor
 from penstock.admin.answers import ask_everywhere, refuse_missing, some_jobs
-from penstock.admin.edits import checked_edit, editor
+from penstock.admin.edits import checked_edit
 from penstock.admin.naming_partitions import partition_places
 from penstock.errors import InvalidInput, NotFound
 from penstock.model.checks import checked_count, checked_job_id, checked_name, checked_run_at, key_to_bytes
@@ -122,7 +123,7 @@ def retry(
 
 
 def _retry_edited(databases: Databases, id_: int, raw: bytes) -> State:
-    author, is_asked = editor(), False
+    author, is_asked = current_actor().name, False
 
     def act(connection: Connection) -> State:
         nonlocal is_asked

@@ -3,6 +3,7 @@
 app               what a user calls; each call is handed on
 access            how a call reaches the databases, within its deadline
 calls             which calls ask, change, or change in steps, and the deadline that each has
+auditing          what acts enter in the audit, and when
 connecting        from URLs or embedded servers to databases that are ready
 embedded_servers  which folder they are in, whether they may be created, and what is said of that
 declarations      the queues, tasks and crons that were declared, and what the database says of them

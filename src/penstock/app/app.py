@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
@@ -23,7 +23,9 @@ from penstock.app.inputs import (
     FiltersInQueue,
     Limits,
     check_app_options,
+    check_limits,
     checked_filters,
+    checked_queues,
     checked_retention,
     name_of,
 )
@@ -35,6 +37,7 @@ from penstock.client.pending import PendingJob
 from penstock.client.task import Queue, Task
 from penstock.client.testing import Testing
 from penstock.model import (
+    AuditEntry,
     BlockedKey,
     Cron,
     Drain,
@@ -46,6 +49,7 @@ from penstock.model import (
     Shard,
     State,
     Stats,
+    Token,
     WorkerInfo,
 )
 from penstock.model.checks import checked_concurrency, checked_count, checked_seconds
@@ -71,10 +75,10 @@ class App:
     none a call that only reads is refused, and any other creates it in this folder and says so in the log;
     `embedded=False` forbids embedded servers. `lease` is how many seconds a worker may be
     silent before it counts as dead, `request_timeout` how long an enqueue keeps trying, `retention` how many days
-    ended jobs are kept, by final state; `imports` names modules that hold tasks. Settings of the database that could
-    lose acknowledged jobs are refused, unless `accept_data_loss` says that this is meant. `pooled` says whether the
-    database is behind a transaction pooler; without it that is found out. `schema` is where in the database all of it
-    lies: with two of them, two environments live in one database.
+    ended jobs are kept, by final state, and what stands in the audit; `imports` names modules that hold tasks. Settings
+    of the database that could lose acknowledged jobs are refused, unless `accept_data_loss` says that this is meant.
+    `pooled` says whether the database is behind a transaction pooler; without it that is found out. `schema` is where
+    in the database all of it lies: with two of them, two environments live in one database.
     """
 
     @explain_wrong_calls
@@ -446,7 +450,9 @@ class App:
         `max_wait`, as in `queue`; None takes one away. A raised limit starts what waits for it at once; a lowered one
         lets what runs end, and starts nothing until then.
         """
-        self._declarations.change_limits(name_of(queue), limits)
+        name = name_of(queue)
+        check_limits(name, limits)
+        self._declarations.change_limits(self.databases, name, limits)
 
     @change_in_steps
     def resize(self, queue: str | Queue, *, partitions: int) -> Resize:
@@ -469,6 +475,56 @@ class App:
     def release(self, queue: str | Queue, key: str | bytes | int) -> None:
         """Let a halted key go on; its dead letter stays where it is."""
         admin.release(self.databases, name_of(queue), key)
+
+    # Who may come in, and who did what
+
+    @change
+    def create_token(
+        self,
+        name: str,
+        *,
+        role: Literal["read", "produce", "work", "admin"],
+        queues: Sequence[str | Queue] | None = None,
+        tenant: str | None = None,
+        expires: float | timedelta | datetime | None = None,
+        hides_args: bool = False,
+    ) -> str:
+        """Make a token by which a program comes in over HTTP, and give its secret, which is told this once only.
+
+        `role` is what its bearer may do: "read", "produce", "work", or "admin", which is all. `queues` keeps it to
+        some, `tenant` to the jobs of one (with "read" and "produce" only). It `expires` after so many seconds, or at a
+        time. With `hides_args` its bearer sees no arguments or results of jobs.
+        """
+        new = admin.check_token(name, role, checked_queues(queues), tenant, expires, hides_args)
+        return admin.create_token(self.databases, new)
+
+    @change
+    def revoke_token(self, name: str) -> None:
+        """Let nobody in any more by a token, within a second; one that is revoked stays so.
+
+        A shard that does not answer is an error after the others have heard it: what any of them knows counts for all.
+        """
+        admin.revoke_token(self.databases, name)
+
+    @question
+    def tokens(self) -> list[Token]:
+        """Every token there ever was, the newest first, without their secrets."""
+        return admin.tokens(self.databases)
+
+    @question
+    def audit(
+        self,
+        limit: int = 100,
+        before: int | str | None = None,
+        *,
+        actor: str | None = None,
+        act: str | None = None,
+        target: str | None = None,
+    ) -> list[AuditEntry]:
+        """Who did what: the newest entries over all shards, or those below the id `before`; by whom, of which act, on
+        what.
+        """
+        return admin.audit(self.databases, limit=limit, before=before, actor=actor, act=act, target=target)
 
     # The app itself
 
@@ -519,7 +575,7 @@ class App:
 
     @property
     def retention(self) -> dict[str, float]:
-        """How many days ended jobs are kept, by final state."""
+        """How many days ended jobs are kept, by final state, and by `audit` what stands there."""
         return dict(self._retention)
 
     @property

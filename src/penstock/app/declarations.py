@@ -11,10 +11,11 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
-from penstock.admin import CronDefinition, write_cron
+from penstock.admin import CronDefinition, has_cron, write_cron
+from penstock.app.auditing import Record, audited
 from penstock.app.calls import locked
 from penstock.client.task import Queue, Task
 from penstock.clock import system
@@ -22,8 +23,6 @@ from penstock.errors import InvalidInput, NotFound, PartitionUnavailable, Reques
 from penstock.forking import renew_in_children
 from penstock.model import QueueDefinition, QueueRules, Resize
 from penstock.model.checks import MOST_CONCURRENCY, checked_count, checked_name, shown
-from penstock.model.queue import refuse_fixed_options
-from penstock.model.rules import LIVE_OPTIONS
 from penstock.policy.cron import Schedule
 from penstock.shards.databases import Databases
 from penstock.shards.permits import allot
@@ -222,14 +221,8 @@ class Declarations:
                 )
         return list(dict.fromkeys(names))
 
-    def change_limits(self, name: str, limits: Mapping[str, Any]) -> None:
+    def change_limits(self, databases: Databases, name: str, limits: Mapping[str, Any]) -> None:
         """Change a queue's limits in the database; each worker goes by them from its next claim on."""
-        refuse_fixed_options(name, limits)
-        if not limits:
-            options = f"{', '.join(LIVE_OPTIONS[:-1])} or {LIVE_OPTIONS[-1]}"
-            raise InvalidInput("limits", f"there is nothing to change: give {options}; None takes one away")
-        self.write_declarations()
-        databases = self._databases()
         databases.change(lambda connection: catalogue.set_limits(connection, name, limits))
         self._entries.pop(name, None)
         if limits.get("total_limit") is not None or limits.get("total_rate") is not None:
@@ -264,7 +257,7 @@ class Declarations:
     def _write_cron(self, declared: CronDefinition) -> None:
         databases = self._databases()
         try:
-            write_cron(databases, declared)
+            self._write_new_cron(databases, declared)
         except PartitionUnavailable as error:
             if not databases.has_others(error.shard):
                 raise
@@ -272,14 +265,21 @@ class Declarations:
             log.warning("cron %r is not written yet: %s", declared.name, error)
             self._put_off.append(declared)
 
+    def _write_new_cron(self, databases: Databases, declared: CronDefinition) -> None:
+        if not has_cron(databases, declared):
+            told = {"expression": declared.expression, "timezone": declared.timezone}
+            told |= {"queue": declared.queue, "task": declared.task}
+            with audited(Record("cron", declared.name, told)) as record:
+                record.begin(databases)
+                write_cron(databases, declared)
+                record.end("done")
+
     def _write_queue(self, declared: QueueDefinition) -> None:
         databases = self._databases()
         # One that exists needs no change, and so not the shard that leads.
-        down = [database.shard for database in databases if database.breaker.is_down]
-        entry = databases.ensure(
-            lambda connection: next(iter(catalogue.read_queues(connection, declared.name)), None),
-            lambda connection: catalogue.declare_queue(connection, declared, down),
-        )
+        entry = databases.read(lambda connection: next(iter(catalogue.read_queues(connection, declared.name)), None))
+        if entry is None:
+            entry = self._create_queue(databases, declared)
         self._entries[declared.name] = (entry, system.monotonic())
         if contradictions := declared.rules.contradictions(entry.rules):
             raise InvalidInput(
@@ -291,6 +291,15 @@ class Declarations:
             log.warning(
                 "queue %r is declared here with %s: the database's value is used", declared.name, ", ".join(different)
             )
+
+    def _create_queue(self, databases: Databases, declared: QueueDefinition) -> QueueEntry:
+        rules = {name: value for name, value in asdict(declared.rules).items() if value not in (None, False)}
+        with audited(Record("queue", declared.name, {"partitions": declared.partitions, **rules})) as record:
+            record.begin(databases)
+            down = [database.shard for database in databases if database.breaker.is_down]
+            entry = databases.change(lambda connection: catalogue.declare_queue(connection, declared, down))
+            record.end("done")
+            return entry
 
 
 def _declared_twice(what: str, name: str, first: Any, second: Any) -> InvalidInput:

@@ -9,6 +9,8 @@ from penstock.client.task import Queue
 from penstock.errors import InvalidInput
 from penstock.model.checks import checked_days, checked_flag, checked_name, shown
 from penstock.model.job_filters import FILTERS, JobFilters
+from penstock.model.queue import refuse_fixed_options
+from penstock.model.rules import LIVE_OPTIONS
 from penstock.model.wrong_calls import meant_by, unknown_option
 
 __all__ = [
@@ -16,12 +18,16 @@ __all__ = [
     "FiltersInQueue",
     "Limits",
     "check_app_options",
+    "check_limits",
     "checked_filters",
+    "checked_queues",
     "checked_retention",
     "name_of",
 ]
 
-RETENTION_DAYS = {"succeeded": 7.0, "failed": 30.0, "cancelled": 7.0, "discarded": 7.0, "expired": 7.0}
+RETENTION_DAYS = {
+    "succeeded": 7.0, "failed": 30.0, "cancelled": 7.0, "discarded": 7.0, "expired": 7.0, "audit": 365.0,
+}  # fmt: skip
 
 
 class FiltersInQueue(TypedDict, total=False):
@@ -86,8 +92,23 @@ def checked_filters(given: Mapping[str, Any], call: str | None = None, *others: 
     return JobFilters(**{**given, "queue": queue.name if isinstance(queue, Queue) else queue})
 
 
+def check_limits(queue: str, given: Mapping[str, object]) -> None:
+    """Refuse what `app.limit` does not change, and nothing at all."""
+    refuse_fixed_options(queue, given)
+    if not given:
+        options = f"{', '.join(LIVE_OPTIONS[:-1])} or {LIVE_OPTIONS[-1]}"
+        raise InvalidInput("limits", f"there is nothing to change: give {options}; None takes one away")
+
+
+def checked_queues(given: object) -> object:
+    """Queues by name, where some are given as the objects; whatever else it is stays as it is."""
+    if isinstance(given, (list, tuple)):
+        return [each.name if isinstance(each, Queue) else each for each in given]
+    return given
+
+
 def checked_retention(given: Mapping[str, float] | None) -> dict[str, float]:
-    """How many days ended jobs are kept, for every final state."""
+    """How many days ended jobs are kept, for every final state, and what the audit has."""
     retention = dict(RETENTION_DAYS)
     if given is not None and not isinstance(given, Mapping):
         raise InvalidInput(
@@ -98,4 +119,6 @@ def checked_retention(given: Mapping[str, float] | None) -> dict[str, float]:
         if outcome not in RETENTION_DAYS:
             raise InvalidInput("retention", f"{shown(outcome)} is no final state; give {', '.join(RETENTION_DAYS)}")
         retention[outcome] = checked_days("retention", days, outcome)
+    if retention["audit"] < 1:
+        raise InvalidInput("retention", "audit: what was done today stays; give at least 1 day")
     return retention

@@ -4,6 +4,7 @@ program     the commands by name, and what becomes of an error: one line, and an
 app_target  from MODULE:APP or a URL to an app that answers
 shared_options   arguments and options that several commands take
 up, work, serve, enqueue, look, change, keys, crons, load, lake, analyse, schema, shards     the commands, by subject
+tokens, audit    who may come in, and who did what
 spark       Spark for the commands that need it, and how far it is
 task_arguments   key=value as the handler's annotations read it
 times       times and waits as a person writes them

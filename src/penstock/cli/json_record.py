@@ -6,9 +6,9 @@ import base64
 from dataclasses import asdict
 from typing import Any
 
-from penstock.model import BlockedKey, Cron, Explanation, Job, WorkerInfo
+from penstock.model import AuditEntry, BlockedKey, Cron, Explanation, Job, WorkerInfo
 
-__all__ = ["blocked_key_record", "cron_record", "explanation_record", "job_record", "worker_record"]
+__all__ = ["audit_record", "blocked_key_record", "cron_record", "explanation_record", "job_record", "worker_record"]
 
 
 def job_record(job: Job) -> dict[str, Any]:
@@ -29,6 +29,11 @@ def cron_record(cron: Cron) -> dict[str, Any]:
 def blocked_key_record(blocked: BlockedKey) -> dict[str, Any]:
     """A key that waits."""
     return asdict(blocked) | {"key": _key(blocked.key), "job_id": str(blocked.job_id)}
+
+
+def audit_record(entry: AuditEntry) -> dict[str, Any]:
+    """An entry of the audit."""
+    return asdict(entry) | {"id": str(entry.id)}
 
 
 def explanation_record(explanation: Explanation) -> dict[str, Any]:

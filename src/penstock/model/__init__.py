@@ -5,6 +5,7 @@ job_filters                     by what jobs are chosen
 queue, rules, option, rate      what an app declares of a queue; its rules, and what is known of each option; rates
 stats, worker, blocked_key      figures of queues; a worker as others see it; a key that waits
 cron, load, resize, shard, drain   these, as they are read back
+token, audit_entry              by what a program comes in that has no password; what somebody did
 catalogue_states                the states of shards, key maps and partitions, and every legal step
 handler_signals                 what a handler may say of its own job, by raising it
 checks                          the bounds of everything a user may hand in
@@ -18,6 +19,7 @@ error_text                      an exception as the text that is stored, with th
 Nothing here does I/O or knows a clock. Every object is frozen: what a call returned stays what it was.
 """
 
+from penstock.model.audit_entry import AuditEntry
 from penstock.model.blocked_key import BlockedKey
 from penstock.model.cron import Cron
 from penstock.model.drain import Drain, DrainRest
@@ -31,9 +33,11 @@ from penstock.model.resize import Resize
 from penstock.model.rules import QueueRules
 from penstock.model.shard import Shard
 from penstock.model.stats import PartitionStats, Stats
+from penstock.model.token import Role, Token
 from penstock.model.worker import WorkerInfo
 
 __all__ = [
+    "AuditEntry",
     "BlockedKey",
     "Cron",
     "Discard",
@@ -49,9 +53,11 @@ __all__ = [
     "QueueRules",
     "Resize",
     "Retry",
+    "Role",
     "Shard",
     "Snooze",
     "State",
     "Stats",
+    "Token",
     "WorkerInfo",
 ]

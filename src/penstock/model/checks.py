@@ -38,6 +38,7 @@ __all__ = [
     "checked_count",
     "checked_days",
     "checked_delay",
+    "checked_entry_id",
     "checked_idempotency_key",
     "checked_job_id",
     "checked_name",
@@ -245,11 +246,20 @@ def checked_concurrency(value: object) -> int:
 
 def checked_job_id(value: object, field: str = "job_id") -> int:
     """A job's id, as int or as its decimal text."""
+    return _checked_id(field, value, "a job; give what enqueue returned")
+
+
+def checked_entry_id(value: object, field: str = "before") -> int:
+    """The same of an entry of the audit."""
+    return _checked_id(field, value, "an entry; give that of one of app.audit()")
+
+
+def _checked_id(field: str, value: object, what: str) -> int:
     if isinstance(value, str) and 1 <= len(value) <= 19 and value.isascii() and value.isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= HIGHEST_ID:
         written = _shown_number(value) if isinstance(value, int) else shown(value)
-        raise InvalidInput(field, f"{written} is not the id of a job; give what enqueue returned, 1 to {HIGHEST_ID}")
+        raise InvalidInput(field, f"{written} is not the id of {what}, 1 to {HIGHEST_ID}")
     return int(value)
 
 

@@ -16,13 +16,14 @@ from starlette.datastructures import Headers
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from penstock.acting import Actor, acting_as
 from penstock.app import App
 from penstock.errors import PenstockError
 from penstock.server.body import ClientGone, read_body
 from penstock.server.call import Call, EventStream, Services
 from penstock.server.call_rates import CallRates
-from penstock.server.caller import check_may
-from penstock.server.guard import Guard, NoTokens
+from penstock.server.caller import Caller, check_may
+from penstock.server.guard import Guard
 from penstock.server.openapi import describe
 from penstock.server.operation import JSON, Answer, Operation
 from penstock.server.operations import OPERATIONS
@@ -45,7 +46,7 @@ class Application:
 
     def __init__(self, app: App, *, is_local: bool, machine_token: str | None = None) -> None:
         self.services = Services(app)
-        self._guard = Guard(NoTokens(), is_local=is_local, machine_token=machine_token)
+        self._guard = Guard(app, is_local=is_local, machine_token=machine_token)
         self._rates = CallRates()
         self._router = Router(OPERATIONS)
         self._document: bytes | None = None
@@ -98,7 +99,7 @@ class Application:
         if parts[:2] != PREFIX:
             raise ProblemError("not-found", "there is nothing at this path; the API is at /api/v1/openapi.json")
         parts = parts[2:]
-        caller = await self.services.looking.run(lambda: self._guard.admit(scope, headers))
+        caller = await self._admit(scope, headers)
         self._rates.count(caller)
         if parts == (b"openapi.json",) and scope["method"] == "GET":
             return self._describe()
@@ -114,10 +115,14 @@ class Application:
             raise ProblemError("invalid-input", "there are no options here; leave the query out", field="query")
         if operation.body is not None:
             values["body"] = await _read_value(operation, receive, headers)
-        call = Call(self.services, caller, headers, receive)
-        if "call" in operation.takes:
-            values["call"] = call
-        return await self._carry_out(operation, values, receive)
+        values["call"] = Call(self.services, caller, headers, receive)
+        with acting_as(Actor(caller.name, "http", caller.address)):
+            return await self._carry_out(operation, values, receive)
+
+    async def _admit(self, scope: Scope, headers: Headers) -> Caller:
+        if self._guard.is_fresh:
+            return self._guard.admit(scope, headers)
+        return await self.services.looking.run(lambda: self._guard.admit(scope, headers))
 
     async def _carry_out(self, operation: Operation, values: dict[str, Any], receive: Receive) -> Response:
         values = {name: value for name, value in values.items() if name in operation.takes}

@@ -44,7 +44,7 @@ class Caller:
 
 def check_may(caller: Caller, operation: Operation, named: Mapping[str, str]) -> None:
     """Refuse what the caller may not call."""
-    if caller.role not in ("admin", operation.may):
+    if caller.role not in (Role.ADMIN, operation.may):
         raise ProblemError(
             "forbidden", f"a token with role {operation.may} may do this, and this one has role {caller.role}"
         )
