@@ -21,7 +21,16 @@ from penstock.storage.catalogue import queues as catalogue
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import ConnectionLost, is_lost
 
-__all__ = ["CronDefinition", "pause_cron", "read_crons", "remove_cron", "resume_cron", "run_cron", "write_cron"]
+__all__ = [
+    "CronDefinition",
+    "has_cron",
+    "pause_cron",
+    "read_crons",
+    "remove_cron",
+    "resume_cron",
+    "run_cron",
+    "write_cron",
+]
 
 _TRIES = 20
 
@@ -59,6 +68,12 @@ def write_cron(databases: Databases, declared: CronDefinition) -> None:
         crons.write(connection, entry)
 
     write_where_it_is(databases, declared.name, home, write)
+
+
+def has_cron(databases: Databases, name: str) -> bool:
+    """Whether there is an entry of that name, on any shard that answers."""
+    checked_name("name", name)
+    return any(ask_everywhere(databases, lambda connection: crons.read(connection, name)))
 
 
 def read_crons(databases: Databases) -> list[Cron]:

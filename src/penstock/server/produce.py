@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -19,7 +18,8 @@ from penstock.server.call import Call
 from penstock.server.operation import JSON, NDJSON, Operations
 from penstock.server.problem import ProblemError
 from penstock.server.values import Base64, decode_body, decode_lines, key_of
-from penstock.task.definition import TaskDefinition, define
+from penstock.task.definition import TaskDefinition
+from penstock.task.undeclared import undeclared
 
 __all__ = ["produce"]
 
@@ -158,12 +158,4 @@ def _own_key(request: JobRequest, index: int, call_key: str | None) -> str | Non
 def _definition(app: App, queue: str, task: str) -> TaskDefinition:
     """The task as the server's app declares it, or one that takes any arguments: no worker need have announced it."""
     declared = app.tasks.get(queue, {}).get(task)
-    return declared if declared is not None else _undeclared(queue, task)
-
-
-def _any_arguments(**args: Any) -> None: ...
-
-
-@lru_cache(maxsize=10_000)
-def _undeclared(queue: str, task: str) -> TaskDefinition:
-    return define(queue, _any_arguments, name=task)
+    return declared if declared is not None else undeclared(queue, task)
