@@ -73,13 +73,12 @@ def job_page(
     """The same, and where to go on: down to where all shards have looked, so that whoever goes on misses nothing."""
     answers = _list(databases, filters, limit, before)
     found, floor = _listed(answers)
-    shown = [each for each in found if each.id >= floor]
-    is_full = len(shown) >= limit
-    shown = shown[:limit]
-    if is_full:
+    shown = [each for each in found if each.id >= floor][:limit]
+    next_, searched_to = floor or None, None
+    if len(shown) == limit:
         next_, searched_to = shown[-1].id, shown[-1].enqueued_at
-    else:
-        next_, searched_to = floor or None, _enqueued_below(databases, floor) if floor else None
+    elif floor:
+        searched_to = _enqueued_below(databases, floor)
     return JobPage(jobs=shown, next=next_, searched_to=searched_to, unavailable=unavailable(answers))
 
 

@@ -54,7 +54,8 @@ def record(value: Any) -> Any:
     """A value of the model as its record, or a list of them; anything else is what it is."""
     if isinstance(value, list):
         return [record(each) for each in value]
-    make = _form(type(value)).make if is_dataclass(value) else None
+    kind: Any = type(value)
+    make = _form(kind).make if is_dataclass(kind) else None
     return value if make is None else make(value)
 
 
@@ -77,7 +78,7 @@ def _form(kind: Any) -> _Form:
 
 
 def _form_of_union(parts: Sequence[_Form]) -> _Form:
-    joined = Union[tuple(each.type for each in parts)]  # noqa: UP007
+    joined: Any = Union[tuple(each.type for each in parts)]  # noqa: UP007
     made = [each.make for each in parts if each.make is not None]
     return _Form(joined, _make_if_any(made[0]) if made else None)
 

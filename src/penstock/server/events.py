@@ -47,6 +47,7 @@ async def stream_events(call: Call, query: EventsQuery) -> EventStream:
     wanted = await call.look(lambda: _wanted(call, query))
     since = _since(call)
     ids = list(dict.fromkeys([(await call.look(lambda: job_for(call, each))).id for each in query.job]))  # noqa: B023
+    call.services.job_ends.check_room(len(ids))
     stream = await call.services.feed.open(wanted)
     watches = [asyncio.create_task(_tell_end(call, stream, id_)) for id_ in ids]
 

@@ -37,7 +37,7 @@ MOST_WAITING_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a stream is to be told: figures of queues; dead letters, of these queues alone where any are named; a load."""
+    """What a stream is to be told: figures of queues; dead letters, of these queues only if there are some; a load."""
 
     queues: frozenset[str] = frozenset()
     dead_letters: bool = False
@@ -190,7 +190,7 @@ class Feed:
 
     def _tell_loads(self, events: Mapping[str, bytes]) -> None:
         for stream in list(self._streams):
-            if stream.wanted.load in events:
+            if stream.wanted.load is not None and stream.wanted.load in events:
                 stream.put(events[stream.wanted.load])
 
     async def _look_for_dead(self) -> None:

@@ -31,12 +31,16 @@ class JobEnds:
         self._count = 0
         self._looking: asyncio.Task[None] | None = None
 
+    def check_room(self, count: int) -> None:
+        """Refuse more who wait than there is room for."""
+        if self._count + count > MOST_WAITING:
+            raise ProblemError(
+                "too-many-requests", f"{MOST_WAITING} ends of jobs are waited for here; ask without waiting, or later"
+            )
+
     async def wait(self, job_id: int, seconds: float | None) -> None:
         """Until a job seems to have ended, so many seconds are over, or the server stops. Then look at it."""
-        if self._count >= MOST_WAITING:
-            raise ProblemError(
-                "too-many-requests", f"{MOST_WAITING} calls wait for jobs here already; ask without wait, or later"
-            )
+        self.check_room(1)
         if self._stopping.is_set():
             return
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -44,7 +44,7 @@ class ReleaseRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class PurgeRequest(JobsInQueue, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which jobs of the queue are meant: all that wait, where nothing is given, or dead letters, where `state` is failed.
+    """Which jobs of the queue are meant: all that wait, where nothing is given. With the state `failed`: dead letters.
 
     The `reason` is kept as the error of those that are cancelled.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -93,7 +93,9 @@ def parse_query(raw: bytes, kind: Any) -> Any:
 
 
 def _is_list(kind: Any) -> bool:
-    return getattr(kind, "__origin__", None) is list
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    return get_origin(kind) is list
 
 
 def _told(error: msgspec.ValidationError) -> InvalidInput:
